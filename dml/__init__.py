@@ -1,0 +1,1 @@
+"""Deep metric learning, compared fairly: losses, methods, protocols and retrieval evaluation."""

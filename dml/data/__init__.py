@@ -1,0 +1,1 @@
+"""Datasets as published, their splits, samplers, transforms and loaders."""

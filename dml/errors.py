@@ -1,0 +1,31 @@
+"""The one exception whose message is meant for the user's eyes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """A problem the user can mend: shown as it stands, without a traceback.
+
+    The message names the dotted option, says what is wrong and what to do, one line per problem.
+    """
+
+
+class ConfigError(UserError):
+    """Everything that is wrong with a config, found before data or GPU are touched.
+
+    Attributes:
+        problems: one line each.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Returns `; did you mean 'x'?` for the valid name closest to `name`, else an empty string."""
+    close = get_close_matches(name, list(valid), n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else ""

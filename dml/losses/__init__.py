@@ -1,0 +1,1 @@
+"""Losses of the papers, in the calling convention of pytorch-metric-learning."""

@@ -1,0 +1,1 @@
+"""Backbones and the embedder that turns their features into embeddings."""

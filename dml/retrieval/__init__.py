@@ -1,0 +1,1 @@
+"""Exact neighbours, retrieval metrics and the geometry of embeddings."""
