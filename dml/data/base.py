@@ -1,0 +1,136 @@
+"""What every dataset is: an index of images with labels and roles, and views of it.
+
+Readers (`digits.py`, `cub.py`, …) only list what is there; one `ImageDataset` decodes and
+transforms it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from dml.errors import UserError
+
+ROLES = ("train", "test", "query", "gallery")
+
+
+@dataclass(frozen=True)
+class ImageIndex:
+    """All images of a dataset, undecoded.
+
+    Attributes:
+        name: id of the dataset.
+        images: N paths, or a uint8 array N×H×W×3 (RGB) for data that fits in memory.
+        labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
+        roles: N strings out of `train`, `test`, `query`, `gallery`.
+        recall_at: the K of Recall@K that the literature reports on this dataset.
+        stand_in: True for small data that stands in for a benchmark; reports are marked with it.
+    """
+
+    name: str
+    images: Sequence[Path] | np.ndarray
+    labels: np.ndarray
+    roles: np.ndarray
+    recall_at: tuple[int, ...] = (1, 2, 4, 8)
+    stand_in: bool = False
+
+    def __post_init__(self) -> None:
+        if not len(self.images) == len(self.labels) == len(self.roles):
+            raise ValueError(
+                f"images, labels and roles differ in length: "
+                f"{len(self.images)}, {len(self.labels)}, {len(self.roles)}"
+            )
+        unknown = set(np.unique(self.roles)) - set(ROLES)
+        if unknown:
+            raise ValueError(f"roles: unknown {sorted(unknown)}; valid are {ROLES}")
+
+    def view(self, *roles: str) -> View:
+        """The images of the given roles, in index order."""
+        return View(self, np.flatnonzero(np.isin(self.roles, roles)))
+
+
+@dataclass(frozen=True)
+class View:
+    """Some rows of an index, with labels made contiguous: what a model is trained or tested on.
+
+    Attributes:
+        index: the dataset.
+        rows: n row numbers of the index.
+        labels: n integers 0..num_classes−1, in the class order of the index.
+        classes: the index's class of each of these labels.
+    """
+
+    index: ImageIndex
+    rows: np.ndarray
+    labels: np.ndarray = field(init=False)
+    classes: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        classes, labels = np.unique(self.index.labels[self.rows], return_inverse=True)
+        object.__setattr__(self, "classes", classes)
+        object.__setattr__(self, "labels", labels.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes in the view."""
+        return len(self.classes)
+
+    def of_classes(self, labels: Sequence[int] | np.ndarray) -> View:
+        """The part of the view whose (contiguous) labels are among `labels`."""
+        return View(self.index, self.rows[np.isin(self.labels, np.asarray(labels))])
+
+
+class ImageDataset(Dataset[tuple[Tensor, int]]):
+    """Decodes and transforms the images of a view.
+
+    An item is asked for as `row` or as `(row, draw)`. All randomness of the transform comes from
+    `draw`, so that an augmented image depends neither on the worker that made it nor on the images
+    made before it: a continued run sees what the undisturbed one would have seen.
+    """
+
+    def __init__(self, view: View, transform: Callable[[Tensor], Tensor]) -> None:
+        self.view = view
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
+        row, draw = key if isinstance(key, tuple) else (key, None)
+        image = load_image(self.view.index.images[self.view.rows[row]])
+        label = int(self.view.labels[row])
+        if draw is None:
+            return self.transform(image), label
+        # Not torch.manual_seed, which would also reseed the CUDA generators.
+        state = torch.get_rng_state()
+        torch.default_generator.manual_seed(draw)
+        try:
+            return self.transform(image), label
+        finally:
+            torch.set_rng_state(state)
+
+
+def load_image(image: Path | np.ndarray) -> Tensor:
+    """Decodes one image to a uint8 tensor 3×H×W (RGB; grey and CMYK images are converted).
+
+    Raises:
+        UserError: the file is missing or cannot be decoded.
+    """
+    if isinstance(image, np.ndarray):
+        return torch.from_numpy(image).permute(2, 0, 1).contiguous()
+    try:
+        with Image.open(image) as opened:
+            array = np.array(opened.convert("RGB"))  # np.array: a writable copy
+    except OSError as error:
+        raise UserError(f"data: cannot read {image}: {error}") from error
+    return torch.from_numpy(array).permute(2, 0, 1).contiguous()
