@@ -1,0 +1,167 @@
+"""What the losses of this package share: calling convention, argument checks, precision.
+
+Shapes: B images in a batch, D embedding dimensions, C training classes, R references.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class MetricLoss(nn.Module):
+    """A loss called as `loss(embeddings, labels, indices_tuple, ref_emb, ref_labels) -> scalar`.
+
+    This is the convention of pytorch-metric-learning, so that the losses of both work in the code
+    of both. Losses compute with autocast off: half precision is raised to float32, float64 stays.
+    Embeddings and labels are checked; inside `torch.compile` and while a CUDA graph is captured
+    only their shapes and types are, because looking at values would wait for the device.
+    """
+
+    def without_autocast(self, embeddings: Tensor) -> torch.autocast:
+        """Returns the context in which a loss computes."""
+        return torch.autocast(device_type=embeddings.device.type, enabled=False)
+
+
+class ClassificationLoss(MetricLoss):
+    """A loss against learnable vectors, one or several a class; needs one image of a class.
+
+    Args:
+        num_classes: C, at least 1; labels are 0..C−1.
+        embedding_size: D, at least 1.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int) -> None:
+        super().__init__()
+        self.num_classes = positive_integer("num_classes", num_classes)
+        self.embedding_size = positive_integer("embedding_size", embedding_size)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: Any = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the loss of a batch as a scalar.
+
+        Args:
+            embeddings: B×D, finite; need not be normalized.
+            labels: B integers from 0 to C−1.
+            indices_tuple: must be None: every image meets every class, there is nothing to mine.
+            ref_emb: must be None: the references are this loss's own parameters.
+            ref_labels: must be None.
+
+        Raises:
+            ValueError: an argument has the wrong shape, type or values; names the argument.
+        """
+        refuse(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        check_batch(embeddings, labels, self.num_classes, self.embedding_size)
+        labels_B = labels.to(embeddings.device, torch.long)
+        with self.without_autocast(embeddings):
+            return self.batch_loss(working_precision(embeddings), labels_B)
+
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64."""
+        raise NotImplementedError
+
+
+def working_precision(x: Tensor) -> Tensor:
+    """Raises half precision to float32; float32 and float64 stay."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def refuse(loss: nn.Module, **arguments: object) -> None:
+    """Raises ValueError for the first argument that is given although `loss` cannot use it."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"{name} must be None: {type(loss).__name__} cannot use it")
+
+
+def check_batch(
+    embeddings: Tensor,
+    labels: Tensor,
+    num_classes: int | None = None,
+    embedding_size: int | None = None,
+    names: tuple[str, str] = ("embeddings", "labels"),
+) -> None:
+    """Raises ValueError unless these are B×D finite embeddings with B labels in 0..C−1.
+
+    On a GPU all values are looked at together, at the price of one synchronization.
+    """
+    x, y = names
+    if embeddings.ndim != 2 or 0 in embeddings.shape or not embeddings.is_floating_point():
+        raise ValueError(
+            f"{x} must be a matrix of floating-point numbers, got {describe(embeddings)}"
+        )
+    if embedding_size is not None and embeddings.shape[1] != embedding_size:
+        raise ValueError(
+            f"{x} must have embedding_size {embedding_size} columns, got {describe(embeddings)}"
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"{y} must be integers, got {labels.dtype}")
+    if labels.shape != embeddings.shape[:1]:
+        raise ValueError(
+            f"{y} must hold one label for each of the {len(embeddings)} {x}, got {describe(labels)}"
+        )
+    if torch.compiler.is_compiling() or _captures_graph(embeddings):
+        return
+    outside = labels < 0 if num_classes is None else (labels < 0) | (labels >= num_classes)
+    flags = torch.stack(
+        [embeddings.isfinite().all().logical_not(), outside.any().to(embeddings.device)]
+    )
+    not_finite, is_outside = flags.tolist()
+    if not_finite:
+        raise ValueError(f"{x} must be finite, got NaN or infinity")
+    if is_outside:
+        bound = "at least 0" if num_classes is None else f"in 0..{num_classes - 1}"
+        raise ValueError(f"{y} must be {bound}, got {int(labels.min())}..{int(labels.max())}")
+
+
+def _captures_graph(x: Tensor) -> bool:
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def describe(x: Tensor) -> str:
+    """Returns shape and type for a message, as in `4x512 float32`."""
+    shape = "x".join(str(size) for size in x.shape) or "scalar"
+    return f"{shape} {str(x.dtype).removeprefix('torch.')}"
+
+
+def positive_integer(name: str, value: int) -> int:
+    """Returns `value`, or raises ValueError if it is not an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    return value
+
+
+def finite(name: str, value: float) -> float:
+    """Returns `value` as a float, or raises ValueError if it is NaN or infinite."""
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def positive(name: str, value: float) -> float:
+    """Returns `value` as a float, or raises ValueError unless it is finite and above 0."""
+    if not finite(name, value) > 0:
+        raise ValueError(f"{name} must be above 0, got {value!r}")
+    return float(value)
+
+
+def non_negative(name: str, value: float) -> float:
+    """Returns `value` as a float, or raises ValueError unless it is finite and at least 0."""
+    if not finite(name, value) >= 0:
+        raise ValueError(f"{name} must be at least 0, got {value!r}")
+    return float(value)
+
+
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    """Returns `value`, or raises ValueError unless it is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    return value

@@ -1,0 +1,217 @@
+"""Mean field losses: images against one learnable mean field a class.
+
+Shapes: B images in a batch, D embedding dimensions, C classes, P slots for present classes.
+d(u, v) = 1 − s(u, v) is the cosine distance, M the mean fields.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dml.losses.base import ClassificationLoss, finite, non_negative, one_of, positive
+from dml.losses.cosine import cosine_similarity
+from dml.losses.groups import Groups, group_by_class, log_mean_exp, softplus
+from dml.losses.row_pairs import sum_over_row_pairs
+
+
+class MeanFieldLoss(ClassificationLoss):
+    """A loss with one mean field a class: drawn from N(0,1), normalized where it is used.
+
+    Attributes:
+        mean_fields: C×D, the only parameter.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, lambda_mf: float = 0.0) -> None:
+        super().__init__(num_classes, embedding_size)
+        self.lambda_mf = non_negative("lambda_mf", lambda_mf)
+        self.mean_fields = nn.Parameter(torch.randn(num_classes, embedding_size))
+
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64."""
+        m_CD = self.mean_fields.to(torch.promote_types(x_BD.dtype, self.mean_fields.dtype))
+        loss = self.image_terms(cosine_similarity(x_BD, m_CD), labels_B)
+        if self.lambda_mf > 0:
+            loss = loss + self.lambda_mf * self.between_fields(m_CD)
+        return loss
+
+    def image_terms(self, s_BC: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the terms between images and mean fields from their similarities."""
+        raise NotImplementedError
+
+    def between_fields(self, m_CD: Tensor) -> Tensor:
+        """Returns the term between mean fields, without λ_MF but with 1/C."""
+        return sum_over_row_pairs(m_CD, self.repulsion) / len(m_CD)
+
+    def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns one pair's share of the regularizer and its derivative, elementwise."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def regularizer_value(self) -> Tensor:
+        """Returns the regularizer without λ_MF, also at λ_MF = 0 (mft, Figures 5a and 5b)."""
+        with self.without_autocast(self.mean_fields):
+            m_CD = self.mean_fields
+            return self.between_fields(m_CD.to(torch.promote_types(m_CD.dtype, torch.float32)))
+
+
+class MeanFieldContrastiveLoss(MeanFieldLoss):
+    """MFCont, mft Eq. 8: hinges on the distances of images to mean fields.
+
+    mean_i ( [d(F_i, M_{y_i}) − m_P]_+ + Σ_{c≠y_i} [m_N − d(F_i, M_c)]_+ )
+    + (λ_MF / C) Σ_{c≠c'} [m_N − d(M_c, M_c')]_+²
+
+    Args:
+        num_classes: C.
+        embedding_size: D.
+        positive_margin: m_P, a cosine distance.
+        negative_margin: m_N, a cosine distance.
+        lambda_mf: λ_MF ≥ 0.
+        average: `sample`: over images (the authors' code); `class`: over present classes the
+            mean of their images (the printed equation). The same on class-balanced batches.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        positive_margin: float = 0.02,
+        negative_margin: float = 0.3,
+        lambda_mf: float = 0.0,
+        average: str = "sample",
+    ) -> None:
+        super().__init__(num_classes, embedding_size, lambda_mf)
+        self.positive_margin = finite("positive_margin", positive_margin)
+        self.negative_margin = finite("negative_margin", negative_margin)
+        self.average = one_of("average", average, ("sample", "class"))
+
+    def image_terms(self, s_BC: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the first two sums of Eq. 8."""
+        labels_B1 = labels_B[:, None]
+        pull_B = (1 - s_BC.gather(1, labels_B1).squeeze(1) - self.positive_margin).relu()
+        push_BC = (s_BC + (self.negative_margin - 1)).relu().scatter(1, labels_B1, 0.0)
+        loss_B = pull_B + push_BC.sum(dim=1)
+        if self.average == "sample":
+            return loss_B.mean()
+        return loss_B @ group_by_class(labels_B, s_BC.dtype).share
+
+    def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns [m_N − d]_+² and its derivative."""
+        hinge = s.add_(self.negative_margin - 1).relu_()
+        return hinge.square(), hinge.mul_(2)
+
+
+class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
+    """MFCWMS, mft Eq. 10, with δ a similarity threshold as in the authors' code.
+
+    With p_c = mean_{i∈c} exp(α(d(F_i, M_c) + δ − 1)) and
+    q_cc' = mean_{i∈c} exp(−β(d(F_i, M_c') + δ − 1)), 0 for a class c without images:
+
+    1/(α C_B) Σ_{present c} log(1 + p_c) + 1/(2β C_B) Σ_{c≠c'} log(1 + q_cc' + q_c'c)
+    + (λ_MF / C) Σ_{c≠c'} ( log(1 + exp(−β(d(M_c, M_c') + δ − 1))) / β )²
+
+    Only rows of present classes enter the second sum, so that it costs P×C instead of C×C.
+
+    Args:
+        num_classes: C.
+        embedding_size: D.
+        alpha: α > 0, sharpness of attraction.
+        beta: β > 0, sharpness of repulsion.
+        delta: δ, a cosine similarity.
+        lambda_mf: λ_MF ≥ 0.
+        regularizer: `code`: with 1/β inside the square (the authors' code); `paper`: without.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        alpha: float = 0.01,
+        beta: float = 80.0,
+        delta: float = 0.8,
+        lambda_mf: float = 0.0,
+        regularizer: str = "code",
+    ) -> None:
+        super().__init__(num_classes, embedding_size, lambda_mf)
+        self.alpha = positive("alpha", alpha)
+        self.beta = positive("beta", beta)
+        self.delta = finite("delta", delta)
+        self.regularizer = one_of("regularizer", regularizer, ("code", "paper"))
+
+    def image_terms(self, s_BC: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the first two sums of Eq. 10."""
+        groups = group_by_class(labels_B, s_BC.dtype)
+        own_B1 = s_BC.gather(1, labels_B[:, None])
+        log_p_P1 = log_mean_exp(self.alpha * (self.delta - own_B1), groups)
+        positive_term = softplus(log_p_P1).sum() / self.alpha
+        negative_term = self._negative_sum(s_BC, groups) / (2 * self.beta)
+        return (positive_term + negative_term) / groups.present
+
+    def _negative_sum(self, s_BC: Tensor, groups: Groups) -> Tensor:
+        """Returns Σ_{c≠c'} log(1 + q_cc' + q_c'c) from rows of present classes only.
+
+        Beside a present class, an absent one has log(1 + q_cc'), and both orders count.
+        """
+        log_q_PC = log_mean_exp(self.beta * (s_BC - self.delta), groups)
+        occupied_P = groups.occupied
+        present_C = torch.zeros_like(log_q_PC[0]).index_add_(
+            0, groups.label, occupied_P.to(log_q_PC.dtype)
+        )
+        with_absent = (softplus(log_q_PC) @ (2 - 2 * present_C)).sum()
+
+        log_q_PP = log_q_PC.index_select(1, groups.label)
+        among_present_PP = softplus(torch.logaddexp(log_q_PP, log_q_PP.T))
+        counts_PP = occupied_P[:, None] & occupied_P
+        counts_PP = counts_PP.fill_diagonal_(False)
+        return with_absent + torch.where(counts_PP, among_present_PP, 0.0).sum()
+
+    def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns (log(1 + exp(−β(d + δ − 1))) / β)² and its derivative."""
+        exponent = s.sub_(self.delta).mul_(self.beta)
+        scale = 1 / self.beta if self.regularizer == "code" else 1.0
+        height = softplus(exponent).mul_(scale)
+        slope = exponent.sigmoid_().mul_(height).mul_(2 * scale * self.beta)
+        return height.square_(), slope
+
+
+class MeanFieldNCALoss(MeanFieldLoss):
+    """MFNCA, mft Eq. 21, with S_ic = −α d(F_i, M_c).
+
+    mean over present c of mean_{i∈c} −log( exp(S_ic) / Σ_{all c'} exp(S_ic') )
+    + mean over present c of −log( Σ_{i∈c} exp(S_ic) / Σ_{i in batch} exp(S_ic) )
+
+    Args:
+        num_classes: C.
+        embedding_size: D.
+        alpha: α > 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, alpha: float = 10.0) -> None:
+        super().__init__(num_classes, embedding_size)
+        self.alpha = positive("alpha", alpha)
+
+    def image_terms(self, s_BC: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns both terms of Eq. 21."""
+        groups = group_by_class(labels_B, s_BC.dtype)
+        logits_BC = self.alpha * s_BC
+        of_images_B = nn.functional.cross_entropy(logits_BC, labels_B, reduction="none")
+
+        logits_BP = logits_BC.index_select(1, groups.label)
+        slots_P = torch.arange(len(groups.count), device=labels_B.device)
+        others_BP = (groups.slot[:, None] != slots_P) & groups.occupied
+        own_P = logits_BP.masked_fill(others_BP, -torch.inf).logsumexp(dim=0)
+        of_classes_P = torch.where(groups.occupied, logits_BP.logsumexp(dim=0) - own_P, 0.0)
+        return of_images_B @ groups.share + of_classes_P.sum() / groups.present
+
+    def between_fields(self, m_CD: Tensor) -> Tensor:
+        """Returns 0: Eq. 21 has no term between mean fields."""
+        return m_CD.new_zeros(())

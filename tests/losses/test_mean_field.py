@@ -1,0 +1,357 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dml.losses import (
+    MeanFieldClassWiseMultiSimilarityLoss,
+    MeanFieldContrastiveLoss,
+    MeanFieldNCALoss,
+)
+from tests.losses.batches import Batch, batches
+from tests.losses.compare import assert_matches
+
+FLOATS = [torch.float64, torch.float32]
+SETTINGS = settings(max_examples=60, deadline=None)
+
+
+def distance(u: Tensor, v: Tensor) -> Tensor:
+    return 1 - F.normalize(u, dim=1) @ F.normalize(v, dim=1).T
+
+
+def off_diagonal(matrix: Tensor) -> Tensor:
+    return matrix.masked_fill(torch.eye(len(matrix), dtype=torch.bool), 0.0)
+
+
+def mfcont_reference(
+    x: Tensor, y: Tensor, m: Tensor, m_p: float, m_n: float, lambda_mf: float, average: str
+) -> Tensor:
+    d = distance(x, m)
+    per_image = []
+    for i, label in enumerate(y.tolist()):
+        others = [c for c in range(len(m)) if c != label]
+        pull = (d[i, label] - m_p).clamp_min(0)
+        per_image.append(pull + (m_n - d[i, others]).clamp_min(0).sum())
+    losses = torch.stack(per_image)
+    if average == "sample":
+        loss = losses.mean()
+    else:
+        loss = torch.stack([losses[y == c].mean() for c in y.unique()]).mean()
+    between = off_diagonal((m_n - distance(m, m)).clamp_min(0) ** 2)
+    return loss + lambda_mf / len(m) * between.sum()
+
+
+def mfcwms_reference(
+    x: Tensor,
+    y: Tensor,
+    m: Tensor,
+    alpha: float,
+    beta: float,
+    delta: float,
+    lambda_mf: float,
+    regularizer: str,
+) -> Tensor:
+    classes, present = len(m), y.unique().tolist()
+    d = distance(x, m)
+    positive = sum(torch.log1p((alpha * (d[y == c, c] + delta - 1)).exp().mean()) for c in present)
+    rows = [
+        (-beta * (d[y == c] + delta - 1)).exp().mean(dim=0)
+        if c in present
+        else torch.zeros(classes, dtype=x.dtype)
+        for c in range(classes)
+    ]
+    q = torch.stack(rows)
+    negative = off_diagonal(torch.log1p(q + q.T)).sum()
+    between = torch.log1p((-beta * (distance(m, m) + delta - 1)).exp())
+    if regularizer == "code":
+        between = between / beta
+    return (
+        positive / (alpha * len(present))
+        + negative / (2 * beta * len(present))
+        + lambda_mf / classes * off_diagonal(between**2).sum()
+    )
+
+
+def mfnca_reference(x: Tensor, y: Tensor, m: Tensor, alpha: float) -> Tensor:
+    s = -alpha * distance(x, m)
+    present = y.unique().tolist()
+    first = [-(s[y == c].log_softmax(dim=1)[:, c]).mean() for c in present]
+    second = [s[:, c].logsumexp(0) - s[y == c, c].logsumexp(0) for c in present]
+    return (sum(first) + sum(second)) / len(present)
+
+
+def seeded(batch: Batch) -> None:
+    torch.manual_seed(batch.seed)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@SETTINGS
+@given(
+    batch=batches(),
+    m_p=st.sampled_from([-0.2, 0.02, 0.71, 2.0]),
+    m_n=st.sampled_from([-0.2, 0.3, 1.13, 2.0]),
+    lambda_mf=st.sampled_from([0.0, 1e-3, 100.0]),
+    average=st.sampled_from(["sample", "class"]),
+)
+def test_mfcont_equals_equation(
+    dtype: torch.dtype, batch: Batch, m_p: float, m_n: float, lambda_mf: float, average: str
+) -> None:
+    seeded(batch)
+    loss = MeanFieldContrastiveLoss(
+        batch.num_classes, batch.embedding_size, m_p, m_n, lambda_mf, average
+    )
+    assert_matches(
+        loss,
+        lambda x, y, m: mfcont_reference(x, y, m, m_p, m_n, lambda_mf, average),
+        batch.x,
+        batch.y,
+        dtype,
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@SETTINGS
+@given(
+    batch=batches(),
+    alpha=st.sampled_from([0.01, 1.0, 20.0, 100.0]),
+    beta=st.sampled_from([0.01, 2.0, 80.0, 100.0]),
+    delta=st.sampled_from([0.0, 0.4, 0.8, 1.0]),
+    lambda_mf=st.sampled_from([0.0, 1e-3, 100.0]),
+    regularizer=st.sampled_from(["code", "paper"]),
+)
+def test_mfcwms_equals_equation(
+    dtype: torch.dtype,
+    batch: Batch,
+    alpha: float,
+    beta: float,
+    delta: float,
+    lambda_mf: float,
+    regularizer: str,
+) -> None:
+    seeded(batch)
+    loss = MeanFieldClassWiseMultiSimilarityLoss(
+        batch.num_classes, batch.embedding_size, alpha, beta, delta, lambda_mf, regularizer
+    )
+    assert_matches(
+        loss,
+        lambda x, y, m: mfcwms_reference(x, y, m, alpha, beta, delta, lambda_mf, regularizer),
+        batch.x,
+        batch.y,
+        dtype,
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@SETTINGS
+@given(batch=batches(), alpha=st.sampled_from([0.01, 1.0, 10.0, 100.0]))
+def test_mfnca_equals_equation(dtype: torch.dtype, batch: Batch, alpha: float) -> None:
+    seeded(batch)
+    loss = MeanFieldNCALoss(batch.num_classes, batch.embedding_size, alpha)
+    assert_matches(loss, lambda x, y, m: mfnca_reference(x, y, m, alpha), batch.x, batch.y, dtype)
+
+
+def mean_field_losses(num_classes: int, dimensions: int) -> list[torch.nn.Module]:
+    return [
+        MeanFieldContrastiveLoss(num_classes, dimensions, 0.1, 0.9, lambda_mf=0.5),
+        MeanFieldClassWiseMultiSimilarityLoss(num_classes, dimensions, 3, 7, 0.3, lambda_mf=0.5),
+        MeanFieldNCALoss(num_classes, dimensions),
+    ]
+
+
+def balanced_batch() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(8, 5, dtype=torch.float64), torch.tensor([0, 3, 5, 2, 2, 5, 3, 0])
+
+
+@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("t", [1e-3, 0.7, 40.0])
+def test_value_does_not_depend_on_the_length_of_mean_fields(index: int, t: float) -> None:
+    x, y = balanced_batch()
+    loss = mean_field_losses(7, 5)[index].double()
+    before = loss(x, y)
+    with torch.no_grad():
+        loss.mean_fields *= t
+    torch.testing.assert_close(loss(x, y), before, rtol=1e-12, atol=0)
+
+
+def test_mfcwms_does_not_change_when_the_batch_is_duplicated() -> None:
+    x, y = balanced_batch()
+    loss = mean_field_losses(7, 5)[1].double()
+    once, twice = loss(x, y), loss(torch.cat([x, x]), torch.cat([y, y]))
+    torch.testing.assert_close(once, twice, rtol=1e-12, atol=0)
+
+
+def test_mfcwms_positive_term_for_small_alpha() -> None:
+    """Slope in d tends to 1/(2 n_c C_B), value − log 2 / α to ½ mean_c mean_i (d + δ − 1)."""
+    torch.manual_seed(0)
+    y = torch.tensor([0, 0, 0, 4, 2])
+    s_BC = torch.randn(5, 6, dtype=torch.float64).tanh().requires_grad_()
+    alpha, delta = 1e-6, 0.8
+    loss = MeanFieldClassWiseMultiSimilarityLoss(6, 3, alpha, beta=1000.0, delta=delta)
+    s_far = torch.where(F.one_hot(y, 6).bool(), s_BC, s_BC - 50)  # no repulsion at all
+    value = loss.image_terms(s_far, y)
+    (slope_in_s,) = torch.autograd.grad(value, s_BC)
+    own_s = s_BC.detach()[range(5), y]
+    counts = torch.tensor([3, 3, 3, 1, 1])
+    slope_in_d = -slope_in_s[range(5), y]
+    torch.testing.assert_close(
+        slope_in_d, 1 / (2.0 * counts * 3), rtol=1e-5, atol=0, check_dtype=False
+    )
+    means = torch.stack([(delta - own_s)[y == c].mean() for c in (0, 2, 4)])
+    torch.testing.assert_close(
+        value.detach() - math.log(2) / alpha, means.mean() / 2, rtol=0, atol=1e-5
+    )
+
+
+def test_mfnca_with_every_class_once_is_row_plus_column_cross_entropy() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 4, dtype=torch.float64), torch.randperm(6)
+    loss = MeanFieldNCALoss(6, 4, alpha=5.0).double()
+    logits = -5.0 * distance(x, loss.mean_fields)
+    rows = F.cross_entropy(logits, y)
+    columns = F.cross_entropy(logits.T, y.argsort())
+    torch.testing.assert_close(loss(x, y), rows + columns, rtol=1e-12, atol=0)
+
+
+def test_mfcont_averages_agree_on_balanced_batches_only() -> None:
+    x, y = balanced_batch()
+    by_sample = MeanFieldContrastiveLoss(7, 5, 0.1, 0.9, average="sample").double()
+    by_class = MeanFieldContrastiveLoss(7, 5, 0.1, 0.9, average="class").double()
+    by_class.load_state_dict(by_sample.state_dict())
+    torch.testing.assert_close(by_sample(x, y), by_class(x, y), rtol=1e-12, atol=0)
+    assert not torch.isclose(by_sample(x[:5], y[:5]), by_class(x[:5], y[:5]))
+
+
+@pytest.mark.parametrize("index", range(2))
+def test_regularizer_value_is_the_term_that_lambda_scales(index: int) -> None:
+    x, y = balanced_batch()
+    loss = mean_field_losses(7, 5)[index].double()
+    value = loss.regularizer_value()
+    with_term = loss(x, y)
+    loss.lambda_mf = 0.0
+    assert value > 0
+    assert not value.requires_grad
+    torch.testing.assert_close(with_term - loss(x, y), 0.5 * value, rtol=1e-9, atol=0)
+    torch.testing.assert_close(loss.regularizer_value(), value, rtol=0, atol=0)
+
+
+def test_regularizer_over_several_tiles_equals_the_full_matrix() -> None:
+    torch.manual_seed(0)
+    loss = MeanFieldClassWiseMultiSimilarityLoss(2100, 3, 1, 5, 0.5, lambda_mf=1.0).double()
+    x, y = torch.randn(2, 3, dtype=torch.float64), torch.tensor([7, 2099])
+    m = loss.mean_fields
+    with_term = loss(x, y)
+    (gradient,) = torch.autograd.grad(with_term - loss.image_terms(1 - distance(x, m), y), m)
+    heights = torch.log1p((-5 * (distance(m, m) + 0.5 - 1)).exp()) / 5
+    expected = off_diagonal(heights**2).sum() / 2100
+    (expected_gradient,) = torch.autograd.grad(expected, m)
+    torch.testing.assert_close(loss.regularizer_value(), expected.detach(), rtol=1e-10, atol=0)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_surplus_slots_change_nothing(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU and torch.compile group with as many slots as images; the result is the same."""
+    x, y = balanced_batch()
+    loss = mean_field_losses(7, 5)[index].double()
+    x.requires_grad_()
+    expected = torch.autograd.grad(loss(x, y), [x, loss.mean_fields])
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    actual = torch.autograd.grad(loss(x, y), [x, loss.mean_fields])
+    for mine, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_gradcheck(index: int) -> None:
+    x, y = balanced_batch()
+    loss = mean_field_losses(7, 5)[index].double()
+
+    def value(x: Tensor, m: Tensor) -> Tensor:
+        return torch.func.functional_call(loss, {"mean_fields": m}, (x, y))
+
+    assert torch.autograd.gradcheck(value, (x.requires_grad_(), loss.mean_fields))
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_half_precision_is_raised_and_autocast_is_off(index: int) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(9, 5).bfloat16(), torch.tensor([0, 1, 1, 1, 6, 6, 2, 0, 3])
+    loss = mean_field_losses(7, 5)[index]
+    expected = loss(x.float(), y)
+    expected.backward()
+    gradient, loss.mean_fields.grad = loss.mean_fields.grad, None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(x, y)
+        value.backward()
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(loss.mean_fields.grad, gradient, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e25, 3e38])
+@pytest.mark.parametrize("index", range(3))
+def test_extreme_embeddings_stay_finite(index: int, scale: float) -> None:
+    torch.manual_seed(0)
+    x = (torch.randn(6, 5).clamp(-1, 1) * scale).requires_grad_()
+    loss = mean_field_losses(7, 5)[index]
+    value = loss(x, torch.tensor([0, 1, 1, 1, 6, 6]))
+    value.backward()
+    assert value.isfinite()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert loss.mean_fields.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("labels", {"labels": torch.tensor([0, 7])}),
+        ("labels", {"labels": torch.tensor([-1, 0])}),
+        ("labels", {"labels": torch.tensor([0, 1, 2])}),
+        ("labels", {"labels": torch.tensor([0.0, 1.0])}),
+        ("embeddings", {"embeddings": torch.tensor([[math.nan] * 5] * 2)}),
+        ("embeddings", {"embeddings": torch.tensor([[math.inf] * 5] * 2)}),
+        ("embedding_size", {"embeddings": torch.zeros(2, 4)}),
+        ("embeddings", {"embeddings": torch.zeros(2)}),
+        ("embeddings", {"embeddings": torch.zeros(0, 5), "labels": torch.zeros(0).long()}),
+        ("embeddings", {"embeddings": torch.zeros(2, 5).long()}),
+        ("indices_tuple", {"indices_tuple": (torch.tensor([0]),) * 3}),
+        ("ref_emb", {"ref_emb": torch.zeros(2, 5)}),
+        ("ref_labels", {"ref_labels": torch.tensor([0, 1])}),
+    ],
+)
+def test_refuses_wrong_inputs(index: int, name: str, arguments: dict) -> None:
+    loss = mean_field_losses(7, 5)[index]
+    given_arguments = {"embeddings": torch.ones(2, 5), "labels": torch.tensor([0, 1])} | arguments
+    with pytest.raises(ValueError, match=name):
+        loss(**given_arguments)
+
+
+@pytest.mark.parametrize(
+    ("loss", "arguments"),
+    [
+        (MeanFieldContrastiveLoss, {"lambda_mf": -1e-9}),
+        (MeanFieldContrastiveLoss, {"lambda_mf": math.nan}),
+        (MeanFieldContrastiveLoss, {"positive_margin": math.inf}),
+        (MeanFieldContrastiveLoss, {"negative_margin": math.nan}),
+        (MeanFieldContrastiveLoss, {"average": "image"}),
+        (MeanFieldContrastiveLoss, {"num_classes": 0}),
+        (MeanFieldContrastiveLoss, {"embedding_size": 1.5}),
+        (MeanFieldClassWiseMultiSimilarityLoss, {"alpha": 0.0}),
+        (MeanFieldClassWiseMultiSimilarityLoss, {"beta": -1.0}),
+        (MeanFieldClassWiseMultiSimilarityLoss, {"lambda_mf": -1.0}),
+        (MeanFieldClassWiseMultiSimilarityLoss, {"delta": math.nan}),
+        (MeanFieldClassWiseMultiSimilarityLoss, {"regularizer": "both"}),
+        (MeanFieldNCALoss, {"alpha": 0.0}),
+    ],
+)
+def test_refuses_wrong_hyperparameters(loss: type, arguments: dict) -> None:
+    (name,) = arguments
+    with pytest.raises(ValueError, match=name):
+        loss(**({"num_classes": 7, "embedding_size": 5} | arguments))
