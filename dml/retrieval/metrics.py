@@ -1,0 +1,152 @@
+"""P@1, R-precision, MAP@R and Recall@K over exact neighbors.
+
+Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neighbors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dml.retrieval.neighbors import NeighborSearch
+
+
+def concatenate(
+    embeddings: Sequence[Tensor], normalize: Callable[[Tensor], Tensor] = F.normalize
+) -> Tensor:
+    """Joins the embeddings of several models into one, as the MLRC benchmark does.
+
+    Each model's embeddings are normalized, concatenated, and normalized again.
+
+    Args:
+        embeddings: one B×D_m matrix per model, rows in one order; half precision is raised to
+            float32.
+        normalize: what a model's output goes through at evaluation; L2 unless given.
+
+    Returns:
+        B × ΣD_m embeddings.
+
+    Raises:
+        ValueError: no embeddings, or matrices of different length.
+    """
+    if not embeddings:
+        raise ValueError("embeddings: no models to concatenate")
+    if len({len(part) for part in embeddings}) != 1:
+        lengths = [len(part) for part in embeddings]
+        raise ValueError(f"embeddings of the models must have one length, got {lengths}")
+    raised = [part if part.dtype == torch.float64 else part.float() for part in embeddings]
+    return normalize(torch.cat([normalize(part) for part in raised], dim=1))
+
+
+def retrieval_metrics(
+    embeddings: Tensor,
+    labels: Tensor,
+    gallery_embeddings: Tensor | None = None,
+    gallery_labels: Tensor | None = None,
+    *,
+    recall_at: Sequence[int] = (1, 2, 4, 8),
+    memory_mb: float = 64.0,
+) -> dict[str, float | int]:
+    """Scores embeddings by how well their neighbors share their label.
+
+    With R the number of relevant gallery items of a query, itself excluded: R-precision is the
+    share of relevant items among the first R, MAP@R = (1/R) Σ_{i≤R} P(i)·rel(i), Recall@K is 1 if a
+    relevant item is among the first K (Musgrave et al., A Metric Learning Reality Check). Only as
+    many neighbors are searched as these need. Queries without any relevant item are left out.
+
+    Args:
+        embeddings: B×D queries, compared by Euclidean distance as they are (see
+            `nearest_neighbors`; for unit vectors this is the order of cosine similarity).
+        labels: B integers.
+        gallery_embeddings: N×D items to search; None ranks the queries among themselves, each
+            without itself.
+        gallery_labels: N integers, together with `gallery_embeddings`.
+        recall_at: values of K. A K beyond the size of the gallery means the whole gallery, so that
+            the lists of large datasets work on tiny ones too.
+        memory_mb: bound on the size of the working buffers.
+
+    Returns:
+        `precision_at_1`, `r_precision`, `map_at_r` and `recall_at_<K>`: means over the queries that
+        have a relevant item, fractions of 1; `queries`: how many these are;
+        `queries_without_match`: how many were left out.
+
+    Raises:
+        ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or that
+            are no integers, a K below 1, or no query with a relevant item.
+    """
+    check_labels(labels, len(embeddings), "labels")
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        raise ValueError("gallery_embeddings and gallery_labels must be given together")
+    if gallery_embeddings is not None and gallery_labels is not None:
+        check_labels(gallery_labels, len(gallery_embeddings), "gallery_labels")
+    if any(K < 1 for K in recall_at):
+        raise ValueError(f"recall_at must hold numbers from 1 on, got {list(recall_at)}")
+    search = NeighborSearch(embeddings, gallery_embeddings, memory_mb=memory_mb)
+
+    device = embeddings.device
+    query_B, gallery_N = common_classes(labels.to(device), gallery_labels)
+    relevant_B = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)[query_B]
+    if gallery_labels is None:
+        relevant_B -= 1
+    # queries with like R stand together, so that one large class does not cost all the others
+    order_B = torch.argsort(relevant_B, stable=True)
+    rows = order_B[relevant_B[order_B] > 0]
+    if not len(rows):
+        raise ValueError("labels: no query has a relevant item in the gallery")
+
+    sums = torch.zeros(3 + len(recall_at), dtype=torch.float64, device=device)
+    for part in search.chunks(rows):
+        R_n = relevant_B[part]
+        k = min(max(int(R_n[-1]), *recall_at, 1), search.available)
+        hits_nk = gallery_N[search.nearest(part, k)] == query_B[part, None]
+        sums += _sums(hits_nk, R_n, recall_at)
+    names = ["precision_at_1", "r_precision", "map_at_r", *(f"recall_at_{K}" for K in recall_at)]
+    means = (sums / len(rows)).tolist()
+    return {
+        **dict(zip(names, means, strict=True)),
+        "queries": len(rows),
+        "queries_without_match": len(labels) - len(rows),
+    }
+
+
+def check_labels(labels: Tensor, length: int, name: str) -> None:
+    """Raises ValueError unless `labels` holds `length` integers."""
+    if labels.is_floating_point() or labels.is_complex():
+        raise ValueError(f"{name} must be integers, got {labels.dtype}")
+    if labels.shape != (length,):
+        raise ValueError(
+            f"{name} must have shape ({length},) like its embeddings, got {tuple(labels.shape)}"
+        )
+
+
+def common_classes(labels_B: Tensor, gallery_labels_N: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Re-indexes arbitrary integer labels of queries and gallery to 0..C−1."""
+    if gallery_labels_N is None:
+        classes_B = labels_B.unique(return_inverse=True)[1]
+        return classes_B, classes_B
+    both = torch.cat([labels_B.long(), gallery_labels_N.to(labels_B.device).long()])
+    classes = both.unique(return_inverse=True)[1]
+    return classes[: len(labels_B)], classes[len(labels_B) :]
+
+
+def _sums(hits_nk: Tensor, R_n: Tensor, recall_at: Sequence[int]) -> Tensor:
+    """Sums P@1, R-precision, MAP@R and each Recall@K over the queries of a chunk."""
+    longest = int(R_n.max())
+    place_k = torch.arange(1, longest + 1, device=R_n.device)
+    relevant_nk = hits_nk[:, :longest] & (place_k <= R_n[:, None])
+    R_n = R_n.double()
+    found_nk = relevant_nk.cumsum(dim=1)
+    precision_nk = (found_nk.double() / place_k).masked_fill_(~relevant_nk, 0.0)
+    # the rank of the first hit answers every K at once
+    first_n = hits_nk.long().argmax(dim=1).masked_fill_(~hits_nk.any(dim=1), hits_nk.shape[1])
+    return torch.stack(
+        [
+            hits_nk[:, 0].double().sum(),
+            (found_nk[:, -1] / R_n).sum(),
+            (precision_nk.sum(dim=1) / R_n).sum(),
+            *((first_n < K).double().sum() for K in recall_at),
+        ]
+    )

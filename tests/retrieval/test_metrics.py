@@ -1,0 +1,205 @@
+import pytest
+import retrieval_reference as reference
+import torch
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+from dml.retrieval import concatenate, retrieval_metrics
+
+
+def clustered(labels, dim, noise, generator):
+    """Unit vectors around one random center per class: neighbors are partly right."""
+    centers = torch.randn(int(labels.max()) + 1, dim, generator=generator)
+    x = centers[labels] + noise * torch.randn(len(labels), dim, generator=generator)
+    return torch.nn.functional.normalize(x)
+
+
+LABELS = {
+    "balanced": lambda g: torch.arange(200) % 20,
+    "pairs": lambda g: torch.arange(240) // 2,
+    "one-image classes": lambda g: torch.cat([torch.arange(50), torch.arange(50) // 5]),
+    "very different sizes": lambda g: torch.cat(
+        [torch.zeros(150), torch.ones(2), 2 + torch.arange(100) // 4, torch.full((40,), 99)]
+    ).long(),
+    "random": lambda g: torch.randint(0, 30, (250,), generator=g),
+}
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(1)
+
+
+def assert_same(found, expected):
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=1e-9), name
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_equals_the_reference_among_themselves(case, generator):
+    labels = LABELS[case](generator)
+    embeddings = clustered(labels, 16, 1.0, generator)
+    found = retrieval_metrics(embeddings, labels)
+    assert 0.05 < found["map_at_r"] < 0.95
+    assert_same(found, reference.metrics(embeddings, labels))
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_equals_the_reference_with_a_gallery(case, generator):
+    labels = LABELS[case](generator)
+    embeddings = clustered(labels, 16, 1.0, generator)
+    order = torch.randperm(len(labels), generator=generator)
+    query, gallery = order[:80], order[80:]
+    arguments = (embeddings[query], labels[query], embeddings[gallery], labels[gallery])
+    recall_at = (1, 10, 20, 30)
+    found = retrieval_metrics(*arguments, recall_at=recall_at)
+    assert_same(found, reference.metrics(*arguments, recall_at=recall_at))
+
+
+@pytest.mark.parametrize("case", LABELS)
+@pytest.mark.parametrize("split", [False, True])
+def test_equals_pml(case, split, generator):
+    labels = LABELS[case](generator)
+    embeddings = clustered(labels, 16, 1.0, generator)
+    query = torch.randperm(len(labels), generator=generator)[:80] if split else slice(None)
+    names = {
+        "precision_at_1": "precision_at_1",
+        "r_precision": "r_precision",
+        "map_at_r": "mean_average_precision_at_r",
+    }
+    pml = AccuracyCalculator(
+        include=tuple(names.values()), k="max_bin_count", device=torch.device("cpu")
+    )
+    rest = torch.ones(len(labels), dtype=torch.bool)
+    rest[query] = False
+    gallery = (embeddings[rest], labels[rest]) if split else ()
+    expected = pml.get_accuracy(embeddings[query], labels[query], *gallery)
+    found = retrieval_metrics(embeddings[query], labels[query], *gallery)
+    for ours, theirs in names.items():
+        assert found[ours] == pytest.approx(expected[theirs], abs=1e-6)
+
+
+def test_by_hand():
+    # seen from 0: 1 (hit), 2 (miss), 4 (hit), 7 (hit); R = 3
+    embeddings = torch.tensor([[0.0], [1.0], [2.0], [4.0], [7.0]])
+    labels = torch.tensor([5, 5, 8, 5, 5])
+    found = retrieval_metrics(embeddings[:1], labels[:1], embeddings[1:], labels[1:])
+    assert found["precision_at_1"] == 1
+    assert found["r_precision"] == pytest.approx(2 / 3)
+    assert found["map_at_r"] == pytest.approx((1 + 2 / 3) / 3)
+    among_themselves = retrieval_metrics(embeddings, labels, recall_at=(1, 2, 3))
+    assert among_themselves["queries"] == 4
+    assert among_themselves["queries_without_match"] == 1
+    # first hits: 0 → 1 at once; 1 → 0 before 2 (a tie); 4 → 2 misses, then 1 or 7; 7 → 4 at once
+    assert among_themselves["recall_at_1"] == 0.75
+    assert among_themselves["recall_at_2"] == 1
+
+
+def test_permuting_the_gallery_changes_nothing(generator):
+    labels = LABELS["random"](generator)
+    embeddings = clustered(labels, 16, 1.0, generator)
+    order = torch.randperm(len(labels), generator=generator)
+    assert_same(
+        retrieval_metrics(embeddings[order], labels[order]), retrieval_metrics(embeddings, labels)
+    )
+
+
+def test_duplicates_among_the_classes(generator):
+    labels = torch.randint(0, 5, (200,), generator=generator)
+    embeddings = torch.randn(15, 4, generator=generator)[
+        torch.randint(0, 15, (200,), generator=generator)
+    ]
+    found = retrieval_metrics(embeddings, labels)
+    assert_same(found, reference.metrics(embeddings, labels))
+    assert found == retrieval_metrics(embeddings, labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_half_precision_is_compared_in_float32(dtype, generator):
+    labels = LABELS["balanced"](generator)
+    embeddings = clustered(labels, 16, 1.0, generator).to(dtype)
+    raised = embeddings if dtype == torch.float64 else embeddings.float()
+    assert_same(retrieval_metrics(embeddings, labels), reference.metrics(raised, labels))
+
+
+def test_recall_beyond_the_gallery_means_all_of_it(generator):
+    labels = torch.tensor([0, 0, 1, 1, 2])
+    embeddings = torch.randn(5, 3, generator=generator)
+    found = retrieval_metrics(embeddings, labels, recall_at=(1, 10, 1000))
+    assert found["recall_at_1000"] == found["recall_at_10"] == 1
+    assert_same(found, reference.metrics(embeddings, labels, recall_at=(1, 10, 1000)))
+
+
+def test_label_ids_that_float32_cannot_hold(generator):
+    labels = 2**24 + torch.arange(40) // 4
+    embeddings = clustered(torch.arange(40) // 4, 8, 0.1, generator)
+    found = retrieval_metrics(embeddings, labels)
+    assert found["r_precision"] > 0.9
+    assert_same(found, reference.metrics(embeddings, labels))
+
+
+def test_any_integer_labels_and_classes_of_one_side_only(generator):
+    labels = torch.tensor([-3, 7, 7, 1000, -3], dtype=torch.int32)
+    gallery_labels = torch.tensor([7, -3, 55, 55], dtype=torch.int16)
+    arguments = (
+        torch.randn(5, 3, generator=generator),
+        labels,
+        torch.randn(4, 3, generator=generator),
+        gallery_labels,
+    )
+    found = retrieval_metrics(*arguments)
+    assert found["queries_without_match"] == 1
+    assert_same(found, reference.metrics(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.zeros(3, 2), torch.zeros(4).long()), r"labels must have shape \(3,\)"),
+        ((torch.zeros(3, 2), torch.zeros(3, 1).long()), "labels must have shape"),
+        ((torch.zeros(3, 2), torch.zeros(3)), "labels must be integers"),
+        ((torch.zeros(3, 2), torch.arange(3)), "no query has a relevant item"),
+        ((torch.zeros(1, 2), torch.zeros(1).long()), "no query has a relevant item"),
+        ((torch.zeros(3, 2), torch.arange(3), torch.zeros(3, 2)), "must be given together"),
+        (
+            (torch.zeros(3, 2), torch.arange(3), torch.zeros(3, 2), torch.arange(2)),
+            "gallery_labels must have shape",
+        ),
+        (
+            (torch.zeros(3, 2), torch.arange(3), torch.zeros(0, 2), torch.arange(0)),
+            "gallery is empty",
+        ),
+        ((torch.full((3, 2), torch.nan), torch.zeros(3).long()), "6 of 6 values are NaN"),
+    ],
+)
+def test_impossible_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        retrieval_metrics(*arguments)
+
+
+def test_recall_at_zero_is_refused():
+    with pytest.raises(ValueError, match="recall_at"):
+        retrieval_metrics(torch.zeros(3, 2), torch.zeros(3).long(), recall_at=(0, 1))
+
+
+def test_concatenate_gives_every_model_one_vote(generator):
+    first, second = torch.randn(6, 3, generator=generator), 50 * torch.randn(6, 4).half()
+    joined = concatenate([first, second])
+    assert joined.shape == (6, 7)
+    for part, model in ((joined[:, :3], first), (joined[:, 3:], second.float())):
+        expected = model / model.norm(dim=1, keepdim=True) / 2**0.5
+        torch.testing.assert_close(part, expected)
+
+
+def test_concatenate_with_another_normalizer():
+    clip = lambda v: v / v.norm(dim=1, keepdim=True).clamp(min=1)  # noqa: E731
+    joined = concatenate([torch.tensor([[0.3, 0.4]]), torch.tensor([[6.0, 8.0]])], clip)
+    expected = torch.tensor([[0.3, 0.4, 0.6, 0.8]]) / 1.25**0.5
+    torch.testing.assert_close(joined, expected)
+
+
+def test_concatenate_refuses_models_of_other_length():
+    with pytest.raises(ValueError, match=r"one length, got \[2, 3\]"):
+        concatenate([torch.zeros(2, 2), torch.zeros(3, 2)])
+    with pytest.raises(ValueError, match="no models"):
+        concatenate([])

@@ -1,0 +1,134 @@
+import pytest
+import retrieval_reference as reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dml.retrieval import nearest_neighbors
+from dml.retrieval.exact import surplus_duplicates
+
+CASES = {
+    "random": lambda g: torch.randn(300, 24, generator=g),
+    "unit": lambda g: torch.nn.functional.normalize(torch.randn(300, 64, generator=g)),
+    "float64": lambda g: torch.randn(200, 16, generator=g, dtype=torch.float64),
+    "half": lambda g: torch.randn(200, 16, generator=g).half(),
+    "bfloat16": lambda g: torch.randn(200, 8, generator=g).bfloat16(),
+    "far from the origin": lambda g: 1000 + 0.01 * torch.randn(200, 16, generator=g),
+    "nearly collapsed": lambda g: torch.ones(200, 32) + 1e-6 * torch.randn(200, 32, generator=g),
+    "one point": lambda g: torch.ones(150, 8),
+    "all zero": lambda g: torch.zeros(150, 8),
+    "grid": lambda g: torch.randint(0, 3, (400, 4), generator=g).float(),
+    "signs": lambda g: torch.randint(0, 2, (300, 12), generator=g).float() * 2 - 1,
+    "duplicates": lambda g: torch.randn(20, 16, generator=g)[
+        torch.randint(0, 20, (300,), generator=g)
+    ],
+    "tiny values": lambda g: 1e-30 * torch.randn(200, 16, generator=g),
+    "large values": lambda g: 1e25 * torch.randn(200, 16, generator=g),
+    "one outlier": lambda g: torch.cat([torch.randn(200, 8, generator=g), torch.full((1, 8), 1e6)]),
+    "one dimension": lambda g: torch.randn(300, 1, generator=g),
+}
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("k", [1, 7, 60])
+def test_equals_the_float64_ranking(case, k, generator):
+    embeddings = CASES[case](generator)
+    distances, order = reference.ranking(embeddings)
+    found = nearest_neighbors(embeddings, k=k)
+    assert torch.equal(found.indices, order[:, :k])
+    torch.testing.assert_close(
+        found.distances.double(), distances[:, :k], rtol=1e-6, atol=0, check_dtype=False
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_float64_ranking_of_another_gallery(case, generator):
+    everything = CASES[case](generator)
+    query, gallery = everything[:70], everything[70:]
+    _, order = reference.ranking(query, gallery)
+    for k in (1, 5, len(gallery)):
+        assert torch.equal(nearest_neighbors(query, gallery, k=k).indices, order[:, :k])
+
+
+def test_small_memory_gives_the_same_answer(generator):
+    embeddings = torch.randint(0, 4, (500, 3), generator=generator).float()
+    expected = reference.ranking(embeddings)[1][:, :20]
+    for memory_mb in (0.001, 0.1, 1000):
+        found = nearest_neighbors(embeddings, k=20, memory_mb=memory_mb)
+        assert torch.equal(found.indices, expected)
+
+
+def test_own_item_is_left_out_by_index_not_by_place():
+    embeddings = torch.tensor([[0.0], [0.0], [0.0], [1.0]])
+    found = nearest_neighbors(embeddings, k=3)
+    assert found.indices.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+    assert found.distances[0].tolist() == [0.0, 0.0, 1.0]
+
+
+def test_a_gallery_given_explicitly_leaves_nothing_out():
+    embeddings = torch.tensor([[0.0], [2.0]])
+    assert nearest_neighbors(embeddings, embeddings, k=1).indices.tolist() == [[0], [1]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 40), st.integers(1, 4), st.integers(1, 4), st.integers(0, 10**6))
+def test_ties_go_to_the_lower_index(count, dim, values, seed):
+    g = torch.Generator().manual_seed(seed)
+    embeddings = torch.randint(0, values, (count, dim), generator=g).float()
+    k = int(torch.randint(1, count, (1,), generator=g))
+    assert torch.equal(
+        nearest_neighbors(embeddings, k=k).indices, reference.ranking(embeddings)[1][:, :k]
+    )
+
+
+def test_near_ties_beyond_float32_are_resolved():
+    # distances that differ by 1e-9 at 1: no float32 product can tell them apart
+    angles = torch.linspace(0, 1e-4, 200, dtype=torch.float64)
+    gallery = torch.stack([angles.cos(), angles.sin()], dim=1)[torch.randperm(200)]
+    query = torch.tensor([[-1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    expected = reference.ranking(query, gallery)[1]
+    for k in (1, 30, 150):
+        assert torch.equal(nearest_neighbors(query, gallery, k=k).indices, expected[:, :k])
+
+
+def test_surplus_duplicates_keep_the_lowest_of_each_kind():
+    gallery = torch.tensor([[1.0], [2.0], [1.0], [1.0], [2.0], [1.0], [3.0]])
+    surplus = surplus_duplicates(gallery, 2)
+    assert surplus.tolist() == [False, False, False, True, False, True, False]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_values_that_are_not_finite_are_counted(value):
+    query = torch.zeros(4, 5)
+    query[1, 2] = query[3, 0] = value
+    with pytest.raises(ValueError, match="query: 2 of 20 values are NaN or infinite"):
+        nearest_neighbors(query, k=1)
+    with pytest.raises(ValueError, match="gallery: 2 of 20 values"):
+        nearest_neighbors(torch.zeros(1, 5), query, k=1)
+
+
+def test_large_finite_values_are_no_error():
+    assert nearest_neighbors(torch.tensor([[3e38], [3e38], [-3e38]]), k=1).indices[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "gallery", "k", "message"),
+    [
+        (torch.zeros(3, 2), torch.zeros(0, 2), 1, "gallery is empty"),
+        (torch.zeros(0, 2), None, 1, "query is empty"),
+        (torch.zeros(3, 2), None, 3, "k must lie between 1 and the 2"),
+        (torch.zeros(3, 2), torch.zeros(4, 2), 5, "k must lie between 1 and the 4"),
+        (torch.zeros(3, 2), None, 0, "k must lie between"),
+        (torch.zeros(3, 2), torch.zeros(4, 3), 1, "one dimension, got 2 and 3"),
+        (torch.zeros(3), None, 1, "query must be a floating-point matrix"),
+        (torch.zeros(3, 2, dtype=torch.long), None, 1, "query must be a floating-point matrix"),
+    ],
+)
+def test_impossible_arguments(query, gallery, k, message):
+    with pytest.raises(ValueError, match=message):
+        nearest_neighbors(query, gallery, k=k)
