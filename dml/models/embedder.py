@@ -1,0 +1,172 @@
+"""From images to embeddings: backbone, pooling, head, normalizer.
+
+Shapes: B images, c channels, h×w maps or t tokens (class token first), D embedding dimensions.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dml.errors import UserError, nearest
+from dml.models.base import Backbone
+from dml.models.batch_norm import freeze_batch_norm as freeze
+
+POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "avg": lambda maps_Bchw: maps_Bchw.mean(dim=(2, 3)),
+    "max": lambda maps_Bchw: maps_Bchw.amax(dim=(2, 3)),
+    "avg+max": lambda maps_Bchw: maps_Bchw.mean(dim=(2, 3)) + maps_Bchw.amax(dim=(2, 3)),
+}
+TOKEN_POOLINGS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "token": lambda tokens_Btc, prefix: tokens_Btc[:, 0],
+    "mean": lambda tokens_Btc, prefix: tokens_Btc[:, prefix:].mean(dim=1),
+}
+NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "l2": lambda v_BD: F.normalize(v_BD, dim=1),
+    "clipped": lambda v_BD: v_BD / v_BD.norm(dim=1, keepdim=True).clamp(min=1),
+    "none": lambda v_BD: v_BD,
+}
+HEADS = ("linear", "linear+relu", "none")
+INITS = ("default", "kaiming_fan_out")
+
+
+class Embedder(nn.Module):
+    """A network that maps images to embeddings.
+
+    `forward` is `embed(features(images))`, and `embed` is `project(pool(features))` normalized:
+    methods that mix features (Metrix) or pooled features step in between.
+
+    Args:
+        backbone: any `Backbone`.
+        size: embedding dimensions D; None keeps the backbone's own (384 for ViT-S and DINO).
+        pooling: of feature maps: "avg", "max" or "avg+max" (their sum, as Proxy Anchor does).
+        token_pooling: of the tokens of a transformer: "token" (the class token) or "mean" (over
+            the patches). Apart from `pooling`, so that a protocol's choice for convolutional
+            networks leaves transformers alone.
+        head: "linear", "linear+relu" or "none".
+        layer_norm: a LayerNorm before the head, as in ProxyNCA++; without parameters of its own,
+            which the linear layer behind it would absorb.
+        init: of the head: "default" (PyTorch's) or "kaiming_fan_out" (normal; bias 0).
+        bias: of the head.
+        normalize: "l2", "clipped" (v / max(1, ‖v‖): only long vectors are shortened) or "none".
+        freeze_batch_norm: the backbone keeps its BatchNorm statistics, whatever is trained.
+        freeze_batch_norm_affine: with it, γ and β keep their values too.
+
+    Attributes:
+        embedding_size: D.
+        input: the backbone's `InputSpec`.
+
+    Raises:
+        UserError: an option has none of its values, or two do not go together.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        size: int | None,
+        pooling: str = "avg",
+        token_pooling: str = "token",
+        head: str = "linear",
+        layer_norm: bool = False,
+        init: str = "default",
+        bias: bool = True,
+        normalize: str = "l2",
+        freeze_batch_norm: bool = False,
+        freeze_batch_norm_affine: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_choice("pooling", pooling, POOLINGS)
+        _check_choice("token_pooling", token_pooling, TOKEN_POOLINGS)
+        _check_choice("head", head, HEADS)
+        _check_choice("init", init, INITS)
+        _check_choice("normalize", normalize, NORMALIZERS)
+        if freeze_batch_norm_affine and not freeze_batch_norm:
+            raise UserError(
+                "embedder.freeze_batch_norm_affine=true freezes more than the statistics alone: "
+                "set embedder.freeze_batch_norm=true too"
+            )
+        self.backbone = backbone
+        self.input = backbone.input
+        self.embedding_size = _embedding_size(size, backbone.channels, head)
+        self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
+        self.freeze_batch_norm = freeze_batch_norm
+        self.head = _build_head(
+            backbone.channels, self.embedding_size, head, layer_norm, init, bias
+        )
+        if freeze_batch_norm:
+            freeze(backbone, affine=freeze_batch_norm_affine)
+
+    def features(self, images: Tensor) -> Tensor:
+        """The backbone's B×c×h×w or B×t×c."""
+        return self.backbone(images)
+
+    def pool(self, features: Tensor) -> Tensor:
+        """B×c from features B×c×h×w or B×t×c."""
+        if self.backbone.kind == "maps":
+            return POOLINGS[self.pooling](features)
+        return TOKEN_POOLINGS[self.token_pooling](features, self.backbone.prefix_tokens)
+
+    def project(self, pooled_Bc: Tensor) -> Tensor:
+        """The head's B×D, normalized; at least float32, also under autocast."""
+        v_BD = self.head(pooled_Bc)
+        # Distances between unit vectors need more than the eight bits of bfloat16.
+        v_BD = v_BD.to(torch.promote_types(v_BD.dtype, torch.float32))
+        return NORMALIZERS[self.normalize](v_BD)
+
+    def embed(self, features: Tensor) -> Tensor:
+        """B×D from features B×c×h×w or B×t×c."""
+        return self.project(self.pool(features))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """B×D from images B×3×H×W prepared as `input` says."""
+        return self.embed(self.features(images))
+
+    def train(self, mode: bool = True) -> Embedder:
+        """Sets the mode; frozen BatchNorm layers stay in evaluation mode."""
+        super().train(mode)
+        if self.freeze_batch_norm:
+            freeze(self.backbone)  # again: SyncBatchNorm conversion puts new layers in
+        return self
+
+
+def _build_head(
+    channels: int, size: int, head: str, layer_norm: bool, init: str, bias: bool
+) -> nn.Sequential:
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    if layer_norm:
+        layers["layer_norm"] = nn.LayerNorm(channels, elementwise_affine=False)
+    if head != "none":
+        linear = nn.Linear(channels, size, bias=bias)
+        if init == "kaiming_fan_out":
+            nn.init.kaiming_normal_(linear.weight, mode="fan_out")
+            if bias:
+                nn.init.zeros_(linear.bias)
+        layers["linear"] = linear
+    if head == "linear+relu":
+        layers["relu"] = nn.ReLU()
+    return nn.Sequential(layers)
+
+
+def _embedding_size(size: int | None, channels: int, head: str) -> int:
+    if size is None:
+        return channels
+    if size < 1:
+        raise UserError(f"embedder.size={size} must be at least 1, or null for the backbone's own")
+    if head == "none" and size != channels:
+        raise UserError(
+            f"embedder.size={size} needs a head, for the backbone has {channels} channels: "
+            "set embedder.head=linear or embedder.size=null"
+        )
+    return size
+
+
+def _check_choice(option: str, value: str, valid: Iterable[str]) -> None:
+    valid = list(valid)
+    if value not in valid:
+        raise UserError(
+            f"embedder.{option}={value} is none of {', '.join(valid)}{nearest(str(value), valid)}"
+        )

@@ -1,0 +1,51 @@
+"""A three-layer network for the stand-in datasets: digits of 8×8 and glyphs of 32×32 pixels."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from dml.errors import UserError
+from dml.models.base import Backbone, InputSpec
+
+
+class SmallCNN(Backbone):
+    """Three convolutions with BatchNorm and ReLU; halves the images twice.
+
+    8×8 pixels become 2×2 maps and 32×32 become 8×8, so pooling always has something to pool. The
+    first convolution keeps the resolution: an 8×8 digit has no pixel to spare.
+
+    Args:
+        weights: "none", since nobody trained this network on ImageNet.
+        input_size: side of the images in pixels, at least 8; None takes them as they are.
+        width: channels of the first layer; the features have four times as many.
+    """
+
+    kind: Literal["maps", "tokens"] = "maps"
+
+    def __init__(
+        self, weights: str = "none", input_size: int | None = None, width: int = 16
+    ) -> None:
+        super().__init__()
+        if weights == "imagenet":
+            raise UserError("backbone.weights=imagenet: small_cnn has none; use weights=none")
+        self.channels = 4 * width
+        self.input = InputSpec(size=input_size)
+        self.layers = nn.Sequential(
+            *_layer(3, width, stride=1),
+            *_layer(width, 2 * width, stride=2),
+            *_layer(2 * width, 4 * width, stride=2),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W."""
+        return self.layers(images)
+
+
+def _layer(channels_in: int, channels_out: int, stride: int) -> list[nn.Module]:
+    return [
+        nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False),
+        nn.BatchNorm2d(channels_out),
+        nn.ReLU(inplace=True),
+    ]

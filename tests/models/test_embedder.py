@@ -1,0 +1,265 @@
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dml.errors import UserError
+from dml.models.base import Backbone, InputSpec
+from dml.models.embedder import HEADS, NORMALIZERS, POOLINGS, TOKEN_POOLINGS, Embedder
+from dml.models.small_cnn import SmallCNN
+
+
+class Patches(Backbone):
+    """A transformer's shapes at no cost: one token per 4×4 patch, class token first."""
+
+    kind = "tokens"
+    prefix_tokens = 1
+    channels = 6
+
+    def __init__(self):
+        super().__init__()
+        self.input = InputSpec(size=8)
+        self.class_token = nn.Parameter(torch.randn(1, 1, 6))
+        self.project = nn.Conv2d(3, 6, 4, stride=4)
+
+    def forward(self, images):
+        patches = self.project(images).flatten(2).transpose(1, 2)
+        return torch.cat([self.class_token.expand(len(images), -1, -1), patches], dim=1)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def images():
+    return torch.randn(6, 3, 8, 8)
+
+
+def test_each_pooling_of_maps_equals_its_definition():
+    maps = torch.randn(2, 3, 4, 5)
+    average, maximum = torch.zeros(2, 3), torch.full((2, 3), -torch.inf)
+    for row in range(4):
+        for column in range(5):
+            average += maps[:, :, row, column] / 20
+            maximum = torch.maximum(maximum, maps[:, :, row, column])
+    for pooling, expected in {"avg": average, "max": maximum, "avg+max": average + maximum}.items():
+        embedder = Embedder(SmallCNN(), 4, pooling=pooling)
+        torch.testing.assert_close(embedder.pool(maps), expected)
+    assert set(POOLINGS) == {"avg", "max", "avg+max"}
+
+
+def test_each_pooling_of_tokens_equals_its_definition():
+    tokens = torch.randn(2, 5, 6)
+    for pooling, expected in {
+        "token": tokens[:, 0],
+        "mean": (tokens[:, 1] + tokens[:, 2] + tokens[:, 3] + tokens[:, 4]) / 4,
+    }.items():
+        embedder = Embedder(Patches(), 4, token_pooling=pooling, pooling="avg+max")
+        torch.testing.assert_close(embedder.pool(tokens), expected)
+    assert set(TOKEN_POOLINGS) == {"token", "mean"}
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS)
+def test_normalizers(normalize):
+    embedder = Embedder(SmallCNN(width=2), None, head="none", normalize=normalize)
+    short, long = torch.full((1, 8), 0.1), torch.full((1, 8), 2.0)
+    result = embedder.project(torch.cat([short, long]))
+    expected = {
+        "l2": torch.full((2, 8), 8**-0.5),
+        "clipped": torch.cat([short, torch.full((1, 8), 8**-0.5)]),
+        "none": torch.cat([short, long]),
+    }[normalize]
+    torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS)
+def test_a_zero_vector_has_a_finite_gradient(normalize):
+    embedder = Embedder(SmallCNN(width=2), None, head="none", normalize=normalize)
+    pooled = torch.zeros(1, 8, requires_grad=True)
+    embedder.project(pooled).sum().backward()
+    assert pooled.grad is not None
+    assert torch.isfinite(pooled.grad).all()
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_head_is_the_textbook_one(head, layer_norm, bias):
+    size = None if head == "none" else 5
+    embedder = Embedder(
+        SmallCNN(width=2), size, head=head, layer_norm=layer_norm, bias=bias, normalize="none"
+    )
+    pooled = torch.randn(4, 8)
+    expected = pooled
+    if layer_norm:
+        deviation = pooled.var(dim=1, correction=0, keepdim=True).add(1e-5).sqrt()
+        expected = (pooled - pooled.mean(dim=1, keepdim=True)) / deviation
+    if head != "none":
+        parameters = dict(embedder.head.named_parameters())
+        expected = expected @ parameters["linear.weight"].T
+        assert ("linear.bias" in parameters) is bias
+        if bias:
+            expected = expected + parameters["linear.bias"]
+    if head == "linear+relu":
+        expected = expected.clamp(min=0)
+        assert (expected == 0).any()
+    torch.testing.assert_close(embedder.project(pooled), expected)
+
+
+def test_kaiming_fan_out_has_its_deviation_and_no_bias():
+    linear = Embedder(SmallCNN(width=64), 512, init="kaiming_fan_out").head.linear
+    assert linear.weight.std().item() == pytest.approx((2 / 512) ** 0.5, rel=0.01)
+    assert (linear.bias == 0).all()
+
+
+def test_default_init_is_that_of_pytorch():
+    torch.manual_seed(3)
+    linear = Embedder(SmallCNN(width=2), 5).head.linear
+    torch.manual_seed(3)
+    SmallCNN(width=2)
+    torch.testing.assert_close(linear.weight, nn.Linear(8, 5).weight)
+
+
+@pytest.mark.parametrize("backbone", [lambda: SmallCNN(width=4), Patches])
+def test_features_then_embed_equals_forward(backbone, images):
+    embedder = Embedder(backbone(), 5, pooling="avg+max").eval()
+    expected = embedder(images)
+    assert expected.shape == (6, 5)
+    assert embedder.embedding_size == 5
+    torch.testing.assert_close(embedder.embed(embedder.features(images)), expected)
+    pooled = embedder.pool(embedder.features(images))
+    torch.testing.assert_close(embedder.project(pooled), expected)
+
+
+@pytest.mark.parametrize("backbone", [lambda: SmallCNN(width=4), Patches])
+def test_gradient_reaches_every_trainable_parameter(backbone, images):
+    embedder = Embedder(backbone(), 5)
+    weights = torch.randn(6, 5)
+    (embedder(images) * weights).sum().backward()
+    unreached = [
+        name
+        for name, parameter in embedder.named_parameters()
+        if parameter.requires_grad and (parameter.grad is None or not parameter.grad.any())
+    ]
+    if embedder.backbone.kind == "tokens":  # only the class token is pooled
+        assert unreached == ["backbone.project.weight", "backbone.project.bias"]
+    else:
+        assert unreached == []
+
+
+def test_backbone_and_head_partition_the_parameters():
+    embedder = Embedder(SmallCNN(), 5)
+    parts = [*embedder.backbone.parameters(), *embedder.head.parameters()]
+    assert {id(p) for p in parts} == {id(p) for p in embedder.parameters()}
+
+
+def test_size_none_is_the_backbones_own():
+    assert Embedder(SmallCNN(width=3), None).embedding_size == 12
+    assert Embedder(SmallCNN(width=3), None, head="none").embedding_size == 12
+    assert Embedder(Patches(), None)(torch.randn(2, 3, 8, 8)).shape == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "avg+mac"}, r"embedder\.pooling=avg\+mac.*did you mean 'avg\+max'"),
+        ({"token_pooling": "avg"}, r"embedder\.token_pooling=avg is none of token, mean"),
+        ({"head": None}, r"embedder\.head=None"),
+        ({"init": "xavier"}, r"embedder\.init=xavier"),
+        ({"normalize": "clip"}, r"embedder\.normalize=clip.*'clipped'"),
+        ({"head": "none"}, r"embedder\.size=5 needs a head"),
+        ({"size": 0}, r"embedder\.size=0"),
+        ({"freeze_batch_norm_affine": True}, r"embedder\.freeze_batch_norm=true"),
+    ],
+)
+def test_a_wrong_option_is_named_in_one_line(options, message):
+    with pytest.raises(UserError, match=message) as error:
+        Embedder(SmallCNN(), **{"size": 5, **options})
+    assert "\n" not in str(error.value)
+
+
+def _statistics(embedder):
+    return {k: v.clone() for k, v in embedder.state_dict().items() if "running" in k}
+
+
+def test_frozen_statistics_survive_every_call_of_train(images):
+    embedder = Embedder(SmallCNN(width=4), 5, freeze_batch_norm=True)
+    before = _statistics(embedder)
+    assert before
+    around = nn.Sequential(embedder)
+    for module in (around, embedder, embedder.backbone, embedder.backbone.layers[1]):
+        embedder.eval()
+        module.train()
+        embedder(images)
+        for name, value in _statistics(embedder).items():
+            torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+    embedder.train()
+    assert embedder.training
+
+
+def test_without_freezing_the_statistics_move(images):
+    embedder = Embedder(SmallCNN(width=4), 5)
+    before = _statistics(embedder)
+    embedder(images)
+    after = _statistics(embedder)
+    assert all((after[name] != before[name]).any() for name in before)
+
+
+def test_copies_of_a_frozen_network_are_frozen_themselves(images):
+    original = Embedder(SmallCNN(width=4), 5, freeze_batch_norm=True)
+    for twin in (copy.deepcopy(original), pickle.loads(pickle.dumps(original))):
+        before = _statistics(twin)
+        twin.backbone.train()
+        twin(images)
+        for name, value in _statistics(twin).items():
+            torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+        assert not any(m.training for m in twin.modules() if isinstance(m, nn.BatchNorm2d))
+
+
+def test_freezing_survives_conversion_to_sync_batch_norm():
+    embedder = Embedder(SmallCNN(width=4), 5, freeze_batch_norm=True)
+    converted = nn.SyncBatchNorm.convert_sync_batchnorm(embedder)
+    converted.train()
+    layers = [m for m in converted.modules() if isinstance(m, nn.SyncBatchNorm)]
+    assert len(layers) == 3
+    assert not any(layer.training for layer in layers)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_scale_and_shift_train_unless_frozen_too(affine, images):
+    embedder = Embedder(
+        SmallCNN(width=4), 5, freeze_batch_norm=True, freeze_batch_norm_affine=affine
+    ).train()
+    embedder(images)[:, 0].sum().backward()
+    layer = embedder.backbone.layers[1]
+    for parameter in (layer.weight, layer.bias):
+        assert parameter.requires_grad is not affine
+        assert (parameter.grad is None) is affine
+
+
+def test_bfloat16_autocast_gives_float32_embeddings_and_trains(images):
+    embedder = Embedder(SmallCNN(width=8), 5)
+    target = F.normalize(torch.randn(6, 5), dim=1)
+    optimizer = torch.optim.AdamW(embedder.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        with torch.autocast("cpu", torch.bfloat16):
+            embeddings = embedder(images)
+        assert embeddings.dtype == torch.float32
+        torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(6))
+        loss = (embeddings - target).square().sum(dim=1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_float64_stays_float64(images):
+    embedder = Embedder(SmallCNN(width=4), 5).double()
+    assert embedder(images.double()).dtype == torch.float64
