@@ -1,1 +1,12 @@
 """Deep metric learning, compared fairly: losses, methods, protocols and retrieval evaluation."""
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    # Late: `import dml` alone, which every command does, must not wait for torch.
+    if name == "load":
+        from dml.loading import load
+
+        return load
+    raise AttributeError(f"module 'dml' has no attribute '{name}'")

@@ -29,3 +29,17 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, else an empty string."""
     close = get_close_matches(name, list(valid), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+class RunStopped(BaseException):
+    """A run was asked to stop; its state is saved and the same command continues it.
+
+    Like KeyboardInterrupt no `Exception`: a multirun must end with it, not go on to the next job.
+
+    Attributes:
+        status: exit status of the process: 130 after SIGINT, 143 after SIGTERM, 75 at a time limit.
+    """
+
+    def __init__(self, reason: str, status: int) -> None:
+        self.status = status
+        super().__init__(reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,5 +102,12 @@ def _workers(workers: int, device: torch.device) -> dict[str, Any]:
     return {
         "num_workers": workers,
         "pin_memory": device.type == "cuda",
+        "worker_init_fn": _leave_signals_to_parent,
         "generator": torch.Generator().manual_seed(0),
     }
+
+
+def _leave_signals_to_parent(worker: int) -> None:
+    """Ctrl-C reaches every process of the terminal; workers must outlive the step it interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 
 from dml.errors import nearest
 
-AUGMENTATIONS = ("random_resized_crop", "random_crop", "none")
+AUGMENTATIONS = ("random_resized_crop", "random_affine", "random_crop", "none")
 
 
 def train_transform(
@@ -26,17 +26,21 @@ def train_transform(
     ratio: Sequence[float] = (3 / 4, 4 / 3),
     flip: bool = True,
     padding: int = 0,
+    degrees: float = 0.0,
 ) -> nn.Module:
     """Random crop and flip of a uint8 image 3×H×W.
 
     Args:
-        augmentation: `random_resized_crop` (the papers'), `random_crop` (a shift by at most
-            `padding` pixels, for stand-ins of few pixels) or `none`.
+        augmentation: `random_resized_crop` (the papers'), or for stand-ins of few pixels
+            `random_crop` (a shift by at most `padding` whole pixels) and `random_affine` (rotation
+            and slant by up to `degrees`, zoom by `scale`, shift by up to `padding` pixels), or
+            `none`.
         size: side of the result in pixels; None keeps the image's own size.
         resize: length of the shorter side before the random crop (MLRC: 256); None: as decoded.
         scale, ratio: area and aspect ratio of the random crop.
         flip: mirror half of the images.
-        padding: pixels, for `random_crop`.
+        padding: pixels, for `random_crop` and `random_affine`.
+        degrees: for `random_affine`.
     """
     steps: list[nn.Module] = []
     if resize is not None:
@@ -49,6 +53,8 @@ def train_transform(
         )
     elif augmentation == "random_crop":
         steps.append(Shift(padding))
+    elif augmentation == "random_affine":
+        steps.append(Affine(degrees, scale, padding))
     elif augmentation != "none":
         raise ValueError(
             f"augmentation: no '{augmentation}'{nearest(augmentation, AUGMENTATIONS)}; "
@@ -89,6 +95,33 @@ class Shift(nn.Module):
         top, left = torch.randint(0, 2 * p + 1, (2,)).tolist()
         padded = nn.functional.pad(image, (p, p, p, p))
         return padded[:, top : top + image.shape[1], left : left + image.shape[2]]
+
+
+class Affine(nn.Module):
+    """Rotates, slants, zooms and shifts an image; the border is filled with zeros.
+
+    Args:
+        degrees: largest rotation, and largest slant.
+        scale: smallest and largest zoom.
+        padding: largest shift in pixels; not whole ones, unlike `Shift`.
+    """
+
+    def __init__(self, degrees: float, scale: Sequence[float], padding: int) -> None:
+        super().__init__()
+        self.degrees, self.scale, self.padding = degrees, tuple(scale), padding
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Transforms one image 3×H×W."""
+        rotation, slant, zoom, right, down = torch.rand(5).tolist()
+        low, high = self.scale
+        return v2.functional.affine(
+            image,
+            angle=self.degrees * (2 * rotation - 1),
+            shear=[self.degrees * (2 * slant - 1), 0.0],
+            scale=low + (high - low) * zoom,
+            translate=[self.padding * (2 * right - 1), self.padding * (2 * down - 1)],
+            interpolation=v2.InterpolationMode.BILINEAR,
+        )
 
 
 class ToInput(nn.Module):

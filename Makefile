@@ -1,0 +1,45 @@
+# make demo    one run on real handwritten digits, from a fresh machine to a table and pictures
+# make test    the tests (make soak: the long ones, before a release)
+# make lint    ruff, mypy, import directions;  make format puts the style right
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+TEST_PROCESSES ?= 2
+
+.PHONY: install demo test soak lint format clean
+
+install: $(INSTALLED)
+
+# The stamp is touched last: an installation that was interrupted is taken up again.
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: Python 3.11 or newer is needed; say which with PYTHON=<interpreter>"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (several GB the first time: torch brings CUDA along) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/python train.py
+
+test: $(INSTALLED)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) -m "not soak"
+
+soak: $(INSTALLED)
+	@$(BIN)/python -m pytest -m soak
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(INSTALLED)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	find dml tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

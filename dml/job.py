@@ -1,0 +1,187 @@
+"""One model of a run: built, trained or continued, and scored with its best weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dml import build
+from dml.config import Config
+from dml.data.loaders import Batches, train_batches
+from dml.data.samplers import BatchSchedule, build_schedule
+from dml.durable import write_json
+from dml.errors import RunStopped, UserError
+from dml.evaluation import Evaluator
+from dml.protocols import Job
+from dml.reporting.terminal import Display, console
+from dml.tracking import History, JobTracker, Tracker
+from dml.training.checkpoint import Checkpoints
+from dml.training.stopping import Stopping
+from dml.training.trainer import Plan, Trainer, autocast
+
+
+class JobRun:
+    """Trains one model of a run in its own folder of checkpoints.
+
+    Args:
+        config: of the run.
+        identity: see `dml.config.identity`; guards the checkpoints.
+        job: which model.
+        folder: of its checkpoints.
+        device: where to train.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        identity: dict[str, Any],
+        job: Job,
+        folder: Path,
+        device: torch.device,
+    ) -> None:
+        self.config, self.job, self.device = config, job, device
+        self.checkpoints = Checkpoints(folder, identity)
+        self.result_file = folder / "result.json"
+        seeds = np.random.SeedSequence([config.seed, job.repeat, job.fold]).generate_state(2)
+        self.model_seed, self.batch_seed = (int(seed) for seed in seeds)
+        torch.manual_seed(self.model_seed)
+        self.embedder = build.build_embedder(config).to(device)
+        self.transforms = build.build_transforms(config, self.embedder)
+        self.method = build.build_method(
+            config, job.train.num_classes, self.embedder.embedding_size
+        ).to(device)
+
+    def result(self) -> dict[str, Any] | None:
+        """What an earlier process found, if it finished this job."""
+        if not self.result_file.exists():
+            return None
+        return json.loads(self.result_file.read_text(encoding="utf-8"))
+
+    def run(
+        self,
+        history: History,
+        tracker: Tracker,
+        should_stop: Callable[[], RunStopped | None],
+    ) -> dict[str, Any]:
+        """Trains from the last checkpoint, or from the start, to the end; scores the best weights.
+
+        Returns:
+            `repeat`, `fold`, `metrics` (test, best weights), `untrained` (test, before training),
+            `best_epoch`, `best_step`, `steps`, `seconds` and `images_per_second` of training.
+        """
+        schedule = self._schedule()
+        trainer = self._trainer(schedule, history, tracker, should_stop)
+        loaded = self.checkpoints.load()
+        if loaded is not None:
+            state, note = loaded
+            if note:
+                console.print(f"note: {note}")
+            trainer.load_state_dict(state)
+        history.rewind((self.job.repeat, self.job.fold), trainer.rows)
+        if loaded is not None and not trainer.finished:
+            console.print(f"continuing {self.job.name} from epoch {trainer.epoch:g}")
+        with self.display.showing(trainer.step):
+            trainer.fit()
+        best = self.checkpoints.load_best()
+        self.embedder.load_state_dict(best["embedder"])
+        self.method.load_state_dict(best["method"])
+        result = {
+            "repeat": self.job.repeat,
+            "fold": self.job.fold,
+            "metrics": self._scored(self.evaluator(self.job.test)),
+            "untrained": trainer.first_metrics,
+            "best_epoch": best["epoch"],
+            "best_step": best["step"],
+            "steps": trainer.step,
+            "seconds": trainer.seconds,
+            "images_per_second": trainer.step * schedule.batch_size / max(trainer.seconds, 1e-9),
+        }
+        write_json(self.result_file, result)
+        return result
+
+    def evaluator(self, split: Any) -> Evaluator:
+        """Scores the network on a split."""
+        return Evaluator(
+            split,
+            self.transforms.test,
+            self.transforms.to_input,
+            batch_size=self.config.data.eval_batch_size,
+            workers=self.config.data.workers,
+            device=self.device,
+        )
+
+    def _scored(self, evaluator: Evaluator) -> dict[str, float]:
+        with autocast(self.config.precision, self.device):
+            return evaluator(self.embedder)
+
+    def _schedule(self) -> BatchSchedule:
+        data = self.config.data
+        try:
+            return build_schedule(
+                data.sampler,
+                self.job.train.labels,
+                batch_size=data.batch_size,
+                images_per_class=data.images_per_class,
+                seed=self.batch_seed,
+                steps_per_epoch=self.config.protocol.steps_per_epoch,
+            )
+        except ValueError as error:
+            raise UserError(f"data: {error}") from error
+
+    def _trainer(
+        self,
+        schedule: BatchSchedule,
+        history: History,
+        tracker: Tracker,
+        should_stop: Callable[[], RunStopped | None],
+    ) -> Trainer:
+        c, p = self.config, self.config.protocol
+        total = p.epochs * schedule.steps_per_epoch
+
+        def batches(start: int) -> Batches:
+            return train_batches(
+                self.job.train,
+                self.transforms.train,
+                self.transforms.to_input,
+                schedule,
+                seed=self.batch_seed,
+                start=start,
+                stop=total,
+                workers=c.data.workers,
+                device=self.device,
+            )
+
+        optimizer, scheduler = build.build_training(c, self.embedder, self.method)
+        self.display = Display(self.job.name, total)
+        validation = self.evaluator(self.job.validation)
+        return Trainer(
+            self.embedder,
+            self.method,
+            optimizer,
+            scheduler,
+            batches,
+            lambda: validation(self.embedder),
+            Plan(
+                epochs=p.epochs,
+                steps_per_epoch=schedule.steps_per_epoch,
+                evaluate_every=p.evaluate_every * schedule.steps_per_epoch,
+                select_metric=p.select_metric,
+                warmup_epochs=c.optim.warmup_epochs,
+                clip_value=c.optim.clip_value,
+                clip_norm=c.optim.clip_norm,
+                precision=c.precision,
+            ),
+            Stopping(p.stopping.patience, p.stopping.unit, p.stopping.min_delta),
+            JobTracker(history, tracker, self.job.repeat, self.job.fold, self._evaluated),
+            self.checkpoints,
+            should_stop,
+            self.display.step,
+        )
+
+    def _evaluated(self, metrics: dict[str, Any]) -> None:
+        self.display.evaluated(metrics, self.config.protocol.select_metric)

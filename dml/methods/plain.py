@@ -1,0 +1,40 @@
+"""The loss of each batch as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Plain(nn.Module):
+    """Embeds the batch and applies the loss, with mined pairs or triplets if there is a miner.
+
+    Args:
+        loss: called as `loss(embeddings, labels, indices_tuple)`.
+        miner: called as `miner(embeddings, labels)`; None: the loss uses the whole batch.
+    """
+
+    def __init__(self, loss: nn.Module, miner: Callable[[Tensor, Tensor], Any] | None = None):
+        super().__init__()
+        self.loss = loss
+        self.miner = miner
+
+    def forward(
+        self, embedder: nn.Module, images: Tensor, labels: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss of images B×3×H×W with labels B, and nothing more to log."""
+        embeddings = embedder(images)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = embeddings.float()  # losses of other packages know nothing of autocast
+            mined = None if self.miner is None else self.miner(embeddings, labels)
+            return self.loss(embeddings, labels, mined), {}
+
+    def after_backward(self, embedder: nn.Module) -> None:
+        """Leaves the gradients as they are."""
+
+    def on_stall(self, embedder: nn.Module) -> bool:
+        """There is no further stage."""
+        return False

@@ -1,0 +1,103 @@
+"""What a run shows while it runs and when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+console = Console(highlight=False, soft_wrap=True)
+
+NAMES = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
+
+
+def title(metric: str) -> str:
+    """A metric's name as the field writes it."""
+    if metric.startswith("recall_at_"):
+        return f"Recall@{metric.removeprefix('recall_at_')}"
+    return NAMES.get(metric, metric)
+
+
+def is_score(metric: str) -> bool:
+    """Whether a metric is a retrieval score rather than a count."""
+    return metric in NAMES or metric.startswith("recall_at_")
+
+
+def results_table(summary: dict[str, Any]) -> Table:
+    """The scores before and after training, in percent."""
+    combined, untrained = summary["metrics"], summary["untrained"]
+    repeats = next(iter(combined.values()))["repeats"]
+    stand_in = " — stand-in data" if summary["stand_in"] else ""
+    table = Table(
+        title=f"{summary['data']}: {summary['result_id']} ({summary['protocol']}){stand_in}",
+        caption=f"percent on {summary['classes_tested']}; best epoch by {summary['selected_by']}",
+    )
+    table.add_column("metric")
+    table.add_column("untrained", justify="right")
+    after = "trained" if repeats == 1 else f"trained (mean of {repeats} ± 95 %)"
+    table.add_column(after, justify="right")
+    for name, value in combined.items():
+        if not is_score(name):
+            continue
+        half = "" if value["ci95"] is None else f" ± {100 * value['ci95']:.2f}"
+        before = untrained[name]["mean"]
+        table.add_row(title(name), f"{100 * before:.2f}", f"{100 * value['mean']:.2f}{half}")
+    return table
+
+
+def scores_table(result: dict[str, Any]) -> Table:
+    """The scores of one evaluation, in percent."""
+    stand_in = " — stand-in data" if result["stand_in"] else ""
+    metrics = result["metrics"]
+    table = Table(
+        title=f"{result['name']}{stand_in}",
+        caption=f"{metrics['queries']} queries, {metrics['queries_without_match']} without a match",
+    )
+    table.add_column("metric")
+    table.add_column("percent", justify="right")
+    for name, value in metrics.items():
+        if is_score(name):
+            table.add_row(title(name), f"{100 * value:.2f}")
+    return table
+
+
+class Display:
+    """A progress bar where someone watches, a line per evaluation where it goes to a file."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name = name
+        self.total = total
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._score = ""
+
+    @contextmanager
+    def showing(self, start: int) -> Iterator[Display]:
+        """Shows the bar from step `start` on."""
+        if not console.is_terminal:
+            yield self
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(
+            *columns, TimeRemainingColumn(), console=console, transient=True
+        ) as self._bar:
+            self._task = self._bar.add_task(self.name, total=self.total, completed=start)
+            yield self
+        self._bar = None
+
+    def step(self, step: int) -> None:
+        """One step more."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, description=f"{self.name}{self._score}")
+
+    def evaluated(self, metrics: dict[str, Any], select: str) -> None:
+        """One evaluation more."""
+        score = f"{title(select)} {100 * metrics[select]:.2f}"
+        self._score = f"  {score}"
+        if self._bar is None:
+            loss = f"  loss {metrics['loss']:.4f}" if "loss" in metrics else ""
+            console.print(f"{self.name}  epoch {metrics['epoch']:g}{loss}  {score}")

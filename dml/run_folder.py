@@ -1,0 +1,123 @@
+"""The folder of one run: where its files are, and that one process at a time writes them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from dml.config import Config, digest
+from dml.durable import write_json, write_text
+from dml.errors import UserError
+
+
+class RunFolder:
+    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-<digest>/`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def of(cls, cfg: DictConfig, config: Config) -> RunFolder:
+        """The folder of a config: the same for the same command."""
+        parts = (config.data, config.protocol, config.loss, config.method, config.backbone)
+        names = [part["name"] if isinstance(part, dict) else part.name for part in parts]
+        return cls(
+            Path(config.outputs)
+            / str(config.experiment["id"])
+            / "-".join(names)
+            / f"seed{config.seed}-{digest(cfg)}"
+        )
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.yaml"
+
+    @property
+    def history(self) -> Path:
+        """One row per evaluation."""
+        return self.path / "history.csv"
+
+    @property
+    def summary(self) -> Path:
+        """Written last: its presence means that the run is finished."""
+        return self.path / "summary.json"
+
+    @property
+    def figures(self) -> Path:
+        """Pictures."""
+        return self.path / "figures"
+
+    def job(self, name: str) -> Path:
+        """Checkpoints of one job."""
+        return self.path / "checkpoints" / name
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The summary of a finished run; None if it is not finished.
+
+        Raises:
+            UserError: the file is there but is no JSON.
+        """
+        try:
+            return json.loads(self.summary.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise UserError(f"outputs: {self.summary} is damaged ({error}); delete it") from error
+
+    def write_config(self, cfg: DictConfig) -> None:
+        """Stores the resolved config."""
+        write_text(self.config, OmegaConf.to_yaml(cfg, resolve=True))
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Stores the summary, which makes the run a finished one."""
+        write_json(self.summary, summary)
+
+    def clear(self) -> None:
+        """Removes all that an earlier run left, but not the lock."""
+        for path in (self.summary, self.history, self.config):
+            path.unlink(missing_ok=True)
+        for folder in (self.path / "checkpoints", self.figures):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes out while this one writes.
+
+        The system frees the lock when its owner dies, however it dies; the file only tells who it
+        was. A POSIX lock, since those are not inherited by the loader's worker processes and hold
+        on network file systems.
+
+        Raises:
+            UserError: another process has it, or the folder cannot be written.
+        """
+        path = self.path / "run.lock"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(f"outputs: cannot write to {self.path}: {error.strerror}") from error
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
+            os.close(handle)
+            raise UserError(
+                f"outputs: {self.path} is being written by {owner}; wait for it, or stop it"
+            ) from error
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            yield
+        finally:
+            os.ftruncate(handle, 0)  # not unlinked: another process may have opened it already
+            os.close(handle)

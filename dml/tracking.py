@@ -1,0 +1,136 @@
+"""Where metrics go while a run is under way: one interface, no branches elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from dml.durable import write_text
+
+
+class Tracker(Protocol):
+    """Takes one row of metrics at a time."""
+
+    def log(self, metrics: dict[str, Any], step: int) -> None:
+        """Keeps one row; `step` counts training steps of the job."""
+        ...
+
+    def finish(self) -> None:
+        """Closes what is open."""
+        ...
+
+
+class NullTracker:
+    """Keeps nothing."""
+
+    def log(self, metrics: dict[str, Any], step: int) -> None:
+        """Does nothing."""
+
+    def finish(self) -> None:
+        """Does nothing."""
+
+
+class History:
+    """`history.csv`: one row per evaluation, on disk before the next step begins.
+
+    Columns are `repeat, fold, epoch, step`, then what is logged, in the order of first appearance.
+    A killed process leaves whole rows; `rewind` drops those that a checkpoint does not know yet.
+    """
+
+    FIRST = ("repeat", "fold", "epoch", "step")
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.rows: list[dict[str, str]] = []
+        self.columns: list[str] = list(self.FIRST)
+        self._whole = False  # whether the file is there and ends with a whole row
+        if self.path.exists():
+            text = self.path.read_text(encoding="utf-8")
+            self._whole = text.endswith("\n")
+            # A full disk or a lost machine may have cut the last line short.
+            reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
+            self.rows = list(reader)
+            self.columns = list(reader.fieldnames or self.FIRST)
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Adds a row; a column not seen before is empty in the rows above."""
+        written = {key: _text(value) for key, value in row.items()}
+        new = [key for key in written if key not in self.columns]
+        self.rows.append(written)
+        self.columns += new
+        if new or not self._whole:
+            write_text(self.path, self._lines(self.rows, header=True))
+            self._whole = True
+            return
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            file.write(self._lines([written], header=False))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rewind(self, job: tuple[int, int], count: int) -> None:
+        """Keeps the first `count` rows of this (repeat, fold), and all rows of others."""
+        repeat, fold = (str(number) for number in job)
+        kept: list[dict[str, str]] = []
+        seen = 0
+        for row in self.rows:
+            if (row["repeat"], row["fold"]) == (repeat, fold):
+                seen += 1
+                if seen > count:
+                    continue
+            kept.append(row)
+        if len(kept) == len(self.rows) and self._whole:
+            return
+        self.rows, self._whole = kept, bool(kept)
+        if kept:
+            write_text(self.path, self._lines(kept, header=True))
+        else:
+            self.path.unlink(missing_ok=True)
+            self.columns = list(self.FIRST)
+
+    def of(self, repeat: int, fold: int) -> list[dict[str, float]]:
+        """The rows of one job as numbers, without its empty cells."""
+        wanted = (str(repeat), str(fold))
+        return [
+            {key: float(value) for key, value in row.items() if value != ""}
+            for row in self.rows
+            if (row["repeat"], row["fold"]) == wanted
+        ]
+
+    def _lines(self, rows: Sequence[dict[str, str]], header: bool) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
+        if header:
+            writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+
+class JobTracker:
+    """Puts one job's rows into the history, passes them to the user's tracker, and shows them."""
+
+    def __init__(
+        self,
+        history: History,
+        tracker: Tracker,
+        repeat: int,
+        fold: int,
+        show: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.history, self.tracker, self.show = history, tracker, show
+        self.job = {"repeat": repeat, "fold": fold}
+
+    def log(self, metrics: dict[str, Any], step: int) -> None:
+        """Keeps one row."""
+        row = {**self.job, "epoch": metrics["epoch"], "step": step, **metrics}
+        self.history.append(row)
+        self.tracker.log({**self.job, **metrics}, step)
+        self.show(metrics)
+
+
+def _text(value: Any) -> str:
+    """Numbers so that they read back as the same number: 1/3, not 0.333."""
+    return repr(value) if isinstance(value, float) else str(value)

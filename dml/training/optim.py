@@ -1,0 +1,86 @@
+"""The optimizer with its three groups: backbone, head, and the loss's own parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from dml.errors import UserError
+
+
+def parameter_groups(
+    embedder: nn.Module,
+    method: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float,
+    loss_lr: float | None,
+    loss_lr_ratio: float | None,
+) -> list[dict[str, Any]]:
+    """Named parameter groups that hold every trainable parameter exactly once.
+
+    Args:
+        embedder: its `backbone` is a group, all else of it is the group `head`.
+        method: its parameters, the loss's among them, are the group `loss`.
+        lr: of backbone and head.
+        weight_decay: of all groups.
+        loss_lr: of the group `loss`; None: `lr` × `loss_lr_ratio`.
+
+    Raises:
+        UserError: the loss has parameters but no learning rate, or a parameter is in no group.
+    """
+    backbone = [p for p in embedder.backbone.parameters() if p.requires_grad]  # type: ignore[union-attr]
+    known = {id(p) for p in backbone}
+    head = [p for p in embedder.parameters() if p.requires_grad and id(p) not in known]
+    known |= {id(p) for p in head}
+    of_loss = [p for p in method.parameters() if p.requires_grad and id(p) not in known]
+    if of_loss and loss_lr is None:
+        if loss_lr_ratio is None:
+            raise UserError(
+                "optim.loss_lr: the loss has parameters of its own but no learning rate; "
+                "give optim.loss_lr, or optim.loss_lr_ratio in the loss file"
+            )
+        loss_lr = lr * loss_lr_ratio
+    groups = [
+        {"name": name, "params": parameters, "lr": rate, "weight_decay": weight_decay}
+        for name, parameters, rate in (
+            ("backbone", backbone, lr),
+            ("head", head, lr),
+            ("loss", of_loss, loss_lr),
+        )
+        if parameters
+    ]
+    check_complete(groups, [*embedder.parameters(), *method.parameters()])
+    return groups
+
+
+def check_complete(groups: list[dict[str, Any]], parameters: Iterable[nn.Parameter]) -> None:
+    """Refuses groups that leave out a trainable parameter or hold one twice.
+
+    Raises:
+        UserError: with the number of such parameters.
+    """
+    ids = [id(p) for group in groups for p in group["params"]]
+    wanted = {id(p) for p in parameters if p.requires_grad}
+    left_out = len(wanted - set(ids))
+    if left_out:
+        raise UserError(f"optim: {left_out} trainable parameters are in no optimizer group")
+    if len(ids) != len(set(ids)):
+        raise UserError(f"optim: {len(ids) - len(set(ids))} parameters are in two optimizer groups")
+
+
+def build_optimizer(
+    make: Callable[..., Optimizer], groups: list[dict[str, Any]], args: dict[str, Any]
+) -> Optimizer:
+    """The optimizer `make` over the groups.
+
+    Raises:
+        UserError: `args` does not fit the optimizer.
+    """
+    try:
+        return make(groups, **args)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"optim.args: {error}") from error

@@ -1,0 +1,85 @@
+"""What most tests need: composed configs and small runs in a folder of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from dml.cli import CONFIGS
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # subprocesses share two cores
+
+# The smallest run that still trains, evaluates and stops by itself.
+TINY = (
+    "device=cpu",
+    "protocol.epochs=2",
+    "embedder.size=8",
+    "backbone.width=4",
+    "data.eval_batch_size=1000",
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_hydra():
+    GlobalHydra.instance().clear()
+    yield
+    GlobalHydra.instance().clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def composed() -> Callable[..., DictConfig]:
+    """Composes `train.yaml` with overrides, as the command line would."""
+
+    def compose_with(*overrides: str, searchpath: Path | None = None) -> DictConfig:
+        extra = [] if searchpath is None else [f"hydra.searchpath=[file://{searchpath}]"]
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            return compose("train", overrides=[*extra, *overrides])
+
+    return compose_with
+
+
+@pytest.fixture
+def run_tiny(composed, tmp_path) -> Callable[..., tuple[dict[str, Any], Path]]:
+    """Runs a tiny experiment in process; returns its summary and its folder."""
+
+    def run_with(*overrides: str) -> tuple[dict[str, Any], Path]:
+        from dml.config import check
+        from dml.experiment import run
+        from dml.run_folder import RunFolder
+
+        cfg = composed(f"outputs={tmp_path}/outputs", *TINY, *overrides)
+        config = check(cfg)
+        summary = run(cfg, config)
+        return summary, RunFolder.of(cfg, config).path
+
+    return run_with
+
+
+@pytest.fixture
+def command_line(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
+    """Runs `train.py` in process; returns exit status, stdout and stderr."""
+
+    def run_command(*words: str) -> tuple[int, str, str]:
+        from dml.cli import command
+        from train import train
+
+        monkeypatch.setattr("sys.argv", ["train.py", *words])
+        status = command(train, "train")
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return run_command

@@ -1,0 +1,113 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("multirun", [False, True])
+@pytest.mark.parametrize(
+    ("word", "name", "remedy"),
+    [
+        ("los=mfcwms", "los", "did you mean 'loss'?"),
+        ("loss=mfcwm", "loss", "did you mean 'mfcwms'?"),
+        ("loss.alfa=1", "loss.alfa", "did you mean 'loss.alpha'?"),
+        ("data.batch_size=0", "data.batch_size", "must be a number, at least 1"),
+        ("data=cub", "data.root", "data.root=<folder>"),
+        ("device=cuda", "device", "use device=cpu"),
+        ("loss.alpha=-1", "loss", "alpha"),
+        ("loss._target_=dml.losses.Nothing", "loss._target_", "Nothing"),
+        ("optim.args={beta:3}", "optim.args", "beta"),
+        ("seed=[", "seed=[", "quote special characters"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(
+    command_line, tmp_path, monkeypatch, multirun, word, name, remedy
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    elsewhere = [f"outputs={tmp_path}", f"data.root={tmp_path}/data"]
+    start = ["-m", f"hydra.sweep.dir={tmp_path}/sweep"] if multirun else []
+    status, _, err = command_line(*start, *elsewhere, word)
+    assert status != 0
+    lines = err.strip().splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith(f"error: {name}"), err
+    assert remedy in lines[0]
+
+
+def test_all_mistakes_of_a_command_are_told_together(command_line):
+    status, _, err = command_line("los=mfcwms", "loss=mfcwm", "data.batch_size=0", "seed=x")
+    assert status == 2
+    assert sorted(line.split(":")[1].strip() for line in err.strip().splitlines()) == [
+        "data.batch_size",
+        "los",
+        "loss",
+        "seed",
+    ]
+
+
+def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
+    status, out, err = command_line(
+        "-m",
+        f"hydra.sweep.dir={tmp_path}/sweep",
+        f"outputs={tmp_path}",
+        "protocol.epochs=1",
+        "embedder.size=8",
+        "data.batch_size=0,450",
+    )
+    assert status != 0
+    assert "1 of 2 runs failed:" in err
+    assert "data.batch_size=0" in err
+    assert out.count("run folder") == 1
+    assert len(list(tmp_path.rglob("summary.json"))) == 1
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch, capfd):
+    from dml.cli import FAILED, command
+
+    def broken(cfg):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    assert command(broken, "train") == FAILED
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_hydra_writes_nothing_by_itself(tmp_path, monkeypatch):
+    from dml.cli import FINISHED, command
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    seen = []
+    assert command(seen.append, "train") == FINISHED
+    assert len(seen) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--cfg", "job"], ["loss=mfcwm"]])
+def test_help_config_and_mistakes_do_not_wait_for_torch(words, tmp_path):
+    code = (
+        "import sys, runpy\n"
+        f"sys.argv = ['train.py', *{words!r}]\n"
+        "try: runpy.run_path('train.py', run_name='__main__')\n"
+        "except SystemExit as end: print('status', end.code)\n"
+        "print('torch loaded:', 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "torch loaded: False" in done.stdout
+    if words[0] == "--help":
+        assert "loss: " in done.stdout
+        assert "mfcwms" in done.stdout
+    if words[0] == "--cfg":
+        assert "alpha: 0.01" in done.stdout

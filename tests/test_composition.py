@@ -1,0 +1,68 @@
+"""The order in which configs win: users rely on it, so it is pinned."""
+
+import pytest
+import yaml
+
+ORDER = ["loss", "protocol", "data", "recipe", "method", "experiment", "scale"]
+
+
+@pytest.fixture
+def groups(tmp_path):
+    """One file in each group that wants `optim.lr` for itself, and other `optim.*` with it."""
+    for rank, group in enumerate(ORDER):
+        folder = tmp_path / group
+        folder.mkdir()
+        name = "probe_probe" if group == "recipe" else "probe"
+        content = {"optim": {"lr": float(rank + 1), "weight_decay": rank + 100.0}}
+        (folder / f"{name}.yaml").write_text("# @package _global_\n" + yaml.dump(content))
+    return tmp_path
+
+
+@pytest.mark.parametrize("last", range(len(ORDER)))
+def test_later_groups_win(composed, groups, last):
+    chosen = ORDER[: last + 1]
+    # the recipe is chosen by protocol and data together
+    overrides = [f"{group}=probe" for group in chosen if group != "recipe"]
+    cfg = composed(*overrides, searchpath=groups)
+    expected = last + 1.0 if chosen[-1] != "data" else ORDER.index("recipe") + 1.0
+    if chosen[-1] in ("loss", "protocol"):
+        return  # the embedded data comes after them and sets its own; see the next test
+    assert cfg.optim.lr == expected
+
+
+def test_data_wins_over_protocol_and_protocol_over_loss(composed, groups):
+    (groups / "recipe" / "probe_probe.yaml").unlink()
+    assert composed("data=probe", "protocol=probe", searchpath=groups).optim.lr == 3.0
+    (groups / "data" / "probe.yaml").write_text("# @package _global_\ndata: {name: probe}\n")
+    both = composed("data=probe", "protocol=probe", "loss=probe", searchpath=groups)
+    assert both.optim.lr == 2.0
+    (groups / "protocol" / "probe.yaml").write_text(
+        "# @package _global_\nprotocol: {name: probe}\n"
+    )
+    all_three = composed("data=probe", "protocol=probe", "loss=probe", searchpath=groups)
+    assert all_three.optim.lr == 1.0
+
+
+def test_command_line_wins_over_all(composed, groups):
+    chosen = [f"{group}=probe" for group in ORDER if group != "recipe"]
+    cfg = composed(*chosen, "optim.lr=0.5", searchpath=groups)
+    assert cfg.optim.lr == 0.5
+    assert cfg.optim.weight_decay == 100.0 + ORDER.index("scale")
+
+
+def test_data_chooses_a_backbone_that_the_command_line_overrides(composed, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "backbone").mkdir()
+    (tmp_path / "data" / "probe.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /backbone: probe\ndata: {name: probe}\n"
+    )
+    (tmp_path / "backbone" / "probe.yaml").write_text("name: probe\n")
+    assert composed("data=probe", searchpath=tmp_path).backbone.name == "probe"
+    own = composed("data=probe", "backbone=small_cnn", searchpath=tmp_path)
+    assert own.backbone.name == "small_cnn"
+
+
+def test_the_embedded_default(composed):
+    cfg = composed()
+    names = [cfg[group].name for group in ("data", "backbone", "loss", "protocol", "method")]
+    assert names == ["digits", "small_cnn", "mfcwms", "traditional", "plain"]

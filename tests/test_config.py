@@ -1,0 +1,126 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from dml.config import check, digest, identity
+from dml.errors import ConfigError
+
+
+def problems(cfg):
+    with pytest.raises(ConfigError) as caught:
+        check(cfg)
+    return caught.value.problems
+
+
+def test_the_default_is_fine_and_typed(composed):
+    config = check(composed())
+    assert config.data.batch_size == 128
+    assert config.protocol.stopping.patience == 5
+    assert isinstance(config.optim.loss_lr_ratio, float)
+
+
+def test_all_problems_at_once(composed):
+    found = problems(
+        composed(
+            "data.batch_size=abc",
+            "seed=-1",
+            "optim.lr=nan",
+            "data.sampler=rando",
+            "protocol.stopping.unit=weeks",
+            "+data.batchsize=3",
+            "device=gpu",
+        )
+    )
+    assert sorted(line.split(":")[0] for line in found) == [
+        "data.batch_size",
+        "data.batchsize",
+        "data.sampler",
+        "device",
+        "optim.lr",
+        "protocol.stopping.unit",
+        "seed",
+    ]
+    assert "did you mean 'random'?" in "\n".join(found)
+    assert "did you mean 'data.batch_size'?" in "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["data.sampler=class_stream", "data.images_per_class=7", "data.batch_size=120"],
+            "data.batch_size: batch 120 must be a multiple of 7 images per class "
+            "(nearest 119, 126)",
+        ),
+        (
+            ["data.sampler=class_stream"],
+            "data.images_per_class: sampler 'class_stream' needs a number",
+        ),
+        (
+            [
+                "data.sampler=class_stream",
+                "data.images_per_class=1",
+                "loss.batch_kind=pair",
+            ],
+            "data.images_per_class: loss 'mfcwms' compares pairs of one class and 1 image per "
+            "class leaves none; use 2 or more",
+        ),
+        (
+            ["transform.augmentation=random_resized_crop"],
+            "transform.size: backbone 'small_cnn' takes images of any size; say which, for "
+            "example transform.size=64",
+        ),
+        (
+            ["optim.clip_value=0"],
+            "optim.clip_value: 0.0 must be a number greater than 0; null switches it off",
+        ),
+    ],
+)
+def test_messages(composed, overrides, message):
+    assert problems(composed(*overrides)) == [message]
+
+
+def test_absent_gpu(composed, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert problems(composed("device=cuda")) == [
+        "device: cuda asked for, but this machine has none; use device=cpu"
+    ]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    check(composed("device=cuda:1"))
+    assert problems(composed("device=cuda:2")) == [
+        "device: cuda:2 asked for, but the last of 2 is cuda:1"
+    ]
+
+
+def test_missing_node_is_named(composed):
+    cfg = composed()
+    OmegaConf.set_struct(cfg, False)
+    del cfg["protocol"]
+    assert "protocol.epochs: missing; give it a value" in problems(cfg)
+
+
+@given(seed=st.integers(0, 2**40), lr=st.floats(1e-9, 10))
+def test_digest_depends_on_what_decides_the_result_and_on_nothing_else(seed, lr):
+    base = {
+        "seed": seed,
+        "optim": {"lr": lr},
+        "device": "cpu",
+        "data": {"root": "data", "workers": 0, "reader": {"root": "data", "images": 3}},
+        "tracking": {"name": "none"},
+    }
+    here = OmegaConf.create(base)
+    assert set(identity(here)) == {"seed", "optim.lr", "data.reader.images"}
+    elsewhere = OmegaConf.create(
+        {
+            **base,
+            "device": "cuda",
+            "max_minutes": 5,
+            "data": {"root": "/x", "workers": 8, "reader": {"root": "/x", "images": 3}},
+            "tracking": {"name": "wandb", "key": 1},
+        }
+    )
+    assert digest(here) == digest(elsewhere)
+    assert digest(here) != digest(OmegaConf.create({**base, "seed": seed + 1}))
+    assert digest(here) != digest(OmegaConf.create({**base, "optim": {"lr": lr * 1.5}}))

@@ -1,0 +1,130 @@
+import csv
+import json
+import math
+
+import pytest
+import torch
+import yaml
+
+from dml.errors import UserError
+
+
+def rows(folder):
+    with open(folder / "history.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_leaves_what_a_reader_needs(run_tiny, capsys):
+    summary, folder = run_tiny("loss=mfcont")
+    assert summary == json.loads((folder / "summary.json").read_text())
+    assert summary["result_id"] == "mf_contrastive"
+    assert summary["stand_in"] is True
+    assert summary["selected_on"] == "test"
+    assert summary["metrics"]["map_at_r"]["ci95"] is None  # one repeat has no interval
+    assert yaml.safe_load((folder / "config.yaml").read_text())["loss"]["name"] == "mfcont"
+
+    history = rows(folder)
+    assert [float(row["epoch"]) for row in history] == [0.0, 1.0, 2.0]
+    assert history[0]["loss"] == ""  # nothing was trained yet
+    steps = 901 // 128
+    assert [int(row["step"]) for row in history] == [0, steps, 2 * steps]
+    best = max(history[1:], key=lambda row: float(row["map_at_r"]))
+    assert summary["best_epoch"] == [float(best["epoch"])]
+    assert math.isclose(summary["metrics"]["map_at_r"]["mean"], float(best["map_at_r"]))
+    assert math.isclose(summary["untrained"]["map_at_r"]["mean"], float(history[0]["map_at_r"]))
+
+    for name in ("learning_curve", "neighbors"):
+        assert (folder / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    shown = capsys.readouterr().out
+    assert "MAP@R" in shown
+    assert "stand-in" in shown
+    assert str(folder) in shown
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_same_seed_same_history(run_tiny, tmp_path):
+    _, first = run_tiny()
+    text = (first / "history.csv").read_bytes()
+    _, again = run_tiny("overwrite=true")
+    assert again == first
+    assert (again / "history.csv").read_bytes() == text
+    _, other = run_tiny("seed=1")
+    assert (other / "history.csv").read_bytes() != text
+
+
+def test_loading_in_other_processes_changes_nothing(run_tiny, tmp_path):
+    _, alone = run_tiny()
+    text = (alone / "history.csv").read_bytes()
+    _, helped = run_tiny("data.workers=2", "overwrite=true")
+    assert helped == alone
+    assert (helped / "history.csv").read_bytes() == text
+
+
+def test_the_same_command_leaves_a_finished_run_alone(run_tiny, capsys):
+    summary, folder = run_tiny()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.*")}
+    again, _ = run_tiny()
+    assert again == summary
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*.*")}
+    assert "finished before" in capsys.readouterr().out
+
+
+def test_repeats_differ_and_give_an_interval(run_tiny):
+    summary, folder = run_tiny("protocol.repeats=2", "protocol.epochs=1")
+    one, two = (job["metrics"]["map_at_r"] for job in summary["jobs"])
+    assert one != two
+    value = summary["metrics"]["map_at_r"]
+    assert math.isclose(value["mean"], (one + two) / 2)
+    # Student's t for one degree of freedom: 12.706
+    assert math.isclose(value["ci95"], 12.706 * abs(one - two) / 2, rel_tol=1e-3)
+    assert {row["repeat"] for row in rows(folder)} == {"0", "1"}
+
+
+@pytest.mark.parametrize("loss", ["mfcwms", "mfcont", "proxy_anchor"])
+def test_training_helps_on_unseen_classes(composed, tmp_path, loss):
+    from dml.config import check
+    from dml.experiment import run
+
+    cfg = composed(f"outputs={tmp_path}", f"loss={loss}", "device=cpu")
+    summary = run(cfg, check(cfg))
+    assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
+
+
+def test_loss_parameters_move_and_are_kept(run_tiny):
+    _, folder = run_tiny("loss=proxy_anchor")
+    job = folder / "checkpoints" / "repeat0-fold0"
+    best = torch.load(job / "best.pt", weights_only=True)
+    last = torch.load(job / "last.pt", weights_only=True)
+    assert best["method"]["loss.proxies"].shape == (5, 8)
+    names = [group["name"] for group in last["optimizer"]["param_groups"]]
+    assert names == ["backbone", "head", "loss"]
+    assert math.isclose(last["optimizer"]["param_groups"][2]["lr"], 100 * 1e-3)
+
+
+def test_diverged_training_stops_with_its_step(run_tiny, monkeypatch):
+    from dml.losses import MeanFieldContrastiveLoss
+
+    calls = 0
+    clean = MeanFieldContrastiveLoss.forward
+
+    def poisoned(self, *args, **kwargs):
+        nonlocal calls
+        calls += 1
+        return clean(self, *args, **kwargs) * (math.nan if calls >= 9 else 1.0)
+
+    monkeypatch.setattr(MeanFieldContrastiveLoss, "forward", poisoned)
+    with pytest.raises(UserError, match="not finite from step 9 on"):
+        run_tiny("loss=mfcont", "protocol.epochs=5")
+
+
+def test_absent_data_leaves_no_folder(run_tiny, tmp_path):
+    with pytest.raises(UserError, match=r"data\.root"):
+        run_tiny("data=cub", f"data.root={tmp_path}/data", "transform.size=32")
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_bf16_trains(run_tiny):
+    summary, folder = run_tiny("precision=bf16", "protocol.epochs=4", "loss=mfcont")
+    losses = [float(row["loss"]) for row in rows(folder)[1:]]
+    assert losses[-1] < losses[0]
+    assert summary["precision"] == "bf16"

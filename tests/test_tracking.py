@@ -1,0 +1,78 @@
+import csv
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dml.tracking import History, JobTracker, NullTracker
+
+
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def row(repeat, step, **more):
+    return {"repeat": repeat, "fold": 0, "epoch": step / 2, "step": step, **more}
+
+
+def test_rows_and_late_columns(tmp_path):
+    history = History(tmp_path / "history.csv")
+    history.append(row(0, 0, map_at_r=0.5))
+    history.append(row(0, 1, map_at_r=1 / 3, loss=2.0))
+    history.append(row(0, 2, map_at_r=0.25, loss=1.0))
+    found = read(history.path)
+    assert [r["loss"] for r in found] == ["", "2.0", "1.0"]
+    assert float(found[1]["map_at_r"]) == 1 / 3  # every digit is there
+    assert list(found[0])[:4] == ["repeat", "fold", "epoch", "step"]
+    assert History(history.path).of(0, 0) == history.of(0, 0)
+
+
+def test_rewind_keeps_other_jobs(tmp_path):
+    history = History(tmp_path / "history.csv")
+    for repeat in (0, 1):
+        for step in range(3):
+            history.append(row(repeat, step, x=step))
+    history.rewind((1, 0), 1)
+    assert [(r["repeat"], r["step"]) for r in read(history.path)] == [
+        ("0", "0"),
+        ("0", "1"),
+        ("0", "2"),
+        ("1", "0"),
+    ]
+    history.append(row(1, 1, x=9))
+    assert read(history.path)[-1]["x"] == "9"
+
+
+def test_a_line_cut_short_is_dropped(tmp_path):
+    history = History(tmp_path / "history.csv")
+    for step in range(3):
+        history.append(row(0, step, loss=float(step)))
+    text = history.path.read_text()
+    history.path.write_text(text[:-6])  # the last line ends in its middle
+    again = History(history.path)
+    again.rewind((0, 0), 2)
+    again.append(row(0, 2, loss=2.0))
+    assert history.path.read_text() == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_read_back_as_they_were(tmp_path_factory, value):
+    history = History(tmp_path_factory.mktemp("history") / "history.csv")
+    history.append(row(0, 0, x=value))
+    back = History(history.path).of(0, 0)[0]["x"]
+    assert back == value
+    assert math.copysign(1, back) == math.copysign(1, value)
+
+
+def test_job_tracker_passes_everything_on(tmp_path):
+    history, seen, shown = History(tmp_path / "history.csv"), [], []
+
+    class Recorder(NullTracker):
+        def log(self, metrics, step):
+            seen.append((metrics, step))
+
+    JobTracker(history, Recorder(), 2, 3, shown.append).log({"epoch": 1.0, "loss": 0.5}, 7)
+    assert seen == [({"repeat": 2, "fold": 3, "epoch": 1.0, "loss": 0.5}, 7)]
+    assert shown == [{"epoch": 1.0, "loss": 0.5}]
+    assert history.of(2, 3) == [{"repeat": 2, "fold": 3, "epoch": 1.0, "step": 7, "loss": 0.5}]

@@ -1,0 +1,53 @@
+import pytest
+import torch
+from torch import nn
+
+from dml.errors import UserError
+from dml.training.optim import build_optimizer, check_complete, parameter_groups
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Linear(3, 4)
+        self.head = nn.Linear(4, 2)
+
+
+def groups(net, method, **changes):
+    values = {"lr": 0.1, "weight_decay": 0.01, "loss_lr": None, "loss_lr_ratio": 100.0}
+    return parameter_groups(net, method, **{**values, **changes})
+
+
+def test_each_parameter_in_its_group():
+    net, method = Net(), nn.Linear(2, 5)
+    found = {group["name"]: group for group in groups(net, method)}
+    assert [len(found[name]["params"]) for name in ("backbone", "head", "loss")] == [2, 2, 2]
+    assert [found[name]["lr"] for name in ("backbone", "head", "loss")] == [0.1, 0.1, 10.0]
+    assert groups(net, method, loss_lr=0.3)[2]["lr"] == 0.3
+    assert [group["name"] for group in groups(net, nn.Identity())] == ["backbone", "head"]
+
+
+def test_a_loss_without_learning_rate_is_refused():
+    with pytest.raises(UserError, match=r"optim\.loss_lr"):
+        groups(Net(), nn.Linear(2, 5), loss_lr_ratio=None)
+    assert len(groups(Net(), nn.Identity(), loss_lr_ratio=None)) == 2
+
+
+def test_a_parameter_left_out_or_held_twice_is_refused():
+    net = Net()
+    one = {"params": list(net.backbone.parameters())}
+    with pytest.raises(UserError, match="2 trainable parameters are in no"):
+        check_complete([one], net.parameters())
+    with pytest.raises(UserError, match="2 parameters are in two"):
+        check_complete([one, {"params": list(net.parameters())}], net.parameters())
+
+
+def test_frozen_parameters_are_left_out():
+    net = Net()
+    net.backbone.requires_grad_(False)
+    assert [group["name"] for group in groups(net, nn.Identity())] == ["head"]
+
+
+def test_wrong_arguments_of_the_optimizer():
+    with pytest.raises(UserError, match=r"optim\.args.*nesterow"):
+        build_optimizer(torch.optim.SGD, groups(Net(), nn.Identity()), {"nesterow": True})

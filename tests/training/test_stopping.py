@@ -1,0 +1,55 @@
+import pytest
+
+from dml.training.stopping import Stopping
+
+
+def stops_at(stopping, scores, epochs_apart=1.0):
+    for number, score in enumerate(scores, start=1):
+        epoch = number * epochs_apart
+        stopping.update(score, epoch, number)
+        if stopping.exhausted(epoch):
+            return number
+    return None
+
+
+@pytest.mark.parametrize(
+    ("patience", "scores", "expected"),
+    [
+        (2, [1, 2, 2, 2, 9], 4),  # equal is no improvement; the second in a row stops
+        (2, [1, 0, 3, 0, 0], 5),
+        (1, [1, 0, 9], 2),
+        (None, [1] * 50, None),
+        (5, [5, 4, 4, 4, 4, 4.5], 6),
+    ],
+)
+def test_patience_in_evaluations(patience, scores, expected):
+    assert stops_at(Stopping(patience), scores) == expected
+
+
+@pytest.mark.parametrize(
+    ("patience", "every", "expected"),
+    [
+        (9, 2, 6),  # CUB under MLRC: best at epoch 2, stop when epoch − 2 > 9, at epoch 12
+        (14, 5, 4),  # Cars: best at 5, stop at 20
+        (39, 20, 3),  # SOP: best at 20, stop at 60
+    ],
+)
+def test_patience_in_epochs(patience, every, expected):
+    assert stops_at(Stopping(patience, "epochs"), [1.0] + [0.5] * 20, every) == expected
+
+
+def test_min_delta():
+    stopping = Stopping(3, min_delta=0.1)
+    assert stopping.update(0.5, 1, 1)
+    assert not stopping.update(0.55, 2, 2)
+    assert stopping.update(0.61, 3, 3)
+    assert (stopping.best_score, stopping.best_epoch, stopping.best_step) == (0.61, 3, 3)
+
+
+def test_state_goes_back_in():
+    one = Stopping(3)
+    one.update(0.5, 1, 10)
+    one.update(0.4, 2, 20)
+    other = Stopping(3)
+    other.load_state_dict(one.state_dict())
+    assert other == one

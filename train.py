@@ -1,0 +1,22 @@
+"""Trains and evaluates one model, or a grid of them: `python train.py --help`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from dml.cli import command
+
+
+def train(cfg: Any) -> None:
+    """One run from its composed config to its folder."""
+    from dml.config import check
+
+    config = check(cfg)  # before torch is loaded: a typing error costs no three seconds
+    from dml.experiment import run
+
+    run(cfg, config)
+
+
+if __name__ == "__main__":
+    sys.exit(command(train, "train"))
