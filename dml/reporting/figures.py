@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from PIL import Image, ImageColor
 
 from dml.durable import replacing
 from dml.reporting.terminal import title
@@ -16,6 +17,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, RED, GREY = "#3366aa", "#cc7722", "#2e8b57", "#bb3333", "#777777"
+CELL, MARGIN, FRAME = 132, 4, 4  # pixels of the neighbor grid
 
 
 def learning_curve(
@@ -74,30 +76,36 @@ def neighbor_grid(
         path: PNG to write.
     """
     q, k = correct.shape
-    figure, axes = plt.subplots(
-        q,
-        k + 1,
-        figsize=(0.85 * (k + 1) + 0.4, 0.85 * q + 0.6),
-        squeeze=False,
-        layout="constrained",
-    )
+    # One picture of all cells: an axis for each of a hundred images would take seconds.
+    sheet = np.full((q * CELL, (k + 1) * CELL, 3), 255, dtype=np.uint8)
     for row in range(q):
-        images = [queries[row], *neighbors[row]]
-        for column, image in enumerate(images):
-            axis = axes[row, column]
-            axis.imshow(image, interpolation="nearest" if image.shape[0] < 64 else None)
-            axis.set(xticks=[], yticks=[])
-            if column == 0:
-                color, width = GREY, 0.8
-            else:
-                color, width = (GREEN if correct[row, column - 1] else RED), 2.6
-            for spine in axis.spines.values():
-                spine.set(color=color, linewidth=width)
-    axes[0, 0].set_title("query", fontsize=9)
-    for column in range(1, k + 1):
-        axes[0, column].set_title(str(column), fontsize=9)
-    figure.suptitle(f"{name}: {correct.mean():.0%} of these neighbors are right", fontsize=10)
+        for column, image in enumerate([queries[row], *neighbors[row]]):
+            frame = GREY if column == 0 else (GREEN if correct[row, column - 1] else RED)
+            top, left = row * CELL, column * CELL
+            sheet[top : top + CELL, left : left + CELL] = _cell(image, frame)
+    figure, axis = plt.subplots(figsize=(0.85 * (k + 1) + 0.2, 0.85 * q + 0.7))
+    figure.subplots_adjust(0.01, 0.01, 0.99, 1 - 0.65 / (0.85 * q + 0.7))
+    axis.imshow(sheet)
+    axis.set_xticks(np.arange(k + 1) * CELL + CELL / 2, ["query", *map(str, range(1, k + 1))])
+    axis.set_yticks([])
+    axis.tick_params(top=False, bottom=False, labeltop=True, labelbottom=False)
+    axis.spines[:].set_visible(False)
+    axis.set_title(f"{name}: {correct.mean():.0%} of these neighbors are right", fontsize=10)
     _save(figure, path)
+
+
+def _cell(image: np.ndarray, frame: str) -> np.ndarray:
+    """An image H×W×3 in a colored frame on white, CELL×CELL×3."""
+    small = max(image.shape[:2]) < CELL / 2  # show the pixels of a digit as they are
+    inner = CELL - 2 * (MARGIN + FRAME)
+    fitted = Image.fromarray(image).resize(
+        (inner, inner), Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
+    )
+    cell = np.full((CELL, CELL, 3), 255, dtype=np.uint8)
+    cell[MARGIN:-MARGIN, MARGIN:-MARGIN] = ImageColor.getrgb(frame)
+    edge = MARGIN + FRAME
+    cell[edge:-edge, edge:-edge] = np.asarray(fitted)
+    return cell
 
 
 def _save(figure: Figure, path: Path) -> None:
