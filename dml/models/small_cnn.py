@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from dml.errors import UserError
 from dml.models.base import Backbone, InputSpec
+from dml.models.weights import load_weights
 
 
 class SmallCNN(Backbone):
@@ -17,7 +17,7 @@ class SmallCNN(Backbone):
     first convolution keeps the resolution: an 8×8 digit has no pixel to spare.
 
     Args:
-        weights: "none", since nobody trained this network on ImageNet.
+        weights: "none", a file or a URL; nobody trained this network on ImageNet.
         input_size: side of the images in pixels, at least 8; None takes them as they are.
         width: channels of the first layer; the features have four times as many.
     """
@@ -28,8 +28,6 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 16
     ) -> None:
         super().__init__()
-        if weights == "imagenet":
-            raise UserError("backbone.weights=imagenet: small_cnn has none; use weights=none")
         self.channels = 4 * width
         self.input = InputSpec(size=input_size)
         self.layers = nn.Sequential(
@@ -37,6 +35,7 @@ class SmallCNN(Backbone):
             *_layer(width, 2 * width, stride=2),
             *_layer(2 * width, 4 * width, stride=2),
         )
+        load_weights(self, weights, published=None)
 
     def forward(self, images: Tensor) -> Tensor:
         """Maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W."""

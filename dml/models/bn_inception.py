@@ -1,0 +1,165 @@
+"""BN-Inception (Ioffe & Szegedy, 2015) under the names of the converted Caffe network.
+
+The names let `bn_inception-52deb4733.pth`, the weights behind nearly every published number of
+this field, load strictly. Shapes: B images, c channels, h×w maps.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dml.errors import UserError
+from dml.models.base import Backbone, InputSpec
+from dml.models.weights import Published, load_weights
+
+CAFFE_WEIGHTS = Published(
+    file="bn_inception-52deb4733.pth",
+    url="http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth",
+)
+
+
+class Block(NamedTuple):
+    """Channels of one inception block's branches; without 1×1 and projection it halves the maps."""
+
+    name: str
+    single: int  # 1×1
+    reduce: int  # 1×1 before …
+    triple: int  # … the 3×3
+    double_reduce: int  # 1×1 before …
+    double: int  # … each of two 3×3
+    pool: Literal["avg", "max"]
+    projection: int  # 1×1 behind the pooling
+
+    @property
+    def halves(self) -> bool:
+        """Whether the maps that come out are half as high and wide."""
+        return self.single == 0
+
+    def channels_out(self, channels_in: int) -> int:
+        """All branches side by side."""
+        passed_through = channels_in if self.halves else 0  # pooled, not projected
+        return self.single + self.triple + self.double + self.projection + passed_through
+
+
+BLOCKS = (
+    #     name  1×1  reduce 3×3  reduce double pool  projection
+    Block("3a", 64, 64, 64, 64, 96, "avg", 32),
+    Block("3b", 64, 64, 96, 64, 96, "avg", 64),
+    Block("3c", 0, 128, 160, 64, 96, "max", 0),
+    Block("4a", 224, 64, 96, 96, 128, "avg", 128),
+    Block("4b", 192, 96, 128, 96, 128, "avg", 128),
+    Block("4c", 160, 128, 160, 128, 160, "avg", 128),
+    Block("4d", 96, 128, 192, 160, 192, "avg", 128),
+    Block("4e", 0, 128, 192, 192, 256, "max", 0),
+    Block("5a", 352, 192, 320, 160, 224, "avg", 128),
+    Block("5b", 352, 192, 320, 192, 224, "max", 128),
+)
+
+
+class BNInception(Backbone):
+    """Maps of 1024 channels at a 32nd of the resolution (7×7 for images of 224 or 227 pixels).
+
+    Input: BGR in [0, 255] minus (104, 117, 128), not divided, as Caffe had it.
+
+    Args:
+        weights: "imagenet", "none", a file or an http(s) URL.
+        input_size: side of the images in pixels; 227 only under MLRC. Any size works whose maps
+            can be halved evenly: 224, 227, 256, and small ones such as 32 for tests.
+
+    Raises:
+        UserError: the weights cannot be had or are another network's; `input_size` cannot work.
+    """
+
+    kind: Literal["maps", "tokens"] = "maps"
+    channels = 1024
+
+    def __init__(self, weights: str = "imagenet", input_size: int = 224) -> None:
+        super().__init__()
+        _check_size(input_size)
+        self.input = InputSpec(
+            size=input_size,
+            mean=(104.0, 117.0, 128.0),
+            std=(1.0, 1.0, 1.0),
+            channel_order="bgr",
+            scale=255.0,
+        )
+        self._add("conv1_7x7_s2", 3, 64, kernel=7, stride=2)
+        self._add("conv2_3x3_reduce", 64, 64, kernel=1)
+        self._add("conv2_3x3", 64, 192, kernel=3)
+        channels = 192
+        for block in BLOCKS:
+            channels = self._add_block(block, channels)
+        load_weights(self, weights, CAFFE_WEIGHTS, classifier="last_linear")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps B×1024×h×w of images B×3×H×W."""
+        x_Bchw = _max_pool(self._run("conv1_7x7_s2", images))
+        x_Bchw = _max_pool(self._run("conv2_3x3", self._run("conv2_3x3_reduce", x_Bchw)))
+        for block in BLOCKS:
+            x_Bchw = self._run_block(block, x_Bchw)
+        return x_Bchw
+
+    def _add_block(self, block: Block, channels: int) -> int:
+        """Adds the convolutions of `block` and returns the channels that come out of it."""
+        prefix = f"inception_{block.name}_"
+        stride = 2 if block.halves else 1
+        if block.single:
+            self._add(prefix + "1x1", channels, block.single, kernel=1)
+        self._add(prefix + "3x3_reduce", channels, block.reduce, kernel=1)
+        self._add(prefix + "3x3", block.reduce, block.triple, kernel=3, stride=stride)
+        self._add(prefix + "double_3x3_reduce", channels, block.double_reduce, kernel=1)
+        self._add(prefix + "double_3x3_1", block.double_reduce, block.double, kernel=3)
+        self._add(prefix + "double_3x3_2", block.double, block.double, kernel=3, stride=stride)
+        if block.projection:
+            self._add(prefix + "pool_proj", channels, block.projection, kernel=1)
+        return block.channels_out(channels)
+
+    def _run_block(self, block: Block, x_Bchw: Tensor) -> Tensor:
+        prefix = f"inception_{block.name}_"
+        branches = [self._run(prefix + "1x1", x_Bchw)] if block.single else []
+        branches.append(self._run(prefix + "3x3", self._run(prefix + "3x3_reduce", x_Bchw)))
+        double = self._run(prefix + "double_3x3_reduce", x_Bchw)
+        double = self._run(prefix + "double_3x3_1", double)
+        branches.append(self._run(prefix + "double_3x3_2", double))
+        if block.halves:
+            branches.append(_max_pool(x_Bchw))
+        else:
+            pool = F.max_pool2d if block.pool == "max" else F.avg_pool2d
+            pooled = pool(x_Bchw, 3, stride=1, padding=1)
+            branches.append(self._run(prefix + "pool_proj", pooled))
+        return torch.cat(branches, dim=1)
+
+    def _add(
+        self, name: str, channels_in: int, channels_out: int, kernel: int, stride: int = 1
+    ) -> None:
+        convolution = nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2)
+        self.add_module(name, convolution)
+        self.add_module(name + "_bn", nn.BatchNorm2d(channels_out))
+
+    def _run(self, name: str, x_Bchw: Tensor) -> Tensor:
+        """Convolution, BatchNorm and ReLU."""
+        convolved = self.get_submodule(name)(x_Bchw)
+        return F.relu(self.get_submodule(name + "_bn")(convolved), inplace=True)
+
+
+def _max_pool(x_Bchw: Tensor) -> Tensor:
+    """Halves the maps as Caffe does, which rounds up."""
+    return F.max_pool2d(x_Bchw, 3, stride=2, ceil_mode=True)
+
+
+def _check_size(size: int) -> None:
+    """A halving block joins a convolution's maps with pooled ones: odd maps would differ by one."""
+    side = -(-size // 2)
+    for _ in range(2):
+        side = side // 2  # what `_max_pool` leaves
+    for _ in range(2):
+        if side < 2 or side % 2:
+            raise UserError(
+                f"backbone.input_size={size} leaves maps that BN-Inception cannot halve evenly: "
+                "take 224 (227 under MLRC, 256) or another multiple of 32"
+            )
+        side //= 2

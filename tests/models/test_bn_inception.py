@@ -1,0 +1,131 @@
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from dml.errors import UserError
+from dml.models.bn_inception import BNInception
+from dml.models.weights import load_state
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    reference_module = pytest.importorskip("pretrainedmodels.models.bninception")
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """The network everyone uses, with random weights and the statistics that go with them."""
+    torch.manual_seed(0)
+    network = reference_module.BNInception()
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = None  # statistics become those of the one batch
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.uniform_(layer.bias, -0.5, 0.5)
+    with torch.no_grad():
+        network.features(torch.randn(4, 3, 64, 64))
+    return network
+
+
+def _published(reference):
+    return {name: value.clone() for name, value in reference.state_dict().items()}
+
+
+def _load(tmp_path, state):
+    torch.save(state, tmp_path / "weights.pth")
+    return BNInception(weights=str(tmp_path / "weights.pth"))
+
+
+def test_same_keys_in_the_same_order_but_for_the_classifier(reference):
+    theirs = [name for name in reference.state_dict() if not name.startswith("last_linear")]
+    assert list(BNInception(weights="none").state_dict()) == theirs
+
+
+@pytest.mark.parametrize(
+    ("size", "training"), [(32, False), (224, False), (227, False), (256, False), (64, True)]
+)
+def test_same_maps_as_the_published_network(reference, tmp_path, size, training):
+    own = _load(tmp_path, _published(reference)).train(training)
+    theirs = reference_module.BNInception().train(training)
+    theirs.load_state_dict(reference.state_dict())
+    images = torch.randn(2, 3, size, size)
+    with torch.no_grad():
+        expected, result = theirs.features(images), own(images)
+    assert expected.shape[:2] == (2, 1024)
+    assert expected.std() > 0.1  # no network whose signal has died away
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_caffe_file_with_a_leading_axis_and_without_counters_loads_strictly(reference, tmp_path):
+    state = _published(reference)
+    old = {
+        name: value[None] if "_bn." in name else value
+        for name, value in state.items()
+        if "num_batches_tracked" not in name
+    }
+    assert old["conv1_7x7_s2_bn.running_var"].shape == (1, 64)
+    result = _load(tmp_path, old).state_dict()
+    compared = [name for name in result if "num_batches_tracked" not in name]
+    assert len(compared) == len(old) - 2  # all but the classifier's two
+    for name in compared:
+        torch.testing.assert_close(result[name], state[name], rtol=0, atol=0)
+
+
+def test_the_old_file_format_can_be_read(reference, tmp_path):
+    path = tmp_path / "old.pth"
+    torch.save(_published(reference), path, _use_new_zipfile_serialization=False)
+    result = BNInception(weights=str(path)).state_dict()
+    name = "inception_5b_pool_proj.weight"
+    torch.testing.assert_close(result[name], reference.state_dict()[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("conv2_3x3.bias"), r"it lacks conv2_3x3\.bias"),
+        (
+            lambda s: s.update({"conv1_7x7_s2.weight": torch.zeros(64, 1, 7, 7)}),
+            r"conv1_7x7_s2\.weight is 64x1x7x7 instead of 64x3x7x7",
+        ),
+        (lambda s: s.update({"extra.weight": torch.zeros(1)}), r"this one has no extra\.weight"),
+    ],
+)
+def test_the_first_difference_of_another_network_is_named(reference, tmp_path, change, message):
+    state = {n: v for n, v in _published(reference).items() if not n.startswith("last_linear")}
+    change(state)
+    with pytest.raises(UserError, match=message) as error:
+        load_state(BNInception(weights="none"), state, tmp_path / "other.pth")
+    assert "other.pth" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_parameter_count_is_the_published_one():
+    classifier = 1024 * 1000 + 1000
+    own = sum(p.numel() for p in BNInception(weights="none").parameters())
+    assert own + classifier == 11_295_240
+
+
+def test_input_is_that_of_caffe():
+    spec = BNInception(weights="none", input_size=227).input
+    assert spec.size == 227
+    assert spec.channel_order == "bgr"
+    assert (spec.mean, spec.std, spec.scale) == ((104, 117, 128), (1, 1, 1), 255)
+
+
+def test_every_size_either_works_or_is_refused():
+    network = BNInception(weights="none").eval()
+    accepted = {31, 32, 35, 64, 96, 224, 227, 256}
+    for size in (1, 16, 40, 47, 48, 90, 110, 232, *accepted):
+        if size in accepted:
+            BNInception(weights="none", input_size=size)
+        else:
+            with pytest.raises(UserError, match=rf"backbone\.input_size={size} "):
+                BNInception(weights="none", input_size=size)
+        try:
+            with torch.no_grad():
+                network(torch.randn(1, 3, size, size))
+            works = True
+        except RuntimeError:
+            works = False
+        assert (size in accepted) == works, size
