@@ -89,6 +89,10 @@ class Embedder(nn.Module):
                 "embedder.freeze_batch_norm_affine=true freezes more than the statistics alone: "
                 "set embedder.freeze_batch_norm=true too"
             )
+        if backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
+            raise UserError(
+                "embedder.token_pooling=token: this backbone has no class token; use mean"
+            )
         self.backbone = backbone
         self.input = backbone.input
         self.embedding_size = _embedding_size(size, backbone.channels, head)

@@ -1,0 +1,274 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import nn
+
+from dml.errors import UserError
+from dml.models.backbones import TimmBackbone, published_by_timm
+from dml.models.base import InputSpec
+from dml.models.embedder import Embedder
+from dml.models.weights import Published, cache_folder
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "backbone"
+BACKBONES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+FULL = [name for name in BACKBONES if name != "small_cnn"]
+
+# name: (parameters of the published network, of its classifier)
+PUBLISHED = {
+    "bn_inception": (11_295_240, 1024 * 1000 + 1000),
+    "resnet50": (25_557_032, 2048 * 1000 + 1000),
+    "vit_b16": (86_567_656, 768 * 1000 + 1000),
+    "vit_s16": (30_075_219, 384 * 21843 + 21843),
+    "dino_s16": (21_665_664, 0),
+    "small_cnn": (9 * (3 * 16 + 16 * 32 + 32 * 64) + 2 * (16 + 32 + 64), 0),
+}
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+INPUTS = {
+    "bn_inception": InputSpec(224, (104, 117, 128), (1, 1, 1), "bgr", 255),
+    "resnet50": InputSpec(224, **IMAGENET),
+    "vit_b16": InputSpec(224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "vit_s16": InputSpec(224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "dino_s16": InputSpec(224, **IMAGENET),
+    "small_cnn": InputSpec(None, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+FEATURES = {
+    "bn_inception": (1024, 7, 7),
+    "resnet50": (2048, 7, 7),
+    "vit_b16": (197, 768),
+    "vit_s16": (197, 384),
+    "dino_s16": (197, 384),
+    "small_cnn": (64, 8, 8),
+}
+
+
+def _build(name, **changes):
+    config = OmegaConf.load(CONFIGS / f"{name}.yaml")
+    del config["name"]
+    return instantiate(config, **{"weights": "none", **changes})
+
+
+@pytest.fixture(scope="module", params=BACKBONES)
+def named(request):
+    torch.manual_seed(0)
+    return request.param, _build(request.param)
+
+
+def _images(backbone, count=2):
+    size = backbone.input.size or 32
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def test_parameter_counts_are_the_published_ones(named):
+    name, backbone = named
+    total, classifier = PUBLISHED[name]
+    assert sum(p.numel() for p in backbone.parameters()) == total - classifier
+
+
+def test_input_is_that_of_the_weights(named):
+    name, backbone = named
+    assert dataclasses.asdict(backbone.input) == dataclasses.asdict(INPUTS[name])
+
+
+def test_forward_and_backward(named):
+    name, backbone = named
+    # Frozen statistics: a bias before batch statistics has no gradient but rounding errors.
+    embedder = Embedder(backbone, None, pooling="avg+max", freeze_batch_norm=True).train()
+    for layer in embedder.modules():  # timm starts residual branches at zero
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.ones_(layer.weight)
+    images = _images(backbone)
+    features = embedder.features(images)
+    assert features.shape == (2, *FEATURES[name])
+    embeddings = embedder.embed(features)
+    assert embeddings.shape == (2, backbone.channels)
+    with torch.no_grad():
+        torch.testing.assert_close(embedder(images), embeddings)
+    directions = torch.randn(2, backbone.channels, generator=torch.Generator().manual_seed(1))
+    (embeddings * directions).sum().backward()
+    for parameter_name, parameter in embedder.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+        assert parameter.grad.any(), parameter_name
+
+
+def _small(kind):
+    """Networks of timm's own test suite: the code of the full ones in little."""
+    return {
+        "maps": lambda **options: TimmBackbone("test_resnet.r160_in1k", input_size=64, **options),
+        "tokens": lambda **options: TimmBackbone("test_vit.r160_in1k", input_size=64, **options),
+    }[kind]
+
+
+def _release(kind):
+    """What the hub holds for `_small(kind)`: 160 pixels, classifier included."""
+    import timm
+
+    torch.manual_seed(5)
+    return timm.create_model({"maps": "test_resnet", "tokens": "test_vit"}[kind])
+
+
+@pytest.mark.parametrize("kind", ["maps", "tokens"])
+def test_features_are_those_of_timm(kind):
+    backbone = _small(kind)(weights="none").eval()
+    assert backbone.kind == kind
+    images = _images(backbone)
+    features = backbone(images)
+    assert features.shape[2 if kind == "tokens" else 1] == backbone.channels
+    torch.testing.assert_close(features, backbone.network.forward_features(images))
+    if kind == "tokens":
+        pooled = Embedder(backbone, None).pool(features)
+        torch.testing.assert_close(pooled, backbone.network.forward_head(features))
+
+
+@pytest.mark.parametrize("kind", ["maps", "tokens"])
+def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, tmp_path):
+    from safetensors.torch import save_file
+    from timm.layers import resample_abs_pos_embed
+
+    release = _release(kind).state_dict()
+    name = {"maps": "test_resnet", "tokens": "test_vit"}[kind] + ".r160_in1k.safetensors"
+    cache_folder().mkdir(parents=True)
+    save_file(release, cache_folder() / name)
+    backbone = _small(kind)(weights="imagenet")
+    state = backbone.network.state_dict()
+    classifier = {"maps": "fc.", "tokens": "head."}[kind]
+    assert set(state) == {n for n in release if not n.startswith(classifier)}
+    for name, value in state.items():
+        if name == "pos_embed":
+            assert value.shape[1] == 1 + 4 * 4
+            expected = resample_abs_pos_embed(release[name], [4, 4])
+            torch.testing.assert_close(value, expected)
+        else:
+            torch.testing.assert_close(value, release[name])
+
+
+def test_an_unreachable_hub_names_the_file_and_where_to_place_it():
+    with pytest.raises(UserError, match=r"backbone\.weights=imagenet") as error:
+        TimmBackbone("test_vit.r160_in1k")
+    assert str(error.value).endswith(str(cache_folder() / "test_vit.r160_in1k.safetensors"))
+
+
+def test_where_the_weights_of_the_papers_are_published():
+    from timm import get_pretrained_cfg
+
+    def published(model):
+        return published_by_timm(model, get_pretrained_cfg(model).to_dict())
+
+    resnet = published("resnet50.tv_in1k")  # this name carries its hash
+    assert resnet.file == "resnet50-0676ba61.pth"
+    assert resnet.url.endswith("download.pytorch.org/models/resnet50-0676ba61.pth")
+    for name in ("vit_b16", "vit_s16", "dino_s16"):
+        model = OmegaConf.load(CONFIGS / f"{name}.yaml").model
+        assert published(model) == Published(file=f"{model}.safetensors", hub=f"timm/{model}")
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    torch.save(_release("maps").state_dict(), tmp_path / "maps.pth")
+    torch.save(_release("tokens").state_dict(), tmp_path / "tokens.pth")
+    for kind, other in (("tokens", "maps"), ("maps", "tokens")):
+        with pytest.raises(UserError, match="belongs to another network: it lacks") as error:
+            _small(kind)(weights=str(tmp_path / f"{other}.pth"))
+        assert "\n" not in str(error.value)
+
+
+def test_an_unknown_model_or_tag_gets_a_suggestion():
+    with pytest.raises(UserError, match=r"backbone\.model=resnet50\.tv_in1 .*resnet50\.tv_in1k"):
+        TimmBackbone("resnet50.tv_in1", weights="none")
+    with pytest.raises(UserError, match=r"backbone\.model=resnett50\.tv_in1k .*did you mean"):
+        TimmBackbone("resnett50.tv_in1k", weights="none")
+
+
+def test_a_size_that_patches_do_not_tile_is_refused():
+    with pytest.raises(UserError, match=r"backbone\.input_size=72 must be a multiple of the 16"):
+        TimmBackbone("test_vit.r160_in1k", weights="none", input_size=72)
+
+
+def test_a_transformer_without_class_token_needs_mean_pooling():
+    backbone = _small("tokens")(weights="none")
+    backbone.prefix_tokens = 0
+    with pytest.raises(UserError, match=r"embedder\.token_pooling=token"):
+        Embedder(backbone, None)
+    Embedder(backbone, None, token_pooling="mean")
+
+
+def _check_channels_last(backbone):
+    embedder = Embedder(backbone, 16, pooling="avg+max").eval()
+    images = _images(backbone)
+    with torch.no_grad():
+        expected = embedder(images)
+        embedder.to(memory_format=torch.channels_last)
+        result = embedder(images.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
+
+
+def _check_compiled(backbone):
+    embedder = Embedder(backbone, 16, pooling="avg+max", freeze_batch_norm=True).train()
+    images = _images(backbone)
+    expected = embedder(images)
+    compiled = torch.compile(embedder, fullgraph=True)
+    result = compiled(images)
+    torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
+    gradients = []
+    for embeddings in (expected, result):
+        embedder.zero_grad()
+        embeddings[:, 0].sum().backward()
+        gradients.append(embedder.head.linear.weight.grad.clone())
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-4)
+
+
+def _check_bfloat16_training(backbone, steps):
+    embedder = Embedder(backbone, 16)
+    images = _images(backbone, 4)
+    target = F.normalize(torch.randn(4, 16, generator=torch.Generator().manual_seed(2)), dim=1)
+    optimizer = torch.optim.AdamW(embedder.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(steps):
+        with torch.autocast("cpu", torch.bfloat16):
+            embeddings = embedder(images)
+        loss = (embeddings - target).square().sum(dim=1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("kind", ["maps", "tokens"])
+def test_channels_last_gives_the_same_embeddings(kind):
+    _check_channels_last(_small(kind)(weights="none"))
+
+
+def test_compiled_gives_the_same_embeddings_and_gradients():
+    _check_compiled(_build("small_cnn", width=4))
+
+
+@pytest.mark.parametrize("kind", ["maps", "tokens"])
+def test_bfloat16_autocast_trains(kind):
+    torch.manual_seed(0)
+    _check_bfloat16_training(_small(kind)(weights="none"), steps=15)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FULL)
+def test_full_size_channels_last(name):
+    torch.manual_seed(0)
+    _check_channels_last(_build(name))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FULL)
+def test_full_size_compiled(name):
+    torch.manual_seed(0)
+    _check_compiled(_build(name))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FULL)
+def test_full_size_bfloat16_autocast_trains(name):
+    torch.manual_seed(0)
+    _check_bfloat16_training(_build(name), steps=10)

@@ -1,0 +1,54 @@
+import inspect
+from pathlib import Path
+
+import pytest
+from hydra.utils import get_class
+from omegaconf import OmegaConf
+
+from dml.models.embedder import Embedder
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+BACKBONES = sorted((CONFIGS / "backbone").glob("*.yaml"))
+
+
+def _parameters(target):
+    return {
+        name: parameter.default for name, parameter in inspect.signature(target).parameters.items()
+    }
+
+
+@pytest.mark.parametrize("path", BACKBONES, ids=lambda path: path.stem)
+def test_a_backbone_file_lists_every_argument(path):
+    config = OmegaConf.to_container(OmegaConf.load(path))
+    assert config.pop("name") == path.stem
+    parameters = _parameters(get_class(config.pop("_target_")))
+    assert set(config) == set(parameters)
+
+
+@pytest.mark.parametrize("path", BACKBONES, ids=lambda path: path.stem)
+def test_a_backbone_file_opens_with_its_command_and_comments_every_value(path):
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith(f"# python train.py backbone={path.stem}")
+    values = [line for line in lines if line.startswith(("model:", "weights:", "input_size:"))]
+    assert values
+    assert all("#" in line for line in values)
+
+
+def test_all_backbones_are_there():
+    assert {path.stem for path in BACKBONES} >= {
+        "bn_inception",
+        "resnet50",
+        "vit_b16",
+        "vit_s16",
+        "dino_s16",
+        "small_cnn",
+    }
+
+
+def test_the_embedder_file_lists_every_argument_with_its_default():
+    config = OmegaConf.to_container(OmegaConf.load(CONFIGS / "embedder" / "default.yaml"))
+    parameters = _parameters(Embedder)
+    assert parameters.pop("backbone") is inspect.Parameter.empty
+    assert parameters.pop("size") is inspect.Parameter.empty
+    assert config.pop("size") == 512
+    assert config == parameters
