@@ -221,10 +221,11 @@ def _check_compiled(backbone):
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-4)
 
 
-def _check_bfloat16_training(backbone, steps):
+def _check_bfloat16_training(backbone, batch, steps, left):
     embedder = Embedder(backbone, 16)
-    images = _images(backbone, 4)
-    target = F.normalize(torch.randn(4, 16, generator=torch.Generator().manual_seed(2)), dim=1)
+    images = _images(backbone, batch)
+    target = torch.randn(batch, 16, generator=torch.Generator().manual_seed(2))
+    target = F.normalize(target, dim=1)
     optimizer = torch.optim.AdamW(embedder.parameters(), lr=1e-3)
     losses = []
     for _ in range(steps):
@@ -235,7 +236,7 @@ def _check_bfloat16_training(backbone, steps):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < left * losses[0]
 
 
 @pytest.mark.parametrize("kind", ["maps", "tokens"])
@@ -250,7 +251,7 @@ def test_compiled_gives_the_same_embeddings_and_gradients():
 @pytest.mark.parametrize("kind", ["maps", "tokens"])
 def test_bfloat16_autocast_trains(kind):
     torch.manual_seed(0)
-    _check_bfloat16_training(_small(kind)(weights="none"), steps=15)
+    _check_bfloat16_training(_small(kind)(weights="none"), batch=4, steps=15, left=0.7)
 
 
 @pytest.mark.soak
@@ -271,4 +272,4 @@ def test_full_size_compiled(name):
 @pytest.mark.parametrize("name", FULL)
 def test_full_size_bfloat16_autocast_trains(name):
     torch.manual_seed(0)
-    _check_bfloat16_training(_build(name), steps=10)
+    _check_bfloat16_training(_build(name), batch=2, steps=3, left=0.95)
