@@ -269,7 +269,8 @@ def test_full_size_compiled(name):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("name", ["bn_inception", "resnet50", "dino_s16"])
 def test_full_size_bfloat16_autocast_trains(name):
+    # vit_s16 is the network of dino_s16; vit_b16 takes ten minutes where bfloat16 is emulated
     torch.manual_seed(0)
     _check_bfloat16_training(_build(name), batch=2, steps=3, left=0.95)
