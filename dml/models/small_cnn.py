@@ -11,13 +11,13 @@ from dml.models.weights import load_weights
 
 
 class SmallCNN(Backbone):
-    """Three convolutions with BatchNorm and ReLU; halves the images twice.
+    """Three convolutions with BatchNorm and ReLU; halves the images twice, larger ones three times.
 
-    8×8 pixels become 2×2 maps and 32×32 become 8×8, so pooling always has something to pool. The
+    8×8 pixels become 2×2 maps and 32×32 become 4×4, so pooling always has something to pool. The
     first convolution keeps the resolution: an 8×8 digit has no pixel to spare.
 
     Args:
-        weights: "none", a file or a URL; nobody trained this network on ImageNet.
+        weights: "none", since nobody trained this network on ImageNet.
         input_size: side of the images in pixels, at least 8; None takes them as they are.
         width: channels of the first layer; the features have four times as many.
     """
@@ -25,21 +25,25 @@ class SmallCNN(Backbone):
     kind: Literal["maps", "tokens"] = "maps"
 
     def __init__(
-        self, weights: str = "none", input_size: int | None = None, width: int = 16
+        self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
+        if weights == "imagenet":
+            raise UserError("backbone.weights=imagenet: small_cnn has none; use weights=none")
         self.channels = 4 * width
         self.input = InputSpec(size=input_size)
+        self.stem = nn.Sequential(*_layer(3, width, stride=1))
         self.layers = nn.Sequential(
-            *_layer(3, width, stride=1),
             *_layer(width, 2 * width, stride=2),
             *_layer(2 * width, 4 * width, stride=2),
         )
-        load_weights(self, weights, published=None)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W."""
-        return self.layers(images)
+        """Maps B×4w×h×w of images B×3×H×W: a quarter of the side up to 16 pixels, else an eighth."""
+        maps = self.stem(images)
+        if min(maps.shape[-2:]) > 16:  # keeps a glyph about as cheap as a digit
+            maps = nn.functional.max_pool2d(maps, 2)
+        return self.layers(maps)
 
 
 def _layer(channels_in: int, channels_out: int, stride: int) -> list[nn.Module]:
