@@ -1,0 +1,85 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dml.data.samplers import ClassStreamBatches, RandomBatches, build_schedule, draws
+
+LABELS = np.repeat(np.arange(10), [3, 7, 1, 5, 4, 9, 2, 6, 8, 5])
+
+
+@given(st.integers(1, 50), st.integers(0, 5))
+@settings(max_examples=30, deadline=None)
+def test_random_uses_no_image_twice_in_an_epoch(batch_size: int, seed: int):
+    schedule = RandomBatches(LABELS, batch_size, seed)
+    assert schedule.steps_per_epoch == 50 // batch_size
+    for epoch in (0, 1):
+        steps = range(schedule.steps_per_epoch * epoch, schedule.steps_per_epoch * (epoch + 1))
+        rows = np.concatenate([schedule.batch(step) for step in steps])
+        assert len(rows) == len(set(rows)) == schedule.steps_per_epoch * batch_size
+
+
+@pytest.mark.parametrize("sampler", ["random", "class_stream"])
+def test_any_step_can_be_asked_for_alone(sampler: str):
+    def schedule(seed: int = 4):
+        return build_schedule(sampler, LABELS, batch_size=8, images_per_class=4, seed=seed)
+
+    continuous = schedule()
+    onward = [continuous.batch(step).tolist() for step in range(30)]
+    for step in (29, 3, 17, 0):
+        assert schedule().batch(step).tolist() == onward[step]
+    assert [schedule(5).batch(step).tolist() for step in range(30)] != onward
+    assert len({tuple(rows) for rows in onward}) == 30
+
+
+def test_class_stream_runs_through_all_classes_before_any_returns():
+    schedule = ClassStreamBatches(LABELS, batch_size=12, images_per_class=4, seed=0)
+    stream = [
+        int(LABELS[rows[0]]) for step in range(20) for rows in schedule.batch(step).reshape(3, 4)
+    ]
+    for turn in range(6):
+        assert sorted(stream[10 * turn : 10 * turn + 10]) == list(range(10))
+    assert stream[:10] != stream[10:20]
+
+
+def test_class_stream_repeats_images_only_in_classes_that_are_too_small():
+    schedule = ClassStreamBatches(LABELS, batch_size=8, images_per_class=4, seed=0)
+    seen_small = False
+    for step in range(25):
+        for rows in schedule.batch(step).reshape(2, 4):
+            (label,) = set(LABELS[rows])
+            if np.count_nonzero(np.equal(LABELS, label)) >= 4:
+                assert len(set(rows)) == 4
+            else:
+                seen_small = True
+    assert seen_small
+
+
+def test_class_stream_of_one_image_per_class_gives_every_class_one_image():
+    schedule = ClassStreamBatches(LABELS, batch_size=10, images_per_class=1, seed=2)
+    counts = Counter(LABELS[schedule.batch(3)])
+    assert set(counts.values()) == {1}
+    assert schedule.steps_per_epoch == 5
+    mlrc = ClassStreamBatches(LABELS, 10, 1, seed=2, steps_per_epoch=100)
+    assert mlrc.steps_per_epoch == 100
+    assert np.array_equal(mlrc.batch(3), schedule.batch(3))
+
+
+def test_sizes_that_do_not_fit_are_refused_by_name():
+    with pytest.raises(ValueError, match="batch_size 51"):
+        RandomBatches(LABELS, 51, 0)
+    with pytest.raises(ValueError, match=r"batch_size 120 .* 7 images"):
+        ClassStreamBatches(LABELS, 120, 7, 0)
+    with pytest.raises(ValueError, match="images_per_class"):
+        build_schedule("class_stream", LABELS, batch_size=8, images_per_class=None, seed=0)
+    with pytest.raises(ValueError, match="did you mean 'random'"):
+        build_schedule("randon", LABELS, batch_size=8, images_per_class=None, seed=0)
+
+
+def test_draws_differ_between_seeds_steps_and_items_and_repeat_when_asked_again():
+    values = [value for seed in range(3) for step in range(50) for value in draws(seed, step, 40)]
+    assert len(set(values)) == len(values)
+    assert all(0 <= value < 2**63 for value in values)
+    assert draws(1, 2, 3) == draws(1, 2, 3)

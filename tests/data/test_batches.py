@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dml.data.base import ImageIndex, View
+from dml.data.loaders import eval_batches, train_batches
+from dml.data.samplers import RandomBatches
+from dml.data.transforms import ToInput, eval_transform, train_transform
+
+CPU = torch.device("cpu")
+TO_INPUT = ToInput((0, 0, 0), (1, 1, 1), scale=255)
+
+
+@pytest.fixture(scope="module")
+def view() -> View:
+    images = np.random.default_rng(0).integers(0, 256, (40, 12, 12, 3), dtype=np.uint8)
+    index = ImageIndex("x", images, np.arange(40) % 5, np.full(40, "train"))
+    return index.view("train")
+
+
+def train(view: View, start: int, stop: int, workers: int = 0, **options: object) -> list[Tensor]:
+    transform = train_transform("random_resized_crop", 6)
+    schedule = RandomBatches(view.labels, 8, seed=1)
+    batches = train_batches(
+        view,
+        transform,
+        TO_INPUT,
+        schedule,
+        seed=1,
+        start=start,
+        stop=stop,
+        workers=workers,
+        device=CPU,
+        **options,
+    )
+    assert len(batches) == stop - start
+    return [images for images, _ in batches]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_continued_run_sees_the_batches_of_the_undisturbed_one(view: View, workers: int):
+    whole = train(view, 0, 8)
+    torch.manual_seed(99)
+    rest = train(view, 3, 8, workers)
+    assert len(rest) == 5
+    for expected, images in zip(whole[3:], rest, strict=True):
+        assert torch.equal(images, expected)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loading_leaves_the_global_generator_alone(view: View, workers: int):
+    state = torch.get_rng_state()
+    train(view, 0, 3, workers)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_evaluation_yields_every_image_in_order(view: View, workers: int):
+    batches = eval_batches(
+        view, eval_transform(None), TO_INPUT, batch_size=16, workers=workers, device=CPU
+    )
+    images, labels = zip(*batches, strict=True)
+    assert [len(part) for part in labels] == [16, 16, 8]
+    assert torch.cat(labels).tolist() == view.labels.tolist()
+    expected = torch.from_numpy(view.index.images).permute(0, 3, 1, 2).float()
+    assert torch.equal(torch.cat(images), expected)

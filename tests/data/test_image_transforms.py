@@ -1,0 +1,92 @@
+import pytest
+import torch
+from torchvision.transforms import v2
+
+from dml.data.transforms import Shift, ToInput, eval_transform, train_transform
+
+IMAGE = torch.randint(0, 256, (3, 300, 400), dtype=torch.uint8, generator=torch.Generator())
+
+
+def test_random_resized_crop_gives_uint8_of_the_asked_size():
+    transform = train_transform("random_resized_crop", 227, resize=256, scale=(0.16, 1.0))
+    for seed in range(5):
+        torch.manual_seed(seed)
+        result = transform(IMAGE)
+        assert (result.dtype, tuple(result.shape)) == (torch.uint8, (3, 227, 227))
+
+
+def test_random_resized_crop_follows_torchvision_for_the_same_draws():
+    reference = v2.Compose(
+        [
+            v2.Resize(256, antialias=True),
+            v2.RandomResizedCrop(227, scale=(0.16, 1), ratio=(0.75, 1.33), antialias=True),
+            v2.RandomHorizontalFlip(),
+        ]
+    )
+    ours = train_transform(
+        "random_resized_crop", 227, resize=256, scale=(0.16, 1.0), ratio=(0.75, 1.33)
+    )
+    for seed in range(10):
+        torch.manual_seed(seed)
+        expected = reference(IMAGE)
+        torch.manual_seed(seed)
+        assert torch.equal(ours(IMAGE), expected)
+
+
+def test_half_of_the_images_are_mirrored_and_none_without_flip():
+    ramp = torch.arange(8, dtype=torch.uint8).expand(3, 8, 8)
+    for flip in (True, False):
+        torch.manual_seed(0)
+        transform = train_transform("none", None, flip=flip)
+        mirrored = sum(bool(transform(ramp)[0, 0, 0] == 7) for _ in range(400))
+        assert (160 < mirrored < 240) if flip else mirrored == 0
+
+
+def test_eval_takes_the_center_after_bringing_the_shorter_side_to_size():
+    result = eval_transform(224, resize=256)(IMAGE)
+    resized = v2.functional.resize(IMAGE, [256], antialias=True)
+    assert tuple(resized.shape) == (3, 256, 341)
+    assert torch.equal(result, resized[:, 16:240, 58:282])
+
+
+def test_eval_of_stand_ins_squeezes_the_whole_image_or_leaves_it():
+    assert tuple(eval_transform(32)(IMAGE).shape) == (3, 32, 32)
+    assert torch.equal(eval_transform(None)(IMAGE), IMAGE)
+
+
+def test_shift_moves_by_at_most_the_padding_and_fills_with_zeros():
+    dot = torch.zeros(3, 9, 9, dtype=torch.uint8)
+    dot[:, 4, 4] = 255
+    places = set()
+    for seed in range(300):
+        torch.manual_seed(seed)
+        shifted = Shift(2)(dot)
+        assert shifted.shape == dot.shape
+        places.add(tuple(torch.nonzero(shifted[0])[0].tolist()))
+    assert places == {(y, x) for y in range(2, 7) for x in range(2, 7)}
+    assert torch.equal(Shift(0)(dot), dot)
+    torch.manual_seed(0)
+    full = Shift(1)(torch.full((3, 4, 4), 9, dtype=torch.uint8))
+    assert set(full.unique().tolist()) <= {0, 9}
+
+
+def test_unknown_augmentation_and_missing_size_are_named():
+    with pytest.raises(ValueError, match="did you mean 'random_crop'"):
+        train_transform("random_corp", 32)
+    with pytest.raises(ValueError, match="size"):
+        train_transform("random_resized_crop", None)
+
+
+def test_input_of_bn_inception_is_bgr_minus_mean():
+    images = torch.tensor([10, 20, 30], dtype=torch.uint8).view(1, 3, 1, 1)
+    to_input = ToInput((104, 117, 128), (1, 1, 1), channel_order="bgr", scale=255)
+    expected = torch.tensor([30 - 104.0, 20 - 117.0, 10 - 128.0]).view(1, 3, 1, 1)
+    torch.testing.assert_close(to_input(images), expected)
+
+
+def test_input_of_the_others_is_rgb_by_mean_and_deviation():
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    reference = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
+    torch.testing.assert_close(ToInput(mean, std)(IMAGE[None]), reference(IMAGE[None]))
+    with pytest.raises(ValueError, match="channel_order: 'gbr'"):
+        ToInput(mean, std, channel_order="gbr")
