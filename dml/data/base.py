@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from dml.errors import UserError
+from dml.data.decode import load_image
 
 ROLES = ("train", "test", "query", "gallery")
 
@@ -118,19 +117,3 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
             return self.transform(image), label
         finally:
             torch.set_rng_state(state)
-
-
-def load_image(image: Path | np.ndarray) -> Tensor:
-    """Decodes one image to a uint8 tensor 3×H×W (RGB; grey and CMYK images are converted).
-
-    Raises:
-        UserError: the file is missing or cannot be decoded.
-    """
-    if isinstance(image, np.ndarray):
-        return torch.from_numpy(image).permute(2, 0, 1).contiguous()
-    try:
-        with Image.open(image) as opened:
-            array = np.array(opened.convert("RGB"))  # np.array: a writable copy
-    except OSError as error:
-        raise UserError(f"data: cannot read {image}: {error}") from error
-    return torch.from_numpy(array).permute(2, 0, 1).contiguous()

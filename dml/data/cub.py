@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from dml.data.base import ImageIndex
+from dml.data.published import checked_index, require, table
 from dml.errors import UserError
 
-FOLDER = "CUB_200_2011"
+NAME, TITLE = "cub", "CUB-200-2011"
 
 
 def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> ImageIndex:
@@ -22,46 +23,25 @@ def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> Imag
     Raises:
         UserError: the dataset is absent, or not all of it is there.
     """
-    folder = Path(root) / FOLDER
-    tables = {name: folder / name for name in ("images.txt", "image_class_labels.txt")}
-    missing = [str(path) for path in tables.values() if not path.is_file()]
-    if missing:
+    folder = Path(root) / "CUB_200_2011"
+    tables = folder / "images.txt", folder / "image_class_labels.txt"
+    require(tables, name=NAME, title=TITLE, root=root)
+    # The two tables are joined by image number; nothing promises that they share an order.
+    paths, class_of = (dict(table(path, columns=2)) for path in tables)
+    unlabeled = [number for number in paths if number not in class_of]
+    if unlabeled:
         raise UserError(
-            f"data.root: CUB-200-2011 is not under {root} (no {missing[0]}); "
-            f"unpack CUB_200_2011.tgz there, or name its place with data.root=<folder>"
+            f"data.root: {tables[1]} lacks image {unlabeled[0]} and {len(unlabeled) - 1} more; "
+            f"unpack the archive again"
         )
-    paths = _two_columns(tables["images.txt"])
-    class_of = _two_columns(tables["image_class_labels.txt"])
-    unlabelled = paths.keys() - class_of.keys()
-    if unlabelled:
-        raise UserError(
-            f"data.root: {tables['image_class_labels.txt']} lacks image "
-            f"{min(unlabelled)} and {len(unlabelled) - 1} more; unpack the archive again"
-        )
-    files = [folder / "images" / name for name in paths.values()]
-    found = sum(file.is_file() for file in files)
     published = np.array([int(class_of[number]) for number in paths])
-    labels = np.unique(published, return_inverse=True)[1].astype(np.int64)
-    count = int(labels.max()) + 1 if len(labels) else 0
-    if (len(files), found, count) != (images, images, classes):
-        raise UserError(
-            f"data.root: {folder} is not complete: found {found} of {images} images "
-            f"({len(files)} listed) and {count} of {classes} classes; unpack the archive again"
-        )
-    return ImageIndex(
-        name="cub",
-        images=files,
-        labels=labels,
-        roles=np.where(labels < classes // 2, "train", "test"),
+    return checked_index(
+        [folder / "images" / path for path in paths.values()],
+        published,
+        np.where(published <= classes // 2, "train", "test"),
+        name=NAME,
+        title=TITLE,
+        root=root,
+        images=images,
+        classes=classes,
     )
-
-
-def _two_columns(path: Path) -> dict[str, str]:
-    """A file of `id value` lines; ids stay strings, in file order."""
-    rows = (line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines())
-    try:
-        return {key: value.strip() for key, value in (row for row in rows if row)}
-    except ValueError as error:
-        raise UserError(
-            f"data.root: {path} has a line without two columns; unpack the archive again"
-        ) from error

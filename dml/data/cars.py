@@ -1,0 +1,54 @@
+"""Cars196 as published: classes 1–98 train, 99–196 test (Krause et al., 2013)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dml.data.base import ImageIndex
+from dml.data.published import checked_index, preparation, require
+from dml.errors import UserError
+
+NAME, TITLE = "cars", "Cars196"
+
+
+def read_cars(root: str | Path, images: int = 16_185, classes: int = 196) -> ImageIndex:
+    """Lists the images of Cars from its own `cars_annos.mat`.
+
+    The annotations carry a train/test mark of their own, for classification; metric learning
+    splits by class instead.
+
+    Args:
+        root: the folder that holds `cars196/`.
+        images, classes: the counts to check against.
+
+    Raises:
+        UserError: the dataset is absent, damaged, or not all of it is there.
+    """
+    folder = Path(root) / "cars196"
+    annotations = folder / "cars_annos.mat"
+    require([annotations], name=NAME, title=TITLE, root=root)
+    paths, published = _annotations(annotations, root)
+    return checked_index(
+        [folder / path for path in paths],
+        published,
+        np.where(published <= classes // 2, "train", "test"),
+        name=NAME,
+        title=TITLE,
+        root=root,
+        images=images,
+        classes=classes,
+    )
+
+
+def _annotations(path: Path, root: str | Path) -> tuple[list[str], np.ndarray]:
+    from scipy.io import loadmat
+
+    try:
+        rows = loadmat(str(path), squeeze_me=True)["annotations"]
+        return [str(name) for name in rows["relative_im_path"]], rows["class"].astype(np.int64)
+    except Exception as error:  # scipy raises whatever the damaged bytes lead it to
+        raise UserError(
+            f"data.root: {path} cannot be read ({error}); {preparation(NAME, root)}"
+        ) from error

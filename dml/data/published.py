@@ -1,0 +1,112 @@
+"""What the readers of published datasets share: is all of it there?"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dml.data.base import ImageIndex
+from dml.errors import UserError
+
+
+def preparation(name: str, root: str | Path) -> str:
+    """The advice that ends every message about an absent or partial dataset."""
+    place = "" if Path(root) == Path("data") else f" --root {root}"
+    return f"run: python scripts/prepare_data.py {name}{place}"
+
+
+def require(files: Sequence[Path], *, name: str, title: str, root: str | Path) -> None:
+    """Checks that a dataset's own tables are there.
+
+    Raises:
+        UserError: naming the first that is not.
+    """
+    for file in files:
+        if not file.is_file():
+            raise UserError(
+                f"data.root: {title} is not under {root} (no {file}); {preparation(name, root)}"
+            )
+
+
+def checked_index(
+    files: Sequence[Path],
+    published: Sequence[int] | Sequence[str] | np.ndarray,
+    roles: Sequence[str] | np.ndarray,
+    *,
+    name: str,
+    title: str,
+    root: str | Path,
+    images: int,
+    classes: int,
+    recall_at: tuple[int, ...] = (1, 2, 4, 8),
+) -> ImageIndex:
+    """The index of a published dataset, once its counts are the published ones.
+
+    Args:
+        files: one path per image.
+        published: the dataset's own class of each; labels follow its sorted order.
+        roles: of each image.
+        name, title: id and name of the dataset.
+        root: where the user said it is.
+        images, classes: the published counts.
+        recall_at: see `ImageIndex`.
+
+    Raises:
+        UserError: images or classes are missing or too many.
+    """
+    found, labels = np.unique(np.asarray(published), return_inverse=True)
+    missing = missing_files(files)
+    present = len(files) - len(missing)
+    if (present, len(files), len(found)) != (images, images, classes):
+        absent = f" (first missing: {missing[0]})" if missing else ""
+        raise UserError(
+            f"data.root: {title} under {root} is not complete: found {present} of {images} images "
+            f"({len(files)} listed) and {len(found)} of {classes} classes{absent}; "
+            f"{preparation(name, root)}"
+        )
+    return ImageIndex(
+        name=name,
+        images=files,
+        labels=labels.astype(np.int64),
+        roles=np.asarray(roles),
+        recall_at=recall_at,
+    )
+
+
+def missing_files(files: Sequence[Path]) -> list[Path]:
+    """Those of `files` that do not exist, in order.
+
+    One listing per folder instead of one question per file: 120,000 images on a network file
+    system would otherwise take minutes to ask about.
+    """
+    folders = {folder: _names(folder) for folder in Counter(file.parent for file in files)}
+    return [file for file in files if file.name not in folders[file.parent]]
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_file()}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+
+
+def table(path: Path, columns: int, *, header: int = 0) -> list[list[str]]:
+    """The lines of a text table after `header` lines, each split into `columns` by whitespace.
+
+    Raises:
+        UserError: a line has fewer columns.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = [line.split(maxsplit=columns - 1) for line in lines[header:] if line.strip()]
+    for number, row in enumerate(rows, start=header + 1):
+        if len(row) != columns:
+            raise UserError(
+                f"data.root: {path} is damaged: line {number} has not {columns} columns; "
+                f"unpack the archive again"
+            )
+    return rows
