@@ -31,31 +31,35 @@ class BatchSchedule(Protocol):
 
 
 class RandomBatches:
-    """Every image once an epoch in random order; an incomplete last batch is dropped.
+    """Every image once a pass in random order; an incomplete last batch is dropped.
 
     Args:
         labels: one label per image of the training view.
         batch_size: 1..number of images.
         seed: of the permutations.
+        steps_per_epoch: what counts as an epoch; default: one pass.
     """
 
-    def __init__(self, labels: np.ndarray, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, labels: np.ndarray, batch_size: int, seed: int, steps_per_epoch: int | None = None
+    ) -> None:
         if not 1 <= batch_size <= len(labels):
             raise ValueError(f"batch_size {batch_size} is not within 1..{len(labels)} images")
         self.batch_size = batch_size
-        self.steps_per_epoch = len(labels) // batch_size
+        self._steps_per_pass = len(labels) // batch_size
+        self.steps_per_epoch = steps_per_epoch or self._steps_per_pass
         self._images = len(labels)
         self._seed = seed
         self._order = lru_cache(maxsize=2)(self._permutation)
 
     def batch(self, step: int) -> np.ndarray:
         """Rows of step `step`."""
-        epoch, position = divmod(step, self.steps_per_epoch)
+        turn, position = divmod(step, self._steps_per_pass)
         start = position * self.batch_size
-        return self._order(epoch)[start : start + self.batch_size]
+        return self._order(turn)[start : start + self.batch_size]
 
-    def _permutation(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng([self._seed, epoch]).permutation(self._images)
+    def _permutation(self, turn: int) -> np.ndarray:
+        return np.random.default_rng([self._seed, turn]).permutation(self._images)
 
 
 class ClassStreamBatches:
@@ -80,16 +84,11 @@ class ClassStreamBatches:
         seed: int,
         steps_per_epoch: int | None = None,
     ) -> None:
-        if images_per_class < 1 or batch_size < 1 or batch_size % images_per_class:
-            raise ValueError(
-                f"batch_size {batch_size} is no multiple of {images_per_class} images per class"
-            )
+        self._classes_per_batch = _classes_per_batch(batch_size, images_per_class)
         self.batch_size = batch_size
         self.steps_per_epoch = steps_per_epoch or max(1, len(labels) // batch_size)
         self._per_class = images_per_class
-        self._classes_per_batch = batch_size // images_per_class
-        order = np.argsort(labels, kind="stable")
-        self._rows_of = np.split(order, np.cumsum(np.bincount(labels))[:-1])
+        self._rows_of = _rows_by_class(labels)
         self._seed = seed
         self._order = lru_cache(maxsize=4)(self._permutation)
 
@@ -109,7 +108,64 @@ class ClassStreamBatches:
         return np.random.default_rng([self._seed, 0, turn]).permutation(len(self._rows_of))
 
 
-SAMPLERS = ("random", "class_stream")
+class BalancedBatches:
+    """P different classes × m images (Metrix on SOP and In-Shop: 20 × 5).
+
+    Classes are dealt from permutations, those left over at the end of one are dropped. A class
+    hands out its images in the same manner: none returns before the others had their turn, except
+    that a class with fewer than m images is drawn with replacement.
+
+    Args:
+        labels: one label 0..C−1 per image of the training view.
+        batch_size: P · m with P ≤ C.
+        images_per_class: m ≥ 1.
+        seed: of all draws.
+        steps_per_epoch: what counts as an epoch; default: as many images as the view holds.
+    """
+
+    def __init__(
+        self,
+        labels: np.ndarray,
+        batch_size: int,
+        images_per_class: int,
+        seed: int,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        self._classes_per_batch = _classes_per_batch(batch_size, images_per_class)
+        self._rows_of = _rows_by_class(labels)
+        if self._classes_per_batch > len(self._rows_of):
+            raise ValueError(
+                f"batch_size {batch_size} with {images_per_class} images per class asks for "
+                f"{self._classes_per_batch} different classes; there are {len(self._rows_of)}"
+            )
+        self.batch_size = batch_size
+        self.steps_per_epoch = steps_per_epoch or max(1, len(labels) // batch_size)
+        self._steps_per_turn = len(self._rows_of) // self._classes_per_batch
+        self._per_class = images_per_class
+        self._seed = seed
+        self._order = lru_cache(maxsize=2)(self._permutation)
+
+    def batch(self, step: int) -> np.ndarray:
+        """Rows of step `step`, class by class."""
+        turn, position = divmod(step, self._steps_per_turn)
+        start = position * self._classes_per_batch
+        classes = self._order(turn)[start : start + self._classes_per_batch]
+        return np.concatenate([self._images(int(label), turn) for label in classes])
+
+    def _images(self, label: int, turn: int) -> np.ndarray:
+        rows, m = self._rows_of[label], self._per_class
+        hands = len(rows) // m  # how often the class can give m images before it is shuffled again
+        if not hands:
+            return np.random.default_rng([self._seed, 1, label, turn]).choice(rows, m)
+        shuffle, hand = divmod(turn, hands)
+        shuffled = np.random.default_rng([self._seed, 2, label, shuffle]).permutation(rows)
+        return shuffled[hand * m : (hand + 1) * m]
+
+    def _permutation(self, turn: int) -> np.ndarray:
+        return np.random.default_rng([self._seed, 0, turn]).permutation(len(self._rows_of))
+
+
+SAMPLERS = ("random", "class_stream", "balanced")
 
 
 def build_schedule(
@@ -127,15 +183,34 @@ def build_schedule(
         ValueError: unknown name, or sizes that do not fit each other.
     """
     if sampler == "random":
-        return RandomBatches(labels, batch_size, seed)
-    if sampler == "class_stream":
-        if images_per_class is None:
-            raise ValueError("images_per_class: sampler 'class_stream' needs a number")
-        return ClassStreamBatches(labels, batch_size, images_per_class, seed, steps_per_epoch)
-    raise ValueError(f"sampler: no '{sampler}'{nearest(sampler, SAMPLERS)}; valid are {SAMPLERS}")
+        return RandomBatches(labels, batch_size, seed, steps_per_epoch)
+    if sampler not in SAMPLERS:
+        raise ValueError(f"sampler: no '{sampler}'{nearest(sampler, SAMPLERS)}; valid: {SAMPLERS}")
+    if images_per_class is None:
+        raise ValueError(f"images_per_class: sampler '{sampler}' needs a number")
+    schedule = ClassStreamBatches if sampler == "class_stream" else BalancedBatches
+    return schedule(labels, batch_size, images_per_class, seed, steps_per_epoch)
 
 
 def draws(seed: int, step: int, count: int) -> list[int]:
     """`count` independent 63-bit seeds for the augmentations of one step."""
     state = np.random.SeedSequence([seed, 2, step]).generate_state(count, np.uint64)
     return [int(value >> 1) for value in state]
+
+
+def _classes_per_batch(batch_size: int, images_per_class: int) -> int:
+    if images_per_class < 1:
+        raise ValueError(f"images_per_class: {images_per_class} is less than 1")
+    whole, rest = divmod(batch_size, images_per_class)
+    if rest or whole < 1:
+        near = [count * images_per_class for count in (whole, whole + 1) if count]
+        raise ValueError(
+            f"batch_size {batch_size} must be a multiple of {images_per_class} images per class "
+            f"(nearest {', '.join(map(str, near))})"
+        )
+    return whole
+
+
+def _rows_by_class(labels: np.ndarray) -> list[np.ndarray]:
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(labels))[:-1])

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml.data.samplers import ClassStreamBatches, RandomBatches, build_schedule, draws
+from dml.data.samplers import (
+    SAMPLERS,
+    BalancedBatches,
+    ClassStreamBatches,
+    RandomBatches,
+    build_schedule,
+    draws,
+)
 
 LABELS = np.repeat(np.arange(10), [3, 7, 1, 5, 4, 9, 2, 6, 8, 5])
 
@@ -21,7 +28,7 @@ def test_random_uses_no_image_twice_in_an_epoch(batch_size: int, seed: int):
         assert len(rows) == len(set(rows)) == schedule.steps_per_epoch * batch_size
 
 
-@pytest.mark.parametrize("sampler", ["random", "class_stream"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_any_step_can_be_asked_for_alone(sampler: str):
     def schedule(seed: int = 4):
         return build_schedule(sampler, LABELS, batch_size=8, images_per_class=4, seed=seed)
@@ -50,7 +57,7 @@ def test_class_stream_repeats_images_only_in_classes_that_are_too_small():
     for step in range(25):
         for rows in schedule.batch(step).reshape(2, 4):
             (label,) = set(LABELS[rows])
-            if np.count_nonzero(np.equal(LABELS, label)) >= 4:
+            if np.bincount(LABELS)[label] >= 4:
                 assert len(set(rows)) == 4
             else:
                 seen_small = True
@@ -67,11 +74,49 @@ def test_class_stream_of_one_image_per_class_gives_every_class_one_image():
     assert np.array_equal(mlrc.batch(3), schedule.batch(3))
 
 
+def test_balanced_batches_hold_different_classes_with_as_many_images_each():
+    schedule = BalancedBatches(LABELS, batch_size=16, images_per_class=4, seed=0)
+    for step in range(40):
+        labels = LABELS[schedule.batch(step)].reshape(4, 4)
+        assert (labels == labels[:, :1]).all()
+        assert len(set(labels[:, 0])) == 4
+
+
+def test_balanced_uses_all_classes_and_images_evenly():
+    labels = np.repeat(np.arange(6), 8)
+    schedule = BalancedBatches(labels, batch_size=6, images_per_class=2, seed=3)
+    # 2 steps are a turn over the classes, 4 turns hand out every image of a class once.
+    for cycle in range(3):
+        rows = np.concatenate([schedule.batch(step) for step in range(8 * cycle, 8 * cycle + 8)])
+        assert sorted(rows) == list(range(48))
+
+
+def test_balanced_repeats_images_only_in_classes_that_are_too_small():
+    schedule = BalancedBatches(LABELS, batch_size=40, images_per_class=4, seed=0)
+    for step in range(10):
+        for rows in schedule.batch(step).reshape(10, 4):
+            enough = np.bincount(LABELS)[LABELS[rows[0]]] >= 4
+            assert len(set(rows)) == 4 or not enough
+
+
+def test_steps_per_epoch_is_kept_by_every_sampler():
+    for sampler in SAMPLERS:
+        options = {"batch_size": 8, "images_per_class": 4, "seed": 0}
+        asked = build_schedule(sampler, LABELS, steps_per_epoch=100, **options)
+        default = build_schedule(sampler, LABELS, **options)
+        assert (asked.steps_per_epoch, default.steps_per_epoch) == (100, 6)
+        assert np.array_equal(asked.batch(37), default.batch(37))
+
+
 def test_sizes_that_do_not_fit_are_refused_by_name():
     with pytest.raises(ValueError, match="batch_size 51"):
         RandomBatches(LABELS, 51, 0)
-    with pytest.raises(ValueError, match=r"batch_size 120 .* 7 images"):
+    with pytest.raises(ValueError, match=r"batch_size 120 .* 7 images .*\(nearest 119, 126\)"):
         ClassStreamBatches(LABELS, 120, 7, 0)
+    with pytest.raises(ValueError, match="12 different classes; there are 10"):
+        BalancedBatches(LABELS, 12, 1, 0)
+    with pytest.raises(ValueError, match="images_per_class: 0"):
+        BalancedBatches(LABELS, 12, 0, 0)
     with pytest.raises(ValueError, match="images_per_class"):
         build_schedule("class_stream", LABELS, batch_size=8, images_per_class=None, seed=0)
     with pytest.raises(ValueError, match="did you mean 'random'"):

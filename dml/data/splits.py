@@ -1,0 +1,71 @@
+"""Which classes train, which validate, which are unseen; always by class, never shuffled.
+
+Classes are named by their contiguous labels 0..n−1 in a view; `View.of_classes` turns them into
+images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dml.data.base import ImageIndex
+
+Folds = list[tuple[np.ndarray, np.ndarray]]
+
+
+def halved(index: ImageIndex) -> ImageIndex:
+    """The index with the first half of all classes as `train` and the rest as `test`.
+
+    This is MLRC's split (Musgrave et al., 2020): on SOP it moves one class, elsewhere it is the
+    published one. An index with query and gallery keeps its own split.
+    """
+    if np.isin(index.roles, ("query", "gallery")).any():
+        return index
+    classes = np.unique(index.labels)
+    first = classes[: len(classes) // 2]
+    return replace(index, roles=np.where(np.isin(index.labels, first), "train", "test"))
+
+
+def mlrc_folds(num_classes: int) -> Folds:
+    """MLRC's four folds as (training classes, validation classes).
+
+    Fold p trains on the n − v classes from int(p/4·n) on, wrapping around, and validates on the
+    v = int(n/4) classes after those. Where n is no multiple of 4, a few classes never validate.
+
+    Args:
+        num_classes: n ≥ 4 classes of the training half.
+    """
+    _at_least(num_classes, 4)
+    size = num_classes // 4
+    folds = []
+    for part in range(4):
+        ring = (int(part / 4 * num_classes) + np.arange(num_classes)) % num_classes
+        folds.append((ring[: num_classes - size], ring[num_classes - size :]))
+    return folds
+
+
+def ccp_folds(num_classes: int, parts: int = 4) -> Folds:
+    """The folds of chance-constrained proxies: every class validates exactly once.
+
+    The classes are cut at int(linspace(0, n, parts + 1)); the last block validates first.
+
+    Args:
+        num_classes: n ≥ `parts` classes of the training half.
+        parts: number of folds.
+    """
+    _at_least(num_classes, parts)
+    cuts = np.linspace(0, num_classes, parts + 1).astype(int)
+    blocks = np.split(np.arange(num_classes), cuts[1:-1])
+    return [(np.setdiff1d(np.arange(num_classes), block), block) for block in reversed(blocks)]
+
+
+def single_split(num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two thirds of the classes train, the last third validates (the ablations of CCP)."""
+    return ccp_folds(num_classes, parts=3)[0]
+
+
+def _at_least(num_classes: int, parts: int) -> None:
+    if num_classes < parts:
+        raise ValueError(f"num_classes: {num_classes} classes cannot be cut into {parts} parts")

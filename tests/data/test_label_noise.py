@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from dml.data.base import ImageIndex
+from dml.data.noise import with_label_noise
+
+
+def index() -> ImageIndex:
+    labels = np.repeat(np.arange(20), 50)
+    roles = np.where(labels < 10, "train", "test")
+    return ImageIndex("x", np.zeros((1000, 1, 1, 3), np.uint8), labels, roles)
+
+
+def test_exactly_the_asked_share_is_wrong_and_stays_within_the_view():
+    view = index().view("train").of_classes([2, 3, 5, 7])
+    noisy, report = with_label_noise(view, 0.2, seed=1)
+    clean_classes = view.classes[view.labels]
+    noisy_classes = noisy.classes[noisy.labels]
+    assert np.array_equal(noisy.rows, view.rows)
+    assert np.count_nonzero(clean_classes != noisy_classes) == 40 == report.changed
+    assert (report.rate, report.images, report.seed) == (0.2, 200, 1)
+    assert set(noisy_classes) == {2, 3, 5, 7}
+    outside = np.setdiff1d(np.arange(1000), view.rows)
+    assert np.array_equal(noisy.index.labels[outside], view.index.labels[outside])
+
+
+def test_wrong_labels_are_symmetric():
+    view = index().view("train")
+    noisy, _ = with_label_noise(view, 0.9, seed=0)
+    changed = view.labels != noisy.labels
+    confusion = np.zeros((10, 10), int)
+    np.add.at(confusion, (view.labels[changed], noisy.labels[changed]), 1)
+    assert np.array_equal(np.diag(confusion), np.zeros(10))
+    off = confusion[~np.eye(10, dtype=bool)]  # 450 wrong labels in 90 cells: 5 expected in each
+    assert 60 < np.sum((off - 5.0) ** 2 / 5) < 130
+
+
+def test_noise_repeats_with_its_seed_and_none_is_none():
+    view = index().view("train")
+    first, again, other = (with_label_noise(view, 0.3, seed)[0].labels for seed in (4, 4, 5))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    untouched, report = with_label_noise(view, 0.0, 4)
+    assert untouched is view
+    assert report.changed == 0
+
+
+def test_rates_and_views_that_make_no_sense_are_refused():
+    view = index().view("train")
+    for rate in (-0.1, 1.0):
+        with pytest.raises(ValueError, match="rate"):
+            with_label_noise(view, rate, 0)
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        with_label_noise(view.of_classes([0]), 0.5, 0)
