@@ -1,0 +1,158 @@
+"""Letters and digits drawn from the fonts that matplotlib ships: a stand-in of CUB's shape.
+
+200 classes of 59 images, the first 100 train, the last 100 are unseen; small enough for a CPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont, features
+
+from dml.data.base import ImageIndex
+from dml.durable import replacing
+from dml.errors import UserError
+
+SIDE = 32
+CANVAS = 3 * SIDE  # drawn at three times the size and averaged down
+FACES_NEEDED = 16
+
+
+def read_glyphs(
+    root: str | Path, seed: int = 0, classes: int = 200, per_class: int = 59
+) -> ImageIndex:
+    """The glyphs, drawn at first use and kept under `root/glyphs/`.
+
+    Args:
+        root: the folder of datasets.
+        seed: of the jitter; another seed gives other images of the same characters.
+        classes: number of characters.
+        per_class: images of each.
+
+    Raises:
+        UserError: the drawn images cannot be kept there.
+    """
+    key = f"{seed} {classes} {per_class} {_versions()}"
+    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
+    kept = Path(root) / "glyphs" / f"{digest}.npy"
+    if not kept.is_file():
+        try:
+            with replacing(kept) as temporary, open(temporary, "wb") as file:
+                np.save(file, draw_glyphs(seed, classes, per_class))
+        except OSError as error:
+            raise UserError(
+                f"data.root: cannot keep the drawn glyphs in {kept.parent} ({error.strerror}); "
+                f"name a folder that can be written with data.root=<folder>"
+            ) from error
+    grey = np.load(kept)
+    labels = np.repeat(np.arange(classes), per_class)
+    return ImageIndex(
+        name="glyphs",
+        images=np.repeat(grey[..., None], 3, axis=3),
+        labels=labels,
+        roles=np.where(labels < classes // 2, "train", "test"),
+        stand_in=True,
+    )
+
+
+def draw_glyphs(seed: int, classes: int, per_class: int) -> np.ndarray:
+    """Draws `classes` × `per_class` grey images (uint8, N×32×32), class by class.
+
+    Every image takes the next of the faces that hold its character, at a random slant, turn, size
+    and place.
+    """
+    faces = text_faces()
+    fonts = {path: _font(path) for path in faces}
+    images = np.empty((classes * per_class, SIDE, SIDE), np.uint8)
+    for label, character in enumerate(characters(classes)):
+        holders = [fonts[path] for path, held in faces.items() if ord(character) in held]
+        for item in range(per_class):
+            rng = np.random.default_rng([seed, label, item])
+            font = holders[item % len(holders)]
+            images[label * per_class + item] = _draw(character, font, rng)
+    return images
+
+
+def characters(count: int) -> list[str]:
+    """The first `count` letters and digits that enough text faces hold, by code point.
+
+    Left out are letters with accents and ligatures (a few pixels would tell them apart) and those
+    that look exactly like an earlier one (Greek and Latin capitals).
+
+    Raises:
+        ValueError: the fonts do not hold that many.
+    """
+    faces = text_faces()
+    holders = Counter(code for held in faces.values() for code in held)
+    font = _font(next(path for path in faces if path.name == "DejaVuSans.ttf"))
+    chosen: list[str] = []
+    looks: set[bytes] = set()
+    for code in sorted(code for code, number in holders.items() if number >= FACES_NEEDED):
+        character = chr(code)
+        plain = unicodedata.category(character) in ("Lu", "Ll", "Lo", "Nd")
+        if not plain or unicodedata.decomposition(character):
+            continue
+        look = _upright(character, font).tobytes()
+        if look not in looks:
+            looks.add(look)
+            chosen.append(character)
+        if len(chosen) == count:
+            return chosen
+    raise ValueError(f"count: the fonts hold {len(chosen)} such characters, not {count}")
+
+
+def text_faces() -> dict[Path, set[int]]:
+    """The faces meant for running text, each with the code points it holds."""
+    import matplotlib
+    from matplotlib.ft2font import FT2Font
+
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    families = ("DejaVuSans", "DejaVuSerif", "STIXGeneral")
+    files = [path for path in sorted(folder.glob("*.ttf")) if path.name.startswith(families)]
+    return {
+        path: set(FT2Font(str(path)).get_charmap())
+        for path in files
+        if "Display" not in path.name  # a handful of symbols
+    }
+
+
+def _font(path: Path) -> ImageFont.FreeTypeFont:
+    # The basic layout engine is there in every build of Pillow.
+    return ImageFont.truetype(str(path), 60, layout_engine=ImageFont.Layout.BASIC)
+
+
+def _upright(character: str, font: ImageFont.FreeTypeFont) -> Image.Image:
+    canvas = Image.new("L", (CANVAS, CANVAS))
+    center = (CANVAS / 2, CANVAS / 2 + 20)  # the baseline, so that letters keep their heights
+    ImageDraw.Draw(canvas).text(center, character, fill=255, font=font, anchor="ms")
+    return canvas
+
+
+def _draw(character: str, font: ImageFont.FreeTypeFont, rng: np.random.Generator) -> np.ndarray:
+    turn, shear = rng.uniform(-0.3, 0.3, 2)
+    scale = rng.uniform(0.8, 1.25)
+    shift = rng.uniform(-8, 8, 2)
+    cos, sin = np.cos(turn), np.sin(turn)
+    # Pillow asks where each pixel of the result comes from: the inverse map, about the center.
+    inverse = np.array([[cos, sin], [-sin, cos]]) @ np.array([[1, shear], [0, 1]]) / scale
+    middle = np.full(2, CANVAS / 2)
+    offset = middle - inverse @ (middle + shift)
+    coefficients = (*inverse[0], offset[0], *inverse[1], offset[1])
+    upright = _upright(character, font)
+    moved = upright.transform(
+        upright.size, Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR
+    )
+    return np.asarray(moved.reduce(CANVAS // SIDE))
+
+
+def _versions() -> str:
+    """What decides how a glyph looks, besides this file."""
+    import matplotlib
+    import PIL
+
+    freetype = features.version("freetype2")
+    return f"matplotlib {matplotlib.__version__} pillow {PIL.__version__} freetype {freetype}"
