@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -89,24 +90,53 @@ class View:
         return View(self.index, self.rows[np.isin(self.labels, np.asarray(labels))])
 
 
+class ImageSource(Protocol):
+    """Where the pixels of an index come from: its files (`Decoder`) or a `PixelCache`."""
+
+    def __getitem__(self, row: int) -> Tensor:
+        """The image of that row of the index, uint8 3×H×W."""
+        ...
+
+
+class Decoder:
+    """Decodes images whenever they are asked for."""
+
+    def __init__(self, images: Sequence[Path] | np.ndarray) -> None:
+        self.images = images
+
+    def __getitem__(self, row: int) -> Tensor:
+        return load_image(self.images[row])
+
+
 class ImageDataset(Dataset[tuple[Tensor, int]]):
     """Decodes and transforms the images of a view.
 
     An item is asked for as `row` or as `(row, draw)`. All randomness of the transform comes from
     `draw`, so that an augmented image depends neither on the worker that made it nor on the images
     made before it: a continued run sees what the undisturbed one would have seen.
+
+    Args:
+        view: the images and their labels.
+        transform: from uint8 3×H×W to uint8 3×h×w.
+        source: where pixels come from; default: decoded from the index's own files.
     """
 
-    def __init__(self, view: View, transform: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self,
+        view: View,
+        transform: Callable[[Tensor], Tensor],
+        source: ImageSource | None = None,
+    ) -> None:
         self.view = view
         self.transform = transform
+        self.source = Decoder(view.index.images) if source is None else source
 
     def __len__(self) -> int:
         return len(self.view)
 
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
         row, draw = key if isinstance(key, tuple) else (key, None)
-        image = load_image(self.view.index.images[self.view.rows[row]])
+        image = self.source[int(self.view.rows[row])]
         label = int(self.view.labels[row])
         if draw is None:
             return self.transform(image), label

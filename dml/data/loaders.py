@@ -4,21 +4,70 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Sampler, default_collate
 
-from dml.data.base import ImageDataset, View
+from dml.data.base import ImageDataset, ImageIndex, ImageSource, View
+from dml.data.cache import PixelCache, open_cache
 from dml.data.samplers import BatchSchedule, draws
+from dml.errors import UserError
+
+
+def open_source(
+    index: ImageIndex, cache: int | str | None, cache_device: str, folder: str | Path
+) -> ImageSource | None:
+    """What `data.cache` and `data.cache_device` ask for; None: decode at every access.
+
+    Args:
+        index: the dataset.
+        cache: None, `full`, or the shorter side in pixels of the images that are kept.
+        cache_device: `cpu` (a memory-mapped file) or a CUDA device (all of it in its memory).
+        folder: where the files of the cache are kept.
+
+    Raises:
+        UserError: values that do not go together; see also `open_cache`.
+    """
+    in_memory = isinstance(index.images, np.ndarray)
+    device = torch.device(cache_device)
+    if cache is None and not in_memory and device.type != "cpu":
+        raise UserError(
+            f"data.cache_device: {cache_device} needs decoded images; set data.cache=256 or full"
+        )
+    if device.type == "cpu" and (cache is None or in_memory):
+        return None
+    if not (cache in (None, "full") or (isinstance(cache, int) and cache > 0)):
+        raise UserError(f"data.cache: '{cache}' is neither null, full nor a number of pixels")
+    pixels = open_cache(index, cache if isinstance(cache, int) else None, folder)
+    return pixels if device.type == "cpu" else pixels.to(device)
 
 
 class ScheduledSampler(Sampler[list[tuple[int, int]]]):
-    """The (row, draw) pairs of steps `start`..`stop`−1 of a schedule."""
+    """The (row, draw) pairs of steps `start`..`stop`−1 of a schedule: one rank's share of each.
 
-    def __init__(self, schedule: BatchSchedule, seed: int, start: int, stop: int) -> None:
+    The shares of all ranks, one after the other, are the batch of an undivided run.
+    """
+
+    def __init__(
+        self,
+        schedule: BatchSchedule,
+        seed: int,
+        start: int,
+        stop: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if schedule.batch_size % world_size:
+            raise ValueError(
+                f"batch_size {schedule.batch_size} is no multiple of {world_size} processes"
+            )
         self.schedule, self.seed, self.start, self.stop = schedule, seed, start, stop
+        share = schedule.batch_size // world_size
+        self.share = slice(rank * share, (rank + 1) * share)
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -26,14 +75,15 @@ class ScheduledSampler(Sampler[list[tuple[int, int]]]):
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         for step in range(self.start, self.stop):
             rows = self.schedule.batch(step).tolist()
-            yield list(zip(rows, draws(self.seed, step, len(rows)), strict=True))
+            pairs = list(zip(rows, draws(self.seed, step, len(rows)), strict=True))
+            yield pairs[self.share]
 
 
 class Batches:
     """Iterates `(images, labels)`: float images B×3×H×W and labels B on the device.
 
     Args:
-        loader: gives uint8 images and labels on the CPU.
+        loader: gives uint8 images and labels.
         to_input: turns the uint8 batch into floats on the device.
         device: where both end up.
     """
@@ -49,11 +99,16 @@ class Batches:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for images, labels in self.loader:
-            yield (
-                self.to_input(images.to(self.device, non_blocking=True)),
-                labels.to(self.device, non_blocking=True),
-            )
+        try:
+            for images, labels in self.loader:
+                yield (
+                    self.to_input(images.to(self.device, non_blocking=True)),
+                    labels.to(self.device, non_blocking=True),
+                )
+        except UserError as error:
+            # A worker's exception arrives with its traceback in the message; the last line is ours.
+            line = str(error).strip().splitlines()[-1]
+            raise UserError(line.partition("UserError: ")[2] or line) from None
 
 
 def train_batches(
@@ -67,18 +122,30 @@ def train_batches(
     stop: int,
     workers: int,
     device: torch.device,
+    source: ImageSource | None = None,
+    rank: int = 0,
+    world_size: int = 1,
 ) -> Batches:
-    """The training batches of steps `start`..`stop`−1, workers kept over all of them."""
-    sampler = ScheduledSampler(schedule, seed, start, stop)
-    return Batches(
-        DataLoader(
-            ImageDataset(view, transform),
-            batch_sampler=sampler,
-            **_workers(workers, device),
-        ),
-        to_input,
-        device,
+    """The training batches of steps `start`..`stop`−1, workers kept over all of them.
+
+    Args:
+        view: the images to train on.
+        transform: augmentation of one uint8 image.
+        to_input: see `ToInput`.
+        schedule: which images make up a step.
+        seed: of the augmentations.
+        start, stop: range of steps.
+        workers: processes that load; 0: this one.
+        device: where the batches end up.
+        source: where pixels come from (`open_source`).
+        rank, world_size: this process's share of every batch.
+    """
+    loader = DataLoader(
+        ImageDataset(view, transform, source),
+        batch_sampler=ScheduledSampler(schedule, seed, start, stop, rank, world_size),
+        **_loading(workers, device, source),
     )
+    return Batches(loader, to_input, device)
 
 
 def eval_batches(
@@ -89,20 +156,42 @@ def eval_batches(
     batch_size: int,
     workers: int,
     device: torch.device,
+    source: ImageSource | None = None,
+    rank: int = 0,
+    world_size: int = 1,
 ) -> Batches:
-    """All images of a view in order."""
-    dataset = ImageDataset(view, transform)
-    loader = DataLoader(dataset, batch_size=batch_size, **_workers(workers, device))
+    """All images of a view in order; of several ranks, each loads one contiguous part."""
+    cuts = np.linspace(0, len(view), world_size + 1).astype(int)
+    loader = DataLoader(
+        ImageDataset(view, transform, source),
+        batch_size=batch_size,
+        sampler=range(cuts[rank], cuts[rank + 1]),
+        **_loading(workers, device, source),
+    )
     return Batches(loader, to_input, device)
 
 
-def _workers(workers: int, device: torch.device) -> dict[str, Any]:
-    # The generator keeps DataLoader from drawing its workers' base seed from the global RNG: that
-    # would make the run depend on the number of workers and on where it was continued.
+def collate(items: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+    """Stacks images to B×3×H×W with channels innermost in memory, as decoders deliver them."""
+    sizes = {tuple(image.shape[1:]) for image, _ in items}
+    if len(sizes) > 1:
+        raise UserError(
+            f"transform.size: images of a batch differ in size ({min(sizes)}, {max(sizes)}); "
+            f"set a number of pixels"
+        )
+    images, labels = default_collate([(image.permute(1, 2, 0), label) for image, label in items])
+    return images.permute(0, 3, 1, 2), labels
+
+
+def _loading(workers: int, device: torch.device, source: ImageSource | None) -> dict[str, Any]:
+    on_device = isinstance(source, PixelCache) and source.pixels.device.type != "cpu"
     return {
-        "num_workers": workers,
-        "pin_memory": device.type == "cuda",
-        "worker_init_fn": _leave_signals_to_parent,
+        # Pixels on the device are cut there, by this process.
+        "num_workers": 0 if on_device else workers,
+        "pin_memory": device.type == "cuda" and not on_device,
+        "collate_fn": collate,
+        # The generator keeps DataLoader from drawing its workers' base seed from the global RNG:
+        # that would make the run depend on the number of workers and on where it was continued.
         "generator": torch.Generator().manual_seed(0),
     }
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ from dml.data.base import ImageIndex, View
 from dml.data.loaders import eval_batches, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, eval_transform, train_transform
+from dml.errors import UserError
+from tests.data.trees import save, truncate
 
 CPU = torch.device("cpu")
 TO_INPUT = ToInput((0, 0, 0), (1, 1, 1), scale=255)
@@ -65,3 +69,60 @@ def test_evaluation_yields_every_image_in_order(view: View, workers: int):
     assert torch.cat(labels).tolist() == view.labels.tolist()
     expected = torch.from_numpy(view.index.images).permute(0, 3, 1, 2).float()
     assert torch.equal(torch.cat(images), expected)
+
+
+def test_ranks_share_the_batches_of_the_undivided_run(view: View):
+    whole = train(view, 2, 5)
+    parts = [train(view, 2, 5, rank=rank, world_size=4) for rank in range(4)]
+    for expected, *shares in zip(whole, *parts, strict=True):
+        assert torch.equal(torch.cat(shares), expected)
+    with pytest.raises(ValueError, match="batch_size 8 is no multiple of 3 processes"):
+        train(view, 0, 1, world_size=3)
+
+
+def test_ranks_share_evaluation_without_gap_or_overlap(view: View):
+    labels = []
+    for rank in range(3):
+        batches = eval_batches(
+            view,
+            eval_transform(None),
+            TO_INPUT,
+            batch_size=5,
+            workers=0,
+            device=CPU,
+            rank=rank,
+            world_size=3,
+        )
+        labels += [label for _, part in batches for label in part.tolist()]
+    assert labels == view.labels.tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_unreadable_image_is_one_line_whoever_loads_it(tmp_path: Path, workers: int):
+    files = [save(tmp_path / f"{number}.jpg", number) for number in range(3)]
+    truncate(files[1])
+    index = ImageIndex("x", files, np.zeros(3, int), np.full(3, "test"))
+    batches = eval_batches(
+        index.view("test"),
+        eval_transform(8),
+        TO_INPUT,
+        batch_size=2,
+        workers=workers,
+        device=CPU,
+    )
+    with pytest.raises(UserError, match=r"^data: cannot decode .*1\.jpg: [^\n]*$"):
+        list(batches)
+
+
+def test_images_of_different_size_need_a_size(tmp_path: Path):
+    files = [save(tmp_path / f"{side}.png", 0, size=(side, 8)) for side in (8, 9)]
+    index = ImageIndex("x", files, np.zeros(2, int), np.full(2, "test"))
+    batches = eval_batches(
+        index.view("test"), eval_transform(None), TO_INPUT, batch_size=2, workers=0, device=CPU
+    )
+    with pytest.raises(UserError, match=r"transform\.size: .*\(8, 8\), \(8, 9\)"):
+        list(batches)
+
+
+def test_batches_are_contiguous_floats(view: View):
+    assert train(view, 0, 1)[0].is_contiguous()

@@ -1,5 +1,7 @@
 import pytest
 import torch
+from PIL import Image
+from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from dml.data.transforms import Shift, ToInput, eval_transform, train_transform
@@ -15,7 +17,9 @@ def test_random_resized_crop_gives_uint8_of_the_asked_size():
         assert (result.dtype, tuple(result.shape)) == (torch.uint8, (3, 227, 227))
 
 
-def test_random_resized_crop_follows_torchvision_for_the_same_draws():
+@pytest.mark.parametrize("innermost", [False, True])
+def test_random_resized_crop_follows_torchvision_for_the_same_draws(innermost: bool):
+    image = IMAGE.permute(1, 2, 0).contiguous().permute(2, 0, 1) if innermost else IMAGE
     reference = v2.Compose(
         [
             v2.Resize(256, antialias=True),
@@ -30,7 +34,7 @@ def test_random_resized_crop_follows_torchvision_for_the_same_draws():
         torch.manual_seed(seed)
         expected = reference(IMAGE)
         torch.manual_seed(seed)
-        assert torch.equal(ours(IMAGE), expected)
+        assert torch.equal(ours(image), expected)
 
 
 def test_half_of_the_images_are_mirrored_and_none_without_flip():
@@ -90,3 +94,17 @@ def test_input_of_the_others_is_rgb_by_mean_and_deviation():
     torch.testing.assert_close(ToInput(mean, std)(IMAGE[None]), reference(IMAGE[None]))
     with pytest.raises(ValueError, match="channel_order: 'gbr'"):
         ToInput(mean, std, channel_order="gbr")
+
+
+def test_pixels_are_within_one_level_of_pillow():
+    photo = Image.fromarray(IMAGE.permute(1, 2, 0).numpy())
+    old = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.PILToTensor()])
+    ours = eval_transform(224, resize=256)(IMAGE)
+    assert (ours.int() - old(photo).int()).abs().max() <= 1
+    crop = train_transform("random_resized_crop", 224, flip=False)
+    old_crop = v1.Compose([v1.RandomResizedCrop(224), v1.PILToTensor()])
+    for seed in range(10):
+        torch.manual_seed(seed)
+        ours = crop(IMAGE)
+        torch.manual_seed(seed)
+        assert (ours.int() - old_crop(photo).int()).abs().max() <= 1

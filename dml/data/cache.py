@@ -1,0 +1,180 @@
+"""Decoded images in one memory-mapped file, so that training never waits for a decoder.
+
+Layout of a file: the pixels of all images one after the other (each H×W×3, uint8), a table of N
+rows (offset, height, width; int64), and a footer (MAGIC, N; int64). The table comes last because
+sizes are known only once an image is decoded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dml.data.base import ImageIndex
+from dml.data.decode import load_image
+from dml.data.lock import exclusive
+from dml.data.progress import tracked
+from dml.data.transforms import ResizeShorter
+from dml.durable import replacing
+from dml.errors import UserError
+from dml.faults import fault_point
+
+MAGIC = 0x31534C45584950  # "PIXELS1" in the file
+SHARE_OF_FREE_MEMORY = 0.5  # of a GPU; the rest is for the network
+log = logging.getLogger(__name__)
+
+
+class PixelCache:
+    """Decoded images by row of their index: `cache[row]` is uint8 3×H×W, channels innermost.
+
+    Args:
+        pixels: all pixels, flat.
+        table: N rows of offset, height, width.
+        path: the file behind `pixels`; processes that get a copy of this object map it again.
+    """
+
+    def __init__(self, pixels: Tensor, table: np.ndarray, path: Path | None = None) -> None:
+        self.pixels, self.table, self.path = pixels, table, path
+
+    @classmethod
+    def open(cls, path: Path) -> PixelCache:
+        """Maps a finished file.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            file.seek(max(0, size - 16))
+            footer = np.frombuffer(file.read(), np.int64)
+            count = int(footer[1]) if len(footer) == 2 and footer[0] == MAGIC else 0
+            table_start = size - 16 - count * 24
+            file.seek(max(0, table_start))
+            table = np.frombuffer(file.read(count * 24), np.int64).reshape(-1, 3)
+        pixels = int((table[:, 1] * table[:, 2] * 3).sum())
+        if not count or pixels != table_start:
+            raise UserError(f"data.cache: {path} is damaged; delete it, it is made anew")
+        return cls(torch.from_file(str(path), size=pixels, dtype=torch.uint8), table, path)
+
+    @classmethod
+    def of_array(cls, images: np.ndarray) -> PixelCache:
+        """Images N×H×W×3 that are decoded already."""
+        count, height, width, _ = images.shape
+        offsets = np.arange(count) * height * width * 3
+        table = np.stack([offsets, np.full(count, height), np.full(count, width)], axis=1)
+        return cls(torch.from_numpy(images).reshape(-1), table)
+
+    def __getitem__(self, row: int) -> Tensor:
+        offset, height, width = self.table[row].tolist()
+        image = self.pixels[offset : offset + height * width * 3]
+        return image.view(height, width, 3).permute(2, 0, 1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.path is not None and self.pixels.device.type == "cpu":
+            return PixelCache.open, (self.path,)
+        return PixelCache, (self.pixels, self.table, self.path)
+
+    def to(self, device: torch.device) -> PixelCache:
+        """The same images in the memory of `device`, or this object if they do not fit there."""
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            if self.pixels.numel() > SHARE_OF_FREE_MEMORY * free:
+                log.warning(
+                    "data.cache_device: %.1f GB of pixels beside the network do not fit in "
+                    "%.1f GB of free GPU memory; they stay in main memory",
+                    self.pixels.numel() / 1e9,
+                    free / 1e9,
+                )
+                return self
+        return PixelCache(self.pixels.to(device), self.table, self.path)
+
+
+def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> PixelCache:
+    """Maps the decoded images of a dataset, writing them first where that was not done yet.
+
+    Several processes may ask at once: one writes, the others wait for it. A file is only ever seen
+    whole, and another list of images or other image files make another file.
+
+    Args:
+        index: the dataset; images that are in memory already are used as they are.
+        side: shorter side of the kept images in pixels; None keeps the full resolution.
+        folder: where the files are kept.
+
+    Raises:
+        UserError: an image cannot be decoded, or the folder cannot be written (to the end).
+    """
+    if isinstance(index.images, np.ndarray):
+        return PixelCache.of_array(index.images)
+    name = f"{index.name}-{side or 'full'}-{_digest(index.images, side)}.pixels"
+    path = Path(folder) / name
+    if not path.is_file():
+        try:
+            with exclusive(path.with_suffix(".lock"), f"writing {path}"):
+                if not path.is_file():
+                    _write(path, index.images, side)
+        except OSError as error:
+            raise UserError(
+                f"data.cache: cannot write {path}: {error.strerror}; make room, keep fewer pixels "
+                f"with data.cache=256, or go without with data.cache=null"
+            ) from error
+    return PixelCache.open(path)
+
+
+def _digest(files: Sequence[Path], side: int | None) -> str:
+    # Relative paths: a dataset that moved to another place keeps its cache.
+    names = [os.path.abspath(file) for file in files]
+    top = len(os.path.commonpath([os.path.dirname(name) for name in names]))
+    try:
+        listing = [(name[top:], os.stat(name).st_size) for name in names]
+    except FileNotFoundError as error:
+        raise UserError(f"data: cannot read {error.filename}: no such file") from error
+    return hashlib.sha256(json.dumps([side, listing]).encode()).hexdigest()[:16]
+
+
+def _write(path: Path, files: Sequence[Path], side: int | None) -> None:
+    for left in path.parent.glob(f".{path.name}.*.partial"):
+        left.unlink()  # of a writer that was killed; the lock says that none is at work
+    table = np.empty((len(files), 3), np.int64)
+    offset = 0
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        for row, pixels in enumerate(tracked(_decoded(files, side), "decoding", len(files))):
+            table[row] = offset, *pixels.shape[:2]
+            offset += file.write(pixels.data)
+            fault_point("cache_image")
+        file.write(table.tobytes())
+        file.write(np.array([MAGIC, len(files)], np.int64).tobytes())
+
+
+def _decoded(files: Sequence[Path], side: int | None) -> Iterator[np.ndarray]:
+    """All images in order (H×W×3), decoded by threads: decoders let go of the interpreter."""
+
+    # The transforms' own resizing: training and testing at this size see the same pixels.
+    resize = ResizeShorter(side) if side is not None else nn.Identity()
+
+    def decode(file: Path) -> np.ndarray:
+        image = resize(load_image(file))
+        return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
+
+    threads = os.cpu_count() or 1
+    pool = ThreadPoolExecutor(threads)
+    waiting: deque[Future[np.ndarray]] = deque()
+    try:
+        for file in files:
+            waiting.append(pool.submit(decode, file))
+            if len(waiting) > 4 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
