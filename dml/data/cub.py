@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dml.data.base import ImageIndex
-from dml.data.published import checked_index, require, table
+from dml.data.published import checked_index, preparation, require, table
 from dml.errors import UserError
 
 NAME, TITLE = "cub", "CUB-200-2011"
@@ -26,13 +26,14 @@ def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> Imag
     folder = Path(root) / "CUB_200_2011"
     tables = folder / "images.txt", folder / "image_class_labels.txt"
     require(tables, name=NAME, title=TITLE, root=root)
+    advice = preparation(NAME, root)
     # The two tables are joined by image number; nothing promises that they share an order.
-    paths, class_of = (dict(table(path, columns=2)) for path in tables)
+    paths, class_of = (dict(table(path, columns=2, advice=advice)) for path in tables)
     unlabeled = [number for number in paths if number not in class_of]
     if unlabeled:
         raise UserError(
             f"data.root: {tables[1]} lacks image {unlabeled[0]} and {len(unlabeled) - 1} more; "
-            f"unpack the archive again"
+            f"{advice}"
         )
     published = np.array([int(class_of[number]) for number in paths])
     return checked_index(

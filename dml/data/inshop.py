@@ -28,7 +28,7 @@ def read_inshop(root: str | Path, images: int = 52_712, classes: int = 7_982) ->
     partition = folder / "list_eval_partition.txt"
     require([partition], name=NAME, title=TITLE, root=root)
     # The first line is the number of images, the second names the columns.
-    rows = table(partition, columns=3, header=2)
+    rows = table(partition, columns=3, header=2, advice=preparation(NAME, root))
     files, items, roles = zip(*rows, strict=True) if rows else ((), (), ())
     roles = tuple(role.strip() for role in roles)
     unknown = set(roles) - {"train", "query", "gallery"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -15,23 +15,20 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
+    track,
 )
-from rich.progress import track as rich_track
 
 T = TypeVar("T")
 
 
 def tracked(items: Iterable[T], title: str, total: int) -> Iterator[T]:
     """Passes `items` on, with a bar on stderr."""
-    console = Console(stderr=True)
-    yield from rich_track(
-        items, title, total=total, console=console, disable=not sys.stderr.isatty(), transient=True
-    )
+    yield from track(items, title, total=total, console=_console(), disable=_unseen())
 
 
 @contextmanager
-def transfer(title: str) -> Iterator[Progress]:
-    """A bar for bytes on their way, with speed and remaining time."""
+def transferred(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar for bytes on their way; yields a function to be told how many of how many are here."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -39,7 +36,14 @@ def transfer(title: str) -> Iterator[Progress]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
-        progress.add_task(title, total=None)
-        yield progress
+    with Progress(*columns, console=_console(), disable=_unseen()) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _console() -> Console:
+    return Console(stderr=True)
+
+
+def _unseen() -> bool:
+    return not sys.stderr.isatty()

@@ -95,8 +95,14 @@ def _names(folder: Path) -> set[str]:
         return set()
 
 
-def table(path: Path, columns: int, *, header: int = 0) -> list[list[str]]:
+def table(path: Path, columns: int, *, advice: str, header: int = 0) -> list[list[str]]:
     """The lines of a text table after `header` lines, each split into `columns` by whitespace.
+
+    Args:
+        path: the table.
+        columns: the last one may contain spaces.
+        advice: what to do about a damaged table.
+        header: lines to pass over.
 
     Raises:
         UserError: a line has fewer columns.
@@ -106,7 +112,6 @@ def table(path: Path, columns: int, *, header: int = 0) -> list[list[str]]:
     for number, row in enumerate(rows, start=header + 1):
         if len(row) != columns:
             raise UserError(
-                f"data.root: {path} is damaged: line {number} has not {columns} columns; "
-                f"unpack the archive again"
+                f"data.root: {path} is damaged: line {number} has not {columns} columns; {advice}"
             )
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dml.data.base import ImageIndex
-from dml.data.published import checked_index, require, table
+from dml.data.published import checked_index, preparation, require, table
 
 NAME, TITLE = "sop", "Stanford Online Products"
 
@@ -26,7 +26,7 @@ def read_sop(root: str | Path, images: int = 120_053, classes: int = 22_634) -> 
     rows = [
         (folder / path, int(label), role)
         for role, file in parts.items()
-        for _, label, _, path in table(file, columns=4, header=1)
+        for _, label, _, path in table(file, columns=4, header=1, advice=preparation(NAME, root))
     ]
     files, published, roles = zip(*rows, strict=True) if rows else ((), (), ())
     return checked_index(

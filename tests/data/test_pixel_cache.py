@@ -1,8 +1,5 @@
 import multiprocessing
-import os
 import pickle
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +18,7 @@ from dml.data.loaders import eval_batches, open_source, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import eval_transform, train_transform
 from dml.errors import UserError
+from tests.data.dying import die_at
 from tests.data.trees import class_folders, save, truncate
 
 CPU = torch.device("cpu")
@@ -141,19 +139,8 @@ def test_full_disk_is_explained_and_leaves_nothing(
 
 @pytest.mark.parametrize("point", ["cache_image:5", "before_rename"])
 def test_killed_writer_leaves_nothing_that_is_read(index: ImageIndex, tmp_path: Path, point: str):
-    script = (
-        "import sys\n"
-        "from dml.data.cache import open_cache\n"
-        "from dml.data.folder import read_folder\n"
-        "open_cache(read_folder(sys.argv[1]), 20, sys.argv[2])"
-    )
     folder = tmp_path / "cache"
-    killed = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "images"), str(folder)],
-        env={**os.environ, "DML_FAULT": point},
-        check=False,
-    )
-    assert killed.returncode == -9
+    assert die_at(point, open_cache, index, 20, folder) == -9
     left = sorted(file.suffix for file in folder.iterdir())
     assert left == [".lock", ".partial"]
     cache = open_cache(index, 20, folder)

@@ -96,7 +96,9 @@ def test_damaged_table_is_named(name: str, tmp_path: Path):
     }[name].split(" ")
     path = tmp_path / damaged
     path.write_bytes(path.read_bytes()[:-30] + b"\nx\n")
-    with pytest.raises(UserError, match=path.name):
+    with pytest.raises(
+        UserError, match=rf"{path.name}.*; run: python scripts/prepare_data.py {name}"
+    ):
         READERS[name](tmp_path, images=12, classes=4)
 
 

@@ -1,0 +1,307 @@
+"""Benchmarks made ready in one step: fetched, verified, unpacked, counted, then moved into place.
+
+Until everything is right it happens in hidden folders; a dataset's own folder is whole or absent.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dml.data.base import ImageIndex
+from dml.data.cars import read_cars
+from dml.data.cub import read_cub
+from dml.data.decode import load_image
+from dml.data.download import check_md5, fetch
+from dml.data.inshop import read_inshop
+from dml.data.lock import exclusive
+from dml.data.progress import tracked
+from dml.data.sop import read_sop
+from dml.data.unpack import unpack
+from dml.errors import UserError
+from dml.faults import fault_point
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a published dataset.
+
+    Attributes:
+        name: as published.
+        home: where a person finds it.
+        md5: published checksum, if there is one.
+        url: a direct link that needs no login, if there is one.
+        into: folder, below the root of datasets, that it is unpacked or copied to.
+    """
+
+    name: str
+    home: str
+    md5: str | None = None
+    url: str | None = None
+    into: str = "."
+
+
+@dataclass(frozen=True)
+class Published:
+    """How a dataset is made ready.
+
+    Attributes:
+        name, title: id and name.
+        folder: what stands under the root of datasets in the end.
+        files: all that is needed.
+        read: the reader, called with the root; its counts decide whether the dataset is whole.
+    """
+
+    name: str
+    title: str
+    folder: str
+    files: tuple[File, ...]
+    read: Callable[[Path], ImageIndex]
+
+
+DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        Published(
+            "cub",
+            "CUB-200-2011",
+            "CUB_200_2011",
+            (
+                File(
+                    "CUB_200_2011.tgz",
+                    home="https://data.caltech.edu/records/65de6-vp158",
+                    md5="97eceeb196236b17998738112f37df78",
+                    url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+                ),
+            ),
+            read_cub,
+        ),
+        Published(
+            "cars",
+            "Cars196",
+            "cars196",
+            (
+                # Stanford took its own copies down.
+                File(
+                    "car_ims.tgz",
+                    home="a copy of ai.stanford.edu/~jkrause/car196/car_ims.tgz",
+                    md5="d5c8f0aa497503f355e17dc7886c3f14",
+                    into="cars196",
+                ),
+                File(
+                    "cars_annos.mat",
+                    home="a copy of ai.stanford.edu/~jkrause/car196/cars_annos.mat",
+                    md5="b407c6086d669747186bd1d764ff9dbc",
+                    into="cars196",
+                ),
+            ),
+            read_cars,
+        ),
+        Published(
+            "sop",
+            "Stanford Online Products",
+            "Stanford_Online_Products",
+            (
+                File(
+                    "Stanford_Online_Products.zip",
+                    home="https://cvgl.stanford.edu/projects/lifted_struct",
+                    md5="7f73d41a2f44250d4779881525aea32e",
+                    url="http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
+                ),
+            ),
+            read_sop,
+        ),
+        Published(
+            "inshop",
+            "In-Shop Clothes Retrieval",
+            "inshop",
+            (
+                File(
+                    "img.zip",
+                    home="In-shop Clothes Retrieval Benchmark/Img/img.zip of DeepFashion, "
+                    "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html (an agreement comes "
+                    "first)",
+                    into="inshop",
+                ),
+                File(
+                    "list_eval_partition.txt",
+                    home="In-shop Clothes Retrieval Benchmark/Eval/list_eval_partition.txt, there",
+                    into="inshop",
+                ),
+            ),
+            read_inshop,
+        ),
+    )
+}
+
+
+def prepare(
+    dataset: Published,
+    root: Path,
+    archives: Sequence[Path] = (),
+    urls: Sequence[str] = (),
+    say: Say = print,
+) -> None:
+    """Makes a dataset ready under `root`; does nothing where it is.
+
+    Args:
+        dataset: one of `DATASETS`.
+        root: the folder of datasets.
+        archives: files that are here already, told apart by name where several are needed.
+        urls: places to download from instead of the usual ones, likewise.
+        say: is told about every step.
+
+    Raises:
+        UserError: a file is missing, damaged or not the published one; nothing is left half done.
+    """
+    given = _by_name(dataset, archives, "--archive")
+    places = _by_name(dataset, urls, "--url")
+    with exclusive(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
+        if (root / dataset.folder).exists():
+            try:
+                index = dataset.read(root)
+            except UserError as error:
+                say(_reason(error))
+            else:
+                say(f"{_counts(dataset, index)} under {root}: nothing to do")
+                return
+        _check_obtainable(dataset, given, places)
+        staging = root / f".{dataset.name}.unpacking"
+        shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
+        try:
+            downloaded = _unpack_all(dataset, root, staging, given, places, say)
+            index = _verified(dataset, staging)
+            _move_into_place(dataset, root, staging, say)
+        except OSError as error:
+            raise UserError(f"data.root: cannot write under {root}: {error.strerror}") from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        for file in downloaded:
+            file.unlink()
+        say(f"{_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
+
+
+def undecodable(index: ImageIndex) -> list[str]:
+    """One line per image of the index that cannot be decoded."""
+    if isinstance(index.images, np.ndarray):
+        return []
+
+    def problem(path: Path) -> str | None:
+        try:
+            load_image(path)
+        except UserError as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor() as pool:
+        problems = pool.map(problem, index.images, chunksize=16)
+        return [line for line in tracked(problems, "decoding", len(index.images)) if line]
+
+
+def _by_name(dataset: Published, values: Sequence[str | Path], option: str) -> dict[str, str]:
+    """Assigns paths or URLs to the dataset's files; a single file may have any name."""
+    names = [file.name for file in dataset.files]
+    if len(values) == len(names) == 1:
+        return {names[0]: str(values[0])}
+    assigned = {}
+    for value in map(str, values):
+        name = Path(value.partition("?")[0]).name
+        if name not in names:
+            raise UserError(f"{option} {value}: {dataset.name} needs {' and '.join(names)}")
+        assigned[name] = value
+    return assigned
+
+
+def _check_obtainable(dataset: Published, given: dict[str, str], places: dict[str, str]) -> None:
+    absent = [path for path in given.values() if not Path(path).is_file()]
+    if absent:
+        raise UserError(f"--archive {absent[0]}: no such file")
+    lacking = [
+        file
+        for file in dataset.files
+        if file.name not in given and file.name not in places and file.url is None
+    ]
+    if lacking:
+        options = " ".join(f"--archive {file.name}" for file in dataset.files)
+        lines = [f"  {file.name}: {file.home}" for file in lacking]
+        raise UserError(
+            "\n".join(
+                [
+                    f"{dataset.title} has no public source without a login; get",
+                    *lines,
+                    f"and run: python scripts/prepare_data.py {dataset.name} {options}",
+                ]
+            )
+        )
+
+
+def _unpack_all(
+    dataset: Published,
+    root: Path,
+    staging: Path,
+    given: dict[str, str],
+    places: dict[str, str],
+    say: Say,
+) -> list[Path]:
+    """Fills the staging folder; returns the files that were downloaded for it."""
+    downloaded = []
+    for file in dataset.files:
+        if file.name in given:
+            archive = Path(given[file.name])
+            check_md5(archive, file.md5)
+        else:
+            url = places.get(file.name) or file.url
+            assert url is not None, "_check_obtainable"
+            say(f"downloading {file.name} from {url}")
+            archive = fetch(url, root / ".downloads" / file.name, file.md5)
+            downloaded.append(archive)
+        say(f"unpacking {archive}")
+        unpack(archive, staging / file.into)
+        fault_point("unpacked")
+    return downloaded
+
+
+def _verified(dataset: Published, staging: Path) -> ImageIndex:
+    try:
+        index = dataset.read(staging)
+    except UserError as error:
+        reason = _reason(error).replace(str(staging), "the archive")
+        raise UserError(
+            f"this is not the published {dataset.title}: {reason}; get the files again"
+        ) from error
+    problems = undecodable(index)
+    if problems:
+        lines = "\n".join(problems).replace(str(staging), "the archive")
+        raise UserError(f"{lines}\n{dataset.title} holds damaged images; get the files again")
+    return index
+
+
+def _move_into_place(dataset: Published, root: Path, staging: Path, say: Say) -> None:
+    os.sync()  # all files are on disk before the folder gets its name
+    target = root / dataset.folder
+    if target.exists() or target.is_symlink():
+        aside = next(
+            path
+            for number in range(1, 1000)
+            if not (path := root / f"{dataset.folder}.incomplete-{number}").exists()
+        )
+        target.rename(aside)
+        say(f"the incomplete folder that was there is {aside} now")
+    (staging / dataset.folder).rename(target)
+
+
+def _counts(dataset: Published, index: ImageIndex) -> str:
+    return f"{dataset.title}: {len(index.images):,} images, {index.labels.max() + 1:,} classes"
+
+
+def _reason(error: UserError) -> str:
+    """A reader's message without the advice to run this very command."""
+    return str(error).removeprefix("data.root: ").partition("; run:")[0]

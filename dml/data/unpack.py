@@ -1,0 +1,115 @@
+"""Archives from elsewhere: only plain files and folders, only below the target."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from dml.data.progress import transferred
+from dml.errors import UserError
+
+DAMAGE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks a tar or zip archive into `folder`; any other file is copied there as it is.
+
+    Raises:
+        UserError: the archive is damaged or encrypted, or holds a link, a device or a path that
+            leads out of the folder. What was unpacked before that stays; the caller throws the
+            folder away.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if zipfile.is_zipfile(archive):
+            _unpack_zip(archive, folder)
+        elif tarfile.is_tarfile(archive):
+            _unpack_tar(archive, folder)
+        elif archive.suffix in (".zip", ".tar", ".tgz", ".gz"):
+            raise UserError(f"{archive}: this is no archive; get the file again")
+        else:
+            shutil.copyfile(archive, folder / archive.name)
+    except DAMAGE as error:
+        raise UserError(f"{archive} is damaged ({error}); get the file again") from error
+
+
+def _unpack_tar(archive: Path, folder: Path) -> None:
+    with _reading(archive) as stream, tarfile.open(fileobj=stream) as tar:
+        for member in tar:
+            target = _below(folder, member.name, archive)
+            if member.isdir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            content = tar.extractfile(member) if member.isreg() else None
+            if content is None:
+                raise UserError(f"{archive}: refused, {member.name!r} is a link or a device")
+            _write(content, target)
+        # Compressed streams carry their checksum at the very end, which tarfile does not visit.
+        while tar.fileobj is not None and tar.fileobj.read(1 << 20):
+            pass
+
+
+def _unpack_zip(archive: Path, folder: Path) -> None:
+    with _reading(archive) as stream, zipfile.ZipFile(stream) as packed:
+        for member in packed.infolist():
+            target = _below(folder, member.filename, archive)
+            mode = member.external_attr >> 16
+            if member.flag_bits & 1:
+                raise UserError(f"{archive} is encrypted; unpack it and pack it again without")
+            if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise UserError(f"{archive}: refused, {member.filename!r} is a link or a device")
+            if member.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            with packed.open(member) as content:
+                _write(content, target)
+
+
+def _below(folder: Path, name: str, archive: Path) -> Path:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
+        raise UserError(f"{archive}: refused, {name!r} leads out of the folder it is unpacked to")
+    return folder.joinpath(*path.parts)
+
+
+def _write(content: IO[bytes], target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target, "wb") as file:
+        shutil.copyfileobj(content, file, 1 << 20)
+
+
+@contextmanager
+def _reading(archive: Path) -> Iterator[IO[bytes]]:
+    """The archive as a stream whose position shows as a progress bar."""
+    total = archive.stat().st_size
+    with transferred(f"unpacking {archive.name}") as report, open(archive, "rb") as file:
+        read = file.read
+
+        class Reported:
+            """Reports after every read; all else is the file's own."""
+
+            def read(self, size: int = -1) -> bytes:
+                data = read(size)
+                report(file.tell(), total)
+                return data
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(file, name)
+
+        yield Reported()  # type: ignore[misc]

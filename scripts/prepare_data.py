@@ -1,0 +1,77 @@
+"""Makes a dataset ready: python scripts/prepare_data.py cub
+
+Downloads (or takes --archive FILE), verifies, unpacks, counts and decodes every image. A second
+call does nothing, an interrupted one continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dml.data.base import ImageIndex
+from dml.data.digits import read_digits
+from dml.data.folder import read_folder
+from dml.data.glyphs import read_glyphs
+from dml.data.prepare import DATASETS, prepare, undecodable
+from dml.errors import UserError
+
+READERS: dict[str, Callable[[Path], ImageIndex]] = {
+    **{name: dataset.read for name, dataset in DATASETS.items()},
+    "glyphs": read_glyphs,
+    "digits": lambda root: read_digits(),
+    "folder": read_folder,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 ready, 1 not, 130 interrupted."""
+    options = _parser().parse_args(argv)
+    try:
+        if options.check:
+            _check(options.dataset, options.root)
+        elif options.dataset in DATASETS:
+            dataset = DATASETS[options.dataset]
+            prepare(dataset, options.root, options.archive, options.url)
+        else:
+            index = READERS[options.dataset](options.root)
+            print(f"{options.dataset}: {len(index.images):,} images, nothing to download")
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("dataset", choices=READERS)
+    parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
+    parser.add_argument(
+        "--archive", type=Path, action="append", default=[], help="a file you have; may be repeated"
+    )
+    parser.add_argument(
+        "--url", action="append", default=[], help="download from here instead; may be repeated"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="verify what is there and decode every image"
+    )
+    return parser
+
+
+def _check(name: str, root: Path) -> None:
+    index = READERS[name](root)
+    problems = undecodable(index)
+    if problems:
+        raise UserError("\n".join([*problems, f"{name}: {len(problems)} images are damaged"]))
+    print(f"{name}: all {len(index.images):,} images under {root} are there and can be decoded")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
