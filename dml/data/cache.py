@@ -11,9 +11,7 @@ import hashlib
 import json
 import logging
 import os
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from torch import Tensor, nn
 from dml.data.base import ImageIndex
 from dml.data.decode import load_image
 from dml.data.lock import exclusive
+from dml.data.parallel import mapped
 from dml.data.progress import tracked
 from dml.data.transforms import ResizeShorter
 from dml.durable import replacing
@@ -166,15 +165,4 @@ def _decoded(files: Sequence[Path], side: int | None) -> Iterator[np.ndarray]:
         image = resize(load_image(file))
         return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
 
-    threads = os.cpu_count() or 1
-    pool = ThreadPoolExecutor(threads)
-    waiting: deque[Future[np.ndarray]] = deque()
-    try:
-        for file in files:
-            waiting.append(pool.submit(decode, file))
-            if len(waiting) > 4 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return mapped(decode, files)

@@ -19,7 +19,7 @@ from dml.errors import UserError
 
 
 def open_source(
-    index: ImageIndex, cache: int | str | None, cache_device: str, folder: str | Path
+    index: ImageIndex, cache: int | str | None, cache_device: str, root: str | Path
 ) -> ImageSource | None:
     """What `data.cache` and `data.cache_device` ask for; None: decode at every access.
 
@@ -27,7 +27,7 @@ def open_source(
         index: the dataset.
         cache: None, `full`, or the shorter side in pixels of the images that are kept.
         cache_device: `cpu` (a memory-mapped file) or a CUDA device (all of it in its memory).
-        folder: where the files of the cache are kept.
+        root: `data.root`; the files of the cache are kept in `.cache` under it.
 
     Raises:
         UserError: values that do not go together; see also `open_cache`.
@@ -42,7 +42,9 @@ def open_source(
         return None
     if not (cache in (None, "full") or (isinstance(cache, int) and cache > 0)):
         raise UserError(f"data.cache: '{cache}' is neither null, full nor a number of pixels")
-    pixels = open_cache(index, cache if isinstance(cache, int) else None, folder)
+    folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
+    side = cache if isinstance(cache, int) else None
+    pixels = open_cache(index, side, folder / ".cache")
     return pixels if device.type == "cpu" else pixels.to(device)
 
 
@@ -190,6 +192,7 @@ def _loading(workers: int, device: torch.device, source: ImageSource | None) -> 
         "num_workers": 0 if on_device else workers,
         "pin_memory": device.type == "cuda" and not on_device,
         "collate_fn": collate,
+        "worker_init_fn": _leave_signals_to_parent,
         # The generator keeps DataLoader from drawing its workers' base seed from the global RNG:
         # that would make the run depend on the number of workers and on where it was continued.
         "generator": torch.Generator().manual_seed(0),

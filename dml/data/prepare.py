@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from dml.data.decode import load_image
 from dml.data.download import check_md5, fetch
 from dml.data.inshop import read_inshop
 from dml.data.lock import exclusive
+from dml.data.parallel import mapped
 from dml.data.progress import tracked
 from dml.data.sop import read_sop
 from dml.data.unpack import unpack
@@ -164,29 +164,17 @@ def prepare(
     """
     given = _by_name(dataset, archives, "--archive")
     places = _by_name(dataset, urls, "--url")
-    with exclusive(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
-        if (root / dataset.folder).exists():
-            try:
-                index = dataset.read(root)
-            except UserError as error:
-                say(_reason(error))
-            else:
-                say(f"{_counts(dataset, index)} under {root}: nothing to do")
+    if _is_ready(dataset, root, say):
+        return
+    try:
+        with exclusive(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
+            if _is_ready(dataset, root, say):  # while this process waited
                 return
-        _check_obtainable(dataset, given, places)
-        staging = root / f".{dataset.name}.unpacking"
-        shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
-        try:
-            downloaded = _unpack_all(dataset, root, staging, given, places, say)
-            index = _verified(dataset, staging)
-            _move_into_place(dataset, root, staging, say)
-        except OSError as error:
-            raise UserError(f"data.root: cannot write under {root}: {error.strerror}") from error
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-        for file in downloaded:
-            file.unlink()
-        say(f"{_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
+            _check_obtainable(dataset, given, places)
+            index = _install(dataset, root, given, places, say)
+    except OSError as error:
+        raise UserError(f"data.root: cannot write under {root}: {error.strerror}") from error
+    say(f"{_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
 
 
 def undecodable(index: ImageIndex) -> list[str]:
@@ -201,9 +189,8 @@ def undecodable(index: ImageIndex) -> list[str]:
             return str(error)
         return None
 
-    with ThreadPoolExecutor() as pool:
-        problems = pool.map(problem, index.images, chunksize=16)
-        return [line for line in tracked(problems, "decoding", len(index.images)) if line]
+    problems = tracked(mapped(problem, index.images), "decoding", len(index.images))
+    return [line for line in problems if line]
 
 
 def _by_name(dataset: Published, values: Sequence[str | Path], option: str) -> dict[str, str]:
@@ -218,6 +205,31 @@ def _by_name(dataset: Published, values: Sequence[str | Path], option: str) -> d
             raise UserError(f"{option} {value}: {dataset.name} needs {' and '.join(names)}")
         assigned[name] = value
     return assigned
+
+
+def _is_ready(dataset: Published, root: Path, say: Say) -> bool:
+    try:
+        index = dataset.read(root)
+    except UserError:
+        return False
+    say(f"{_counts(dataset, index)} under {root}: nothing to do")
+    return True
+
+
+def _install(
+    dataset: Published, root: Path, given: dict[str, str], places: dict[str, str], say: Say
+) -> ImageIndex:
+    staging = root / f".{dataset.name}.unpacking"
+    shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
+    try:
+        downloaded = _unpack_all(dataset, root, staging, given, places, say)
+        index = _verified(dataset, staging)
+        _move_into_place(dataset, root, staging, say)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    for file in downloaded:
+        file.unlink()
+    return index
 
 
 def _check_obtainable(dataset: Published, given: dict[str, str], places: dict[str, str]) -> None:

@@ -169,7 +169,7 @@ class Affine(nn.Module):
         """Transforms one image 3×H×W."""
         rotation, slant, zoom, right, down = torch.rand(5).tolist()
         low, high = self.scale
-        return v2.functional.affine(
+        return F.affine(
             image,
             angle=self.degrees * (2 * rotation - 1),
             shear=[self.degrees * (2 * slant - 1), 0.0],

@@ -74,6 +74,28 @@ def test_shift_moves_by_at_most_the_padding_and_fills_with_zeros():
     assert set(full.unique().tolist()) <= {0, 9}
 
 
+def test_affine_moves_and_zooms_within_its_limits():
+    dot = torch.zeros(3, 21, 21, dtype=torch.uint8)
+    dot[:, 8:13, 8:13] = 255
+    still = train_transform("random_affine", None, scale=(1, 1), flip=False)
+    assert torch.equal(still(dot), dot)
+    transform = train_transform(
+        "random_affine", None, scale=(0.8, 1.25), padding=2, degrees=15, flip=False
+    )
+    ink = [float(dot.sum()) * factor for factor in (0.8**2 * 0.9, 1.25**2 * 1.1)]
+    places = []
+    for seed in range(100):
+        torch.manual_seed(seed)
+        moved = transform(dot)
+        assert (moved.dtype, moved.shape) == (torch.uint8, dot.shape)
+        assert ink[0] < float(moved.sum()) < ink[1]
+        rows, columns = torch.nonzero(moved[0] > 127).float().mean(dim=0).tolist()
+        places.append((rows - 10, columns - 10))
+    offsets = torch.tensor(places)
+    assert 1.5 < offsets.abs().max() < 3.0
+    assert offsets.mean(dim=0).abs().max() < 0.5
+
+
 def test_unknown_augmentation_and_missing_size_are_named():
     with pytest.raises(ValueError, match="did you mean 'random_crop'"):
         train_transform("random_corp", 32)

@@ -200,6 +200,14 @@ def test_workers_map_the_file_again_instead_of_copying_it(index: ImageIndex, tmp
     assert torch.equal(pickle.loads(sent)[4], cache[4])
 
 
+def test_datasets_can_be_sent_to_spawned_workers(photos: ImageIndex, tmp_path: Path):
+    view = photos.view("train", "test")
+    for source in (None, open_cache(photos, 256, tmp_path)):
+        dataset = ImageDataset(view, MLRC, source)
+        sent = pickle.loads(pickle.dumps(dataset))
+        assert torch.equal(sent[(1, 5)][0], dataset[(1, 5)][0])
+
+
 def test_images_in_memory_need_no_file(tmp_path: Path):
     images = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
     index = ImageIndex("x", images, np.arange(4), np.full(4, "train"))
@@ -212,8 +220,9 @@ def test_images_in_memory_need_no_file(tmp_path: Path):
 
 def test_source_follows_the_options(index: ImageIndex, tmp_path: Path):
     assert open_source(index, None, "cpu", tmp_path) is None
-    source = open_source(index, 20, "cpu", tmp_path)
+    source = open_source(index, 20, "cpu", tmp_path / "list.csv")
     assert isinstance(source, PixelCache)
+    assert source.path.parent == tmp_path / ".cache"
     assert tuple(source[0].shape) == (3, 20, 26)
     with pytest.raises(UserError, match=r"data\.cache_device: cuda needs decoded images"):
         open_source(index, None, "cuda", tmp_path)

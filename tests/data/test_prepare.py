@@ -171,8 +171,14 @@ def test_incomplete_folder_is_put_aside_and_not_deleted(cub: Published, root: Pa
     prepare(cub, root, archives=[tmp_path / "site" / "CUB_200_2011.tgz"], say=said.append)
     assert visible(root) == ["CUB_200_2011", "CUB_200_2011.incomplete-1"]
     assert len(list((root / "CUB_200_2011.incomplete-1").rglob("*.jpg"))) == 11
-    assert "found 11 of 12 images" in said[0]
+    assert "CUB_200_2011.incomplete-1" in said[-2]
     assert len(cub.read(root).images) == 12
+
+
+def test_place_that_cannot_be_written_is_named(cub: Published, tmp_path: Path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(UserError, match=r"^data\.root: cannot write under .*/file"):
+        prepare(cub, tmp_path / "file", archives=[tmp_path / "site" / "CUB_200_2011.tgz"])
 
 
 def test_two_preparations_at_once_do_the_work_once(cub: Published, root: Path, tmp_path: Path):
