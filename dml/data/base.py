@@ -6,7 +6,8 @@ transforms it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dml.data.decode import load_image
+from dml.data.transforms import batch_steps
 
 ROLES = ("train", "test", "query", "gallery")
 
@@ -97,6 +99,10 @@ class ImageSource(Protocol):
         """The image of that row of the index, uint8 3×H×W."""
         ...
 
+    def batch(self, rows: np.ndarray) -> Tensor | None:
+        """Images B×3×H×W, or None where they cannot be had at once."""
+        ...
+
 
 class Decoder:
     """Decodes images whenever they are asked for."""
@@ -106,6 +112,12 @@ class Decoder:
 
     def __getitem__(self, row: int) -> Tensor:
         return load_image(self.images[row])
+
+    def batch(self, rows: np.ndarray) -> Tensor | None:
+        """At once only what is in memory."""
+        if not isinstance(self.images, np.ndarray):
+            return None
+        return torch.from_numpy(self.images[rows]).permute(0, 3, 1, 2)
 
 
 class ImageDataset(Dataset[tuple[Tensor, int]]):
@@ -130,6 +142,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         self.view = view
         self.transform = transform
         self.source = Decoder(view.index.images) if source is None else source
+        self.steps = batch_steps(transform)
 
     def __len__(self) -> int:
         return len(self.view)
@@ -137,13 +150,39 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
         row, draw = key if isinstance(key, tuple) else (key, None)
         image = self.source[int(self.view.rows[row])]
-        label = int(self.view.labels[row])
-        if draw is None:
-            return self.transform(image), label
-        # Not torch.manual_seed, which would also reseed the CUDA generators.
-        state = torch.get_rng_state()
-        torch.default_generator.manual_seed(draw)
-        try:
-            return self.transform(image), label
-        finally:
-            torch.set_rng_state(state)
+        with _global_generator_kept():
+            _seed(draw)
+            return self.transform(image), int(self.view.labels[row])
+
+    def __getitems__(
+        self, keys: Sequence[int | tuple[int, int]]
+    ) -> list[tuple[Tensor, int]] | tuple[Tensor, Tensor]:
+        """The images of a batch: together (B×3×H×W, B) where that is possible, else one by one."""
+        pairs = [key if isinstance(key, tuple) else (key, None) for key in keys]
+        rows = np.array([row for row, _ in pairs])
+        images = None if self.steps is None else self.source.batch(self.view.rows[rows])
+        if self.steps is None or images is None:
+            return [self[key] for key in keys]
+        drawn: list[list[Tensor]] = [[] for _ in self.steps]
+        with _global_generator_kept():
+            for _, draw in pairs:
+                _seed(draw)
+                for step, numbers in zip(self.steps, drawn, strict=True):
+                    numbers.append(step.draw())
+        for step, numbers in zip(self.steps, drawn, strict=True):
+            images = step.change(images, torch.stack(numbers).to(images.device))
+        return images, torch.from_numpy(self.view.labels[rows])
+
+
+@contextmanager
+def _global_generator_kept() -> Iterator[None]:
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+def _seed(draw: int | None) -> None:
+    if draw is not None:
+        torch.default_generator.manual_seed(draw)  # torch.manual_seed would reseed CUDA as well

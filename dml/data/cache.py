@@ -45,6 +45,8 @@ class PixelCache:
 
     def __init__(self, pixels: Tensor, table: np.ndarray, path: Path | None = None) -> None:
         self.pixels, self.table, self.path = pixels, table, path
+        sizes = table[:, 1:]
+        self._one_size = sizes[0].tolist() if (sizes == sizes[0]).all() else None
 
     @classmethod
     def open(cls, path: Path) -> PixelCache:
@@ -78,6 +80,13 @@ class PixelCache:
         offset, height, width = self.table[row].tolist()
         image = self.pixels[offset : offset + height * width * 3]
         return image.view(height, width, 3).permute(2, 0, 1)
+
+    def batch(self, rows: np.ndarray) -> Tensor | None:
+        """Images B×3×H×W, where all images of the dataset have one size."""
+        if self._one_size is None:
+            return None
+        images_NHWC = self.pixels.view(-1, *self._one_size, 3)
+        return images_NHWC[torch.from_numpy(rows).to(self.pixels.device)].permute(0, 3, 1, 2)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is not None and self.pixels.device.type == "cpu":

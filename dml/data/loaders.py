@@ -173,8 +173,12 @@ def eval_batches(
     return Batches(loader, to_input, device)
 
 
-def collate(items: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+def collate(
+    items: list[tuple[Tensor, int]] | tuple[Tensor, Tensor],
+) -> tuple[Tensor, Tensor]:
     """Stacks images to B×3×H×W with channels innermost in memory, as decoders deliver them."""
+    if isinstance(items, tuple):  # the dataset made a batch of them already
+        return items
     sizes = {tuple(image.shape[1:]) for image, _ in items}
     if len(sizes) > 1:
         raise UserError(

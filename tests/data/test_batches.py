@@ -3,11 +3,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from dml.data.base import ImageIndex, View
+from dml.data.base import ImageDataset, ImageIndex, View
+from dml.data.cache import PixelCache
 from dml.data.loaders import eval_batches, train_batches
-from dml.data.samplers import RandomBatches
+from dml.data.samplers import RandomBatches, draws
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from dml.errors import UserError
 from tests.data.trees import save, truncate
@@ -126,3 +127,41 @@ def test_images_of_different_size_need_a_size(tmp_path: Path):
 
 def test_batches_are_contiguous_floats(view: View):
     assert train(view, 0, 1)[0].is_contiguous()
+
+
+@pytest.mark.parametrize("in_cache", [False, True])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        train_transform("random_affine", None, degrees=20, scale=(0.7, 1.4), padding=2),
+        train_transform("random_crop", None, padding=3),
+        train_transform("random_crop", 16, padding=1, flip=False),
+        train_transform("none", None),
+        eval_transform(None),
+        eval_transform(20),
+    ],
+    ids=["affine", "shift", "shift and resize", "flip", "as it is", "resize"],
+)
+def test_small_images_get_the_same_pixels_alone_and_in_any_batch(
+    view: View, transform: nn.Module, in_cache: bool
+):
+    source = PixelCache.of_array(view.index.images) if in_cache else None
+    dataset = ImageDataset(view, transform, source)
+    keys = list(enumerate(draws(0, 0, 40)))
+    state = torch.get_rng_state()
+    images, labels = dataset.__getitems__(keys)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert labels.tolist() == view.labels.tolist()
+    alone = [dataset[key][0] for key in keys]
+    assert torch.equal(images, torch.stack(alone))
+    few, _ = dataset.__getitems__(keys[5:12])
+    assert torch.equal(few, images[5:12])
+
+
+def test_large_images_are_not_forced_into_a_batch(tmp_path: Path):
+    files = [save(tmp_path / f"{side}.png", 0, size=(side, 8)) for side in (8, 9)]
+    index = ImageIndex("x", files, np.zeros(2, int), np.full(2, "test"))
+    dataset = ImageDataset(index.view("test"), eval_transform(8))
+    assert isinstance(dataset.__getitems__([0, 1]), list)
+    crop = ImageDataset(index.view("test"), eval_transform(8, resize=9))
+    assert crop.steps is None
