@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from dml.data.archives import DATASETS
 from dml.data.base import ImageIndex
 from dml.data.digits import read_digits
 from dml.data.folder import read_folder
 from dml.data.glyphs import read_glyphs
-from dml.data.prepare import DATASETS, prepare, undecodable
+from dml.data.prepare import prepare, undecodable
 from dml.errors import UserError
 
 READERS: dict[str, Callable[[Path], ImageIndex]] = {

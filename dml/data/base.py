@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dml.data.decode import load_image
-from dml.data.transforms import batch_steps
+from dml.data.steps import batch_steps
 
 ROLES = ("train", "test", "query", "gallery")
 

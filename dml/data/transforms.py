@@ -6,7 +6,6 @@ device, which moves a quarter of the bytes between processes and to the GPU.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
+from dml.data.steps import Affine, RandomFlip, Shift, Step
 from dml.errors import nearest
 
 AUGMENTATIONS = ("random_resized_crop", "random_affine", "random_crop", "none")
@@ -93,32 +93,6 @@ def resized(image: Tensor, size: Sequence[int]) -> Tensor:
     return F.resize(image_HWC[None].permute(0, 3, 1, 2), list(size), antialias=True)[0]
 
 
-class Step(nn.Module):
-    """A change of small images that is drawn for each and applied to a whole batch at once.
-
-    An image gets the same pixels alone and in any batch.
-    """
-
-    def draw(self) -> Tensor:
-        """The k numbers that the change of one image depends on, from the global generator."""
-        return torch.empty(0)
-
-    def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Changes uint8 images B×3×H×W by their numbers B×k."""
-        raise NotImplementedError
-
-    def forward(self, image: Tensor) -> Tensor:
-        """Draws for and changes one image 3×H×W."""
-        return self.change(image[None], self.draw().to(image.device)[None])[0]
-
-
-def batch_steps(transform: object) -> list[Step] | None:
-    """The steps of a transform that can be applied to batches, or None if some cannot."""
-    parts = list(transform) if isinstance(transform, nn.Sequential) else [transform]
-    steps = [part for part in parts if isinstance(part, Step)]
-    return steps if len(steps) == len(parts) else None
-
-
 class ResizeShorter(nn.Module):
     """Brings the shorter side to `side` pixels."""
 
@@ -154,89 +128,6 @@ class RandomResizedCrop(v2.RandomResizedCrop):
         top, left = box["top"], box["left"]
         region = image[:, top : top + box["height"], left : left + box["width"]]
         return resized(region, self.size)
-
-
-class RandomFlip(Step):
-    """Mirrors half of the images; one draw each, as torchvision's does."""
-
-    def draw(self) -> Tensor:
-        """One number in [0, 1)."""
-        return torch.rand(1)
-
-    def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Mirrors where the number is below one half."""
-        if len(images) == 1:  # large images come one by one
-            return images.flip(-1) if drawn[0, 0] < 0.5 else images
-        return torch.where(drawn[:, :, None, None] < 0.5, images.flip(-1), images)
-
-
-class Shift(Step):
-    """Shifts an image by up to `padding` pixels each way; the border is filled with zeros."""
-
-    def __init__(self, padding: int) -> None:
-        super().__init__()
-        self.padding = padding
-
-    def draw(self) -> Tensor:
-        """Where the top and the left of the result lie in the padded image."""
-        return torch.randint(0, 2 * self.padding + 1, (2,))
-
-    def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Cuts every image out of its padded self."""
-        if self.padding == 0:
-            return images
-        batch, _, height, width = images.shape
-        padded_BHWC = nn.functional.pad(images, [self.padding] * 4).permute(0, 2, 3, 1)
-        which_B11 = torch.arange(batch, device=images.device)[:, None, None]
-        rows_BH1 = (drawn[:, :1] + torch.arange(height, device=images.device))[:, :, None]
-        columns_B1W = (drawn[:, 1:] + torch.arange(width, device=images.device))[:, None]
-        return padded_BHWC[which_B11, rows_BH1, columns_B1W].permute(0, 3, 1, 2)
-
-
-class Affine(Step):
-    """Rotates, slants, zooms and shifts an image; the border is filled with zeros.
-
-    Args:
-        degrees: largest rotation, and largest slant.
-        scale: smallest and largest zoom.
-        padding: largest shift in pixels; not whole ones, unlike `Shift`.
-    """
-
-    def __init__(self, degrees: float, scale: Sequence[float], padding: int) -> None:
-        super().__init__()
-        self.degrees, self.scale, self.padding = degrees, tuple(scale), padding
-
-    def draw(self) -> Tensor:
-        """The six numbers a, b, c, d, right, down of the map from the result to the image.
-
-        About the center, result (x, y) shows what was at (a·u + b·v, c·u + d·v) with
-        (u, v) = (x − right, y − down).
-        """
-        turn, slant, zoom, right, down = (2 * torch.rand(5, dtype=torch.float64) - 1).tolist()
-        angle, shear = math.radians(self.degrees * turn), math.radians(self.degrees * slant)
-        low, high = self.scale
-        size = (low + high + (high - low) * zoom) / 2
-        cos, sin, tan = math.cos(angle) / size, math.sin(angle) / size, math.tan(shear)
-        shift = (self.padding * right, self.padding * down)
-        return torch.tensor([cos, sin + cos * tan, -sin, cos - sin * tan, *shift])
-
-    def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Samples every image bilinearly where its map says."""
-        height, width = images.shape[2:]
-        # Grids rather than matrix products, whose rounding would depend on the batch's size.
-        x_W, y_H1 = _centered(width, images.device), _centered(height, images.device)[:, None]
-        a, b, c, d, right, down = drawn[:, :, None, None].unbind(1)
-        u, v = x_W - right, y_H1 - down
-        grid_BHW2 = torch.stack(
-            [(a * u + b * v) * (2 / width), (c * u + d * v) * (2 / height)], dim=-1
-        )
-        moved = nn.functional.grid_sample(images.float(), grid_BHW2, align_corners=False)
-        return moved.round().to(torch.uint8)
-
-
-def _centered(count: int, device: torch.device) -> Tensor:
-    """Pixel coordinates along one side, 0 in the middle of the image."""
-    return torch.arange(count, device=device) - (count - 1) / 2
 
 
 class ToInput(nn.Module):

@@ -10,10 +10,11 @@ from types import ModuleType
 
 import pytest
 
+from dml.data.archives import DATASETS, Published
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
 from dml.data.digits import read_digits
-from dml.data.prepare import DATASETS, Published, prepare, undecodable
+from dml.data.prepare import prepare, undecodable
 from dml.errors import UserError
 from tests.data.dying import die_at
 from tests.data.servers import Behavior, serving
@@ -177,7 +178,7 @@ def test_incomplete_folder_is_put_aside_and_not_deleted(cub: Published, root: Pa
 
 def test_place_that_cannot_be_written_is_named(cub: Published, tmp_path: Path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(UserError, match=r"^data\.root: cannot write under .*/file"):
+    with pytest.raises(UserError, match=r"^data\.root: cannot write under .*/file "):
         prepare(cub, tmp_path / "file", archives=[tmp_path / "site" / "CUB_200_2011.tgz"])
 
 
