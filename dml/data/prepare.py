@@ -56,9 +56,7 @@ def prepare(
             _check_obtainable(dataset, given, places)
             index = _install(dataset, root, given, places, say)
     except OSError as error:
-        raise UserError(
-            f"data.root: cannot write under {root}: {error.strerror or error}"
-        ) from error
+        raise UserError(f"data.root: cannot write under {root} ({error})") from error
     say(f"{_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
 
 
