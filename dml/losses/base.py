@@ -1,6 +1,6 @@
 """What the losses of this package share: calling convention, argument checks, precision.
 
-Shapes: B images in a batch, D embedding dimensions, C training classes, R references.
+Shapes: B images in a batch, D embedding dimensions, C classes, R references.
 """
 
 from __future__ import annotations
@@ -70,6 +70,57 @@ class ClassificationLoss(MetricLoss):
         raise NotImplementedError
 
 
+class PairLoss(MetricLoss):
+    """A loss of pairs of embeddings: of a batch among itself, or of a batch and references.
+
+    References (proxies of a method, a memory of past embeddings) come through `ref_emb`. Without
+    them a batch refers to itself; whether an image meets itself then is up to the loss.
+    """
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: Any = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the loss of a batch as a scalar.
+
+        Args:
+            embeddings: B×D, finite; need not be normalized.
+            labels: B integers of at least 0.
+            indices_tuple: must be None: all pairs count.
+            ref_emb: R×D references, or None for the batch itself.
+            ref_labels: R integers, None if and only if `ref_emb` is.
+
+        Raises:
+            ValueError: an argument has the wrong shape, type or values; names the argument.
+        """
+        refuse(self, indices_tuple=indices_tuple)
+        check_batch(embeddings, labels)
+        labels_B = labels.to(embeddings.device, torch.long)
+        with self.without_autocast(embeddings):
+            x_BD = working_precision(embeddings)
+            if ref_emb is None and ref_labels is None:
+                return self.pair_loss(x_BD, labels_B, x_BD, labels_B, among_itself=True)
+            if ref_emb is None or ref_labels is None:
+                raise ValueError("ref_emb and ref_labels must be given together")
+            check_batch(ref_emb, ref_labels, None, embeddings.shape[1], ("ref_emb", "ref_labels"))
+            ref_RD = working_precision(ref_emb.to(embeddings.device))
+            ref_labels_R = ref_labels.to(embeddings.device, torch.long)
+            return self.pair_loss(x_BD, labels_B, ref_RD, ref_labels_R, among_itself=False)
+
+    def pair_loss(
+        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+    ) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64.
+
+        `among_itself`: references and batch are the same, so that pairs (i, i) are no pairs.
+        """
+        raise NotImplementedError
+
+
 def working_precision(x: Tensor) -> Tensor:
     """Raises half precision to float32; float32 and float64 stay."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -100,7 +151,8 @@ def check_batch(
         )
     if embedding_size is not None and embeddings.shape[1] != embedding_size:
         raise ValueError(
-            f"{x} must have embedding_size {embedding_size} columns, got {describe(embeddings)}"
+            f"{x} must have {embedding_size} columns (the embedding_size), "
+            f"got {describe(embeddings)}"
         )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"{y} must be integers, got {labels.dtype}")

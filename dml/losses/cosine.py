@@ -17,7 +17,7 @@ LARGE = 2.0**50  # vectors with larger components are scaled down before their n
 
 def unit_rows(x_BD: Tensor) -> tuple[Tensor, Tensor]:
     """Returns rows of length 1 (B×D; a zero row stays zero) and their lengths (B×1)."""
-    largest_B1 = x_BD.abs().amax(dim=1, keepdim=True)
+    largest_B1 = x_BD.detach().abs().amax(dim=1, keepdim=True)
     scale_B1 = torch.where(largest_B1 > LARGE, largest_B1, 1.0)  # squares must not overflow
     scaled_BD = x_BD / scale_B1
     norm_B1 = torch.linalg.vector_norm(scaled_BD, dim=1, keepdim=True).clamp_min(EPSILON)

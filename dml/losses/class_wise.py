@@ -1,0 +1,104 @@
+"""Class-wise pair losses, whose mean field limits are MFCont and MFCWMS.
+
+Shapes: B images in a batch, D embedding dimensions, R references (the batch itself unless others
+are given), P and Q slots for the classes present among images and references.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dml.losses.base import PairLoss, finite, positive
+from dml.losses.cosine import cosine_similarity
+from dml.losses.groups import LOG_OF_NOTHING, Groups, group_by_class, log_mean_exp, softplus
+
+
+class ClassWiseMultiSimilarityLoss(PairLoss):
+    """CWMS, mft Eq. 9, with δ a similarity threshold as in the authors' code.
+
+    1/(α C_B) Σ_c log(1 + ½ mean_{i,j∈c} exp(−α(s_ij − δ)))
+    + 1/(2β C_B) Σ_{c≠c'} log(1 + mean_{i∈c, j∈c'} exp(β(s_ij − δ)))
+
+    With references, i runs over the batch and j over the references.
+
+    Args:
+        alpha: α > 0, sharpness of attraction.
+        beta: β > 0, sharpness of repulsion.
+        delta: δ, a cosine similarity.
+        include_self: whether i = j counts in the first sum (mft_v1 and the authors' code) or not
+            (mft); the mean divides by n_c² in both cases.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(self, alpha: float, beta: float, delta: float, include_self: bool = True) -> None:
+        super().__init__()
+        self.alpha = positive("alpha", alpha)
+        self.beta = positive("beta", beta)
+        self.delta = finite("delta", delta)
+        self.include_self = include_self
+
+    def pair_loss(
+        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+    ) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64."""
+        above_BR = cosine_similarity(x_BD, ref_RD) - self.delta
+        rows = group_by_class(labels_B, above_BR.dtype)
+        columns = rows if among_itself else group_by_class(labels_R, above_BR.dtype)
+        same_PQ = rows.label[:, None] == columns.label
+        counts_PQ = rows.occupied[:, None] & columns.occupied
+
+        pull_BR = -self.alpha * above_BR
+        if among_itself and not self.include_self:
+            diagonal_BR = torch.eye(len(x_BD), dtype=torch.bool, device=x_BD.device)
+            pull_BR = pull_BR.masked_fill(diagonal_BR, LOG_OF_NOTHING)
+        attraction_PQ = softplus(_mean_of_blocks(pull_BR, rows, columns) - math.log(2))
+        repulsion_PQ = softplus(_mean_of_blocks(self.beta * above_BR, rows, columns))
+        positive_term = torch.where(counts_PQ & same_PQ, attraction_PQ, 0).sum() / self.alpha
+        negative_term = torch.where(counts_PQ & ~same_PQ, repulsion_PQ, 0).sum() / (2 * self.beta)
+        return (positive_term + negative_term) / rows.present
+
+
+def _mean_of_blocks(e_BR: Tensor, rows: Groups, columns: Groups) -> Tensor:
+    """Returns log mean_{i∈c, j∈c'} exp(e_ij) for all pairs of classes (P×Q)."""
+    return log_mean_exp(log_mean_exp(e_BR, rows).T.contiguous(), columns).T
+
+
+class ClassBalancedContrastiveLoss(PairLoss):
+    """Contrastive loss with each class weighing the same, mft Eq. 6; d is the cosine distance.
+
+    1/(2 C_B) Σ_c mean_{i,j∈c} [d_ij − m_P]_+ + 1/(2 C_B) Σ_{c≠c'} mean_{i∈c, j∈c'} [m_N − d_ij]_+
+
+    With references, i runs over the batch and j over the references.
+
+    Args:
+        positive_margin: m_P, a cosine distance.
+        negative_margin: m_N, a cosine distance.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(self, positive_margin: float, negative_margin: float) -> None:
+        super().__init__()
+        self.positive_margin = finite("positive_margin", positive_margin)
+        self.negative_margin = finite("negative_margin", negative_margin)
+
+    def pair_loss(
+        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+    ) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64."""
+        d_BR = 1 - cosine_similarity(x_BD, ref_RD)
+        rows = group_by_class(labels_B, d_BR.dtype)
+        columns = rows if among_itself else group_by_class(labels_R, d_BR.dtype)
+        loss_BR = torch.where(
+            labels_B[:, None] == labels_R,
+            (d_BR - self.positive_margin).relu(),
+            (self.negative_margin - d_BR).relu(),
+        )
+        # a mean over a block is a sum with weights 1 / (n_c n_c')
+        return rows.share @ loss_BR @ (1 / columns.count[columns.slot]) / 2

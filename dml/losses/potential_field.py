@@ -1,0 +1,119 @@
+"""Losses from potential fields: images and proxies are charges (pfml).
+
+Shapes: B images in a batch, D embedding dimensions, C classes, k proxies a class.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dml.losses.base import ClassificationLoss, non_negative, one_of, positive, positive_integer
+from dml.losses.charges import mean_energy
+from dml.losses.potentials import DecayingPotential, GrowingPotential, Potential
+
+
+class FieldLoss(ClassificationLoss):
+    """Energy of a batch's embeddings and all proxies, over the number of charges.
+
+    Charges of a class attract and others repel, images and proxies alike.
+
+    Attributes:
+        proxies: C·k×D in random directions, normalized where they are used; rows c·k…c·k+k−1
+            belong to class c. No parameter if k = 0: images alone.
+    """
+
+    potential: Potential
+
+    def __init__(self, num_classes: int, embedding_size: int, proxies_per_class: int) -> None:
+        super().__init__(num_classes, embedding_size)
+        self.proxies_per_class = 0
+        if isinstance(proxies_per_class, bool) or proxies_per_class != 0:
+            self.proxies_per_class = positive_integer("proxies_per_class", proxies_per_class)
+        proxies = torch.randn(num_classes * self.proxies_per_class, embedding_size)
+        if self.proxies_per_class > 0:
+            self.proxies = nn.Parameter(nn.functional.normalize(proxies))
+        else:
+            self.register_buffer("proxies", proxies, persistent=False)
+
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64."""
+        classes = torch.arange(self.num_classes, device=x_BD.device)
+        labels_N = torch.cat([labels_B, classes.repeat_interleave(self.proxies_per_class)])
+        dtype = torch.promote_types(x_BD.dtype, self.proxies.dtype)
+        x_ND = torch.cat([x_BD.to(dtype), self.proxies.to(dtype)])
+        return mean_energy(x_ND, labels_N, self.potential)
+
+
+class PotentialFieldLoss(FieldLoss):
+    """PFML: forces that decay with distance (pfml).
+
+    δ^α times the potential energy of the paper, over the number of charges: attraction
+    −min(1, (δ/r)^α), without force inside δ, and repulsion (δ / min(r, δ_rep))^α, without force
+    outside δ_rep; r is the Euclidean distance of unit vectors. α = 0 is the logarithmic
+    potential: log(max(r, δ)/δ) and −log(min(r, δ_rep)/δ).
+
+    Args:
+        num_classes: C.
+        embedding_size: D.
+        proxies_per_class: k ≥ 0; 15 for CUB and Cars, 2 for SOP.
+        alpha: α ≥ 0, how fast forces decay.
+        delta: δ > 0.
+        delta_repulsion: δ_rep > 0 (Figure 3d), None for δ.
+        min_distance: smaller distances count as this one, without force; above 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        proxies_per_class: int,
+        alpha: float = 4.0,
+        delta: float = 0.2,
+        delta_repulsion: float | None = None,
+        min_distance: float = 0.01,
+    ) -> None:
+        super().__init__(num_classes, embedding_size, proxies_per_class)
+        self.alpha = non_negative("alpha", alpha)
+        self.delta = positive("delta", delta)
+        self.delta_repulsion = (
+            self.delta if delta_repulsion is None else positive("delta_repulsion", delta_repulsion)
+        )
+        self.min_distance = positive("min_distance", min_distance)
+        self.potential = DecayingPotential(
+            self.alpha, self.delta, self.delta_repulsion, self.min_distance
+        )
+
+
+class ContrastivePotentialLoss(FieldLoss):
+    """CPML: forces that grow with distance, for comparison with PFML (pfml).
+
+    Attraction max(r, δ)² and repulsion [δ − r]_+², over the number of charges; r is the Euclidean
+    distance of unit vectors.
+
+    Args:
+        num_classes: C.
+        embedding_size: D.
+        proxies_per_class: k ≥ 0.
+        delta: δ > 0.
+        repulsion: `hinge`: [δ − r]_+²; `square`: −min(r, δ)². The paper does not print it.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        proxies_per_class: int,
+        delta: float = 0.2,
+        repulsion: str = "hinge",
+    ) -> None:
+        super().__init__(num_classes, embedding_size, proxies_per_class)
+        self.delta = positive("delta", delta)
+        self.repulsion = one_of("repulsion", repulsion, ("hinge", "square"))
+        self.potential = GrowingPotential(self.delta, self.repulsion)

@@ -1,0 +1,72 @@
+"""ProxyNCA and ProxyNCA++ as cross-entropies, which cannot underflow.
+
+Shapes: B images in a batch, D embedding dimensions, C classes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dml.losses.base import ClassificationLoss, positive
+from dml.losses.cosine import cosine_similarity
+
+
+class ProxySoftmaxLoss(ClassificationLoss):
+    """Cross-entropy of scaled cosine similarities to one proxy a class, averaged over images.
+
+    Attributes:
+        proxies: C×D, the only parameter; normalized where it is used.
+    """
+
+    scale: float
+
+    def __init__(self, num_classes: int, embedding_size: int) -> None:
+        super().__init__(num_classes, embedding_size)
+        self.proxies = nn.Parameter(torch.empty(num_classes, embedding_size))
+        nn.init.kaiming_normal_(self.proxies, mode="fan_out")
+
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64."""
+        p_CD = self.proxies.to(torch.promote_types(x_BD.dtype, self.proxies.dtype))
+        s_BC = cosine_similarity(x_BD, p_CD)
+        return nn.functional.cross_entropy(self.scale * s_BC, labels_B)
+
+
+class ProxyNCALoss(ProxySoftmaxLoss):
+    """ProxyNCA: mean_i −log( exp(−γ r²(x_i, p_{y_i})) / Σ_c exp(−γ r²(x_i, p_c)) ), unit vectors.
+
+    The same as the loss of pytorch-metric-learning where that one is right: it drops images whose
+    probability underflows, so that the worst ones cost nothing.
+
+    Args:
+        num_classes: C.
+        embedding_size: D.
+        softmax_scale: γ > 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, softmax_scale: float = 1.0) -> None:
+        super().__init__(num_classes, embedding_size)
+        self.softmax_scale = positive("softmax_scale", softmax_scale)
+        self.scale = 2 * self.softmax_scale  # r² = 2 − 2s, and the softmax ignores the 2
+
+
+class ProxyNCAPlusPlusLoss(ProxySoftmaxLoss):
+    """ProxyNCA++: mean_i −log( exp(s(x_i, p_{y_i})/T) / Σ_c exp(s(x_i, p_c)/T) ).
+
+    Args:
+        num_classes: C.
+        embedding_size: D.
+        temperature: T > 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, temperature: float = 0.1) -> None:
+        super().__init__(num_classes, embedding_size)
+        self.temperature = positive("temperature", temperature)
+        self.scale = 1 / self.temperature

@@ -1,0 +1,107 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning.regularizers import SparseCentersRegularizer
+from torch import Tensor
+
+from dml.losses import CentersRegularizer, ProxyNCALoss, ProxyNCAPlusPlusLoss
+from tests.losses.batches import Batch, batches
+from tests.losses.compare import assert_matches
+
+SETTINGS = settings(max_examples=50, deadline=None)
+
+
+def proxy_nca_reference(x: Tensor, y: Tensor, proxies: Tensor, scale: float) -> Tensor:
+    apart = F.normalize(x, dim=1)[:, None] - F.normalize(proxies, dim=1)
+    log_p = (-scale * apart.square().sum(dim=2)).log_softmax(dim=1)
+    return -log_p[range(len(y)), y].mean()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@SETTINGS
+@given(
+    batch=batches(zero_rows=False),
+    scale=st.sampled_from([0.01, 1.0, 13.98, 100.0]),
+)
+def test_proxy_nca_equals_equation(dtype: torch.dtype, batch: Batch, scale: float) -> None:
+    torch.manual_seed(batch.seed)
+    loss = ProxyNCALoss(batch.num_classes, batch.embedding_size, scale)
+    assert_matches(
+        loss, lambda x, y, p: proxy_nca_reference(x, y, p, scale), batch.x, batch.y, dtype
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@SETTINGS
+@given(batch=batches(), temperature=st.sampled_from([0.01, 0.1, 1.0]))
+def test_proxy_nca_pp_equals_equation(dtype: torch.dtype, batch: Batch, temperature: float) -> None:
+    torch.manual_seed(batch.seed)
+    loss = ProxyNCAPlusPlusLoss(batch.num_classes, batch.embedding_size, temperature)
+
+    def reference(x: Tensor, y: Tensor, proxies: Tensor) -> Tensor:
+        logits = F.normalize(x, dim=1) @ F.normalize(proxies, dim=1).T / temperature
+        return (logits.logsumexp(dim=1) - logits[range(len(y)), y]).mean()
+
+    assert_matches(loss, reference, batch.x, batch.y, dtype)
+
+
+def test_proxy_nca_equals_pml_where_that_does_not_underflow() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 5), torch.randint(0, 6, (8,))
+    ours, theirs = ProxyNCALoss(6, 5, 3.0), pml.ProxyNCALoss(6, 5, softmax_scale=3.0)
+    ours.load_state_dict(theirs.state_dict())
+    torch.testing.assert_close(ours(x, y), theirs(x, y))
+
+
+def test_proxy_nca_is_large_where_pml_drops_the_image() -> None:
+    """An image on the proxy of another class: its probability underflows, pml leaves it out."""
+    x, y = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
+    ours, theirs = ProxyNCALoss(2, 2, 60.0), pml.ProxyNCALoss(2, 2, softmax_scale=60.0)
+    for loss in (ours, theirs):
+        loss.proxies.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    assert theirs(x, y) == 0
+    assert ours(x, y).item() == pytest.approx(240.0 / 2)
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"), [(ProxyNCALoss, "softmax_scale"), (ProxyNCAPlusPlusLoss, "temperature")]
+)
+def test_refuses_wrong_hyperparameters(loss: type, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        loss(3, 4, 0.0)
+
+
+@pytest.mark.parametrize("loss", [ProxyNCALoss(3, 4), ProxyNCAPlusPlusLoss(3, 4)])
+def test_refuses_wrong_labels_and_references(loss: torch.nn.Module) -> None:
+    x = torch.ones(2, 4)
+    with pytest.raises(ValueError, match="labels"):
+        loss(x, torch.tensor([0, 3]))
+    with pytest.raises(ValueError, match="ref_emb"):
+        loss(x, torch.tensor([0, 2]), ref_emb=x)
+
+
+def test_centers_regularizer_equals_pml_inside_soft_triple() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 5), torch.randint(0, 4, (8,))
+    losses = [
+        pml.SoftTripleLoss(4, 5, 3, weight_regularizer=regularizer, weight_reg_weight=0.2)
+        for regularizer in (CentersRegularizer(3), SparseCentersRegularizer(4, 3))
+    ]
+    losses[0].load_state_dict(losses[1].state_dict(), strict=False)
+    values = [loss(x, y) for loss in losses]
+    torch.testing.assert_close(values[0], values[1])
+    plain = pml.SoftTripleLoss(4, 5, 3)
+    plain.load_state_dict(losses[1].state_dict(), strict=False)
+    assert values[0] > plain(x, y)
+
+
+def test_centers_regularizer_stays_finite_where_centers_coincide() -> None:
+    weights = torch.ones(6, 4, requires_grad=True)
+    value = CentersRegularizer(3)(weights)
+    value.backward()
+    assert value.item() == pytest.approx(1e-6 / 2, rel=1e-3)
+    assert weights.grad.isfinite().all()
+    assert CentersRegularizer(1)(weights) == 0
