@@ -1,0 +1,233 @@
+"""Time and memory of losses, forward and backward, beside their textbook forms and ProxyAnchor.
+
+    python scripts/benchmark.py losses
+    python scripts/benchmark.py losses --cases mfcwms-11318,pfml-22816 --rounds 5
+
+Times are medians of interleaved rounds in one process, so that a noisy machine is noisy for all;
+only their ratios count. Memory is what one step adds to the peak of a fresh process that holds
+the batch and the loss already (on a GPU: to the allocator's peak).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from dml.benchmarks import _textbook
+from dml.losses import (
+    MeanFieldClassWiseMultiSimilarityLoss,
+    MeanFieldContrastiveLoss,
+    MeanFieldNCALoss,
+    PotentialFieldLoss,
+)
+
+BATCH, DIMENSIONS = 180, 512
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss at a size.
+
+    `proxies`: per class, for potential fields; `collapsed`: all charges lie within δ of each
+    other; `dense`: whether the textbook form fits an ordinary machine.
+    """
+
+    loss: str
+    classes: int
+    proxies: int = 0
+    collapsed: bool = False
+    dense: bool = True
+
+    def batch(self, device: str) -> tuple[Tensor, Tensor]:
+        """Returns embeddings that ask for a gradient, and labels."""
+        torch.manual_seed(0)
+        x = torch.randn(BATCH, DIMENSIONS)
+        if self.collapsed:
+            x = _one_place() + 0.1 * x
+        y = torch.randint(0, self.classes, (BATCH,))
+        return x.to(device).requires_grad_(), y.to(device)
+
+    def ours(self) -> nn.Module:
+        """Returns our form with its default hyperparameters."""
+        kinds = {
+            "mfcwms": MeanFieldClassWiseMultiSimilarityLoss,
+            "mfcont": MeanFieldContrastiveLoss,
+            "mfnca": MeanFieldNCALoss,
+        }
+        if self.loss in kinds:
+            return kinds[self.loss](self.classes, DIMENSIONS)
+        loss = PotentialFieldLoss(self.classes, DIMENSIONS, self.proxies)
+        if self.collapsed:
+            loss.proxies.data = _one_place() + 0.1 * torch.randn_like(loss.proxies)
+        return loss
+
+    def implementations(self) -> list[str]:
+        """Returns what this case compares."""
+        dense = ["dense"] if self.dense and self.loss in ("mfcwms", "pfml") else []
+        return ["ours", *dense, *(["proxy_anchor"] if self.loss.startswith("mf") else [])]
+
+    def step(self, implementation: str, device: str) -> Step:
+        """Returns one forward and backward pass, ready to run."""
+        x, y = self.batch(device)
+        loss = self.ours().to(device)
+        forward: Callable[[Tensor, Tensor], Tensor] = loss
+        if implementation == "proxy_anchor":
+            from pytorch_metric_learning.losses import ProxyAnchorLoss
+
+            forward = loss = ProxyAnchorLoss(self.classes, DIMENSIONS).to(device)
+        elif isinstance(loss, MeanFieldClassWiseMultiSimilarityLoss) and implementation == "dense":
+            forward = partial(
+                _textbook.mfcwms,
+                m_CD=loss.mean_fields,
+                alpha=loss.alpha,
+                beta=loss.beta,
+                delta=loss.delta,
+            )
+        elif isinstance(loss, PotentialFieldLoss) and implementation == "dense":
+            forward = partial(
+                _textbook.pfml,
+                proxies=loss.proxies,
+                per_class=self.proxies,
+                alpha=loss.alpha,
+                delta=loss.delta,
+            )
+
+        def step() -> None:
+            x.grad = None
+            loss.zero_grad()
+            forward(x, y).backward()
+            if device == "cuda":
+                torch.cuda.synchronize()
+
+        return step
+
+
+def _one_place() -> Tensor:
+    return torch.randn(DIMENSIONS, generator=torch.Generator().manual_seed(1))
+
+
+CASES = {
+    "mfcwms-100": Case("mfcwms", 100),
+    "mfcwms-11318": Case("mfcwms", 11318),
+    "mfcont-11318": Case("mfcont", 11318),
+    "mfnca-11318": Case("mfnca", 11318),
+    "pfml-1680": Case("pfml", 100, proxies=15),
+    "pfml-12180": Case("pfml", 800, proxies=15),
+    "pfml-12180-collapsed": Case("pfml", 800, proxies=15, collapsed=True),
+    "pfml-22816": Case("pfml", 11318, proxies=2, dense=False),
+}
+
+
+def median_times(steps: dict[str, Step], rounds: int) -> dict[str, float]:
+    """Returns the median milliseconds of each step over interleaved rounds, after a warm-up."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for round_ in range(rounds + 1):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            if round_ > 0:
+                times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def peak_memory(case: str, implementation: str, device: str) -> float:
+    """Returns the MB that one step adds to the peak of a fresh process."""
+    command = [sys.executable, "-m", __name__, "--measure", case, implementation, device]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(json.loads(answer.stdout.splitlines()[-1]))
+
+
+def _measure_here(case: Case, implementation: str, device: str) -> float:
+    # a first step at a small size loads kernels and libraries; it is not what we measure
+    Case(case.loss, 20, proxies=min(case.proxies, 2)).step(implementation, device)()
+    step = case.step(implementation, device)
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        return (torch.cuda.max_memory_allocated() - before) / 1e6
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = _status_kb("VmRSS")
+    step()
+    return (_status_kb("VmHWM") - before) * 1024 / 1e6
+
+
+def _status_kb(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1])
+    raise RuntimeError(f"/proc/self/status has no {field}")
+
+
+def _report(name: str, times: dict[str, float], memory: dict[str, float]) -> None:
+    for implementation, milliseconds in times.items():
+        against = ""
+        if implementation != "ours":
+            against = f"  {milliseconds / times['ours']:6.2f}x our time"
+            if memory:
+                against += (
+                    f", {memory[implementation] / max(memory['ours'], 1e-3):6.2f}x our memory"
+                )
+        used = f"{memory[implementation]:8.0f} MB" if memory else ""
+        print(
+            f"{name:22s} {implementation:13s} {milliseconds:10.1f} ms {used}{against}", flush=True
+        )
+
+
+def _machine(device: str) -> str:
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def main(argv: list[str]) -> None:
+    """Measures the chosen cases and prints a line for each implementation."""
+    parser = argparse.ArgumentParser(prog="benchmark.py losses", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--cases", default=",".join(CASES), help="comma-separated names")
+    parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default 7)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--no-dense", action="store_true", help="leave out the textbook forms")
+    parser.add_argument("--no-memory", action="store_true", help="measure time only")
+    options = parser.parse_args(argv)
+    names = options.cases.split(",")
+    unknown = [name for name in names if name not in CASES]
+    if unknown:
+        parser.error(f"--cases: unknown {', '.join(unknown)}; choose from {', '.join(CASES)}")
+
+    print(
+        f"# {_machine(options.device)}, {torch.get_num_threads()} threads, "
+        f"torch {torch.__version__}"
+    )
+    print(f"# forward + backward, B {BATCH}, D {DIMENSIONS}, float32, {options.rounds} rounds")
+    for name in names:
+        case = CASES[name]
+        kinds = [k for k in case.implementations() if not (options.no_dense and k == "dense")]
+        steps = {kind: case.step(kind, options.device) for kind in kinds}
+        times = median_times(steps, options.rounds)
+        del steps
+        memory = {}
+        if not options.no_memory:
+            memory = {kind: peak_memory(name, kind, options.device) for kind in kinds}
+        _report(name, times, memory)
+
+
+if __name__ == "__main__":  # a fresh process of peak_memory
+    _, _, case_name, implementation_name, device_name = sys.argv
+    print(json.dumps(_measure_here(CASES[case_name], implementation_name, device_name)))

@@ -1,0 +1,33 @@
+"""Measures speed and memory: `python scripts/benchmark.py losses [options]`.
+
+A suite is a module of `dml.benchmarks` with a function `main(argv)`; names with a leading
+underscore are helpers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import dml.benchmarks
+from dml.errors import nearest
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the suite that the first argument names; returns the exit status."""
+    suites = [m.name for m in pkgutil.iter_modules(dml.benchmarks.__path__) if m.name[0] != "_"]
+    usage = f"usage: python scripts/benchmark.py {{{','.join(suites)}}} [options]"
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage)
+        return 0 if arguments else 2
+    suite, *options = arguments
+    if suite not in suites:
+        print(f"no suite '{suite}'{nearest(suite, suites)}\n{usage}", file=sys.stderr)
+        return 2
+    importlib.import_module(f"dml.benchmarks.{suite}").main(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

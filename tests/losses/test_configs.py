@@ -1,0 +1,167 @@
+"""Every loss file is complete, builds a loss that trains, and has a search space."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra.utils import get_class, instantiate
+from omegaconf import DictConfig, OmegaConf
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+NAMES = sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml"))
+# fmt: off
+IDS = {
+    "mfcont", "mfcwms", "mfnca", "cwms", "cbcont", "pfml", "cpml", "arcface", "cosface",
+    "norm_softmax", "proxy_nca", "proxy_nca_pp", "proxy_anchor", "soft_triple", "ms", "ms_miner",
+    "contrastive", "triplet", "margin", "margin_class", "ntxent", "fastap", "snr", "n_pair", "c1",
+    "c2",
+}
+# fmt: on
+RESULT_IDS = {
+    "mfcont": "mf_contrastive",
+    "mfcwms": "mf_cwms",
+    "mfnca": "mf_nca",
+    "cbcont": "class_balanced_contrastive",
+}
+RESERVED = {"name", "result_id", "batch_kind", "miner", "_target_"}
+FROM_BUILDER = {"num_classes": 7, "embedding_size": 16}
+# PML's own subclasses fix this argument and raise if it is passed again
+FIXED_BY_PML = {"mat_based_loss"}
+
+
+def load(name: str) -> DictConfig:
+    config = OmegaConf.load(CONFIGS / "loss" / f"{name}.yaml")
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def constructor_arguments(cls: type) -> set[str]:
+    """Names over the whole class hierarchy, since subclasses hide them behind **kwargs."""
+    names: set[str] = set()
+    for base in inspect.getmro(cls):
+        if "__init__" not in vars(base) or base.__module__.startswith("torch."):
+            continue
+        hides_more = False
+        for parameter in inspect.signature(base.__init__).parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                hides_more = True
+            elif parameter.name != "self":
+                names.add(parameter.name)
+        if not hides_more:
+            break
+    return names - FIXED_BY_PML
+
+
+def build(config: DictConfig) -> torch.nn.Module:
+    """As the experiment does: listed arguments win over those of the builder."""
+    arguments = OmegaConf.to_container(config.loss, resolve=True)
+    assert isinstance(arguments, dict)
+    arguments = {k: v for k, v in arguments.items() if k == "_target_" or k not in RESERVED}
+    takes = constructor_arguments(get_class(config.loss._target_))
+    given = {k: v for k, v in FROM_BUILDER.items() if k in takes and k not in arguments}
+    loss = instantiate(arguments, **given)
+    assert isinstance(loss, torch.nn.Module)
+    return loss
+
+
+def test_all_ids_exist_and_no_others() -> None:
+    assert set(NAMES) == IDS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_file_names_its_command_and_ids(name: str) -> None:
+    lines = (CONFIGS / "loss" / f"{name}.yaml").read_text().splitlines()
+    config = load(name)
+    assert lines[:2] == ["# @package _global_", f"# python train.py loss={name}"]
+    assert set(config) == {"loss", "optim"}
+    assert config.loss.name == name
+    assert config.loss.result_id == RESULT_IDS.get(name, name)
+    assert config.loss.batch_kind in ("pair", "classification")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_constructor_argument_is_listed(name: str) -> None:
+    config = load(name)
+    listed = {str(key) for key in config.loss} - RESERVED
+    arguments = constructor_arguments(get_class(config.loss._target_))
+    assert listed - arguments == set()
+    assert arguments - listed <= set(FROM_BUILDER)
+    nodes = [config.loss[key] for key in (*listed, "miner") if key in config.loss]
+    for node in nodes:
+        if isinstance(node, DictConfig):
+            assert set(node) - {"_target_"} == constructor_arguments(get_class(node._target_))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_builds_and_trains(name: str) -> None:
+    torch.manual_seed(0)
+    config = load(name)
+    loss = build(config)
+    x = torch.randn(12, 16, requires_grad=True)
+    y = torch.arange(12) % 6
+    tuples = None
+    if "miner" in config.loss:
+        tuples = instantiate(config.loss.miner)(x, y)
+    value = loss(x, y, tuples)
+    value.backward()
+    assert value.ndim == 0
+    assert value.isfinite()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert x.grad.abs().max() > 0
+    parameters = list(loss.parameters())
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in parameters)
+    assert (config.optim.loss_lr_ratio is not None) == bool(parameters)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_search_space_holds_real_options(name: str) -> None:
+    space = OmegaConf.to_container(OmegaConf.load(CONFIGS / "space" / f"{name}.yaml"))
+    assert isinstance(space, dict)
+    assert space or name == "n_pair"
+    config = load(name)
+    assert ("optim.loss_lr" in space) == (config.optim.loss_lr_ratio is not None)
+    for key, spec in space.items():
+        assert key == "optim.loss_lr" or is_number(OmegaConf.select(config, key)), key
+        assert set(spec) - {"log", "int"} == {"low", "high"}
+        assert spec["low"] < spec["high"]
+        assert spec["low"] > 0 or not spec.get("log", False)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@pytest.mark.parametrize("corner", ["low", "high"])
+@pytest.mark.parametrize("name", [n for n in NAMES if load(n).loss._target_.startswith("dml.")])
+def test_our_losses_are_finite_at_the_corners_of_their_space(name: str, corner: str) -> None:
+    config = load(name)
+    space = OmegaConf.load(CONFIGS / "space" / f"{name}.yaml")
+    for key, spec in space.items():
+        if key != "optim.loss_lr":
+            OmegaConf.update(config, str(key), spec[corner])
+    torch.manual_seed(0)
+    loss = build(config)
+    x = torch.randn(12, 16)
+    x[1], x[2] = x[0], 0
+    x.requires_grad_()
+    value = loss(x, torch.arange(12) % 6)
+    value.backward()
+    assert value.isfinite()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+def test_mlrc_table_sets_options_within_the_search_space() -> None:
+    table = OmegaConf.to_container(OmegaConf.load(CONFIGS / "params" / "mlrc.yaml"))
+    assert isinstance(table, dict)
+    assert set(table) < IDS
+    for name, datasets in table.items():
+        space = OmegaConf.load(CONFIGS / "space" / f"{name}.yaml")
+        assert set(datasets) == {"cub", "cars", "sop"}
+        for options in datasets.values():
+            for key, value in options.items():
+                assert space[key].low <= value <= space[key].high, (name, key)
+        assert set(datasets["cub"]) == set(space)
