@@ -18,7 +18,7 @@ LARGE = 2.0**50  # vectors with larger components are scaled down before their n
 def unit_rows(x_BD: Tensor) -> tuple[Tensor, Tensor]:
     """Returns rows of length 1 (B×D; a zero row stays zero) and their lengths (B×1)."""
     largest_B1 = x_BD.detach().abs().amax(dim=1, keepdim=True)
-    scale_B1 = torch.where(largest_B1 > LARGE, largest_B1, 1.0)  # squares must not overflow
+    scale_B1 = largest_B1.clamp_min(LARGE).div_(LARGE)  # 1, unless squares could overflow
     scaled_BD = x_BD / scale_B1
     norm_B1 = torch.linalg.vector_norm(scaled_BD, dim=1, keepdim=True).clamp_min(EPSILON)
     return scaled_BD / norm_B1, scale_B1 * norm_B1
@@ -44,12 +44,10 @@ class _Cosine(torch.autograd.Function):
             h_BC = g_BC / m_norm_C
             along_BC = g_BC * s_BC  # the part that would only stretch a vector drops out
             if ctx.needs_input_grad[0]:
-                stretch_B1 = along_BC.sum(dim=1, keepdim=True)
-                stretch_B1 = torch.where(x_norm_B1 > EPSILON, stretch_B1, 0)
+                stretch_B1 = along_BC.sum(dim=1, keepdim=True).mul_(x_norm_B1 > EPSILON)
                 grad_x = (h_BC @ m_CD).addcmul_(u_BD, stretch_B1, value=-1).div_(x_norm_B1)
             if ctx.needs_input_grad[1]:
-                stretch_C = along_BC.sum(dim=0) / m_norm_C.square()
-                stretch_C = torch.where(m_norm_C > EPSILON, stretch_C, 0)
+                stretch_C = along_BC.sum(dim=0).div_(m_norm_C.square()).mul_(m_norm_C > EPSILON)
                 grad_m = (h_BC.T @ u_BD).addcmul_(m_CD, stretch_C[:, None], value=-1)
         return grad_x, grad_m
 

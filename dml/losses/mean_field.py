@@ -167,9 +167,8 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
 
         log_q_PP = log_q_PC.index_select(1, groups.label)
         among_present_PP = softplus(torch.logaddexp(log_q_PP, log_q_PP.T))
-        counts_PP = occupied_P[:, None] & occupied_P
-        counts_PP = counts_PP.fill_diagonal_(False)
-        return with_absent + torch.where(counts_PP, among_present_PP, 0.0).sum()
+        counts_PP = (occupied_P[:, None] & occupied_P).fill_diagonal_(False)
+        return with_absent + (among_present_PP * counts_PP).sum()
 
     def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (log(1 + exp(−β(d + δ − 1))) / β)² and its derivative."""
