@@ -1,0 +1,101 @@
+"""All our losses under torch.compile and on CUDA, and beside the forms the benchmark times."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dml.benchmarks import _textbook
+from dml.losses import (
+    C1Loss,
+    C2Loss,
+    ClassBalancedContrastiveLoss,
+    ClassWiseMultiSimilarityLoss,
+    ContrastivePotentialLoss,
+    MeanFieldClassWiseMultiSimilarityLoss,
+    MeanFieldContrastiveLoss,
+    MeanFieldNCALoss,
+    PotentialFieldLoss,
+    ProxyNCALoss,
+    ProxyNCAPlusPlusLoss,
+)
+
+LOSSES: dict[str, Callable[[], nn.Module]] = {
+    "mfcont": lambda: MeanFieldContrastiveLoss(7, 5, 0.1, 0.9, average="class"),
+    "mfcwms": lambda: MeanFieldClassWiseMultiSimilarityLoss(7, 5, 3, 7, 0.3),
+    "mfcwms with regularizer": lambda: MeanFieldClassWiseMultiSimilarityLoss(7, 5, 3, 7, 0.3, 0.5),
+    "mfnca": lambda: MeanFieldNCALoss(7, 5),
+    "cwms": lambda: ClassWiseMultiSimilarityLoss(2, 50, 0.5),
+    "cbcont": lambda: ClassBalancedContrastiveLoss(0.02, 0.3),
+    "c1": C1Loss,
+    "c2": C2Loss,
+    "proxy_nca": lambda: ProxyNCALoss(7, 5, 3.0),
+    "proxy_nca_pp": lambda: ProxyNCAPlusPlusLoss(7, 5),
+    "pfml": lambda: PotentialFieldLoss(7, 5, 2, delta=0.6),
+    "cpml": lambda: ContrastivePotentialLoss(7, 5, 2, delta=0.6),
+}
+# sums over tiles leave the graph on purpose
+LEAVE_THE_GRAPH = {"mfcwms with regularizer", "pfml", "cpml"}
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    return torch.randn(9, 5), torch.tensor([0, 3, 5, 2, 2, 5, 3, 0, 2])
+
+
+def value_and_gradients(
+    call: Callable[..., Tensor], loss: nn.Module, x: Tensor, y: Tensor
+) -> list[Tensor]:
+    x = x.detach().requires_grad_()
+    value = call(x, y)
+    return [value.detach(), *torch.autograd.grad(value, [x, *loss.parameters()])]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "mfcwms" else pytest.param(n, marks=pytest.mark.soak) for n in LOSSES],
+)
+def test_compiled_equals_eager(name: str) -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    loss = LOSSES[name]()
+    x, y = batch()
+    fullgraph = name not in LEAVE_THE_GRAPH
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=fullgraph)
+    actual = value_and_gradients(compiled, loss, x, y)
+    torch.testing.assert_close(actual, value_and_gradients(loss, loss, x, y), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", LOSSES)
+def test_cuda_equals_cpu(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    loss = LOSSES[name]()
+    x, y = batch()
+    x = x.to(dtype)
+    expected = value_and_gradients(loss, loss, x, y)
+    loss = loss.cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        actual = [t.cpu() for t in value_and_gradients(loss, loss, x.cuda(), y.cuda())]
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-2  # the gradient in x comes in bfloat16
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+    with pytest.raises(ValueError, match=r"labels|embeddings"):
+        loss(x.cuda() * torch.nan, y.cuda() - 1)
+
+
+def test_mfcwms_equals_its_textbook_form() -> None:
+    torch.manual_seed(0)
+    loss = MeanFieldClassWiseMultiSimilarityLoss(7, 5, 3, 7, 0.3).double()
+    x, y = batch()
+    textbook = _textbook.mfcwms(x.double(), y, loss.mean_fields, 3, 7, 0.3)
+    torch.testing.assert_close(loss(x.double(), y), textbook, rtol=1e-10, atol=0)
+
+
+def test_pfml_equals_its_textbook_form() -> None:
+    torch.manual_seed(0)
+    loss = PotentialFieldLoss(7, 5, 2, delta=0.6).double()
+    x, y = batch()
+    textbook = _textbook.pfml(x.double(), y, loss.proxies, 2, 4.0, 0.6)
+    torch.testing.assert_close(loss(x.double(), y), textbook, rtol=1e-10, atol=0)
