@@ -23,6 +23,7 @@ from dml.losses.potentials import Potential
 SCREEN_ERROR = 0.02  # of r² from a product that may round its factors to bfloat16 (or TF32)
 FEW = 0.02  # share of pairs within reach up to which single pairs are cheaper than the tile
 MANY = 0.5  # share of pairs possibly within reach from which a closer look is a waste
+PROBE = 16  # rows that are looked at first, to find tiles where every look is a waste
 
 CPU_TILE = (256, 2048)
 GPU_TILE = (1024, 4096)
@@ -109,14 +110,17 @@ class _Charges:
 
     def _add_between(self, tile: Tile) -> None:
         """Adds the pairs of a tile in the cheapest way."""
-        near_TW = self._may_reach(tile, self.sample_ND)
-        share = int(near_TW.count_nonzero()) / near_TW.numel()
-        if FEW < share < MANY:
-            near_TW = self._may_reach(tile, self.z_ND)
-            share = int(near_TW.count_nonzero()) / near_TW.numel()
-        if share > FEW:
+        rows, columns = tile
+        probe = slice(rows.start, min(rows.start + PROBE, rows.stop))
+        if _share(self._may_reach((probe, columns), self.sample_ND)) > MANY:
             self._add_tile(tile)
-        elif share > 0:
+            return
+        near_TW = self._may_reach(tile, self.sample_ND)
+        if FEW < _share(near_TW) < MANY:
+            near_TW = self._may_reach(tile, self.z_ND)
+        if _share(near_TW) > FEW:
+            self._add_tile(tile)
+        elif near_TW.any():
             self._add_single_pairs(tile, near_TW.nonzero())
 
     def _may_reach(self, tile: Tile, z_NE: Tensor) -> Tensor:
@@ -175,6 +179,10 @@ class _Charges:
         return torch.empty_like(self.z_ND).index_copy_(
             0, self.order_N, force_ND.to(self.z_ND.dtype)
         )
+
+
+def _share(mask: Tensor) -> float:
+    return int(mask.count_nonzero()) / mask.numel()
 
 
 class _MeanEnergy(torch.autograd.Function):
