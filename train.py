@@ -10,9 +10,9 @@ from dml.cli import command
 
 def train(cfg: Any) -> None:
     """One run from its composed config to its folder."""
-    from dml.config import check
+    from dml.config import Config, check
 
-    config = check(cfg)  # before torch is loaded: a typing error costs no three seconds
+    config = check(cfg, Config)  # before torch is loaded: a typing error costs no three seconds
     from dml.experiment import run
 
     run(cfg, config)

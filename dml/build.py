@@ -14,8 +14,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dml.config import LOSS_KEYS, Config, arguments
-from dml.data import transforms
-from dml.data.base import ImageIndex
+from dml.data import loaders, transforms
+from dml.data.base import ImageIndex, ImageSource
 from dml.errors import UserError, nearest
 from dml.models.embedder import Embedder
 from dml.training.optim import build_optimizer, parameter_groups
@@ -51,7 +51,7 @@ def constructor_parameters(target: Any) -> dict[str, inspect.Parameter]:
             break
         if "__init__" not in vars(cls):
             continue
-        parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+        parameters = list(inspect.signature(vars(cls)["__init__"]).parameters.values())[1:]
         for one in parameters:
             if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
                 accepted.setdefault(one.name, one)
@@ -63,6 +63,13 @@ def constructor_parameters(target: Any) -> dict[str, inspect.Parameter]:
 def build_index(config: Config) -> ImageIndex:
     """Reads the dataset's index."""
     return instantiate(config.data.reader, "data.reader")
+
+
+def open_source(config: Config, index: ImageIndex, device: torch.device) -> ImageSource | None:
+    """Where pixels come from: the cache that `data.cache` asks for, or None to decode each time."""
+    wanted = config.data.cache_device
+    cache_device = str(device) if wanted == "cuda" else wanted  # the run's own GPU
+    return loaders.open_source(index, config.data.cache, cache_device, config.data.root)
 
 
 def build_embedder(config: Config) -> Embedder:
@@ -114,7 +121,8 @@ def build_method(config: Config, num_classes: int, embedding_size: int) -> nn.Mo
         raise UserError(f"loss._target_: {str(error).splitlines()[0]}") from error
     sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
     accepted = constructor_parameters(target)
-    given = {name: size for name, size in sizes.items() if name in accepted}
+    # An option of the file wins: `num_classes: null` of the margin loss means one β for all.
+    given = {k: size for k, size in sizes.items() if k in accepted and k not in config.loss}
     loss = instantiate(config.loss, "loss", *LOSS_KEYS, **given)
     miner = config.loss.get("miner")
     return instantiate(

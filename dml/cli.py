@@ -98,7 +98,7 @@ def _explain(error: Exception, config_name: str) -> list[str]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from dml.config import check
+    from dml.config import Config, check
 
     GlobalHydra.instance().clear()
     problems: list[str] = []
@@ -127,7 +127,7 @@ def _explain(error: Exception, config_name: str) -> list[str]:
                 good.append(singles[0])
         if problems:
             try:
-                check(compose(config_name, overrides=good))
+                check(compose(config_name, overrides=good), Config)
             except ConfigError as more:
                 problems += more.problems
     return problems or [str(error).splitlines()[0]]

@@ -33,6 +33,8 @@ class DataConfig:
     images_per_class: int | None
     eval_batch_size: int
     workers: int
+    cache: int | str | None
+    cache_device: str
 
 
 @dataclass
@@ -134,11 +136,12 @@ NOT_IN_DIGEST = (
     "data.root",
     "data.reader.root",
     "data.workers",
+    "data.cache_device",
 )
 LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # the rest goes to the constructor
 
 
-def check(cfg: DictConfig, schema: type[C] = Config) -> C:  # type: ignore[assignment]
+def check(cfg: DictConfig, schema: type[C]) -> C:
     """The typed config of a composed one.
 
     Args:
@@ -262,7 +265,7 @@ def _ranges(config: Config) -> Iterator[tuple[str, str]]:
             yield name, f"{positive} must be a number greater than 0; null switches it off"
     one_of = {
         "precision": (config.precision, ("fp32", "bf16")),
-        "data.sampler": (data.sampler, ("random", "class_stream")),
+        "data.sampler": (data.sampler, ("random", "class_stream", "balanced")),
         "transform.augmentation": (
             transform.augmentation,
             ("random_resized_crop", "random_affine", "random_crop", "none"),
@@ -277,8 +280,11 @@ def _ranges(config: Config) -> Iterator[tuple[str, str]]:
     for name, (word, valid) in one_of.items():
         if word is not None and word not in valid:
             yield name, f"no '{word}'{nearest(word, valid)}; one of {' | '.join(valid)}"
-    if config.device is not None:
-        yield from _device(config.device)
+    if data.cache not in (None, "full") and not (isinstance(data.cache, int) and data.cache > 0):
+        yield "data.cache", f"'{data.cache}' is neither null, full nor a number of pixels"
+    for name, device in (("device", config.device), ("data.cache_device", data.cache_device)):
+        if device is not None:
+            yield from _device(name, device)
 
 
 def _fits(config: Config) -> Iterator[tuple[str, str]]:
@@ -310,15 +316,15 @@ def _fits(config: Config) -> Iterator[tuple[str, str]]:
         )
 
 
-def _device(device: str) -> Iterator[tuple[str, str]]:
+def _device(name: str, device: str) -> Iterator[tuple[str, str]]:
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
-        yield "device", f"no '{device}'; one of auto | cpu | cuda | cuda:<n>"
+        yield name, f"no '{device}'; one of auto | cpu | cuda | cuda:<n>"
     elif kind == "cuda":
         import torch  # only here: config errors must not wait for torch to load
 
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count == 0:
-            yield "device", f"{device} asked for, but this machine has none; use device=cpu"
+            yield name, f"{device} asked for, but this machine has none; use {name}=cpu"
         elif int(number or 0) >= count:
-            yield "device", f"{device} asked for, but the last of {count} is cuda:{count - 1}"
+            yield name, f"{device} asked for, but the last of {count} is cuda:{count - 1}"

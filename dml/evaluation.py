@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dml.data.base import View
+from dml.data.base import ImageSource, View
 from dml.data.loaders import eval_batches
 from dml.errors import UserError
 from dml.retrieval import retrieval_metrics
@@ -70,6 +70,7 @@ class Evaluator:
         batch_size: images at a time.
         workers: loading processes.
         device: where the network is.
+        source: where pixels come from (`dml.data.loaders.open_source`).
     """
 
     split: Split
@@ -78,6 +79,7 @@ class Evaluator:
     batch_size: int
     workers: int
     device: torch.device
+    source: ImageSource | None = None
 
     def __call__(self, embedder: nn.Module) -> dict[str, float]:
         """Metrics of the network as it is."""
@@ -97,6 +99,7 @@ class Evaluator:
                 batch_size=self.batch_size,
                 workers=self.workers,
                 device=self.device,
+                source=self.source,
             )
             parts.append(torch.cat([embedder(images) for images, _ in batches]))
             parts.append(torch.from_numpy(dataset_labels(view)).to(self.device))

@@ -67,13 +67,14 @@ def _train(
     """All models of the run, the pictures, and last of all the summary."""
     started = time.monotonic()
     device = build.resolve_device(config.device)
+    source = build.open_source(config, index, device)
     history = History(folder.history)
     tracker = build.instantiate(config.tracking, "tracking")
     results = []
     jobs = protocols.jobs(config.protocol.splits, config.protocol.repeats, index)
     try:
         for job in jobs:
-            job_run = JobRun(config, identity(cfg), job, folder.job(job.name), device)
+            job_run = JobRun(config, identity(cfg), job, folder.job(job.name), device, source)
             done = job_run.result()
             results.append(done or job_run.run(history, tracker, stop))
             if job is jobs[0] and done is None:

@@ -12,6 +12,7 @@ import torch
 
 from dml import build
 from dml.config import Config
+from dml.data.base import ImageSource
 from dml.data.loaders import Batches, train_batches
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.durable import write_json
@@ -34,6 +35,7 @@ class JobRun:
         job: which model.
         folder: of its checkpoints.
         device: where to train.
+        source: where pixels come from (`dml.data.loaders.open_source`).
     """
 
     def __init__(
@@ -43,8 +45,9 @@ class JobRun:
         job: Job,
         folder: Path,
         device: torch.device,
+        source: ImageSource | None,
     ) -> None:
-        self.config, self.job, self.device = config, job, device
+        self.config, self.job, self.device, self.source = config, job, device, source
         self.checkpoints = Checkpoints(folder, identity)
         self.result_file = folder / "result.json"
         seeds = np.random.SeedSequence([config.seed, job.repeat, job.fold]).generate_state(2)
@@ -113,6 +116,7 @@ class JobRun:
             batch_size=self.config.data.eval_batch_size,
             workers=self.config.data.workers,
             device=self.device,
+            source=self.source,
         )
 
     def _scored(self, evaluator: Evaluator) -> dict[str, float]:
@@ -154,6 +158,7 @@ class JobRun:
                 stop=total,
                 workers=c.data.workers,
                 device=self.device,
+                source=self.source,
             )
 
         optimizer, scheduler = build.build_training(c, self.embedder, self.method)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 from torchvision.transforms import v2
@@ -56,8 +56,10 @@ def load_config(run_folder: str | Path) -> Config:
         ) from error
     except (OSError, ValueError, OmegaConfBaseException) as error:
         raise UserError(f"run: {path} cannot be read: {str(error).splitlines()[0]}") from error
+    if not isinstance(cfg, DictConfig):
+        raise UserError(f"run: {path} is no config of a run")
     cfg["device"] = "auto"
-    return check(cfg)  # type: ignore[arg-type]
+    return check(cfg, Config)
 
 
 def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:

@@ -48,6 +48,7 @@ def score(config: EvaluateConfig) -> dict[str, Any]:
         batch_size=config.data.eval_batch_size,
         workers=config.data.workers,
         device=device,
+        source=build.open_source(trained, index, device),
     )
     with autocast(config.precision, device):
         metrics = evaluator(embedder)

@@ -57,12 +57,12 @@ def run_tiny(composed, tmp_path) -> Callable[..., tuple[dict[str, Any], Path]]:
     """Runs a tiny experiment in process; returns its summary and its folder."""
 
     def run_with(*overrides: str) -> tuple[dict[str, Any], Path]:
-        from dml.config import check
+        from dml.config import Config, check
         from dml.experiment import run
         from dml.run_folder import RunFolder
 
         cfg = composed(f"outputs={tmp_path}/outputs", *TINY, *overrides)
-        config = check(cfg)
+        config = check(cfg, Config)
         summary = run(cfg, config)
         return summary, RunFolder.of(cfg, config).path
 

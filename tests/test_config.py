@@ -3,18 +3,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from dml.config import check, digest, identity
+from dml.config import Config, check, digest, identity
 from dml.errors import ConfigError
 
 
 def problems(cfg):
     with pytest.raises(ConfigError) as caught:
-        check(cfg)
+        check(cfg, Config)
     return caught.value.problems
 
 
 def test_the_default_is_fine_and_typed(composed):
-    config = check(composed())
+    config = check(composed(), Config)
     assert config.data.batch_size == 128
     assert config.protocol.stopping.patience == 5
     assert isinstance(config.optim.loss_lr_ratio, float)
@@ -88,7 +88,7 @@ def test_absent_gpu(composed, monkeypatch):
     ]
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    check(composed("device=cuda:1"))
+    check(composed("device=cuda:1"), Config)
     assert problems(composed("device=cuda:2")) == [
         "device: cuda:2 asked for, but the last of 2 is cuda:1"
     ]

@@ -82,11 +82,11 @@ def test_repeats_differ_and_give_an_interval(run_tiny):
 
 @pytest.mark.parametrize("loss", ["mfcwms", "mfcont", "proxy_anchor"])
 def test_training_helps_on_unseen_classes(composed, tmp_path, loss):
-    from dml.config import check
+    from dml.config import Config, check
     from dml.experiment import run
 
     cfg = composed(f"outputs={tmp_path}", f"loss={loss}", "device=cpu")
-    summary = run(cfg, check(cfg))
+    summary = run(cfg, check(cfg, Config))
     assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
 
 

@@ -17,7 +17,7 @@ class SmallCNN(Backbone):
     first convolution keeps the resolution: an 8×8 digit has no pixel to spare.
 
     Args:
-        weights: "none", since nobody trained this network on ImageNet.
+        weights: "none", a file or a URL; nobody trained this network on ImageNet.
         input_size: side of the images in pixels, at least 8; None takes them as they are.
         width: channels of the first layer; the features have four times as many.
     """
@@ -28,8 +28,6 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
-        if weights == "imagenet":
-            raise UserError("backbone.weights=imagenet: small_cnn has none; use weights=none")
         self.channels = 4 * width
         self.input = InputSpec(size=input_size)
         self.stem = nn.Sequential(*_layer(3, width, stride=1))
@@ -37,9 +35,10 @@ class SmallCNN(Backbone):
             *_layer(width, 2 * width, stride=2),
             *_layer(2 * width, 4 * width, stride=2),
         )
+        load_weights(self, weights, published=None)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps B×4w×h×w of images B×3×H×W: a quarter of the side up to 16 pixels, else an eighth."""
+        """Maps of images B×3×H×W: B×4w×⌈H/4⌉×⌈W/4⌉ up to 16 pixels, else half as high and wide."""
         maps = self.stem(images)
         if min(maps.shape[-2:]) > 16:  # keeps a glyph about as cheap as a digit
             maps = nn.functional.max_pool2d(maps, 2)
