@@ -18,5 +18,12 @@ def train(cfg: Any) -> None:
     run(cfg, config)
 
 
+def resume(folder: str) -> None:
+    """Continues the run in a folder, wherever it was moved to."""
+    from dml.experiment import resume
+
+    resume(folder)
+
+
 if __name__ == "__main__":
-    sys.exit(command(train, "train"))
+    sys.exit(command(train, "train", resume))

@@ -5,6 +5,7 @@ Hydra parses and composes; what it raises is caught out here and told in the use
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -21,7 +22,9 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FINISHED, FAILED, WRONG_COMMAND, INTERRUPTED = 0, 1, 2, 130
 
 
-def command(job: Callable[[Any], Any], config_name: str) -> int:
+def command(
+    job: Callable[[Any], Any], config_name: str, resume: Callable[[str], Any] | None = None
+) -> int:
     """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
 
     In a multirun a job that fails is told at once, the others go on, and all failures are listed
@@ -30,7 +33,37 @@ def command(job: Callable[[Any], Any], config_name: str) -> int:
     Args:
         job: called with each composed config (one, or one per job of a multirun).
         config_name: the primary file in `configs/`.
+        resume: called with the folder of `resume=<folder>`, which goes with no other option.
     """
+    folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
+    if resume is not None and folders:
+        return _resume(resume, folders[0])
+    return _compose_and_run(job, config_name)
+
+
+def _resume(resume: Callable[[str], Any], folder: str) -> int:
+    """Continues the run in a folder from the config that is stored there."""
+    others = [word for word in sys.argv[1:] if word != f"resume={folder}"]
+    try:
+        if others:
+            raise ConfigError(
+                [
+                    f"resume: the run in {folder} goes on with its own config; leave out "
+                    f"{' '.join(others)}"
+                ]
+            )
+        resume(folder)
+    except RunStopped as stop:
+        return _stopped(stop)
+    except KeyboardInterrupt:
+        return _interrupted()
+    except Exception as error:
+        _tell(error)
+        return WRONG_COMMAND if isinstance(error, ConfigError) else FAILED
+    return FINISHED
+
+
+def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a trimmed traceback and sys.exit
     import hydra
     from hydra.core.hydra_config import HydraConfig
@@ -57,11 +90,9 @@ def command(job: Callable[[Any], Any], config_name: str) -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(guarded)()
     except RunStopped as stop:
-        print(f"{stop}; saved, the same command continues", file=sys.stderr)
-        return stop.status
+        return _stopped(stop)
     except KeyboardInterrupt:
-        print("interrupted; the same command continues from the last checkpoint", file=sys.stderr)
-        return INTERRUPTED
+        return _interrupted()
     except (HydraException, OmegaConfBaseException) as problem:
         _tell(ConfigError(_explain(problem, config_name)))
         return WRONG_COMMAND
@@ -76,11 +107,28 @@ def command(job: Callable[[Any], Any], config_name: str) -> int:
     return WRONG_COMMAND if only_config else FAILED
 
 
+def _stopped(stop: RunStopped) -> int:
+    print(f"{stop}; saved, the same command continues", file=sys.stderr)
+    return stop.status
+
+
+def _interrupted() -> int:
+    print("interrupted; the same command continues from the last checkpoint", file=sys.stderr)
+    return INTERRUPTED
+
+
 def _tell(error: Exception) -> None:
     """One line per problem for the user's mistakes; a traceback for ours."""
     if isinstance(error, UserError):
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = error.filename or "a file"
+        print(
+            f"error: outputs: cannot write {where}: {error.strerror}; what was saved before is "
+            f"intact, make room and run the same command to continue",
+            file=sys.stderr,
+        )
     else:
         traceback.print_exception(error)
 
@@ -161,8 +209,8 @@ def _say(text: str, options: Sequence[str], groups: set[str], reason: Exception)
     if name in groups:
         choices = sorted(path.stem for path in (CONFIGS / name).glob("*.yaml"))
         if value not in choices:
-            listed = " | ".join(choices)
-            return f"{name}: no '{value}'{nearest(value, choices)}; one of {listed}"
+            hint = nearest(value, choices) or f"; one of {' | '.join(choices)}"
+            return f"{name}: no '{value}'{hint}"
     if name not in options:
         siblings = list(_siblings(name, options))
         hint = nearest(name, options)

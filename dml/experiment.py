@@ -17,10 +17,11 @@ from omegaconf import DictConfig
 from torch import nn
 
 from dml import build, protocols
-from dml.config import Config, identity
+from dml.config import Config, check, identity
 from dml.data.base import ImageIndex, View, load_image
 from dml.evaluation import Embedded
 from dml.job import JobRun
+from dml.loading import load_cfg
 from dml.reporting.figures import learning_curve, neighbor_grid
 from dml.reporting.terminal import console, results_table
 from dml.retrieval import nearest_neighbors
@@ -43,7 +44,20 @@ def run(cfg: DictConfig, config: Config) -> dict[str, Any]:
         UserError: what the user can mend.
         RunStopped: the run was asked to stop; its state is saved.
     """
-    folder = RunFolder.of(cfg, config)
+    return _run_in(RunFolder.of(cfg, config), cfg, config)
+
+
+def resume(path: str | Path) -> dict[str, Any]:
+    """Continues the run in a folder from the config that is stored there.
+
+    Raises:
+        UserError: the folder holds no run; see also `run`.
+    """
+    cfg = load_cfg(path)
+    return _run_in(RunFolder(path), cfg, check(cfg, Config))
+
+
+def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any]:
     summary = None if config.overwrite else folder.read_summary()
     if summary is not None:
         console.print("finished before; overwrite=true runs it anew")
@@ -52,6 +66,8 @@ def run(cfg: DictConfig, config: Config) -> dict[str, Any]:
         with folder.locked(), StopRequest(config.max_minutes) as stop:
             if config.overwrite:
                 folder.clear()
+            elif folder.summary.exists():  # finished by another process in the meantime
+                return _run_in(folder, cfg, config)
             folder.write_config(cfg)
             summary = _train(cfg, config, folder, index, stop)
     console.print(results_table(summary))
@@ -69,7 +85,7 @@ def _train(
     device = build.resolve_device(config.device)
     source = build.open_source(config, index, device)
     history = History(folder.history)
-    tracker = build.instantiate(config.tracking, "tracking")
+    tracker = build.instantiate(config.tracking, "tracking", run_id=folder.run_id())
     results = []
     jobs = protocols.jobs(config.protocol.splits, config.protocol.repeats, index)
     try:

@@ -47,6 +47,13 @@ def load_config(run_folder: str | Path) -> Config:
     Raises:
         UserError: it is absent or damaged.
     """
+    cfg = load_cfg(run_folder)
+    cfg["device"] = "auto"
+    return check(cfg, Config)
+
+
+def load_cfg(run_folder: str | Path) -> DictConfig:
+    """The config a run was made with, as it is stored; see `load_config`."""
     path = RunFolder(run_folder).config
     try:
         cfg = OmegaConf.load(path)
@@ -58,8 +65,8 @@ def load_config(run_folder: str | Path) -> Config:
         raise UserError(f"run: {path} cannot be read: {str(error).splitlines()[0]}") from error
     if not isinstance(cfg, DictConfig):
         raise UserError(f"run: {path} is no config of a run")
-    cfg["device"] = "auto"
-    return check(cfg, Config)
+    cfg["overwrite"] = False  # it was said once, of the run as it was then
+    return cfg
 
 
 def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,9 +83,16 @@ class RunFolder:
         """Stores the summary, which makes the run a finished one."""
         write_json(self.summary, summary)
 
+    def run_id(self) -> str:
+        """A name that is the run's own on any machine; trackers continue under it."""
+        path = self.path / "run_id"
+        if not path.exists():
+            write_text(path, uuid.uuid4().hex[:12] + "\n")
+        return path.read_text(encoding="utf-8").strip()
+
     def clear(self) -> None:
         """Removes all that an earlier run left, but not the lock."""
-        for path in (self.summary, self.history, self.config):
+        for path in (self.summary, self.history, self.config, self.path / "run_id"):
             path.unlink(missing_ok=True)
         for folder in (self.path / "checkpoints", self.figures):
             shutil.rmtree(folder, ignore_errors=True)

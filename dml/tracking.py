@@ -25,7 +25,14 @@ class Tracker(Protocol):
 
 
 class NullTracker:
-    """Keeps nothing."""
+    """Keeps nothing.
+
+    Args:
+        run_id: the run's own id, the same when it is continued.
+    """
+
+    def __init__(self, run_id: str = "") -> None:
+        self.run_id = run_id
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Does nothing."""

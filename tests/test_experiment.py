@@ -98,7 +98,7 @@ def test_loss_parameters_move_and_are_kept(run_tiny):
     assert best["method"]["loss.proxies"].shape == (5, 8)
     names = [group["name"] for group in last["optimizer"]["param_groups"]]
     assert names == ["backbone", "head", "loss"]
-    assert math.isclose(last["optimizer"]["param_groups"][2]["lr"], 100 * 1e-3)
+    assert math.isclose(last["optimizer"]["param_groups"][2]["lr"], 100 * 3e-3)
 
 
 def test_diverged_training_stops_with_its_step(run_tiny, monkeypatch):
@@ -119,7 +119,7 @@ def test_diverged_training_stops_with_its_step(run_tiny, monkeypatch):
 
 def test_absent_data_leaves_no_folder(run_tiny, tmp_path):
     with pytest.raises(UserError, match=r"data\.root"):
-        run_tiny("data=cub", f"data.root={tmp_path}/data", "transform.size=32")
+        run_tiny("data=cub", "backbone=small_cnn", f"data.root={tmp_path}/data", "transform.size=8")
     assert not (tmp_path / "outputs").exists()
 
 

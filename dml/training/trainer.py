@@ -142,7 +142,13 @@ class Trainer:
         begun = time.perf_counter()
         for images, labels in self.batches(self.step):
             fault_point("before_step")
-            self._train_step(images, labels)
+            try:
+                self._train_step(images, labels)
+            except torch.OutOfMemoryError as error:
+                raise UserError(
+                    f"data.batch_size: {len(images)} images do not fit into the GPU's memory; "
+                    f"try precision=bf16, a smaller batch, or a smaller backbone"
+                ) from error
             fault_point("after_step")
             self.on_step(self.step)
             if self.step % self.plan.evaluate_every == 0 or self._at_end:

@@ -18,8 +18,8 @@ from dml.data.loaders import eval_batches, open_source, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import eval_transform, train_transform
 from dml.errors import UserError
-from tests.data.dying import die_at
 from tests.data.trees import class_folders, save, truncate
+from tests.dying import die_at
 
 CPU = torch.device("cpu")
 MLRC = train_transform("random_resized_crop", 227, resize=256, scale=(0.16, 1), ratio=(0.75, 1.33))

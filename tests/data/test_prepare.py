@@ -16,9 +16,9 @@ from dml.data.cub import read_cub
 from dml.data.digits import read_digits
 from dml.data.prepare import prepare, undecodable
 from dml.errors import UserError
-from tests.data.dying import die_at
 from tests.data.servers import Behavior, serving
 from tests.data.trees import TREES, cars_tree, class_folders, cub_tree, truncate
+from tests.dying import die_at
 
 REPOSITORY = Path(__file__).parents[2]
 
