@@ -145,6 +145,7 @@ def build_training(
         weight_decay=o.weight_decay,
         loss_lr=o.loss_lr,
         loss_lr_ratio=o.loss_lr_ratio,
+        overrides=o.groups,
     )
     try:
         make = get_method(o._target_)

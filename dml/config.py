@@ -63,6 +63,7 @@ class OptimConfig:
     weight_decay: float
     loss_lr: float | None
     loss_lr_ratio: float | None
+    groups: dict[str, Any]
     schedule: dict[str, Any] | None
     clip_value: float | None
     clip_norm: float | None

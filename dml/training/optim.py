@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
-from dml.errors import UserError
+from dml.errors import UserError, nearest
+
+GROUPS = ("backbone", "head", "loss")
 
 
 def parameter_groups(
@@ -19,6 +21,7 @@ def parameter_groups(
     weight_decay: float,
     loss_lr: float | None,
     loss_lr_ratio: float | None,
+    overrides: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[dict[str, Any]]:
     """Named parameter groups that hold every trainable parameter exactly once.
 
@@ -28,10 +31,19 @@ def parameter_groups(
         lr: of backbone and head.
         weight_decay: of all groups.
         loss_lr: of the group `loss`; None: `lr` × `loss_lr_ratio`.
+        overrides: group name → what the optimizer takes per group (`lr`, `weight_decay`, …).
 
     Raises:
-        UserError: the loss has parameters but no learning rate, or a parameter is in no group.
+        UserError: the loss has parameters but no learning rate, a parameter is in no group, or
+            there is no group of an override's name.
     """
+    overrides = overrides or {}
+    for name in overrides:
+        if name not in GROUPS:
+            raise UserError(
+                f"optim.groups: no group '{name}'{nearest(name, GROUPS)}; "
+                f"one of {' | '.join(GROUPS)}"
+            )
     backbone = [p for p in embedder.backbone.parameters() if p.requires_grad]  # type: ignore[union-attr]
     known = {id(p) for p in backbone}
     head = [p for p in embedder.parameters() if p.requires_grad and id(p) not in known]
@@ -46,6 +58,7 @@ def parameter_groups(
         loss_lr = lr * loss_lr_ratio
     groups = [
         {"name": name, "params": parameters, "lr": rate, "weight_decay": weight_decay}
+        | dict(overrides.get(name, {}))
         for name, parameters, rate in (
             ("backbone", backbone, lr),
             ("head", head, lr),

@@ -27,6 +27,15 @@ def test_each_parameter_in_its_group():
     assert [group["name"] for group in groups(net, nn.Identity())] == ["backbone", "head"]
 
 
+def test_groups_take_values_of_their_own():
+    own = {"head": {"lr": 0.5}, "loss": {"weight_decay": 0.0}}
+    found = {group["name"]: group for group in groups(Net(), nn.Linear(2, 5), overrides=own)}
+    assert [found[name]["lr"] for name in ("backbone", "head", "loss")] == [0.1, 0.5, 10.0]
+    assert [found[name]["weight_decay"] for name in ("backbone", "loss")] == [0.01, 0.0]
+    with pytest.raises(UserError, match="did you mean 'head'"):
+        groups(Net(), nn.Identity(), overrides={"heads": {"lr": 1.0}})
+
+
 def test_a_loss_without_learning_rate_is_refused():
     with pytest.raises(UserError, match=r"optim\.loss_lr"):
         groups(Net(), nn.Linear(2, 5), loss_lr_ratio=None)
