@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml
 		{ echo "error: Python 3.11 or newer is needed; say which with PYTHON=<interpreter>"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (several GB the first time: torch brings CUDA along) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 
 demo: $(INSTALLED)

@@ -146,7 +146,7 @@ def _explain(error: Exception, config_name: str) -> list[str]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from dml.config import Config, check
+    from dml.config import Config, EvaluateConfig, check
 
     GlobalHydra.instance().clear()
     problems: list[str] = []
@@ -175,7 +175,8 @@ def _explain(error: Exception, config_name: str) -> list[str]:
                 good.append(singles[0])
         if problems:
             try:
-                check(compose(config_name, overrides=good), Config)
+                schema = EvaluateConfig if config_name == "evaluate" else Config
+                check(compose(config_name, overrides=good), schema)
             except ConfigError as more:
                 problems += more.problems
     return problems or [str(error).splitlines()[0]]

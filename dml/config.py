@@ -123,6 +123,9 @@ class EvaluateConfig(Config):
     """What `evaluate.py` takes beside the options of a training run."""
 
     run: str | None
+    embeddings: str | None
+    save: str | None
+    recall_at: list[int] | None
 
 
 C = TypeVar("C", bound=Config)
@@ -264,7 +267,7 @@ def _ranges(config: Config) -> Iterator[tuple[str, str]]:
     ):
         if positive is not None and not 0 < positive < math.inf:
             yield name, f"{positive} must be a number greater than 0; null switches it off"
-    one_of = {
+    one_of: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "precision": (config.precision, ("fp32", "bf16")),
         "data.sampler": (data.sampler, ("random", "class_stream", "balanced")),
         "transform.augmentation": (
@@ -278,6 +281,13 @@ def _ranges(config: Config) -> Iterator[tuple[str, str]]:
     if config.loss is not None:
         kinds = ("pair", "classification")
         one_of["loss.batch_kind"] = (config.loss.get("batch_kind", ""), kinds)
+    if isinstance(config, EvaluateConfig):
+        one_of["save"] = (config.save, ("float16", "float32"))
+        for number in config.recall_at or ():
+            if number < 1:
+                yield "recall_at", f"{number} must be at least 1"
+        if config.run is not None and config.embeddings is not None:
+            yield "embeddings", "goes without run: the file holds what a network gave"
     for name, (word, valid) in one_of.items():
         if word is not None and word not in valid:
             yield name, f"no '{word}'{nearest(word, valid)}; one of {' | '.join(valid)}"

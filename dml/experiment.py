@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from torch import nn
 
 from dml import build, protocols
 from dml.config import Config, check, identity
-from dml.data.base import ImageIndex, View, load_image
-from dml.evaluation import Embedded
+from dml.data.base import ImageIndex, View
 from dml.job import JobRun
 from dml.loading import load_cfg
-from dml.reporting.figures import learning_curve, neighbor_grid
+from dml.reporting.figures import learning_curve
 from dml.reporting.terminal import console, results_table
-from dml.retrieval import nearest_neighbors
 from dml.run_folder import RunFolder
 from dml.tracking import History
 from dml.training.interrupts import StopRequest
@@ -94,7 +91,8 @@ def _train(
             done = job_run.result()
             results.append(done or job_run.run(history, tracker, stop))
             if job is jobs[0] and done is None:
-                _draw_neighbors(job_run, config, folder.figures / "neighbors.png")
+                name = f"{config.loss['name']} on {config.data.name}"
+                job_run.draw_neighbors(name, folder.figures / "neighbors.png")
     finally:
         tracker.finish()
     name = f"{config.loss['name']} on {config.data.name}, protocol {config.protocol.name}"
@@ -194,34 +192,3 @@ def git_revision() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _draw_neighbors(job_run: JobRun, config: Config, path: Path) -> None:
-    """The nearest neighbors of eight queries spread over the test classes."""
-    split = job_run.job.test
-    embedded = job_run.evaluator(split).embed(job_run.embedder)
-    gallery = split.gallery or split.query
-    chosen = np.linspace(0, len(split.query) - 1, min(8, len(split.query))).astype(int)
-    chosen = np.argsort(split.query.labels, kind="stable")[chosen]
-    found, correct = _nearest(embedded, chosen, k=min(8, len(gallery) - 1))
-    neighbor_grid(
-        [_picture(split.query, row, job_run.transforms.test) for row in chosen],
-        [[_picture(gallery, row, job_run.transforms.test) for row in rows] for rows in found],
-        correct,
-        f"{config.loss['name']} on {config.data.name}",
-        path,
-    )
-
-
-def _nearest(embedded: Embedded, chosen: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gallery rows of the chosen queries' nearest images, and whether they share the class."""
-    labels = embedded.query_labels
-    gallery_labels = labels if embedded.gallery_labels is None else embedded.gallery_labels
-    found = nearest_neighbors(embedded.query, embedded.gallery, k=k).indices[chosen]
-    correct = gallery_labels[found] == labels[chosen][:, None]
-    return found.cpu().numpy(), correct.cpu().numpy()
-
-
-def _picture(view: View, row: int, transform: nn.Module) -> np.ndarray:
-    image = transform(load_image(view.index.images[view.rows[row]]))
-    return image.permute(1, 2, 0).numpy()

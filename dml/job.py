@@ -19,6 +19,7 @@ from dml.durable import write_json
 from dml.errors import RunStopped, UserError
 from dml.evaluation import Evaluator
 from dml.protocols import Job
+from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import Display, console
 from dml.tracking import History, JobTracker, Tracker
 from dml.training.checkpoint import Checkpoints
@@ -106,6 +107,12 @@ class JobRun:
         }
         write_json(self.result_file, result)
         return result
+
+    def draw_neighbors(self, name: str, path: Path) -> None:
+        """The neighbors that the network as it is retrieves on the test images."""
+        with autocast(self.config.precision, self.device):
+            embedded = self.evaluator(self.job.test).embed(self.embedder)
+        draw_neighbors(self.job.test, embedded, self.transforms.test, name, path)
 
     def evaluator(self, split: Any) -> Evaluator:
         """Scores the network on a split."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
@@ -61,7 +62,7 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
         raise UserError(
             f"run: {run_folder} holds no config.yaml, so it is no run folder"
         ) from error
-    except (OSError, ValueError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, OmegaConfBaseException, yaml.YAMLError) as error:
         raise UserError(f"run: {path} cannot be read: {str(error).splitlines()[0]}") from error
     if not isinstance(cfg, DictConfig):
         raise UserError(f"run: {path} is no config of a run")

@@ -1,48 +1,65 @@
-"""What `evaluate.py` does: pick a network, embed the test images, tell and keep the scores."""
+"""What `evaluate.py` does: pick a network or stored embeddings, score them, keep the scores."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from dml import build
 from dml.config import Config, EvaluateConfig
 from dml.durable import write_json
-from dml.evaluation import Evaluator
+from dml.embeddings_file import load_embeddings, save_embeddings
+from dml.evaluation import Embedded, Evaluator
 from dml.loading import load_config, load_embedder
+from dml.models.embedder import Embedder
 from dml.protocols import published_test
+from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import console, scores_table
 from dml.run_folder import RunFolder
 from dml.training.trainer import autocast
 
 
 def score(config: EvaluateConfig) -> dict[str, Any]:
-    """Scores a run's best network, or a backbone as it comes, on the test images.
+    """Scores stored embeddings, a run's best network, or a backbone as it comes.
 
     Returns:
-        What is also written to `evaluation.json`: in the run folder, or under
-        `outputs/evaluations/` for a network without a run.
+        What is also written to `evaluation.json`: beside the embeddings, in the run folder, or
+        under `outputs/evaluations/` for a network without a run.
     """
     device = build.resolve_device(config.device)
-    if config.run is None:
-        trained: Config = config
-        embedder = build.build_embedder(config)
-        name = f"{config.data.name}-{config.backbone['name']}"
-        target = Path(config.outputs) / "evaluations" / name / "evaluation.json"
-    else:
+    if config.embeddings is not None:
+        path = Path(config.embeddings)
+        embedded = load_embeddings(path, device)
+        recall_at = tuple(config.recall_at or (1, 2, 4, 8))
+        result = {"name": path.name, "stand_in": False, **_scores(embedded, recall_at)}
+        return _keep(result, path.with_suffix(".evaluation.json"))
+    if config.run is not None:
         folder = RunFolder(config.run)
-        trained = load_config(folder.path)
-        trained.data.root = config.data.root
-        if "root" in trained.data.reader:
-            trained.data.reader["root"] = config.data.root
+        trained = _at_root(load_config(folder.path), config.data.root)
         embedder = load_embedder(trained, folder, "repeat0-fold0")
-        name = f"{trained.loss['name']} on {trained.data.name}"
-        target = folder.path / "evaluation.json"
+        name, target = f"{trained.loss['name']} on {trained.data.name}", folder.path
+    else:
+        trained, embedder = config, build.build_embedder(config)
+        name = f"{config.backbone['name']} on {config.data.name}"
+        target = (
+            Path(config.outputs) / "evaluations" / f"{config.data.name}-{config.backbone['name']}"
+        )
+    return _score_network(config, trained, embedder.to(device), name, target)
+
+
+def _score_network(
+    config: EvaluateConfig, trained: Config, embedder: Embedder, name: str, target: Path
+) -> dict[str, Any]:
+    """Embeds the test images and writes scores, embeddings and the picture into `target`."""
+    device = build.resolve_device(config.device)
     index = build.build_index(trained)
-    embedder.to(device)
     transforms = build.build_transforms(trained, embedder)
+    split = published_test(index)
     evaluator = Evaluator(
-        published_test(index),
+        split,
         transforms.test,
         transforms.to_input,
         batch_size=config.data.eval_batch_size,
@@ -51,7 +68,7 @@ def score(config: EvaluateConfig) -> dict[str, Any]:
         source=build.open_source(trained, index, device),
     )
     with autocast(config.precision, device):
-        metrics = evaluator(embedder)
+        embedded = evaluator.embed(embedder)
     result = {
         "name": name,
         "data": index.name,
@@ -59,9 +76,39 @@ def score(config: EvaluateConfig) -> dict[str, Any]:
         "backbone": trained.backbone["name"],
         "run": config.run,
         "embedding_size": embedder.embedding_size,
-        "metrics": metrics,
+        **_scores(embedded, tuple(config.recall_at or index.recall_at)),
     }
-    write_json(target, result)
-    console.print(scores_table(result))
-    console.print(f"scores  {target}")
+    if config.save is not None:
+        save_embeddings(target / "embeddings.npz", embedded, split, config.save)
+        console.print(f"embeddings  {target / 'embeddings.npz'}")
+    draw_neighbors(split, embedded, transforms.test, name, target / "figures" / "evaluation.png")
+    console.print(f"picture     {target / 'figures' / 'evaluation.png'}")
+    return _keep(result, target / "evaluation.json")
+
+
+def _scores(embedded: Embedded, recall_at: tuple[int, ...]) -> dict[str, Any]:
+    """Metrics of the split; where it has a gallery, also of all its images among themselves."""
+    scores: dict[str, Any] = {"metrics": embedded.score(recall_at)}
+    if embedded.gallery is not None and embedded.gallery_labels is not None:
+        joined = Embedded(
+            torch.cat([embedded.query, embedded.gallery]),
+            torch.cat([embedded.query_labels, embedded.gallery_labels]),
+        )
+        scores["metrics_without_split"] = joined.score(recall_at)
+    return scores
+
+
+def _at_root(config: Config, root: str) -> Config:
+    """The same run with its data in another place."""
+    reader = dict(config.data.reader)
+    if "root" in reader:
+        reader["root"] = root
+    return replace(config, data=replace(config.data, root=root, reader=reader))
+
+
+def _keep(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    write_json(path, result)
+    for table in scores_table(result):
+        console.print(table)
+    console.print(f"scores      {path}")
     return result

@@ -49,12 +49,19 @@ def results_table(summary: dict[str, Any]) -> Table:
     return table
 
 
-def scores_table(result: dict[str, Any]) -> Table:
-    """The scores of one evaluation, in percent."""
+def scores_table(result: dict[str, Any]) -> list[Table]:
+    """The scores of one evaluation, in percent; two tables where there is a gallery."""
     stand_in = " — stand-in data" if result["stand_in"] else ""
-    metrics = result["metrics"]
+    tables = [_scores(f"{result['name']}{stand_in}", result["metrics"])]
+    if "metrics_without_split" in result:
+        tables[0].title = f"{result['name']}{stand_in}: query against gallery"
+        tables.append(_scores("without the split", result["metrics_without_split"]))
+    return tables
+
+
+def _scores(name: str, metrics: dict[str, Any]) -> Table:
     table = Table(
-        title=f"{result['name']}{stand_in}",
+        title=name,
         caption=f"{metrics['queries']} queries, {metrics['queries_without_match']} without a match",
     )
     table.add_column("metric")

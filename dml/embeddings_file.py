@@ -1,0 +1,100 @@
+"""Embeddings on disk: one `.npz`, scored again without a model, made by us or by other software.
+
+Arrays: `embeddings` N×D and `labels` N; for a query–gallery split also `gallery_embeddings` and
+`gallery_labels`; `paths` and `gallery_paths` where the images are files.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dml.data.base import View
+from dml.durable import replacing
+from dml.errors import UserError
+from dml.evaluation import Embedded, Split
+
+
+def save_embeddings(path: Path, embedded: Embedded, split: Split, dtype: str) -> None:
+    """Writes a split's embeddings.
+
+    Args:
+        path: the `.npz` file.
+        embedded: what `Evaluator.embed` returned.
+        split: the same images, for their paths.
+        dtype: `float16` (half the size, about three digits) or `float32`.
+    """
+    arrays = {
+        "embeddings": embedded.query.cpu().numpy().astype(dtype),
+        "labels": embedded.query_labels.cpu().numpy(),
+        "paths": _paths(split.query),
+    }
+    if embedded.gallery is not None and embedded.gallery_labels is not None and split.gallery:
+        arrays["gallery_embeddings"] = embedded.gallery.cpu().numpy().astype(dtype)
+        arrays["gallery_labels"] = embedded.gallery_labels.cpu().numpy()
+        arrays["gallery_paths"] = _paths(split.gallery)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def load_embeddings(path: str | Path, device: torch.device) -> Embedded:
+    """Reads embeddings and labels.
+
+    Raises:
+        UserError: no such file, arrays missing, or of shapes and types that do not fit.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise UserError(f"embeddings: {path} is not there") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise UserError(f"embeddings: {path} is no .npz file, or a damaged one") from error
+    query = _pair(arrays, "embeddings", "labels", path)
+    if "gallery_embeddings" not in arrays:
+        return Embedded(*(torch.from_numpy(part).to(device) for part in query))
+    gallery = _pair(arrays, "gallery_embeddings", "gallery_labels", path)
+    if gallery[0].shape[1] != query[0].shape[1]:
+        raise UserError(
+            f"embeddings: {path} has queries of {query[0].shape[1]} dimensions and a gallery of "
+            f"{gallery[0].shape[1]}"
+        )
+    return Embedded(*(torch.from_numpy(part).to(device) for part in (*query, *gallery)))
+
+
+def _pair(
+    arrays: dict[str, np.ndarray], values: str, labels: str, path: str | Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings as floats and labels as 64-bit integers, checked against each other."""
+    for name in (values, labels):
+        if name not in arrays:
+            there = ", ".join(arrays) or "nothing"
+            raise UserError(f"embeddings: {path} has no array '{name}', only {there}")
+    matrix, numbers = arrays[values], arrays[labels]
+    if matrix.ndim != 2 or not np.issubdtype(matrix.dtype, np.floating):
+        raise UserError(
+            f"embeddings: '{values}' of {path} must be a matrix of floating-point numbers, "
+            f"not {matrix.dtype} of shape {matrix.shape}"
+        )
+    if numbers.shape != matrix.shape[:1]:
+        raise UserError(
+            f"embeddings: '{labels}' of {path} must hold {len(matrix)} labels, "
+            f"not shape {numbers.shape}"
+        )
+    if not np.issubdtype(numbers.dtype, np.integer):
+        # Names are fine too: only equality counts. Gallery and query must then agree on numbers.
+        raise UserError(
+            f"embeddings: '{labels}' of {path} must hold integers, not {numbers.dtype}; "
+            f"numpy.unique(labels, return_inverse=True) makes them"
+        )
+    return matrix, numbers.astype(np.int64)
+
+
+def _paths(view: View) -> np.ndarray:
+    """Paths of a view's images; row numbers for images that are no files."""
+    if isinstance(view.index.images, np.ndarray):
+        return np.array([str(row) for row in view.rows])
+    return np.array([str(view.index.images[row]) for row in view.rows])

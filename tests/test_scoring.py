@@ -1,0 +1,147 @@
+import json
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+
+import dml
+from dml.cli import CONFIGS, command
+from dml.config import EvaluateConfig, check
+from dml.errors import UserError
+from dml.scoring import score
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    """Evaluates with overrides, as the command line would."""
+
+    def evaluate(*overrides):
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            cfg = compose("evaluate", overrides=[f"outputs={tmp_path}", "device=cpu", *overrides])
+        return score(check(cfg, EvaluateConfig))
+
+    return evaluate
+
+
+def test_a_run_scores_as_it_did_when_it_was_trained(run_tiny, evaluated):
+    summary, folder = run_tiny()
+    result = evaluated(f"run={folder}")
+    trained = summary["jobs"][0]["metrics"]
+    assert result["metrics"] == pytest.approx(trained, abs=1e-12)
+    assert json.loads((folder / "evaluation.json").read_text()) == result
+    assert (folder / "figures" / "evaluation.png").exists()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-12), ("float16", 0.005)])
+def test_stored_embeddings_score_again(run_tiny, evaluated, dtype, tolerance):
+    _, folder = run_tiny()
+    expected = evaluated(f"run={folder}", f"save={dtype}")["metrics"]
+    path = folder / "embeddings.npz"
+    with np.load(path) as file:
+        assert file["embeddings"].dtype == dtype
+        assert file["embeddings"].shape == (896, 8)
+        assert len(file["paths"]) == 896
+    assert evaluated(f"embeddings={path}")["metrics"] == pytest.approx(expected, abs=tolerance)
+
+
+def test_a_network_as_it_comes(evaluated, tmp_path):
+    result = evaluated("backbone=small_cnn", "backbone.width=4", "data=digits")
+    assert result["embedding_size"] == 16
+    assert result["stand_in"] is True
+    assert (tmp_path / "evaluations" / "digits-small_cnn" / "evaluation.json").exists()
+
+
+def test_a_transformer_as_it_comes(evaluated, tmp_path):
+    result = evaluated(
+        "backbone=dino_s16",
+        "backbone.weights=none",
+        "data=glyphs",
+        f"data.root={tmp_path}",
+        "data.reader.classes=4",
+        "data.reader.per_class=4",
+        "recall_at=[1,3]",
+    )
+    assert result["embedding_size"] == 384
+    assert result["metrics"]["queries"] == 8
+    assert "recall_at_3" in result["metrics"]
+
+
+def test_embeddings_of_other_software(evaluated, tmp_path):
+    one_hot = np.eye(3)[[0, 0, 1, 1, 2]]
+    np.savez(tmp_path / "x.npz", embeddings=one_hot, labels=np.array([7, 7, 5, 5, 9], np.int32))
+    result = evaluated(f"embeddings={tmp_path}/x.npz", "recall_at=[1]")
+    assert result["metrics"]["map_at_r"] == 1.0
+    assert result["metrics"]["queries_without_match"] == 1
+    assert (tmp_path / "x.evaluation.json").exists()
+
+
+def test_query_and_gallery_with_and_without_their_split(evaluated, tmp_path):
+    np.savez(
+        tmp_path / "x.npz",
+        embeddings=np.array([[0.0], [10.0]]),
+        labels=np.array([0, 1]),
+        gallery_embeddings=np.array([[0.1], [0.2], [9.0]]),
+        gallery_labels=np.array([0, 1, 1]),
+    )
+    # the second query ranks 9.0 (right), 0.2 (right), 0.1; the first 0.1 (right)
+    result = evaluated(f"embeddings={tmp_path}/x.npz", "recall_at=[1,2]")
+    assert result["metrics"]["precision_at_1"] == 1.0
+    assert result["metrics"]["map_at_r"] == 0.75  # the second query finds one of its two
+    assert result["metrics_without_split"]["queries"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"features": np.eye(2), "labels": np.arange(2)}, "no array 'embeddings', only features"),
+        ({"embeddings": np.eye(2), "labels": np.arange(3)}, "must hold 2 labels"),
+        ({"embeddings": np.arange(4), "labels": np.arange(4)}, "must be a matrix"),
+        ({"embeddings": np.eye(2), "labels": np.array(["a", "b"])}, "must hold integers"),
+        ({"embeddings": np.eye(2) * np.nan, "labels": np.zeros(2, int)}, "NaN"),
+        ({"embeddings": np.eye(2), "labels": np.arange(2)}, "no query has a relevant item"),
+        (
+            {
+                "embeddings": np.eye(2),
+                "labels": np.zeros(2, int),
+                "gallery_embeddings": np.eye(3),
+                "gallery_labels": np.zeros(3, int),
+            },
+            "queries of 2 dimensions and a gallery of 3",
+        ),
+    ],
+)
+def test_files_that_do_not_fit(evaluated, tmp_path, arrays, message):
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(UserError, match=message):
+        evaluated(f"embeddings={tmp_path}/x.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 half of one"])
+def test_files_that_are_no_archives(evaluated, tmp_path, content):
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"is no \.npz file"):
+        evaluated(f"embeddings={tmp_path}/x.npz")
+
+
+def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
+    with pytest.raises(UserError, match=r"holds no config\.yaml"):
+        dml.load(tmp_path)
+    _, folder = run_tiny()
+    with pytest.raises(UserError, match="there is repeat0-fold0"):
+        dml.load(folder, job="repeat7-fold0")
+    (folder / "config.yaml").write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        dml.load(folder)
+
+
+def test_the_command(monkeypatch, capfd, tmp_path):
+    from evaluate import evaluate
+
+    monkeypatch.setattr("sys.argv", ["evaluate.py", "run=nowhere", f"outputs={tmp_path}"])
+    assert command(evaluate, "evaluate") == 1
+    assert capfd.readouterr().err.startswith("error: run: nowhere holds no config.yaml")
+    monkeypatch.setattr("sys.argv", ["evaluate.py", "save=float8", "embedings=x"])
+    assert command(evaluate, "evaluate") == 2
+    err = capfd.readouterr().err
+    assert "did you mean 'embeddings'?" in err
+    assert "did you mean 'float32'?" in err
