@@ -19,10 +19,11 @@ TINIEST = 2.0**-120  # what products of float32 lose where they underflow, with 
 
 
 def score_error(query_norm: Tensor, gallery_norm: float, dim: int, unit: float) -> Tensor:
-    """Bounds |computed − true| for scores s = q·g − ½‖g‖² of vectors rounded once.
+    """Bounds |computed − true| for scores −½‖q − g‖² = q·g − ½‖g‖² − ½‖q‖² summed in one product.
 
-    Holds for every order of summation (Higham, Accuracy and Stability, §3.1): rounding q and g
-    costs one unit each, the product `dim + 1`, the bias one more.
+    Holds for every order of summation (Higham, Accuracy and Stability of Numerical Algorithms,
+    §3.1): rounding q and g costs one unit each, the product of length `dim` + 2 as many, the last
+    two terms one more.
 
     Args:
         query_norm: n norms.
@@ -30,7 +31,7 @@ def score_error(query_norm: Tensor, gallery_norm: float, dim: int, unit: float) 
         dim: length of the vectors.
         unit: unit roundoff of the arithmetic, 2^-24 for float32.
     """
-    bound = (dim + 6) * unit * (query_norm * gallery_norm + 0.5 * gallery_norm**2)
+    bound = 0.5 * (dim + 6) * unit * (query_norm + gallery_norm) ** 2
     return 1.01 * bound + dim * TINIEST
 
 
@@ -130,6 +131,7 @@ def full_search(
     query_nD: Tensor,
     gallery_ND: Tensor,
     center_D: Tensor,
+    scale: float,
     own_n: Tensor | None,
     k: int,
     memory_bytes: int,
@@ -140,6 +142,7 @@ def full_search(
         query_nD: the queries.
         gallery_ND: the gallery.
         center_D: a point (float64) near the data; taking it as origin keeps rounding errors small.
+        scale: a power of two that brings all norms around it into [0, 1].
         own_n: gallery index of each query itself, left out of its answer, or None.
         k: neighbors per query, at most the items that can be returned.
         memory_bytes: bound on the working memory.
@@ -150,7 +153,7 @@ def full_search(
     for start in range(0, len(query_nD), rows):
         part = slice(start, start + rows)
         own = None if own_n is None else own_n[part]
-        out_nk[part] = _full_rows(query_nD[part], gallery_ND, kept_M, center_D, own, k)
+        out_nk[part] = _full_rows(query_nD[part], gallery_ND, kept_M, center_D, scale, own, k)
     return out_nk
 
 
@@ -159,17 +162,18 @@ def _full_rows(
     gallery_ND: Tensor,
     kept_M: Tensor,
     center_D: Tensor,
+    scale: float,
     own_n: Tensor | None,
     k: int,
 ) -> Tensor:
     n, D = query_nD.shape
-    query64_nD = query_nD.double() - center_D
+    query64_nD = (query_nD.double() - center_D) * scale
     scores_nM = torch.empty(n, len(kept_M), dtype=torch.float64, device=query_nD.device)
     largest = torch.zeros((), dtype=torch.float64, device=query_nD.device)
     chunk = max(1, CHUNK_BYTES // (16 * D))
     for start in range(0, len(kept_M), chunk):
         part = slice(start, start + chunk)
-        gallery64 = gallery_ND[kept_M[part]].double() - center_D
+        gallery64 = (gallery_ND[kept_M[part]].double() - center_D) * scale
         bias = gallery64.square().sum(dim=1)
         scores_nM[:, part] = query64_nD @ gallery64.T - 0.5 * bias
         largest = torch.maximum(largest, bias.max().sqrt())

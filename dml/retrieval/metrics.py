@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dml.retrieval.neighbors import NeighborSearch
+from dml.retrieval.neighbors import MEMORY_MB, NeighborSearch, check_embeddings
 
 
 def concatenate(
@@ -48,7 +48,8 @@ def retrieval_metrics(
     gallery_labels: Tensor | None = None,
     *,
     recall_at: Sequence[int] = (1, 2, 4, 8),
-    memory_mb: float = 64.0,
+    backend: str = "auto",
+    memory_mb: float = MEMORY_MB,
 ) -> dict[str, float | int]:
     """Scores embeddings by how well their neighbors share their label.
 
@@ -66,6 +67,7 @@ def retrieval_metrics(
         gallery_labels: N integers, together with `gallery_embeddings`.
         recall_at: values of K. A K beyond the size of the gallery means the whole gallery, so that
             the lists of large datasets work on tiny ones too.
+        backend: "torch", "faiss" or "auto", as for `nearest_neighbors`.
         memory_mb: bound on the size of the working buffers.
 
     Returns:
@@ -77,15 +79,15 @@ def retrieval_metrics(
         ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or that
             are no integers, a K below 1, or no query with a relevant item.
     """
+    check_embeddings(embeddings, "embeddings")
     check_labels(labels, len(embeddings), "labels")
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise ValueError("gallery_embeddings and gallery_labels must be given together")
     if gallery_embeddings is not None and gallery_labels is not None:
+        check_embeddings(gallery_embeddings, "gallery_embeddings")
         check_labels(gallery_labels, len(gallery_embeddings), "gallery_labels")
     if any(K < 1 for K in recall_at):
         raise ValueError(f"recall_at must hold numbers from 1 on, got {list(recall_at)}")
-    search = NeighborSearch(embeddings, gallery_embeddings, memory_mb=memory_mb)
-
     device = embeddings.device
     query_B, gallery_N = common_classes(labels.to(device), gallery_labels)
     relevant_B = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)[query_B]
@@ -97,12 +99,15 @@ def retrieval_metrics(
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
 
+    items = len(embeddings) - 1 if gallery_embeddings is None else len(gallery_embeddings)
+    k_n = relevant_B[rows].clamp(min=max(recall_at, default=1), max=items)
+    search = NeighborSearch(
+        embeddings, gallery_embeddings, most=int(k_n[-1]), backend=backend, memory_mb=memory_mb
+    )
     sums = torch.zeros(3 + len(recall_at), dtype=torch.float64, device=device)
-    for part in search.chunks(rows):
-        R_n = relevant_B[part]
-        k = min(max(int(R_n[-1]), *recall_at, 1), search.available)
-        hits_nk = gallery_N[search.nearest(part, k)] == query_B[part, None]
-        sums += _sums(hits_nk, R_n, recall_at)
+    for part, indices_nk in search.run(rows, k_n):
+        hits_nk = gallery_N[indices_nk] == query_B[part, None]
+        sums += _sums(hits_nk, relevant_B[part], recall_at)
     names = ["precision_at_1", "r_precision", "map_at_r", *(f"recall_at_{K}" for K in recall_at)]
     means = (sums / len(rows)).tolist()
     return {

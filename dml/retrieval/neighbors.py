@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from dml.retrieval.candidates import GROUP, Gallery, RunningTop, scan_rows, scan_symmetric
 from dml.retrieval.exact import full_search, score_error, sort_near_ties, squared_distances
+from dml.retrieval.faiss_search import scan_faiss
 
-SPARE = 8  # candidates beyond the k-th, so that almost no query needs a second search
-ROWS = 1024
+MEMORY_MB = 64.0
+SPARE = 4  # candidates beyond the k-th, so that almost no query needs a second search
+ROWS = 1024  # queries and gallery items of a tile: 4 MB of scores stay in the cache
+TILE = 1024
 FLOAT32_UNIT = 2.0**-24
 
 
@@ -31,7 +36,8 @@ def nearest_neighbors(
     gallery: Tensor | None = None,
     *,
     k: int,
-    memory_mb: float = 64.0,
+    backend: str = "auto",
+    memory_mb: float = MEMORY_MB,
 ) -> Neighbors:
     """Finds the k nearest gallery items of every query, exactly.
 
@@ -43,22 +49,18 @@ def nearest_neighbors(
         query: B×D embeddings on any device.
         gallery: N×D embeddings; None searches the queries among themselves, each without itself.
         k: neighbors per query, 1 to N (N − 1 without a gallery).
+        backend: "torch", "faiss" (must be installed) or "auto", the faster one.
         memory_mb: bound on the size of the working buffers, beside a float32 copy of the gallery.
 
     Raises:
         ValueError: shapes do not fit, the gallery is empty, k is out of range, or embeddings hold
             NaN or infinite values (with their count).
     """
-    search = NeighborSearch(query, gallery, memory_mb=memory_mb)
-    if not 1 <= k <= search.available:
-        raise ValueError(
-            f"k must lie between 1 and the {search.available} gallery items a query can find,"
-            f" got {k}"
-        )
+    search = NeighborSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
     indices = torch.empty(len(query), k, dtype=torch.long, device=query.device)
     distances = torch.empty(len(query), k, dtype=search.query.dtype, device=query.device)
-    for rows in search.chunks(torch.arange(len(query), device=query.device)):
-        indices[rows] = found = search.nearest(rows, k)
+    for rows, found in search.run(torch.arange(len(query), device=query.device), k):
+        indices[rows] = found
         distances[rows] = search.distances(rows, found).to(distances.dtype)
     return Neighbors(distances, indices)
 
@@ -88,15 +90,27 @@ def check_embeddings(embeddings: Tensor, name: str) -> Tensor:
 
 
 class NeighborSearch:
-    """A gallery made ready for search, and its queries.
+    """Queries and the gallery they are searched in.
 
-    Scores are s = (q − c)·(g − c) − ½‖g − c‖² with the gallery's mean c, scaled to unit size: the
-    order of s is the order of the distances for any c, and rounding errors are smallest near the
-    data's middle, so that even a nearly collapsed embedding is ranked by float32 products.
+    Args:
+        query, gallery, memory_mb, backend: as for `nearest_neighbors`.
+        most: the largest k that will be asked for.
+
+    Attributes:
+        available: how many items a query can find.
+
+    Raises:
+        ValueError: as `nearest_neighbors`.
     """
 
     def __init__(
-        self, query: Tensor, gallery: Tensor | None = None, *, memory_mb: float = 64.0
+        self,
+        query: Tensor,
+        gallery: Tensor | None = None,
+        *,
+        most: int,
+        backend: str = "auto",
+        memory_mb: float = MEMORY_MB,
     ) -> None:
         self.query = check_embeddings(query, "query")
         self.own = gallery is None
@@ -111,77 +125,93 @@ class NeighborSearch:
                 f"query and gallery must be on one device, got {self.query.device} and"
                 f" {self.gallery.device}"
             )
-        self.memory_bytes = int(memory_mb * 2**20)
+        if backend not in ("auto", "torch", "faiss"):
+            raise ValueError(f"backend must be auto, torch or faiss, got {backend!r}")
         self.available = len(self.gallery) - self.own
-        self._prepare()
+        if not 1 <= most <= self.available:
+            raise ValueError(
+                f"k must lie between 1 and the {self.available} gallery items a query can find,"
+                f" got {most}"
+            )
+        self.most = most
+        self.backend = backend
+        self.memory_bytes = int(memory_mb * 2**20)
 
-    def _prepare(self) -> None:
-        N, D = self.gallery.shape
-        total = torch.zeros(D, dtype=torch.float64, device=self.gallery.device)
-        largest = torch.zeros((), dtype=torch.float64, device=self.gallery.device)
-        for part in self.gallery.split(4096):
-            total += part.double().sum(dim=0)
-        self.center = total / N
-        for part in self.gallery.split(4096):
-            largest = torch.maximum(largest, (part.double() - self.center).norm(dim=1).max())
-        exponent = math.frexp(float(largest))[1]
-        self.scale = math.ldexp(1.0, -exponent)
-        self.largest = float(largest) * self.scale
-        # one more column carries −½‖g‖², so that a single product gives the scores
-        self.prepared = torch.empty(N, D + 1, dtype=torch.float32, device=self.gallery.device)
-        for part, out in zip(self.gallery.split(4096), self.prepared.split(4096), strict=True):
-            centered = (part.double() - self.center) * self.scale
-            out[:, :D] = centered
-            out[:, D] = -0.5 * centered.square().sum(dim=1)
+    def run(self, rows: Tensor, k_n: Tensor | int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields query numbers (n) and the gallery indices (n×k) of their nearest items.
 
-    def chunks(self, rows: Tensor) -> Iterator[Tensor]:
-        """Splits query numbers into pieces whose scores fit the memory budget."""
-        return iter(rows.split(ROWS))
+        Args:
+            rows: the queries to search for, in the order in which they are wanted.
+            k_n: neighbors for each of them, ascending; a chunk gets what its last query needs.
+        """
+        device = self.query.device
+        if isinstance(k_n, int):
+            k_n = torch.full((len(rows),), k_n)
+        k_n = k_n.cpu()
+        with torch.no_grad(), torch.autocast(device.type, enabled=False), full_float32():
+            width = min(self.most + SPARE, self.available)
+            tile = min(max(TILE, width + 1), len(self.gallery))
+            space = Gallery(self.gallery, self.query, GROUP * -(-tile // GROUP))
+            table = self._symmetric_table(space, len(rows), width)
+            start = 0
+            while start < len(rows):
+                stop = self._chunk_end(k_n, start, space.tile)
+                part, k = rows[start:stop], int(k_n[stop - 1])
+                yield part, self._nearest(space, part, k, table)
+                start = stop
 
-    def nearest(self, rows: Tensor, k: int) -> Tensor:
-        """Returns the gallery indices (n×k) of the nearest items of the queries `rows` (n)."""
+    def _symmetric_table(self, space: Gallery, queries: int, width: int) -> RunningTop | None:
+        """Candidates of all items at once, where half of the product is enough and memory too."""
+        bytes_needed = len(space.rows) * RunningTop.bytes_per_query(width)
+        worth_it = self.own and 2 * queries > len(self.gallery) >= 2 * space.tile
+        if self.backend == "faiss" or not worth_it or bytes_needed > self.memory_bytes:
+            return None
+        return scan_symmetric(space, width)
+
+    def _chunk_end(self, k_n: Tensor, start: int, tile: int) -> int:
+        """How far the next chunk reaches, so that its scores and results fit the memory."""
+        stop = min(start + ROWS, len(k_n))
+        while True:
+            k = int(k_n[stop - 1])
+            per_row = 4 * tile + RunningTop.bytes_per_query(k + SPARE) + 40 * k
+            fits = max(1, self.memory_bytes // per_row)
+            if stop - start <= fits:
+                return stop
+            # a shorter chunk may also need a smaller k, so try again rather than compute
+            stop = start + max(fits, (stop - start) // 2)
+
+    def _nearest(self, space: Gallery, rows: Tensor, k: int, table: RunningTop | None) -> Tensor:
         query_nD = self.query[rows]
         own_n = rows if self.own else None
-        centered_nD = (query_nD.double() - self.center) * self.scale
-        norm_n = centered_nD.norm(dim=1)
-        error_n = score_error(norm_n, self.largest, query_nD.shape[1], FLOAT32_UNIT)
-        m = min(k + SPARE, self.available)
-        ones = torch.ones(len(rows), 1, device=rows.device)
-        scores_nm, indices_nm = self._candidates(
-            torch.cat([centered_nD.float(), ones], dim=1), own_n, m
-        )
+        query_nE, norm_n = space.queries(query_nD)
+        error_n = score_error(norm_n, space.largest, query_nD.shape[1], FLOAT32_UNIT)
+        m = min((self.most if table is not None else k) + SPARE, self.available)
+        if table is not None:
+            scores_nm, found_nm = table.best(space.place[rows])
+        elif self.backend == "faiss":
+            own_row_n = None if own_n is None else space.place[own_n]
+            scores_nm, found_nm = scan_faiss(space, query_nE, own_row_n, m, len(self.gallery))
+        else:
+            own_row_n = None if own_n is None else space.place[own_n]
+            top = scan_rows(space, query_nE, own_row_n, m)
+            scores_nm, found_nm = top.best(slice(None))
+        indices_nm = space.order[found_nm.long()]
         sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k)
-        found = indices_nm[:, :k]
+        indices_nk = indices_nm[:, :k]
         if m < self.available:
             # an item outside the candidates has at most the last score plus the error
             unsure = scores_nm[:, k - 1] - scores_nm[:, -1] <= 2 * error_n
             if unsure.any():
-                found[unsure] = full_search(
+                indices_nk[unsure] = full_search(
                     query_nD[unsure],
                     self.gallery,
-                    self.center,
+                    space.center,
+                    space.scale,
                     None if own_n is None else own_n[unsure],
                     k,
                     self.memory_bytes,
                 )
-        return found
-
-    def _candidates(self, query_nE: Tensor, own_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
-        n, N = len(query_nE), len(self.gallery)
-        columns = max(m + 1, self.memory_bytes // (8 * n))
-        best_scores = query_nE.new_empty(n, 0)
-        best_indices = torch.empty(n, 0, dtype=torch.long, device=query_nE.device)
-        for start in range(0, N, columns):
-            tile = query_nE @ self.prepared[start : start + columns].T
-            if own_n is not None:
-                mine = ((own_n >= start) & (own_n < start + tile.shape[1])).nonzero().squeeze(1)
-                tile[mine, own_n[mine] - start] = -torch.inf
-            scores, indices = tile.topk(min(m, tile.shape[1]), dim=1)
-            scores = torch.cat([best_scores, scores], dim=1)
-            indices = torch.cat([best_indices, indices + start], dim=1)
-            best_scores, order = scores.topk(min(m, scores.shape[1]), dim=1)
-            best_indices = indices.gather(1, order)
-        return best_scores, best_indices
+        return indices_nk
 
     def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
         """Returns the Euclidean distances (n×k, float64) of the queries `rows` to gallery items."""
@@ -189,3 +219,17 @@ class NeighborSearch:
         query_P = rows.repeat_interleave(k)
         squared = squared_distances(self.query, self.gallery, query_P, indices_nk.reshape(-1))
         return squared.sqrt_().view(n, k)
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Keeps products in true float32, whatever precision training runs in.
+
+    The error bound holds for nothing less: TF32 and bfloat16 products keep 11 and 8 bits.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

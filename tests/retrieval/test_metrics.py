@@ -167,7 +167,7 @@ def test_any_integer_labels_and_classes_of_one_side_only(generator):
         ),
         (
             (torch.zeros(3, 2), torch.arange(3), torch.zeros(0, 2), torch.arange(0)),
-            "gallery is empty",
+            "gallery_embeddings is empty",
         ),
         ((torch.full((3, 2), torch.nan), torch.zeros(3).long()), "6 of 6 values are NaN"),
     ],

@@ -1,0 +1,226 @@
+"""Proposes the best-scored gallery items of every query from float32 products, tile by tile.
+
+Shapes: n queries and c gallery items of one tile, m candidates per query, P entries, E = D + 2.
+
+Selecting costs more than multiplying if every score is looked at by a sort. So the maximum over
+groups of 16 scores is taken first, only groups whose maximum beats the query's m-th best so far are
+opened, and the few entries found wait in a buffer until it is worth merging them. Where the queries
+are their own gallery, a tile serves its rows and its columns: half of the product suffices.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dml.retrieval.exact import CHUNK_BYTES
+
+GROUP = 16
+PADDING_SCORE = -16.0  # below every true score, which are at least −2
+
+
+class Gallery:
+    """Centered, scaled and shuffled float32 rows [g, −½‖g‖², 1]; padded to whole tiles.
+
+    With queries [q, 1, −½‖q‖²] a product of the two gives −½‖q − g‖². The order of the distances
+    is the same around any center, and rounding errors are smallest near the middle of the data, so
+    that float32 tells even nearly collapsed embeddings apart. The fixed shuffle makes any order of
+    the data harmless: the first tile seen is a fair sample of all.
+
+    Attributes:
+        rows: N' × E, N' ≥ N.
+        order: gallery index of each row (N').
+        place: row of each gallery index (N).
+        center: D values, float64.
+        scale: a power of two that brings all norms into [0, 1].
+        largest: largest norm of a scaled row.
+    """
+
+    def __init__(self, gallery_ND: Tensor, query_BD: Tensor, tile: int) -> None:
+        N, D = gallery_ND.shape
+        device = gallery_ND.device
+        step = max(1, CHUNK_BYTES // (32 * D))
+        total = torch.zeros(D, dtype=torch.float64, device=device)
+        for part in gallery_ND.split(step):
+            total += part.sum(dim=0, dtype=torch.float64)
+        self.center = total / N
+        self.tile = tile
+        largest = self._largest_norm(gallery_ND, step)
+        both = (
+            largest if query_BD is gallery_ND else max(largest, self._largest_norm(query_BD, step))
+        )
+        self.scale = math.ldexp(1.0, -math.frexp(both)[1])
+        self.largest = largest * self.scale
+
+        generator = torch.Generator().manual_seed(0)
+        self.order = torch.randperm(N, generator=generator).to(device)
+        self.place = torch.empty_like(self.order)
+        self.place[self.order] = torch.arange(N, device=device)
+        self.rows = torch.zeros(-(-N // tile) * tile, D + 2, device=device)
+        self.rows[N:, D] = PADDING_SCORE
+        for start in range(0, N, step):
+            part = self.order[start : start + step]
+            centered, half_square = self._center(gallery_ND[part])
+            self.rows[start : start + len(part), :D] = centered
+            self.rows[start : start + len(part), D] = half_square
+        self.rows[:, D + 1] = 1.0
+
+    def _center(self, rows_nD: Tensor) -> tuple[Tensor, Tensor]:
+        centered = (rows_nD.double() - self.center).mul_(self.scale)
+        return centered, centered.square().sum(dim=1).mul_(-0.5)
+
+    def _largest_norm(self, rows_ND: Tensor, step: int) -> float:
+        return max(float((p.double() - self.center).norm(dim=1).max()) for p in rows_ND.split(step))
+
+    def as_query(self, rows: slice) -> Tensor:
+        """Returns gallery rows in the form of queries (n×E)."""
+        block = self.rows[rows]
+        D = block.shape[1] - 2
+        return torch.cat([block[:, :D], block[:, D + 1 :], block[:, D : D + 1]], dim=1)
+
+    def queries(self, query_nD: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns queries (n×E, float32) and their norms (n, float64)."""
+        centered, half_square = self._center(query_nD)
+        columns = [centered, torch.ones_like(half_square)[:, None], half_square[:, None]]
+        return torch.cat(columns, dim=1).float(), (-2 * half_square).sqrt()
+
+
+class RunningTop:
+    """The m best entries of every query among the tiles seen so far."""
+
+    def __init__(self, queries: int, m: int, device: torch.device) -> None:
+        self.m = m
+        self.width = self._width(m)
+        self.scores = torch.full((queries, self.width), -torch.inf, device=device)
+        self.indices = torch.zeros(queries, self.width, dtype=torch.int32, device=device)
+        self.filled = torch.full((queries,), m, device=device)
+
+    @staticmethod
+    def _width(m: int) -> int:
+        return 3 * m + 32
+
+    @classmethod
+    def bytes_per_query(cls, m: int) -> int:
+        """Memory it takes for one query with m candidates."""
+        return 8 * cls._width(m)
+
+    def best(self, queries: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Returns scores and gallery rows (n×m) of some queries, best first, after a merge."""
+        return self.scores[queries, : self.m], self.indices[queries, : self.m]
+
+    def start(self, rows: slice, tile_nc: Tensor, first: int) -> None:
+        """Takes the best of the first tile of these queries; it must be at least m wide."""
+        scores, indices = tile_nc.topk(self.m, dim=1)
+        self.scores[rows, : self.m] = scores
+        self.indices[rows, : self.m] = indices.add_(first).int()
+
+    def offer(self, rows: slice, tile: Tensor, first: int, *, transposed: bool = False) -> None:
+        """Takes from a tile all entries better than the m-th best.
+
+        Args:
+            rows: the queries of the tile.
+            tile: n×c scores, c a multiple of the group size; c×n if `transposed`.
+            first: row of the gallery where the tile begins.
+            transposed: the queries are the tile's columns.
+        """
+        threshold_n = self.scores[rows, self.m - 1]
+        if transposed:
+            grouped = tile.view(GROUP, -1, tile.shape[1])
+            better = (grouped.amax(dim=0) > threshold_n).T
+            row_P, group_P = better.nonzero(as_tuple=True)
+            values_PG = grouped[:, group_P, row_P].T
+        else:
+            grouped = tile.view(tile.shape[0], GROUP, -1)
+            better = grouped.amax(dim=1) > threshold_n[:, None]
+            row_P, group_P = better.nonzero(as_tuple=True)
+            values_PG = grouped[row_P, :, group_P]
+        entry, member = (values_PG > threshold_n[row_P, None]).nonzero(as_tuple=True)
+        row_P = row_P[entry]
+        column_P = member * better.shape[1] + group_P[entry]
+        counts_n = torch.bincount(row_P, minlength=len(threshold_n))
+        most = int((self.filled[rows] + counts_n).max())
+        if most > self.width:
+            self.merge(rows)
+            if self.m + int(counts_n.max()) > self.width:
+                self._sort_in(rows, tile.T if transposed else tile, first)
+                return
+        begin_n = self.filled[rows] - (counts_n.cumsum(dim=0) - counts_n)
+        place_P = begin_n[row_P] + torch.arange(len(row_P), device=row_P.device)
+        self.scores[rows].index_put_((row_P, place_P), values_PG[entry, member])
+        self.indices[rows].index_put_((row_P, place_P), column_P.add_(first).int())
+        self.filled[rows] += counts_n
+
+    def _sort_in(self, rows: slice, tile_nc: Tensor, first: int) -> None:
+        """What `offer` does, for tiles with more good entries than the buffer holds."""
+        scores, indices = tile_nc.topk(min(self.m, tile_nc.shape[1]), dim=1)
+        self.scores[rows, self.m : self.m + scores.shape[1]] = scores
+        self.indices[rows, self.m : self.m + scores.shape[1]] = indices.add_(first).int()
+        self.merge(rows)
+
+    def merge(self, rows: slice) -> None:
+        """Brings the waiting entries of these queries in order and raises the thresholds."""
+        scores, order = self.scores[rows].topk(self.m, dim=1)
+        self.indices[rows, : self.m] = self.indices[rows].gather(1, order)
+        self.scores[rows, : self.m] = scores
+        self.scores[rows, self.m :] = -torch.inf
+        self.filled[rows] = self.m
+
+
+def scan_rows(gallery: Gallery, query_nE: Tensor, own_n: Tensor | None, m: int) -> RunningTop:
+    """Scores some queries against the whole gallery.
+
+    Args:
+        gallery: what is searched.
+        query_nE: queries as `Gallery.queries` gives them.
+        own_n: row of the gallery that is the query itself and is left out, or None.
+        m: candidates per query, at most the width of a tile less one.
+    """
+    n = len(query_nE)
+    top = RunningTop(n, m, query_nE.device)
+    everyone = slice(0, n)
+    scores = query_nE.new_empty(n, gallery.tile)
+    for number, first in enumerate(range(0, len(gallery.rows), gallery.tile)):
+        torch.mm(query_nE, gallery.rows[first : first + gallery.tile].T, out=scores)
+        if own_n is not None:
+            inside = ((own_n >= first) & (own_n < first + gallery.tile)).nonzero().squeeze(1)
+            scores[inside, own_n[inside] - first] = -torch.inf
+        if number == 0:
+            top.start(everyone, scores, first)
+            continue
+        top.offer(everyone, scores, first)
+        if number.bit_count() == 1:  # thresholds are worth refreshing when the data has doubled
+            top.merge(everyone)
+    top.merge(everyone)
+    return top
+
+
+def scan_symmetric(gallery: Gallery, m: int) -> RunningTop:
+    """Scores the gallery against itself with half of the products; results in the row order.
+
+    Tiles are visited diagonal by diagonal, so that all queries see new tiles at one pace and their
+    thresholds rise early.
+    """
+    tile, total = gallery.tile, len(gallery.rows)
+    blocks = [slice(first, first + tile) for first in range(0, total, tile)]
+    top = RunningTop(total, m, gallery.rows.device)
+    scores = gallery.rows.new_empty(tile, tile)
+    for offset in range(len(blocks) // 2 + 1):
+        # the last diagonal of an even number of blocks would meet every pair twice
+        count = len(blocks) if 2 * offset != len(blocks) else offset
+        for number in range(count):
+            rows, columns = blocks[number], blocks[(number + offset) % len(blocks)]
+            torch.mm(gallery.as_query(rows), gallery.rows[columns].T, out=scores)
+            if offset == 0:
+                scores.fill_diagonal_(-torch.inf)
+                top.start(rows, scores, columns.start)
+            else:
+                top.offer(rows, scores, columns.start)
+                top.offer(columns, scores, rows.start, transposed=True)
+        if offset.bit_count() == 1:
+            for rows in blocks:
+                top.merge(rows)
+    for rows in blocks:
+        top.merge(rows)
+    return top

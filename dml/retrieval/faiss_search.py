@@ -1,0 +1,50 @@
+"""Candidates from faiss's flat search, as an alternative to the tiles of `candidates`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dml.retrieval.candidates import Gallery
+
+
+def scan_faiss(
+    gallery: Gallery, query_nE: Tensor, own_n: Tensor | None, m: int, items: int
+) -> tuple[Tensor, Tensor]:
+    """Scores some queries against the whole gallery by faiss, on the GPU if they are there.
+
+    Args:
+        gallery: what is searched.
+        query_nE: queries as `Gallery.queries` gives them.
+        own_n: row of the gallery that is the query itself and is left out, or None.
+        m: candidates per query.
+        items: gallery items N; rows of `gallery` beyond them are padding.
+
+    Returns:
+        Scores and gallery rows (n×m), best first.
+
+    Raises:
+        ValueError: faiss is not installed.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise ValueError(
+            "backend 'faiss' needs the package faiss-cpu or faiss-gpu; 'torch' needs none"
+        ) from error
+    wanted = m if own_n is None else m + 1
+    rows = gallery.rows[:items]
+    if query_nE.is_cuda:
+        import faiss.contrib.torch_utils  # lets faiss read and return tensors of the GPU
+
+        scores, indices = faiss.knn_gpu(
+            faiss.StandardGpuResources(), query_nE, rows, wanted, metric=faiss.METRIC_INNER_PRODUCT
+        )
+    else:
+        found = faiss.knn(query_nE.numpy(), rows.numpy(), wanted, metric=faiss.METRIC_INNER_PRODUCT)
+        scores, indices = (torch.from_numpy(part) for part in found)
+    if own_n is not None:
+        scores[indices == own_n[:, None]] = -torch.inf
+        scores, order = scores.topk(m, dim=1)
+        indices = indices.gather(1, order)
+    return scores, indices
