@@ -26,13 +26,14 @@ class Gallery:
 
     With queries [q, 1, −½‖q‖²] a product of the two gives −½‖q − g‖². The order of the distances
     is the same around any center, and rounding errors are smallest near the middle of the data, so
-    that float32 tells even nearly collapsed embeddings apart. The fixed shuffle makes any order of
-    the data harmless: the first tile seen is a fair sample of all.
+    that float32 tells even nearly collapsed embeddings apart. The fixed shuffle makes every tile a
+    fair sample of the whole gallery, however the data is ordered.
 
     Attributes:
         rows: N' × E, N' ≥ N.
-        order: gallery index of each row (N').
-        place: row of each gallery index (N).
+        items: N.
+        order: gallery index of each row (N'), N and above for padding.
+        place: row of each gallery index (N').
         center: D values, float64.
         scale: a power of two that brings all norms into [0, 1].
         largest: largest norm of a scaled row.
@@ -42,10 +43,10 @@ class Gallery:
         N, D = gallery_ND.shape
         device = gallery_ND.device
         step = max(1, CHUNK_BYTES // (32 * D))
-        total = torch.zeros(D, dtype=torch.float64, device=device)
+        middle = torch.zeros(D, dtype=torch.float64, device=device)
         for part in gallery_ND.split(step):
-            total += part.sum(dim=0, dtype=torch.float64)
-        self.center = total / N
+            middle += part.sum(dim=0, dtype=torch.float64)
+        self.center = middle / N
         self.tile = tile
         largest = self._largest_norm(gallery_ND, step)
         both = (
@@ -54,17 +55,20 @@ class Gallery:
         self.scale = math.ldexp(1.0, -math.frexp(both)[1])
         self.largest = largest * self.scale
 
+        # padding is spread over all tiles, for each to be a fair sample
+        total = -(-N // tile) * tile
         generator = torch.Generator().manual_seed(0)
-        self.order = torch.randperm(N, generator=generator).to(device)
+        self.items = N
+        self.order = torch.randperm(total, generator=generator).to(device)
         self.place = torch.empty_like(self.order)
-        self.place[self.order] = torch.arange(N, device=device)
-        self.rows = torch.zeros(-(-N // tile) * tile, D + 2, device=device)
-        self.rows[N:, D] = PADDING_SCORE
-        for start in range(0, N, step):
-            part = self.order[start : start + step]
-            centered, half_square = self._center(gallery_ND[part])
-            self.rows[start : start + len(part), :D] = centered
-            self.rows[start : start + len(part), D] = half_square
+        self.place[self.order] = torch.arange(total, device=device)
+        self.rows = torch.empty(total, D + 2, device=device)
+        for order, rows in zip(self.order.split(step), self.rows.split(step), strict=True):
+            centered, half_square = self._center(gallery_ND[order.clamp(max=N - 1)])
+            rows[:, :D] = centered
+            rows[:, D] = half_square
+        self.rows[self.place[N:], :D] = 0.0
+        self.rows[self.place[N:], D] = PADDING_SCORE
         self.rows[:, D + 1] = 1.0
 
     def _center(self, rows_nD: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,7 +78,7 @@ class Gallery:
     def _largest_norm(self, rows_ND: Tensor, step: int) -> float:
         return max(float((p.double() - self.center).norm(dim=1).max()) for p in rows_ND.split(step))
 
-    def as_query(self, rows: slice) -> Tensor:
+    def as_query(self, rows: slice | Tensor) -> Tensor:
         """Returns gallery rows in the form of queries (n×E)."""
         block = self.rows[rows]
         D = block.shape[1] - 2
@@ -88,14 +92,35 @@ class Gallery:
 
 
 class RunningTop:
-    """The m best entries of every query among the tiles seen so far."""
+    """The m best entries of every query among the tiles seen so far.
 
-    def __init__(self, queries: int, m: int, device: torch.device) -> None:
+    An entry is kept if it beats the query's threshold. Tiles are random samples of the gallery, so
+    after a share f of it about m·f of the final m best have been seen: the threshold is set to the
+    score of that rank (and some more), which lets far fewer entries pass than waiting for m of
+    them. A query whose threshold turns out to have been too high is `incomplete` and is scored
+    again cautiously, with the m-th best so far as the threshold.
+
+    Args:
+        queries: how many.
+        m: entries wanted for each.
+        items: size of the gallery.
+        device: where the scores are.
+        cautious: never miss an entry.
+    """
+
+    def __init__(
+        self, queries: int, m: int, items: int, device: torch.device, *, cautious: bool = False
+    ) -> None:
         self.m = m
+        self.items = items
+        self.cautious = cautious
         self.width = self._width(m)
+        # where a good part of all groups would be opened, smaller ones spare more
+        self.group = GROUP if m * 96 < items else GROUP // 4
         self.scores = torch.full((queries, self.width), -torch.inf, device=device)
         self.indices = torch.zeros(queries, self.width, dtype=torch.int32, device=device)
-        self.filled = torch.full((queries,), m, device=device)
+        self.filled = torch.zeros(queries, dtype=torch.long, device=device)
+        self.threshold = torch.full((queries,), -torch.inf, device=device)
 
     @staticmethod
     def _width(m: int) -> int:
@@ -110,65 +135,82 @@ class RunningTop:
         """Returns scores and gallery rows (n×m) of some queries, best first, after a merge."""
         return self.scores[queries, : self.m], self.indices[queries, : self.m]
 
-    def start(self, rows: slice, tile_nc: Tensor, first: int) -> None:
-        """Takes the best of the first tile of these queries; it must be at least m wide."""
-        scores, indices = tile_nc.topk(self.m, dim=1)
-        self.scores[rows, : self.m] = scores
-        self.indices[rows, : self.m] = indices.add_(first).int()
+    def incomplete(self) -> Tensor:
+        """Returns the queries that may have missed an entry, after the last merge."""
+        return (self.scores[:, self.m - 1] < self.threshold).nonzero().squeeze(1)
 
-    def offer(self, rows: slice, tile: Tensor, first: int, *, transposed: bool = False) -> None:
-        """Takes from a tile all entries better than the m-th best.
+    def _rank(self, seen: int) -> int:
+        """The rank in a sample of `seen` items that is surely not above rank m in the gallery."""
+        expected = self.m * seen / self.items
+        if self.cautious or seen >= self.items:
+            return self.m
+        return min(self.m, math.ceil(expected + 3.5 * math.sqrt(expected) + 1))
+
+    def offer(
+        self, rows: slice, tile: Tensor, first: int, seen: int, *, transposed: bool = False
+    ) -> None:
+        """Takes from a tile all entries that beat the thresholds.
 
         Args:
             rows: the queries of the tile.
             tile: n×c scores, c a multiple of the group size; c×n if `transposed`.
             first: row of the gallery where the tile begins.
+            seen: gallery items these queries have seen with this tile, or somewhat more.
             transposed: the queries are the tile's columns.
         """
-        threshold_n = self.scores[rows, self.m - 1]
         if transposed:
-            grouped = tile.view(GROUP, -1, tile.shape[1])
-            better = (grouped.amax(dim=0) > threshold_n).T
-            row_P, group_P = better.nonzero(as_tuple=True)
-            values_PG = grouped[:, group_P, row_P].T
+            grouped = tile.view(self.group, -1, tile.shape[1])
+            largest = grouped.amax(dim=0).T
         else:
-            grouped = tile.view(tile.shape[0], GROUP, -1)
-            better = grouped.amax(dim=1) > threshold_n[:, None]
-            row_P, group_P = better.nonzero(as_tuple=True)
-            values_PG = grouped[row_P, :, group_P]
+            grouped = tile.view(tile.shape[0], self.group, -1)
+            largest = grouped.amax(dim=1)
+        threshold_n = self.threshold[rows]
+        if threshold_n[0] == -torch.inf:
+            rank = self._rank(seen)
+            if rank == self.m or rank > largest.shape[1] // 2:
+                self._sort_in(rows, tile.T if transposed else tile, first, seen)
+                return
+            # the r-th largest of the maxima is at most the r-th largest entry
+            threshold_n = largest.topk(rank, dim=1).values[:, -1]
+            self.threshold[rows] = threshold_n
+        row_P, group_P = (largest > threshold_n[:, None]).nonzero(as_tuple=True)
+        values_PG = grouped[:, group_P, row_P].T if transposed else grouped[row_P, :, group_P]
         entry, member = (values_PG > threshold_n[row_P, None]).nonzero(as_tuple=True)
         row_P = row_P[entry]
-        column_P = member * better.shape[1] + group_P[entry]
+        column_P = member * largest.shape[1] + group_P[entry] + first
         counts_n = torch.bincount(row_P, minlength=len(threshold_n))
-        most = int((self.filled[rows] + counts_n).max())
-        if most > self.width:
-            self.merge(rows)
-            if self.m + int(counts_n.max()) > self.width:
-                self._sort_in(rows, tile.T if transposed else tile, first)
+        if int((self.filled[rows] + counts_n).max()) > self.width:
+            self.merge(rows, seen)
+            if int((self.filled[rows] + counts_n).max()) > self.width:
+                self._sort_in(rows, tile.T if transposed else tile, first, seen)
                 return
-        begin_n = self.filled[rows] - (counts_n.cumsum(dim=0) - counts_n)
-        place_P = begin_n[row_P] + torch.arange(len(row_P), device=row_P.device)
+        offset_n = self.filled[rows] - (counts_n.cumsum(dim=0) - counts_n)
+        place_P = offset_n[row_P] + torch.arange(len(row_P), device=row_P.device)
         self.scores[rows].index_put_((row_P, place_P), values_PG[entry, member])
-        self.indices[rows].index_put_((row_P, place_P), column_P.add_(first).int())
+        self.indices[rows].index_put_((row_P, place_P), column_P.int())
         self.filled[rows] += counts_n
 
-    def _sort_in(self, rows: slice, tile_nc: Tensor, first: int) -> None:
+    def _sort_in(self, rows: slice, tile_nc: Tensor, first: int, seen: int) -> None:
         """What `offer` does, for tiles with more good entries than the buffer holds."""
         scores, indices = tile_nc.topk(min(self.m, tile_nc.shape[1]), dim=1)
+        self.merge(rows, seen)
         self.scores[rows, self.m : self.m + scores.shape[1]] = scores
         self.indices[rows, self.m : self.m + scores.shape[1]] = indices.add_(first).int()
-        self.merge(rows)
+        self.merge(rows, seen)
 
-    def merge(self, rows: slice) -> None:
+    def merge(self, rows: slice, seen: int) -> None:
         """Brings the waiting entries of these queries in order and raises the thresholds."""
         scores, order = self.scores[rows].topk(self.m, dim=1)
         self.indices[rows, : self.m] = self.indices[rows].gather(1, order)
         self.scores[rows, : self.m] = scores
         self.scores[rows, self.m :] = -torch.inf
         self.filled[rows] = self.m
+        self.threshold[rows] = torch.maximum(self.threshold[rows], scores[:, self._rank(seen) - 1])
 
 
-def scan_rows(gallery: Gallery, query_nE: Tensor, own_n: Tensor | None, m: int) -> RunningTop:
+def scan_rows(
+    gallery: Gallery, query_nE: Tensor, own_n: Tensor | None, m: int, *, cautious: bool = False
+) -> tuple[Tensor, Tensor]:
     """Scores some queries against the whole gallery.
 
     Args:
@@ -176,24 +218,31 @@ def scan_rows(gallery: Gallery, query_nE: Tensor, own_n: Tensor | None, m: int) 
         query_nE: queries as `Gallery.queries` gives them.
         own_n: row of the gallery that is the query itself and is left out, or None.
         m: candidates per query, at most the width of a tile less one.
+        cautious: see `RunningTop`.
+
+    Returns:
+        Scores and gallery rows (n×m), best first.
     """
-    n = len(query_nE)
-    top = RunningTop(n, m, query_nE.device)
+    n, total = len(query_nE), len(gallery.rows)
+    top = RunningTop(n, m, total, query_nE.device, cautious=cautious)
     everyone = slice(0, n)
     scores = query_nE.new_empty(n, gallery.tile)
-    for number, first in enumerate(range(0, len(gallery.rows), gallery.tile)):
-        torch.mm(query_nE, gallery.rows[first : first + gallery.tile].T, out=scores)
+    for number, first in enumerate(range(0, total, gallery.tile), start=1):
+        last = first + gallery.tile
+        torch.mm(query_nE, gallery.rows[first:last].T, out=scores)
         if own_n is not None:
-            inside = ((own_n >= first) & (own_n < first + gallery.tile)).nonzero().squeeze(1)
+            inside = ((own_n >= first) & (own_n < last)).nonzero().squeeze(1)
             scores[inside, own_n[inside] - first] = -torch.inf
-        if number == 0:
-            top.start(everyone, scores, first)
-            continue
-        top.offer(everyone, scores, first)
-        if number.bit_count() == 1:  # thresholds are worth refreshing when the data has doubled
-            top.merge(everyone)
-    top.merge(everyone)
-    return top
+        top.offer(everyone, scores, first, last)
+        # thresholds are worth refreshing when the data has doubled
+        if number.bit_count() == 1 or last == total:
+            top.merge(everyone, last)
+    missed = top.incomplete()
+    if len(missed):
+        own = None if own_n is None else own_n[missed]
+        again = scan_rows(gallery, query_nE[missed], own, m, cautious=True)
+        top.scores[missed, :m], top.indices[missed, :m] = again
+    return top.best(everyone)
 
 
 def scan_symmetric(gallery: Gallery, m: int) -> RunningTop:
@@ -204,23 +253,26 @@ def scan_symmetric(gallery: Gallery, m: int) -> RunningTop:
     """
     tile, total = gallery.tile, len(gallery.rows)
     blocks = [slice(first, first + tile) for first in range(0, total, tile)]
-    top = RunningTop(total, m, gallery.rows.device)
+    top = RunningTop(total, m, total, gallery.rows.device)
     scores = gallery.rows.new_empty(tile, tile)
     for offset in range(len(blocks) // 2 + 1):
         # the last diagonal of an even number of blocks would meet every pair twice
         count = len(blocks) if 2 * offset != len(blocks) else offset
+        seen = min(total, (2 * offset + 1) * tile)
         for number in range(count):
             rows, columns = blocks[number], blocks[(number + offset) % len(blocks)]
             torch.mm(gallery.as_query(rows), gallery.rows[columns].T, out=scores)
             if offset == 0:
                 scores.fill_diagonal_(-torch.inf)
-                top.start(rows, scores, columns.start)
-            else:
-                top.offer(rows, scores, columns.start)
-                top.offer(columns, scores, rows.start, transposed=True)
-        if offset.bit_count() == 1:
+            top.offer(rows, scores, columns.start, seen)
+            if offset > 0:
+                top.offer(columns, scores, rows.start, seen, transposed=True)
+        if offset.bit_count() == 1 or seen == total:
             for rows in blocks:
-                top.merge(rows)
-    for rows in blocks:
-        top.merge(rows)
+                top.merge(rows, seen)
+    missed = top.incomplete()
+    missed = missed[gallery.order[missed] < gallery.items]
+    for part in missed.split(tile) if len(missed) else ():
+        again = scan_rows(gallery, gallery.as_query(part), part, m, cautious=True)
+        top.scores[part, :m], top.indices[part, :m] = again
     return top

@@ -9,7 +9,7 @@ from dml.retrieval.candidates import Gallery
 
 
 def scan_faiss(
-    gallery: Gallery, query_nE: Tensor, own_n: Tensor | None, m: int, items: int
+    gallery: Gallery, query_nE: Tensor, own_n: Tensor | None, m: int
 ) -> tuple[Tensor, Tensor]:
     """Scores some queries against the whole gallery by faiss, on the GPU if they are there.
 
@@ -18,7 +18,6 @@ def scan_faiss(
         query_nE: queries as `Gallery.queries` gives them.
         own_n: row of the gallery that is the query itself and is left out, or None.
         m: candidates per query.
-        items: gallery items N; rows of `gallery` beyond them are padding.
 
     Returns:
         Scores and gallery rows (n×m), best first.
@@ -33,15 +32,20 @@ def scan_faiss(
             "backend 'faiss' needs the package faiss-cpu or faiss-gpu; 'torch' needs none"
         ) from error
     wanted = m if own_n is None else m + 1
-    rows = gallery.rows[:items]
     if query_nE.is_cuda:
         import faiss.contrib.torch_utils  # lets faiss read and return tensors of the GPU
 
         scores, indices = faiss.knn_gpu(
-            faiss.StandardGpuResources(), query_nE, rows, wanted, metric=faiss.METRIC_INNER_PRODUCT
+            faiss.StandardGpuResources(),
+            query_nE,
+            gallery.rows,
+            wanted,
+            metric=faiss.METRIC_INNER_PRODUCT,
         )
     else:
-        found = faiss.knn(query_nE.numpy(), rows.numpy(), wanted, metric=faiss.METRIC_INNER_PRODUCT)
+        found = faiss.knn(
+            query_nE.numpy(), gallery.rows.numpy(), wanted, metric=faiss.METRIC_INNER_PRODUCT
+        )
         scores, indices = (torch.from_numpy(part) for part in found)
     if own_n is not None:
         scores[indices == own_n[:, None]] = -torch.inf

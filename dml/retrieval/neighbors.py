@@ -190,11 +190,10 @@ class NeighborSearch:
             scores_nm, found_nm = table.best(space.place[rows])
         elif self.backend == "faiss":
             own_row_n = None if own_n is None else space.place[own_n]
-            scores_nm, found_nm = scan_faiss(space, query_nE, own_row_n, m, len(self.gallery))
+            scores_nm, found_nm = scan_faiss(space, query_nE, own_row_n, m)
         else:
             own_row_n = None if own_n is None else space.place[own_n]
-            top = scan_rows(space, query_nE, own_row_n, m)
-            scores_nm, found_nm = top.best(slice(None))
+            scores_nm, found_nm = scan_rows(space, query_nE, own_row_n, m)
         indices_nm = space.order[found_nm.long()]
         sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k)
         indices_nk = indices_nm[:, :k]
