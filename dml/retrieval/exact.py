@@ -44,13 +44,14 @@ def squared_distances(
     that all have one shape, so that no choice of kernel depends on where a pair stands.
     """
     pairs, dim = rows_P.numel(), query_ND.shape[1]
-    chunk = max(1, CHUNK_BYTES // (24 * dim))
+    chunk = max(1, CHUNK_BYTES // (128 * dim))
     out_P = torch.empty(pairs, dtype=torch.float64, device=query_ND.device)
     for start in range(0, pairs, chunk):
         # the last chunk reaches back over pairs already done instead of being shorter
         start = max(0, min(start, pairs - chunk))
         part = slice(start, start + chunk)
-        difference_PD = query_ND[rows_P[part]].double() - gallery_ND[cols_P[part]].double()
+        difference_PD = query_ND[rows_P[part]].double()
+        difference_PD -= gallery_ND[cols_P[part]]
         out_P[part] = difference_PD.square_().sum(dim=1)
     return out_P
 
@@ -62,11 +63,22 @@ def sort_near_ties(
     indices_nm: Tensor,
     error_n: Tensor,
     k: int,
+    relevant_nm: Tensor | None = None,
 ) -> None:
     """Puts the first k of m candidates, sorted by approximate score, into their true order.
 
     Candidates whose scores differ by more than twice the error are in true order. The others
     form runs; each run is sorted by exact distance, then gallery index. Changes `indices_nm`.
+
+    Args:
+        query_nD: the queries.
+        gallery_ND: the gallery.
+        scores_nm: approximate scores, descending.
+        indices_nm: gallery indices of the candidates.
+        error_n: bound on the error of a query's scores.
+        k: how many places count.
+        relevant_nm: which candidates are relevant, if that is all that matters about them: runs of
+            one kind are left as they are.
     """
     m = scores_nm.shape[1]
     close = scores_nm[:, :-1] - scores_nm[:, 1:] <= 2 * error_n[:, None]
@@ -79,11 +91,15 @@ def sort_near_ties(
     if not rows_P.numel():
         return
     starts_run = torch.ones_like(rows_P, dtype=torch.bool)
-    slots_P = rows_P * m + places_P
     starts_run[1:] = ~close[rows_P[1:], (places_P[1:] - 1).clamp_(min=0)] | (
         rows_P[1:] != rows_P[:-1]
     )
     run_P = starts_run.cumsum(dim=0)
+    if relevant_nm is not None:
+        hits = torch.bincount(run_P, weights=relevant_nm[rows_P, places_P])
+        matters_P = ((hits > 0) & (hits < torch.bincount(run_P)))[run_P]
+        rows_P, places_P, run_P = rows_P[matters_P], places_P[matters_P], run_P[matters_P]
+    slots_P = rows_P * m + places_P
     cols_P = indices_nm[rows_P, places_P]
     distance_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
     order_P = lexical_order(run_P, distance_P, cols_P)

@@ -105,7 +105,7 @@ def retrieval_metrics(
         embeddings, gallery_embeddings, most=int(k_n[-1]), backend=backend, memory_mb=memory_mb
     )
     sums = torch.zeros(3 + len(recall_at), dtype=torch.float64, device=device)
-    for part, indices_nk in search.run(rows, k_n):
+    for part, indices_nk in search.run(rows, k_n, (query_B, gallery_N)):
         hits_nk = gallery_N[indices_nk] == query_B[part, None]
         sums += _sums(hits_nk, relevant_B[part], recall_at)
     names = ["precision_at_1", "r_precision", "map_at_r", *(f"recall_at_{K}" for K in recall_at)]

@@ -18,7 +18,6 @@ from dml.retrieval.exact import full_search, score_error, sort_near_ties, square
 from dml.retrieval.faiss_search import scan_faiss
 
 MEMORY_MB = 64.0
-SPARE = 4  # candidates beyond the k-th, so that almost no query needs a second search
 ROWS = 1024  # queries and gallery items of a tile: 4 MB of scores stay in the cache
 TILE = 1024
 FLOAT32_UNIT = 2.0**-24
@@ -137,19 +136,26 @@ class NeighborSearch:
         self.backend = backend
         self.memory_bytes = int(memory_mb * 2**20)
 
-    def run(self, rows: Tensor, k_n: Tensor | int) -> Iterator[tuple[Tensor, Tensor]]:
+    def run(
+        self,
+        rows: Tensor,
+        k_n: Tensor | int,
+        classes: tuple[Tensor, Tensor] | None = None,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields query numbers (n) and the gallery indices (n×k) of their nearest items.
 
         Args:
             rows: the queries to search for, in the order in which they are wanted.
             k_n: neighbors for each of them, ascending; a chunk gets what its last query needs.
+            classes: of all queries (B) and gallery items (N). Given these, near ties are resolved
+                only between items of the query's class and others: all that metrics can see.
         """
         device = self.query.device
         if isinstance(k_n, int):
             k_n = torch.full((len(rows),), k_n)
         k_n = k_n.cpu()
         with torch.no_grad(), torch.autocast(device.type, enabled=False), full_float32():
-            width = min(self.most + SPARE, self.available)
+            width = self._candidates(self.most)
             tile = min(max(TILE, width + 1), len(self.gallery))
             space = Gallery(self.gallery, self.query, GROUP * -(-tile // GROUP))
             table = self._symmetric_table(space, len(rows), width)
@@ -157,7 +163,7 @@ class NeighborSearch:
             while start < len(rows):
                 stop = self._chunk_end(k_n, start, space.tile)
                 part, k = rows[start:stop], int(k_n[stop - 1])
-                yield part, self._nearest(space, part, k, table)
+                yield part, self._nearest(space, part, k, table, classes)
                 start = stop
 
     def _symmetric_table(self, space: Gallery, queries: int, width: int) -> RunningTop | None:
@@ -168,24 +174,35 @@ class NeighborSearch:
             return None
         return scan_symmetric(space, width)
 
+    def _candidates(self, k: int) -> int:
+        """Some more than k, so that almost no query needs a second search."""
+        return min(k + 4 + k // 16, self.available)
+
     def _chunk_end(self, k_n: Tensor, start: int, tile: int) -> int:
         """How far the next chunk reaches, so that its scores and results fit the memory."""
         stop = min(start + ROWS, len(k_n))
         while True:
             k = int(k_n[stop - 1])
-            per_row = 4 * tile + RunningTop.bytes_per_query(k + SPARE) + 40 * k
+            per_row = 4 * tile + RunningTop.bytes_per_query(self._candidates(k)) + 40 * k
             fits = max(1, self.memory_bytes // per_row)
             if stop - start <= fits:
                 return stop
             # a shorter chunk may also need a smaller k, so try again rather than compute
             stop = start + max(fits, (stop - start) // 2)
 
-    def _nearest(self, space: Gallery, rows: Tensor, k: int, table: RunningTop | None) -> Tensor:
+    def _nearest(
+        self,
+        space: Gallery,
+        rows: Tensor,
+        k: int,
+        table: RunningTop | None,
+        classes: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
         query_nD = self.query[rows]
         own_n = rows if self.own else None
         query_nE, norm_n = space.queries(query_nD)
         error_n = score_error(norm_n, space.largest, query_nD.shape[1], FLOAT32_UNIT)
-        m = min((self.most if table is not None else k) + SPARE, self.available)
+        m = self._candidates(self.most if table is not None else k)
         if table is not None:
             scores_nm, found_nm = table.best(space.place[rows])
         elif self.backend == "faiss":
@@ -195,7 +212,10 @@ class NeighborSearch:
             own_row_n = None if own_n is None else space.place[own_n]
             scores_nm, found_nm = scan_rows(space, query_nE, own_row_n, m)
         indices_nm = space.order[found_nm.long()]
-        sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k)
+        relevant_nm = None
+        if classes is not None:
+            relevant_nm = classes[1][indices_nm] == classes[0][rows, None]
+        sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k, relevant_nm)
         indices_nk = indices_nm[:, :k]
         if m < self.available:
             # an item outside the candidates has at most the last score plus the error
