@@ -1,6 +1,31 @@
 """Exact neighbors, retrieval metrics and the geometry of embeddings."""
 
+from dml.retrieval.geometry import (
+    alignment,
+    covering_radius,
+    greedy_k_center,
+    inter_class_distance,
+    positivity,
+    predicted_positivity,
+    proxy_alignment,
+    uniformity,
+    utilization,
+)
 from dml.retrieval.metrics import concatenate, retrieval_metrics
 from dml.retrieval.neighbors import Neighbors, nearest_neighbors
 
-__all__ = ["Neighbors", "concatenate", "nearest_neighbors", "retrieval_metrics"]
+__all__ = [
+    "Neighbors",
+    "alignment",
+    "concatenate",
+    "covering_radius",
+    "greedy_k_center",
+    "inter_class_distance",
+    "nearest_neighbors",
+    "positivity",
+    "predicted_positivity",
+    "proxy_alignment",
+    "retrieval_metrics",
+    "uniformity",
+    "utilization",
+]
