@@ -84,14 +84,17 @@ def test_positivity_is_the_share_of_derivatives_that_are_not_positive():
 
 
 def test_predicted_positivity_equals_the_sign_of_the_single_mix_derivative(generator):
-    # one mixed embedding: loss = log(1 + λ e^{−β(s−m)})/β + log(1 + (1−λ) e^{γ(s−m)})/γ; the paper
-    # compares the exponents alone, and so does this
+    # ℓ̃ = log(1 + λ e^{−β(s−m)})/β + log(1 + (1−λ) e^{γ(s−m)})/γ
     beta, gamma, m = 18.0, 75.0, 0.77
-    s = torch.rand(4000, generator=generator, dtype=torch.float64)
+    s = torch.rand(4000, generator=generator, dtype=torch.float64, requires_grad=True)
     lambdas = torch.rand(4000, generator=generator, dtype=torch.float64)
-    derivative = (1 - lambdas) * (gamma * (s - m)).exp() - lambdas * (-beta * (s - m)).exp()
-    measured = geometry.positivity(derivative, lambdas, bins=10)
-    predicted = geometry.predicted_positivity(s, lambdas, beta=beta, gamma=gamma, margin=m, bins=10)
+    positive = (lambdas * (-beta * (s - m)).exp()).log1p() / beta
+    negative = ((1 - lambdas) * (gamma * (s - m)).exp()).log1p() / gamma
+    (positive + negative).sum().backward()
+    measured = geometry.positivity(s.grad, lambdas, bins=10)
+    predicted = geometry.predicted_positivity(
+        s.detach(), lambdas, beta=beta, gamma=gamma, margin=m, bins=10
+    )
     assert torch.equal(measured, predicted)
     assert predicted[0] < predicted[-1]
 
