@@ -11,11 +11,15 @@ are their own gallery, a tile serves its rows and its columns: half of the produ
 from __future__ import annotations
 
 import math
+from functools import partial
+from threading import Lock, local
 
 import torch
 from torch import Tensor
 
 from dml.retrieval.exact import CHUNK_BYTES
+from dml.retrieval.parallel import for_each
+from dml.retrieval.product import fastest_product
 
 GROUP = 16
 PADDING_SCORE = -16.0  # below every true score, which are at least −2
@@ -37,6 +41,7 @@ class Gallery:
         center: D values, float64.
         scale: a power of two that brings all norms into [0, 1].
         largest: largest norm of a scaled row.
+        multiply: a·bᵀ of queries and rows, given a buffer for it.
     """
 
     def __init__(self, gallery_ND: Tensor, query_BD: Tensor, tile: int) -> None:
@@ -70,6 +75,7 @@ class Gallery:
         self.rows[self.place[N:], :D] = 0.0
         self.rows[self.place[N:], D] = PADDING_SCORE
         self.rows[:, D + 1] = 1.0
+        self.multiply = fastest_product(D + 2, device)
 
     def _center(self, rows_nD: Tensor) -> tuple[Tensor, Tensor]:
         centered = (rows_nD.double() - self.center).mul_(self.scale)
@@ -226,10 +232,10 @@ def scan_rows(
     n, total = len(query_nE), len(gallery.rows)
     top = RunningTop(n, m, total, query_nE.device, cautious=cautious)
     everyone = slice(0, n)
-    scores = query_nE.new_empty(n, gallery.tile)
+    buffer = query_nE.new_empty(n, gallery.tile)
     for number, first in enumerate(range(0, total, gallery.tile), start=1):
         last = first + gallery.tile
-        torch.mm(query_nE, gallery.rows[first:last].T, out=scores)
+        scores = gallery.multiply(query_nE, gallery.rows[first:last], buffer)
         if own_n is not None:
             inside = ((own_n >= first) & (own_n < last)).nonzero().squeeze(1)
             scores[inside, own_n[inside] - first] = -torch.inf
@@ -245,7 +251,7 @@ def scan_rows(
     return top.best(everyone)
 
 
-def scan_symmetric(gallery: Gallery, m: int) -> RunningTop:
+def scan_symmetric(gallery: Gallery, m: int, workers: int) -> RunningTop:
     """Scores the gallery against itself with half of the products; results in the row order.
 
     Tiles are visited diagonal by diagonal, so that all queries see new tiles at one pace and their
@@ -254,22 +260,30 @@ def scan_symmetric(gallery: Gallery, m: int) -> RunningTop:
     tile, total = gallery.tile, len(gallery.rows)
     blocks = [slice(first, first + tile) for first in range(0, total, tile)]
     top = RunningTop(total, m, total, gallery.rows.device)
-    scores = gallery.rows.new_empty(tile, tile)
+    locks = [Lock() for _ in blocks]
+    buffers = local()
+
+    def visit(number: int, offset: int, seen: int) -> None:
+        other = (number + offset) % len(blocks)
+        rows, columns = blocks[number], blocks[other]
+        if not hasattr(buffers, "scores"):
+            buffers.scores = gallery.rows.new_empty(tile, tile)
+        scores = gallery.multiply(gallery.as_query(rows), gallery.rows[columns], buffers.scores)
+        if offset == 0:
+            scores.fill_diagonal_(-torch.inf)
+        with locks[number]:
+            top.offer(rows, scores, columns.start, seen)
+        if offset > 0:
+            with locks[other]:
+                top.offer(columns, scores, rows.start, seen, transposed=True)
+
     for offset in range(len(blocks) // 2 + 1):
         # the last diagonal of an even number of blocks would meet every pair twice
         count = len(blocks) if 2 * offset != len(blocks) else offset
         seen = min(total, (2 * offset + 1) * tile)
-        for number in range(count):
-            rows, columns = blocks[number], blocks[(number + offset) % len(blocks)]
-            torch.mm(gallery.as_query(rows), gallery.rows[columns].T, out=scores)
-            if offset == 0:
-                scores.fill_diagonal_(-torch.inf)
-            top.offer(rows, scores, columns.start, seen)
-            if offset > 0:
-                top.offer(columns, scores, rows.start, seen, transposed=True)
+        for_each(partial(visit, offset=offset, seen=seen), range(count), workers)
         if offset.bit_count() == 1 or seen == total:
-            for rows in blocks:
-                top.merge(rows, seen)
+            for_each(partial(top.merge, seen=seen), blocks, workers)
     missed = top.incomplete()
     missed = missed[gallery.order[missed] < gallery.items]
     for part in missed.split(tile) if len(missed) else ():

@@ -11,6 +11,8 @@ again, and for which queries the candidates may miss a neighbor.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -143,64 +145,63 @@ def surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
     return surplus
 
 
-def full_search(
-    query_nD: Tensor,
-    gallery_ND: Tensor,
-    center_D: Tensor,
-    scale: float,
-    own_n: Tensor | None,
-    k: int,
-    memory_bytes: int,
-) -> Tensor:
-    """Returns the exact k nearest of the whole gallery in float64: slow, for the few hard queries.
+class FullSearch:
+    """Exact search of the whole gallery in float64: slow, for the few hard queries.
 
     Args:
-        query_nD: the queries.
         gallery_ND: the gallery.
         center_D: a point (float64) near the data; taking it as origin keeps rounding errors small.
         scale: a power of two that brings all norms around it into [0, 1].
-        own_n: gallery index of each query itself, left out of its answer, or None.
-        k: neighbors per query, at most the items that can be returned.
+        most: the largest k that will be asked for.
         memory_bytes: bound on the working memory.
     """
-    kept_M = (~surplus_duplicates(gallery_ND, k + 1)).nonzero().squeeze(1)
-    out_nk = torch.empty(len(query_nD), k, dtype=torch.long, device=query_nD.device)
-    rows = max(1, memory_bytes // (64 * len(kept_M)))
-    for start in range(0, len(query_nD), rows):
-        part = slice(start, start + rows)
-        own = None if own_n is None else own_n[part]
-        out_nk[part] = _full_rows(query_nD[part], gallery_ND, kept_M, center_D, scale, own, k)
-    return out_nk
 
+    def __init__(
+        self, gallery_ND: Tensor, center_D: Tensor, scale: float, most: int, memory_bytes: int
+    ) -> None:
+        self.gallery_ND = gallery_ND
+        self.center_D = center_D
+        self.scale = scale
+        self.most = most
+        self.memory_bytes = memory_bytes
 
-def _full_rows(
-    query_nD: Tensor,
-    gallery_ND: Tensor,
-    kept_M: Tensor,
-    center_D: Tensor,
-    scale: float,
-    own_n: Tensor | None,
-    k: int,
-) -> Tensor:
-    n, D = query_nD.shape
-    query64_nD = (query_nD.double() - center_D) * scale
-    scores_nM = torch.empty(n, len(kept_M), dtype=torch.float64, device=query_nD.device)
-    largest = torch.zeros((), dtype=torch.float64, device=query_nD.device)
-    chunk = max(1, CHUNK_BYTES // (16 * D))
-    for start in range(0, len(kept_M), chunk):
-        part = slice(start, start + chunk)
-        gallery64 = (gallery_ND[kept_M[part]].double() - center_D) * scale
-        bias = gallery64.square().sum(dim=1)
-        scores_nM[:, part] = query64_nD @ gallery64.T - 0.5 * bias
-        largest = torch.maximum(largest, bias.max().sqrt())
-    if own_n is not None:
-        scores_nM.masked_fill_(own_n[:, None] == kept_M, -torch.inf)
-    error_n = score_error(query64_nD.norm(dim=1), float(largest), D, 2.0**-53)
-    kth_n = scores_nM.topk(k, dim=1).values[:, -1]
-    rows_P, places_P = (scores_nM >= (kth_n - 2 * error_n)[:, None]).nonzero(as_tuple=True)
-    cols_P = kept_M[places_P]
-    order_P = lexical_order(rows_P, squared_distances(query_nD, gallery_ND, rows_P, cols_P), cols_P)
-    counts_n = torch.bincount(rows_P, minlength=n)
-    first_n = counts_n.cumsum(dim=0) - counts_n
-    slots_nk = first_n[:, None] + torch.arange(k, device=query_nD.device)
-    return cols_P[order_P[slots_nk]]
+    @cached_property
+    def kept(self) -> Tensor:
+        """Gallery items that can be among the first: one more than `most` of each kind."""
+        return (~surplus_duplicates(self.gallery_ND, self.most + 1)).nonzero().squeeze(1)
+
+    def nearest(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Tensor:
+        """Returns the exact k nearest (n×k), each query's own gallery index left out if given."""
+        out_nk = torch.empty(len(query_nD), k, dtype=torch.long, device=query_nD.device)
+        rows = max(1, self.memory_bytes // (64 * len(self.kept)))
+        for start in range(0, len(query_nD), rows):
+            part = slice(start, start + rows)
+            own = None if own_n is None else own_n[part]
+            out_nk[part] = self._rows(query_nD[part], own, k)
+        return out_nk
+
+    def _rows(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Tensor:
+        n, D = query_nD.shape
+        query64_nD = (query_nD.double() - self.center_D) * self.scale
+        scores_nM = torch.empty(n, len(self.kept), dtype=torch.float64, device=query_nD.device)
+        largest = torch.zeros((), dtype=torch.float64, device=query_nD.device)
+        chunk = max(1, CHUNK_BYTES // (16 * D))
+        for start in range(0, len(self.kept), chunk):
+            part = slice(start, start + chunk)
+            gallery64 = (self.gallery_ND[self.kept[part]].double() - self.center_D) * self.scale
+            bias = gallery64.square().sum(dim=1)
+            scores_nM[:, part] = query64_nD @ gallery64.T - 0.5 * bias
+            largest = torch.maximum(largest, bias.max().sqrt())
+        if own_n is not None:
+            scores_nM.masked_fill_(own_n[:, None] == self.kept, -torch.inf)
+        error_n = score_error(query64_nD.norm(dim=1), float(largest), D, 2.0**-53)
+        kth_n = scores_nM.topk(k, dim=1).values[:, -1]
+        rows_P, places_P = (scores_nM >= (kth_n - 2 * error_n)[:, None]).nonzero(as_tuple=True)
+        cols_P = self.kept[places_P]
+        order_P = lexical_order(
+            rows_P, squared_distances(query_nD, self.gallery_ND, rows_P, cols_P), cols_P
+        )
+        counts_n = torch.bincount(rows_P, minlength=n)
+        first_n = counts_n.cumsum(dim=0) - counts_n
+        slots_nk = first_n[:, None] + torch.arange(k, device=query_nD.device)
+        return cols_P[order_P[slots_nk]]

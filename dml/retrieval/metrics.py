@@ -104,10 +104,12 @@ def retrieval_metrics(
     search = NeighborSearch(
         embeddings, gallery_embeddings, most=int(k_n[-1]), backend=backend, memory_mb=memory_mb
     )
-    sums = torch.zeros(3 + len(recall_at), dtype=torch.float64, device=device)
-    for part, indices_nk in search.run(rows, k_n, (query_B, gallery_N)):
+
+    def score(part: Tensor, indices_nk: Tensor) -> Tensor:
         hits_nk = gallery_N[indices_nk] == query_B[part, None]
-        sums += _sums(hits_nk, relevant_B[part], recall_at)
+        return _sums(hits_nk, relevant_B[part], recall_at)
+
+    sums = torch.stack(search.run(rows, k_n, score, (query_B, gallery_N))).sum(dim=0)
     names = ["precision_at_1", "r_precision", "map_at_r", *(f"recall_at_{K}" for K in recall_at)]
     means = (sums / len(rows)).tolist()
     return {

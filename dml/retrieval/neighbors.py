@@ -6,16 +6,19 @@ Shapes: B queries, N gallery items, D dimensions, k neighbors, n queries of one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from dml.retrieval.candidates import GROUP, Gallery, RunningTop, scan_rows, scan_symmetric
-from dml.retrieval.exact import full_search, score_error, sort_near_ties, squared_distances
+from dml.retrieval.exact import FullSearch, score_error, sort_near_ties, squared_distances
 from dml.retrieval.faiss_search import scan_faiss
+from dml.retrieval.parallel import for_each, worker_count
+from dml.retrieval.product import full_float32
+
+Result = TypeVar("Result")
 
 MEMORY_MB = 64.0
 ROWS = 1024  # queries and gallery items of a tile: 4 MB of scores stay in the cache
@@ -58,9 +61,12 @@ def nearest_neighbors(
     search = NeighborSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
     indices = torch.empty(len(query), k, dtype=torch.long, device=query.device)
     distances = torch.empty(len(query), k, dtype=search.query.dtype, device=query.device)
-    for rows, found in search.run(torch.arange(len(query), device=query.device), k):
-        indices[rows] = found
-        distances[rows] = search.distances(rows, found).to(distances.dtype)
+
+    def keep(rows: Tensor, found_nk: Tensor) -> None:
+        indices[rows] = found_nk
+        distances[rows] = search.distances(rows, found_nk).to(distances.dtype)
+
+    search.run(torch.arange(len(query), device=query.device), torch.full((len(query),), k), keep)
     return Neighbors(distances, indices)
 
 
@@ -139,56 +145,67 @@ class NeighborSearch:
     def run(
         self,
         rows: Tensor,
-        k_n: Tensor | int,
+        k_n: Tensor,
+        use: Callable[[Tensor, Tensor], Result],
         classes: tuple[Tensor, Tensor] | None = None,
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields query numbers (n) and the gallery indices (n×k) of their nearest items.
+    ) -> list[Result]:
+        """Finds neighbors chunk by chunk and returns what `use` makes of each chunk.
 
         Args:
-            rows: the queries to search for, in the order in which they are wanted.
+            rows: numbers of the queries to search for.
             k_n: neighbors for each of them, ascending; a chunk gets what its last query needs.
+            use: called with query numbers (n) and the gallery indices (n×k) of their nearest items,
+                possibly from several threads at once.
             classes: of all queries (B) and gallery items (N). Given these, near ties are resolved
                 only between items of the query's class and others: all that metrics can see.
         """
-        device = self.query.device
-        if isinstance(k_n, int):
-            k_n = torch.full((len(rows),), k_n)
-        k_n = k_n.cpu()
-        with torch.no_grad(), torch.autocast(device.type, enabled=False), full_float32():
+        workers = worker_count(self.query.device, self.memory_bytes)
+        if self.backend == "faiss":
+            workers = 1  # it brings its own threads
+        with torch.no_grad(), full_float32(self.query.device):
             width = self._candidates(self.most)
             tile = min(max(TILE, width + 1), len(self.gallery))
             space = Gallery(self.gallery, self.query, GROUP * -(-tile // GROUP))
-            table = self._symmetric_table(space, len(rows), width)
-            start = 0
-            while start < len(rows):
-                stop = self._chunk_end(k_n, start, space.tile)
-                part, k = rows[start:stop], int(k_n[stop - 1])
-                yield part, self._nearest(space, part, k, table, classes)
-                start = stop
+            table = self._symmetric_table(space, len(rows), width, workers)
+            share = self.memory_bytes // workers
+            full = FullSearch(self.gallery, space.center, space.scale, self.most, share)
 
-    def _symmetric_table(self, space: Gallery, queries: int, width: int) -> RunningTop | None:
+            def search(chunk: slice) -> Result:
+                part, k = rows[chunk], int(k_n[chunk.stop - 1])
+                return use(part, self._nearest(space, part, k, table, full, classes))
+
+            chunks = self._chunks(k_n.cpu(), space.tile, share)
+            return for_each(search, chunks, workers)
+
+    def _symmetric_table(
+        self, space: Gallery, queries: int, width: int, workers: int
+    ) -> RunningTop | None:
         """Candidates of all items at once, where half of the product is enough and memory too."""
         bytes_needed = len(space.rows) * RunningTop.bytes_per_query(width)
         worth_it = self.own and 2 * queries > len(self.gallery) >= 2 * space.tile
         if self.backend == "faiss" or not worth_it or bytes_needed > self.memory_bytes:
             return None
-        return scan_symmetric(space, width)
+        return scan_symmetric(space, width, workers)
 
     def _candidates(self, k: int) -> int:
         """Some more than k, so that almost no query needs a second search."""
         return min(k + 4 + k // 16, self.available)
 
-    def _chunk_end(self, k_n: Tensor, start: int, tile: int) -> int:
-        """How far the next chunk reaches, so that its scores and results fit the memory."""
-        stop = min(start + ROWS, len(k_n))
-        while True:
-            k = int(k_n[stop - 1])
-            per_row = 4 * tile + RunningTop.bytes_per_query(self._candidates(k)) + 40 * k
-            fits = max(1, self.memory_bytes // per_row)
-            if stop - start <= fits:
-                return stop
-            # a shorter chunk may also need a smaller k, so try again rather than compute
-            stop = start + max(fits, (stop - start) // 2)
+    def _chunks(self, k_n: Tensor, tile: int, memory_bytes: int) -> Iterator[slice]:
+        """Splits the queries into chunks whose scores and results fit the memory."""
+        start = 0
+        while start < len(k_n):
+            stop = min(start + ROWS, len(k_n))
+            while True:
+                k = int(k_n[stop - 1])
+                per_row = 4 * tile + RunningTop.bytes_per_query(self._candidates(k)) + 40 * k
+                fits = max(1, memory_bytes // per_row)
+                if stop - start <= fits:
+                    break
+                # a shorter chunk may also need a smaller k, so try again rather than compute
+                stop = start + max(fits, (stop - start) // 2)
+            yield slice(start, stop)
+            start = stop
 
     def _nearest(
         self,
@@ -196,6 +213,7 @@ class NeighborSearch:
         rows: Tensor,
         k: int,
         table: RunningTop | None,
+        full: FullSearch,
         classes: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         query_nD = self.query[rows]
@@ -221,15 +239,8 @@ class NeighborSearch:
             # an item outside the candidates has at most the last score plus the error
             unsure = scores_nm[:, k - 1] - scores_nm[:, -1] <= 2 * error_n
             if unsure.any():
-                indices_nk[unsure] = full_search(
-                    query_nD[unsure],
-                    self.gallery,
-                    space.center,
-                    space.scale,
-                    None if own_n is None else own_n[unsure],
-                    k,
-                    self.memory_bytes,
-                )
+                own_u = None if own_n is None else own_n[unsure]
+                indices_nk[unsure] = full.nearest(query_nD[unsure], own_u, k)
         return indices_nk
 
     def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
@@ -238,17 +249,3 @@ class NeighborSearch:
         query_P = rows.repeat_interleave(k)
         squared = squared_distances(self.query, self.gallery, query_P, indices_nk.reshape(-1))
         return squared.sqrt_().view(n, k)
-
-
-@contextmanager
-def full_float32() -> Iterator[None]:
-    """Keeps products in true float32, whatever precision training runs in.
-
-    The error bound holds for nothing less: TF32 and bfloat16 products keep 11 and 8 bits.
-    """
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
