@@ -46,6 +46,8 @@ def for_each(
     with ExitStack() as stack:
         # a new thread takes over what was set last, so the number must be set back at the end
         stack.callback(torch.set_num_threads, threads)
-        pool = ThreadPoolExecutor(workers, "tiles", torch.set_num_threads, (threads // workers,))
+        pool = ThreadPoolExecutor(
+            workers, "tiles", torch.set_num_threads, (max(1, threads // workers),)
+        )
         stack.enter_context(pool)
         return list(pool.map(without_gradients, todo))

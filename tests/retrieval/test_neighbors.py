@@ -1,11 +1,14 @@
+import sys
+
 import pytest
 import retrieval_reference as reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml.retrieval import nearest_neighbors
+from dml.retrieval import candidates, nearest_neighbors, neighbors, product
 from dml.retrieval.exact import surplus_duplicates
+from dml.retrieval.parallel import for_each
 
 CASES = {
     "random": lambda g: torch.randn(300, 24, generator=g),
@@ -53,6 +56,123 @@ def test_equals_the_float64_ranking_of_another_gallery(case, generator):
     _, order = reference.ranking(query, gallery)
     for k in (1, 5, len(gallery)):
         assert torch.equal(nearest_neighbors(query, gallery, k=k).indices, order[:, :k])
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    monkeypatch.setattr(neighbors, "TILE", 32)
+    monkeypatch.setattr(neighbors, "ROWS", 48)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("small_tiles", "two_threads")
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("backend", ["torch", "faiss"])
+def test_many_tiles_give_the_float64_ranking(case, backend, generator):
+    everything = CASES[case](generator)
+    order = reference.ranking(everything)[1]
+    for k in (1, 9, 60):
+        found = nearest_neighbors(everything, k=k, backend=backend)
+        assert torch.equal(found.indices, order[:, :k])
+    query, gallery = everything[:70], everything[70:]
+    found = nearest_neighbors(query, gallery, k=9, backend=backend)
+    assert torch.equal(found.indices, reference.ranking(query, gallery)[1][:, :9])
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_half_of_the_product_is_used_for_many_queries_of_their_own(generator, monkeypatch):
+    sizes = []
+    product = torch.mm
+
+    def counting(a, b, **kwargs):
+        sizes.append(a.shape[0] * b.shape[1])
+        return product(a, b, **kwargs)
+
+    monkeypatch.setattr(
+        candidates, "fastest_product", lambda *_: lambda a, b, out: counting(a, b.T)
+    )
+    embeddings = torch.randn(640, 8, generator=generator)
+    found = nearest_neighbors(embeddings, k=2)
+    assert torch.equal(found.indices, reference.ranking(embeddings)[1][:, :2])
+    assert sum(sizes) < 0.65 * 640**2
+    sizes.clear()
+    nearest_neighbors(embeddings, embeddings, k=2)
+    assert sum(sizes) >= 640**2
+
+
+def test_thresholds_that_were_too_high_are_noticed(generator, monkeypatch):
+    # the best of the whole gallery all lie in the first tile: its sample is as unfair as can be
+    monkeypatch.setattr(candidates.RunningTop, "_rank", lambda self, seen: 1)
+    monkeypatch.setattr(neighbors, "TILE", 64)
+    scans = []
+    scan = candidates.scan_rows
+
+    def watched(*arguments, cautious=False):
+        scans.append(cautious)
+        if cautious:
+            monkeypatch.undo()
+        return scan(*arguments, cautious=cautious)
+
+    monkeypatch.setattr(candidates, "scan_rows", watched)
+    embeddings = torch.randn(256, 6, generator=generator)
+    found = nearest_neighbors(embeddings, k=10)
+    assert True in scans
+    assert torch.equal(found.indices, reference.ranking(embeddings)[1][:, :10])
+
+
+@pytest.mark.parametrize("length", [1, 3, 700])
+def test_for_each_keeps_the_order_and_takes_no_gradients(length):
+    found = for_each(lambda i: (i, torch.is_grad_enabled()), range(length), 3)
+    assert found == [(i, False) for i in range(length)]
+    assert torch.is_grad_enabled()
+
+
+def test_for_each_raises_what_a_worker_raises_and_gives_threads_back():
+    before = torch.get_num_threads()
+
+    def fail(number):
+        raise ValueError(f"number {number}")
+
+    with pytest.raises(ValueError, match="number 0"):
+        for_each(fail, range(5), 2)
+    assert torch.get_num_threads() == before
+
+
+def test_products_are_true_float32_whatever_training_uses(generator):
+    embeddings = torch.nn.functional.normalize(torch.randn(400, 32, generator=generator))
+    expected = reference.ranking(embeddings)[1][:, :20]
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(nearest_neighbors(embeddings, k=20).indices, expected)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_both_products_agree(generator):
+    a, b = torch.randn(16, 10, generator=generator), torch.randn(32, 10, generator=generator)
+    out = torch.empty(16, 32)
+    torch.testing.assert_close(product._default(a, b, out), a @ b.T)
+    if torch.backends.mkldnn.is_available():
+        torch.testing.assert_close(product._one_dnn(a, b, out), a @ b.T)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("case", CASES)
+def test_cuda_gives_the_float64_ranking(case, generator):
+    embeddings = CASES[case](generator)
+    found = nearest_neighbors(embeddings.cuda(), k=9)
+    assert torch.equal(found.indices.cpu(), reference.ranking(embeddings)[1][:, :9])
 
 
 def test_small_memory_gives_the_same_answer(generator):
@@ -132,3 +252,15 @@ def test_large_finite_values_are_no_error():
 def test_impossible_arguments(query, gallery, k, message):
     with pytest.raises(ValueError, match=message):
         nearest_neighbors(query, gallery, k=k)
+
+
+def test_unknown_backend():
+    with pytest.raises(ValueError, match="backend must be auto, torch or faiss, got 'annoy'"):
+        nearest_neighbors(torch.zeros(3, 2), k=1, backend="annoy")
+
+
+def test_missing_faiss_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ValueError, match="'faiss' needs the package"):
+        nearest_neighbors(torch.zeros(3, 2), k=1, backend="faiss")
+    assert nearest_neighbors(torch.zeros(3, 2), k=1).indices[0] == 1

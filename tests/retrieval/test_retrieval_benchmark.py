@@ -1,0 +1,45 @@
+import pytest
+import torch
+
+from dml.benchmarks import retrieval
+
+
+@pytest.mark.parametrize("name", ["cub", "inshop", "sop"])
+def test_labels_have_the_shape_of_the_test_set(name):
+    size = retrieval.SIZES[name]
+    for items in filter(None, (size.queries, size.gallery)):
+        labels = retrieval.labels_of(items, size, torch.Generator().manual_seed(0))
+        counts = torch.bincount(labels, minlength=size.classes)
+        assert len(labels) == items
+        assert counts.max() == size.largest
+        assert counts.min() >= 1
+
+
+def test_the_whole_suite_at_a_tiny_size(monkeypatch, capsys):
+    tiny = retrieval.Size(300, 0, 20, 30, 16, 1.0, (1, 5))
+    split = retrieval.Size(200, 150, 20, 20, 16, 1.0, (1, 5))
+    monkeypatch.setattr(retrieval, "SIZES", {"tiny": tiny, "split": split})
+    monkeypatch.setattr(retrieval, "memory_of", lambda name, size: 1.0)
+    retrieval.main(["--sizes", "tiny,split", "--repeats", "1", "--backends", "torch", "--exact"])
+    printed = capsys.readouterr().out
+    assert printed.count("recall_at_5") == 2
+    distances = [
+        float(line.rsplit(" ", 1)[1]) for line in printed.splitlines() if "from the" in line
+    ]
+    assert len(distances) == 4
+    assert max(distances[1::2]) < 1e-9
+
+
+def test_memory_is_watched():
+    with retrieval.PeakMemory() as peak:
+        torch.ones(10_000_000)
+        retrieval.time.sleep(0.01)
+        kept = torch.ones(10_000_000)
+        retrieval.time.sleep(0.05)
+    assert kept.numel() * 4 / 1e6 * 0.9 < peak.above
+
+
+def test_unknown_sizes_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        retrieval.main(["--sizes", "cup"])
+    assert "unknown cup; of cub, inshop" in capsys.readouterr().err
