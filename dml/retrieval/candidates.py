@@ -286,7 +286,10 @@ def scan_symmetric(gallery: Gallery, m: int, workers: int) -> RunningTop:
             for_each(partial(top.merge, seen=seen), blocks, workers)
     missed = top.incomplete()
     missed = missed[gallery.order[missed] < gallery.items]
-    for part in missed.split(tile) if len(missed) else ():
+
+    def rescan(part: Tensor) -> None:
         again = scan_rows(gallery, gallery.as_query(part), part, m, cautious=True)
         top.scores[part, :m], top.indices[part, :m] = again
+
+    for_each(rescan, missed.split(tile) if len(missed) else (), workers)
     return top

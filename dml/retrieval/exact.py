@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 CHUNK_BYTES = 16 << 20
+FLOAT32_UNIT = 2.0**-24
 TINIEST = 2.0**-120  # what products of float32 lose where they underflow, with room to spare
 
 

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 from dml.retrieval.neighbors import MEMORY_MB, NeighborSearch, check_embeddings
 
+LISTED = 32  # Recall@K up to here is read off the neighbors, beyond it from the counted rank
+
 
 def concatenate(
     embeddings: Sequence[Tensor], normalize: Callable[[Tensor], Tensor] = F.normalize
@@ -100,18 +102,25 @@ def retrieval_metrics(
         raise ValueError("labels: no query has a relevant item in the gallery")
 
     items = len(embeddings) - 1 if gallery_embeddings is None else len(gallery_embeddings)
-    k_n = relevant_B[rows].clamp(min=max(recall_at, default=1), max=items)
+    classes = (query_B, gallery_N)
+    k_n = relevant_B[rows].clamp(min=_listed(recall_at, int(relevant_B.max())), max=items)
     search = NeighborSearch(
         embeddings, gallery_embeddings, most=int(k_n[-1]), backend=backend, memory_mb=memory_mb
     )
+    first_B = torch.full_like(relevant_B, items)
 
     def score(part: Tensor, indices_nk: Tensor) -> Tensor:
         hits_nk = gallery_N[indices_nk] == query_B[part, None]
-        return _sums(hits_nk, relevant_B[part], recall_at)
+        first_B[part] = torch.where(hits_nk.any(dim=1), hits_nk.long().argmax(dim=1), items)
+        return _sums(hits_nk, relevant_B[part])
 
-    sums = torch.stack(search.run(rows, k_n, score, (query_B, gallery_N))).sum(dim=0)
+    sums = torch.stack(search.run(rows, k_n, score, classes)).sum(dim=0)
+    late = rows[first_B[rows] == items]
+    if len(late) and max(recall_at) > int(k_n[0]):
+        first_B[late] = search.first_ranks(late, classes, max(recall_at))
+    recalls = [(first_B[rows] < K).double().sum() for K in recall_at]
     names = ["precision_at_1", "r_precision", "map_at_r", *(f"recall_at_{K}" for K in recall_at)]
-    means = (sums / len(rows)).tolist()
+    means = (torch.stack([*sums, *recalls]) / len(rows)).tolist()
     return {
         **dict(zip(names, means, strict=True)),
         "queries": len(rows),
@@ -139,21 +148,24 @@ def common_classes(labels_B: Tensor, gallery_labels_N: Tensor | None) -> tuple[T
     return classes[: len(labels_B)], classes[len(labels_B) :]
 
 
-def _sums(hits_nk: Tensor, R_n: Tensor, recall_at: Sequence[int]) -> Tensor:
-    """Sums P@1, R-precision, MAP@R and each Recall@K over the queries of a chunk."""
+def _listed(recall_at: Sequence[int], largest_R: int) -> int:
+    """Returns how many neighbors to list for Recall@K; beyond them, ranks are counted."""
+    # next to classes as large as K a list is the cheaper way to find the nearest relevant item
+    return max((K for K in recall_at if max(LISTED, 4 * largest_R) >= K), default=1)
+
+
+def _sums(hits_nk: Tensor, R_n: Tensor) -> Tensor:
+    """Sums P@1, R-precision and MAP@R over the queries of a chunk."""
     longest = int(R_n.max())
     place_k = torch.arange(1, longest + 1, device=R_n.device)
     relevant_nk = hits_nk[:, :longest] & (place_k <= R_n[:, None])
     R_n = R_n.double()
     found_nk = relevant_nk.cumsum(dim=1)
     precision_nk = (found_nk.double() / place_k).masked_fill_(~relevant_nk, 0.0)
-    # the rank of the first hit answers every K at once
-    first_n = hits_nk.long().argmax(dim=1).masked_fill_(~hits_nk.any(dim=1), hits_nk.shape[1])
     return torch.stack(
         [
             hits_nk[:, 0].double().sum(),
             (found_nk[:, -1] / R_n).sum(),
             (precision_nk.sum(dim=1) / R_n).sum(),
-            *((first_n < K).double().sum() for K in recall_at),
         ]
     )

@@ -7,23 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from dml.retrieval.candidates import GROUP, Gallery, RunningTop, scan_rows, scan_symmetric
-from dml.retrieval.exact import FullSearch, score_error, sort_near_ties, squared_distances
+from dml.retrieval.exact import (
+    FLOAT32_UNIT,
+    FullSearch,
+    score_error,
+    sort_near_ties,
+    squared_distances,
+)
 from dml.retrieval.faiss_search import scan_faiss
 from dml.retrieval.parallel import for_each, worker_count
 from dml.retrieval.product import full_float32
+from dml.retrieval.ranks import Members, count_ahead, nearest_relevant
 
 Result = TypeVar("Result")
 
 MEMORY_MB = 64.0
 ROWS = 1024  # queries and gallery items of a tile: 4 MB of scores stay in the cache
 TILE = 1024
-FLOAT32_UNIT = 2.0**-24
 
 
 class Neighbors(NamedTuple):
@@ -51,7 +58,9 @@ def nearest_neighbors(
         query: B×D embeddings on any device.
         gallery: N×D embeddings; None searches the queries among themselves, each without itself.
         k: neighbors per query, 1 to N (N − 1 without a gallery).
-        backend: "torch", "faiss" (must be installed) or "auto", the faster one.
+        backend: "torch", "faiss" (must be installed) or "auto", which means torch. Measured on two
+            cores with AVX2, CPU seconds of all metrics by torch and faiss: CUB 0.63, 0.74; In-Shop
+            1.05, 0.95; SOP 10.4, 14.6; and on a busy machine torch is ahead everywhere.
         memory_mb: bound on the size of the working buffers, beside a float32 copy of the gallery.
 
     Raises:
@@ -159,15 +168,12 @@ class NeighborSearch:
             classes: of all queries (B) and gallery items (N). Given these, near ties are resolved
                 only between items of the query's class and others: all that metrics can see.
         """
-        workers = worker_count(self.query.device, self.memory_bytes)
-        if self.backend == "faiss":
-            workers = 1  # it brings its own threads
+        # faiss brings its own threads
+        workers = 1 if self.backend == "faiss" else self._workers
+        share = self.memory_bytes // workers
         with torch.no_grad(), full_float32(self.query.device):
-            width = self._candidates(self.most)
-            tile = min(max(TILE, width + 1), len(self.gallery))
-            space = Gallery(self.gallery, self.query, GROUP * -(-tile // GROUP))
-            table = self._symmetric_table(space, len(rows), width, workers)
-            share = self.memory_bytes // workers
+            space = self.space
+            table = self._symmetric_table(space, len(rows), workers)
             full = FullSearch(self.gallery, space.center, space.scale, self.most, share)
 
             def search(chunk: slice) -> Result:
@@ -177,10 +183,41 @@ class NeighborSearch:
             chunks = self._chunks(k_n.cpu(), space.tile, share)
             return for_each(search, chunks, workers)
 
-    def _symmetric_table(
-        self, space: Gallery, queries: int, width: int, workers: int
-    ) -> RunningTop | None:
+    def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
+        """Returns how many items precede the nearest relevant one, for queries that have one.
+
+        Args:
+            rows: numbers of the queries (n).
+            classes: of all queries (B) and gallery items (N), 0..C−1.
+            limit: how far to count.
+
+        Returns:
+            n counts, exact below `limit`.
+        """
+        members = Members(classes[1])
+
+        def rank(part: Tensor) -> Tensor:
+            query_nD, own_n = self.query[part], part if self.own else None
+            pairs = members.pairs(classes[0][part])
+            target = nearest_relevant(query_nD, self.gallery, *pairs, own_n)
+            return count_ahead(self.space, query_nD, self.gallery, *target, own_n, limit)
+
+        with full_float32(self.query.device):
+            return torch.cat(for_each(rank, rows.split(ROWS), self._workers))
+
+    @cached_property
+    def space(self) -> Gallery:
+        """The gallery made ready for products."""
+        tile = min(max(TILE, self._candidates(self.most) + 1), len(self.gallery))
+        return Gallery(self.gallery, self.query, GROUP * -(-tile // GROUP))
+
+    @property
+    def _workers(self) -> int:
+        return worker_count(self.query.device, self.memory_bytes)
+
+    def _symmetric_table(self, space: Gallery, queries: int, workers: int) -> RunningTop | None:
         """Candidates of all items at once, where half of the product is enough and memory too."""
+        width = self._candidates(self.most)
         bytes_needed = len(space.rows) * RunningTop.bytes_per_query(width)
         worth_it = self.own and 2 * queries > len(self.gallery) >= 2 * space.tile
         if self.backend == "faiss" or not worth_it or bytes_needed > self.memory_bytes:

@@ -3,7 +3,7 @@ import retrieval_reference as reference
 import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-from dml.retrieval import concatenate, retrieval_metrics
+from dml.retrieval import concatenate, metrics, neighbors, retrieval_metrics
 
 
 def clustered(labels, dim, noise, generator):
@@ -52,6 +52,35 @@ def test_equals_the_reference_with_a_gallery(case, generator):
     query, gallery = order[:80], order[80:]
     arguments = (embeddings[query], labels[query], embeddings[gallery], labels[gallery])
     recall_at = (1, 10, 20, 30)
+    found = retrieval_metrics(*arguments, recall_at=recall_at)
+    assert_same(found, reference.metrics(*arguments, recall_at=recall_at))
+
+
+EMBEDDINGS = {
+    "clustered": lambda y, g: clustered(y, 16, 1.0, g),
+    "noise": lambda y, g: torch.randn(len(y), 8, generator=g),
+    "grid": lambda y, g: torch.randint(0, 3, (len(y), 3), generator=g).float(),
+    "one point": lambda y, g: torch.ones(len(y), 4),
+    "float64 near ties": lambda y, g: 1 + 1e-9 * torch.randn(len(y), 4, generator=g).double(),
+}
+
+
+@pytest.mark.parametrize("labels_case", ["pairs", "one-image classes", "very different sizes"])
+@pytest.mark.parametrize("case", EMBEDDINGS)
+@pytest.mark.parametrize("split", [False, True])
+def test_counted_ranks_equal_listed_ones(case, labels_case, split, generator, monkeypatch):
+    monkeypatch.setattr(metrics, "LISTED", 1)
+    monkeypatch.setattr(neighbors, "TILE", 32)
+    labels = LABELS[labels_case](generator)
+    if labels_case == "very different sizes":
+        labels = labels[labels != 0]
+    embeddings = EMBEDDINGS[case](labels, generator)
+    order = torch.randperm(len(labels), generator=generator)
+    arguments = (embeddings[order], labels[order])
+    if split:
+        query, gallery = order[:80], order[80:]
+        arguments = (embeddings[query], labels[query], embeddings[gallery], labels[gallery])
+    recall_at = (1, 3, 20, 50, 100, 150, 1000)
     found = retrieval_metrics(*arguments, recall_at=recall_at)
     assert_same(found, reference.metrics(*arguments, recall_at=recall_at))
 

@@ -1,0 +1,118 @@
+"""The rank of the nearest relevant item, by counting what lies closer instead of listing it.
+
+Recall@1000 asks for no more than this rank. Counting scores above one threshold per query is cheap,
+while the list of a thousand neighbors costs ten times the product that it comes from.
+
+Shapes: n queries, N gallery items, c items of one tile, P pairs, D dimensions, E = D + 2.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dml.retrieval.candidates import GROUP, Gallery
+from dml.retrieval.exact import FLOAT32_UNIT, lexical_order, score_error, squared_distances
+
+SLACK = 1.2  # room for rounding the thresholds themselves
+
+
+class Members:
+    """Gallery items by class.
+
+    Args:
+        classes_N: class of each item, 0..C−1.
+    """
+
+    def __init__(self, classes_N: Tensor) -> None:
+        self.order = classes_N.argsort(stable=True)
+        self.counts = torch.bincount(classes_N)
+        self.starts = self.counts.cumsum(dim=0) - self.counts
+
+    def pairs(self, classes_n: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns each query's number, 0..n−1, with each gallery item of its class (P, P)."""
+        counts_n = self.counts[classes_n]
+        rows_P = torch.arange(len(classes_n), device=classes_n.device).repeat_interleave(counts_n)
+        begin_n = self.starts[classes_n] - (counts_n.cumsum(dim=0) - counts_n)
+        return rows_P, self.order[begin_n[rows_P] + torch.arange(len(rows_P), device=rows_P.device)]
+
+
+def nearest_relevant(
+    query_nD: Tensor, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor, own_n: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Returns squared distance (n, float64) and index (n) of each query's nearest relevant item.
+
+    Args:
+        query_nD: queries that have one.
+        gallery_ND: the gallery.
+        rows_P: query number of each pair, ascending.
+        cols_P: a relevant gallery item of that query.
+        own_n: gallery index of each query itself, or None.
+    """
+    if own_n is not None:
+        others = cols_P != own_n[rows_P]
+        rows_P, cols_P = rows_P[others], cols_P[others]
+    squared_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
+    order_P = lexical_order(rows_P, squared_P, cols_P)
+    counts_n = torch.bincount(rows_P, minlength=len(query_nD))
+    first_n = order_P[counts_n.cumsum(dim=0) - counts_n]
+    return squared_P[first_n], cols_P[first_n]
+
+
+def count_ahead(
+    space: Gallery,
+    query_nD: Tensor,
+    gallery_ND: Tensor,
+    target_n: Tensor,
+    target_index_n: Tensor,
+    own_n: Tensor | None,
+    limit: int,
+) -> Tensor:
+    """Counts the gallery items that precede a given item in each query's exact ranking.
+
+    Args:
+        space: the gallery made ready for products.
+        query_nD: the queries.
+        gallery_ND: the gallery.
+        target_n: squared distance of the item, float64.
+        target_index_n: its gallery index, which decides ties.
+        own_n: gallery index of each query itself, which does not count, or None.
+        limit: how far to count.
+
+    Returns:
+        n counts; from `limit` on they only say that there are at least as many.
+    """
+    query_nE, norm_n = space.queries(query_nD)
+    score_n = -0.5 * target_n * space.scale**2
+    error_n = SLACK * score_error(norm_n, space.largest, query_nD.shape[1], FLOAT32_UNIT)
+    above_n, below_n = (score_n + error_n).float(), (score_n - error_n).float()
+    own_row_n = None if own_n is None else space.place[own_n]
+    ahead = torch.zeros(len(query_nD), dtype=torch.long, device=query_nD.device)
+    active = torch.arange(len(query_nD), device=query_nD.device)
+    buffer = query_nE.new_empty(len(query_nD), space.tile)
+    for first in range(0, len(space.rows), space.tile):
+        active = active[ahead[active] < limit]
+        if not len(active):
+            break
+        tile = space.rows[first : first + space.tile]
+        scores = space.multiply(query_nE[active], tile, buffer[: len(active)])
+        if own_row_n is not None:
+            own = own_row_n[active] - first
+            inside = ((own >= 0) & (own < space.tile)).nonzero().squeeze(1)
+            scores[inside, own[inside]] = -torch.inf
+        # the farther from the query, the fewer groups hold anything that lies closer
+        grouped = scores.view(len(active), GROUP, -1)
+        row_P, group_P = (grouped.amax(dim=1) >= below_n[active, None]).nonzero(as_tuple=True)
+        values_PG = grouped[row_P, :, group_P]
+        query_P = active[row_P]
+        surely_PG = values_PG > above_n[query_P, None]
+        ahead.index_add_(0, query_P, surely_PG.sum(dim=1))
+        perhaps_PG = (values_PG >= below_n[query_P, None]) & ~surely_PG
+        entry, member = perhaps_PG.nonzero(as_tuple=True)
+        query_P = query_P[entry]
+        cols_P = space.order[member * grouped.shape[2] + group_P[entry] + first]
+        squared_P = squared_distances(query_nD, gallery_ND, query_P, cols_P)
+        tied_P = (squared_P == target_n[query_P]) & (cols_P < target_index_n[query_P])
+        precedes_P = (squared_P < target_n[query_P]) | tied_P
+        ahead += torch.bincount(query_P[precedes_P], minlength=len(ahead))
+    return ahead
