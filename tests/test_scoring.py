@@ -81,12 +81,12 @@ def test_query_and_gallery_with_and_without_their_split(evaluated, tmp_path):
         embeddings=np.array([[0.0], [10.0]]),
         labels=np.array([0, 1]),
         gallery_embeddings=np.array([[0.1], [0.2], [9.0]]),
-        gallery_labels=np.array([0, 1, 1]),
+        gallery_labels=np.array([0, 1, 0]),
     )
-    # the second query ranks 9.0 (right), 0.2 (right), 0.1; the first 0.1 (right)
     result = evaluated(f"embeddings={tmp_path}/x.npz", "recall_at=[1,2]")
-    assert result["metrics"]["precision_at_1"] == 1.0
-    assert result["metrics"]["map_at_r"] == 0.75  # the second query finds one of its two
+    # the first query finds one of its two among the first two, the second query's first is wrong
+    assert result["metrics"]["precision_at_1"] == 0.5
+    assert result["metrics"]["map_at_r"] == 0.25
     assert result["metrics_without_split"]["queries"] == 5
 
 
