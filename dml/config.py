@@ -171,6 +171,19 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     return config
 
 
+def notes(config: Config) -> Iterator[str]:
+    """What is allowed but worth knowing before a number is compared."""
+    side, t = config.data.cache, config.transform
+    if isinstance(side, int) and t.resize != side:
+        yield (
+            f"data.cache={side} keeps small images, so training crops differ from those of the "
+            f"protocol, which cuts them from images "
+            f"{'as decoded' if t.resize is None else f'resized to {t.resize}'}"
+        )
+    if isinstance(side, int) and t.test_resize is not None and t.test_resize > side:
+        yield f"data.cache={side} is smaller than transform.test_resize={t.test_resize}"
+
+
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Everything that decides the result, as dotted name → plain value, sorted by name."""
     flat: dict[str, Any] = {}

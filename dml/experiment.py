@@ -16,7 +16,7 @@ import torch
 from omegaconf import DictConfig
 
 from dml import build, protocols
-from dml.config import Config, check, identity
+from dml.config import Config, check, identity, notes
 from dml.data.base import ImageIndex, View
 from dml.job import JobRun
 from dml.loading import load_cfg
@@ -66,6 +66,8 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
             elif folder.summary.exists():  # finished by another process in the meantime
                 return _run_in(folder, cfg, config)
             folder.write_config(cfg)
+            for note in notes(config):
+                console.print(f"note: {note}")
             summary = _train(cfg, config, folder, index, stop)
     console.print(results_table(summary))
     for picture in sorted(folder.figures.glob("*.png")):

@@ -1,0 +1,68 @@
+"""Every published layout, in miniature, through one whole training run."""
+
+import json
+
+import pytest
+
+from dml.errors import UserError
+from tests.data.trees import TREES, class_folders, truncate
+
+
+def options(name, root):
+    counts = [] if name == "folder" else ["data.reader.images=12", "data.reader.classes=4"]
+    return [
+        f"data={name}",
+        f"data.root={root}",
+        *counts,
+        "backbone=small_cnn",
+        "transform.size=16",
+        "transform.test_resize=20",
+        "data.batch_size=4",
+        "protocol.epochs=1",
+    ]
+
+
+@pytest.fixture
+def tree(tmp_path, request):
+    name = request.param
+    (class_folders if name == "folder" else TREES[name])(tmp_path / "data")
+    return name, tmp_path / "data"
+
+
+@pytest.mark.parametrize("cache", ["null", "full", "24"])
+@pytest.mark.parametrize("tree", [*sorted(TREES), "folder"], indirect=True)
+def test_one_epoch(run_tiny, tree, cache, capsys):
+    name, root = tree
+    summary, folder = run_tiny(*options(name, root), f"data.cache={cache}")
+    assert summary["data"] == name
+    assert summary["stand_in"] is False
+    assert summary["jobs"][0]["steps"] == 1
+    recall = {key for key in summary["metrics"] if key.startswith("recall_at_")}
+    known = {"sop": {1, 10, 100, 1000}, "inshop": {1, 10, 20, 30}}.get(name, {1, 2, 4, 8})
+    assert recall == {f"recall_at_{k}" for k in known}
+    assert (folder / "figures" / "neighbors.png").exists()
+    assert ("note: data.cache=24" in capsys.readouterr().out) == (cache == "24")
+
+
+@pytest.mark.parametrize("tree", ["inshop"], indirect=True)
+def test_queries_search_the_gallery(run_tiny, tree):
+    summary, _ = run_tiny(*options(*tree))
+    assert summary["jobs"][0]["metrics"]["queries"] == 2  # one of each of the two unseen classes
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("tree", ["cub"], indirect=True)
+def test_a_broken_image_is_named(run_tiny, tree, workers):
+    name, root = tree
+    broken = truncate(next((root / "CUB_200_2011" / "images").rglob("Bird_0_0002.jpg")))
+    with pytest.raises(UserError, match=broken.name) as caught:
+        run_tiny(*options(name, root), f"data.workers={workers}", "protocol.epochs=4")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_cache_gives_the_same_run_as_decoding(run_tiny, tmp_path):
+    TREES["cub"](tmp_path / "data")
+    exact, _ = run_tiny(*options("cub", tmp_path / "data"))
+    cached, folder = run_tiny(*options("cub", tmp_path / "data"), "data.cache=full")
+    assert cached["metrics"] == exact["metrics"]
+    assert json.loads((folder / "summary.json").read_text()) == cached
