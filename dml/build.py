@@ -13,7 +13,7 @@ from hydra.utils import instantiate as hydra_instantiate
 from torch import nn
 from torch.optim import Optimizer
 
-from dml.config import LOSS_KEYS, Config, arguments
+from dml.config import LOSS_KEYS, METHOD_KEYS, Config, arguments
 from dml.data import loaders, transforms
 from dml.data.base import ImageIndex, ImageSource
 from dml.errors import UserError, nearest
@@ -115,22 +115,27 @@ def build_transforms(config: Config, embedder: Embedder) -> Transforms:
 
 def build_method(config: Config, num_classes: int, embedding_size: int) -> nn.Module:
     """The method with its loss, miner and their parameters."""
-    try:
-        target = get_class(config.loss["_target_"])
-    except Exception as error:
-        raise UserError(f"loss._target_: {str(error).splitlines()[0]}") from error
     sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
-    accepted = constructor_parameters(target)
-    # An option of the file wins: `num_classes: null` of the margin loss means one β for all.
-    given = {k: size for k, size in sizes.items() if k in accepted and k not in config.loss}
-    loss = instantiate(config.loss, "loss", *LOSS_KEYS, **given)
+    loss = instantiate(config.loss, "loss", *LOSS_KEYS, **_accepted(sizes, config.loss, "loss"))
     miner = config.loss.get("miner")
     return instantiate(
         config.method,
         "method",
+        *METHOD_KEYS,
         loss=loss,
         miner=None if miner is None else instantiate(miner, "loss.miner"),
+        **_accepted(sizes, config.method, "method"),
     )
+
+
+def _accepted(sizes: dict[str, int], node: dict[str, Any], option: str) -> dict[str, int]:
+    """Those of the sizes that the node's class takes and the node itself does not give."""
+    try:
+        accepted = constructor_parameters(get_class(node["_target_"]))
+    except Exception as error:
+        raise UserError(f"{option}._target_: {str(error).splitlines()[0]}") from error
+    # An option of the file wins: `num_classes: null` of the margin loss means one β for all.
+    return {name: size for name, size in sizes.items() if name in accepted and name not in node}
 
 
 def build_training(

@@ -143,6 +143,7 @@ NOT_IN_DIGEST = (
     "data.cache_device",
 )
 LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # the rest goes to the constructor
+METHOD_KEYS = ("result_id",)
 
 
 def check(cfg: DictConfig, schema: type[C]) -> C:

@@ -155,6 +155,8 @@ def summarize(
 
 def result_id(config: Config) -> str:
     """The method's id in the tables of printed results."""
+    if "result_id" in config.method:
+        return config.method["result_id"]
     own = config.loss["result_id"]
     return own if config.method["name"] == "plain" else f"{own}+{config.method['name']}"
 

@@ -13,7 +13,7 @@ import torch
 from dml import build
 from dml.config import Config
 from dml.data.base import ImageSource
-from dml.data.loaders import Batches, train_batches
+from dml.data.loaders import Batches, pool_batches, train_batches
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.durable import write_json
 from dml.errors import RunStopped, UserError
@@ -79,6 +79,7 @@ class JobRun:
             `best_epoch`, `best_step`, `steps`, `seconds` and `images_per_second` of training.
         """
         schedule = self._schedule()
+        self.method.attach(self._pool)  # type: ignore[operator]
         trainer = self._trainer(schedule, history, tracker, should_stop)
         loaded = self.checkpoints.load()
         if loaded is not None:
@@ -143,6 +144,21 @@ class JobRun:
             )
         except ValueError as error:
             raise UserError(f"data: {error}") from error
+
+    def _pool(self, images_per_class: int, number: int) -> Batches:
+        """Augmented training images for methods that ask for more than batches."""
+        return pool_batches(
+            self.job.train,
+            self.transforms.train,
+            self.transforms.to_input,
+            images_per_class=images_per_class,
+            seed=self.batch_seed,
+            number=number,
+            batch_size=self.config.data.eval_batch_size,
+            workers=self.config.data.workers,
+            device=self.device,
+            source=self.source,
+        )
 
     def _trainer(
         self,

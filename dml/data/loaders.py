@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Sampler, default_collate
 
 from dml.data.base import ImageDataset, ImageIndex, ImageSource, View
 from dml.data.cache import PixelCache, open_cache
-from dml.data.samplers import BatchSchedule, draws
+from dml.data.samplers import BatchSchedule, class_pool, draws
 from dml.errors import UserError
 
 
@@ -168,6 +168,30 @@ def eval_batches(
         ImageDataset(view, transform, source),
         batch_size=batch_size,
         sampler=range(cuts[rank], cuts[rank + 1]),
+        **_loading(workers, device, source),
+    )
+    return Batches(loader, to_input, device)
+
+
+def pool_batches(
+    view: View,
+    transform: nn.Module,
+    to_input: nn.Module,
+    *,
+    images_per_class: int,
+    seed: int,
+    number: int,
+    batch_size: int,
+    workers: int,
+    device: torch.device,
+    source: ImageSource | None = None,
+) -> Batches:
+    """As many random images of every class, augmented, class by class (`class_pool`)."""
+    pool = class_pool(view.labels, images_per_class, seed, number)
+    loader = DataLoader(
+        ImageDataset(view, transform, source),
+        batch_size=batch_size,
+        sampler=pool,
         **_loading(workers, device, source),
     )
     return Batches(loader, to_input, device)

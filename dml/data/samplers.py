@@ -198,6 +198,34 @@ def draws(seed: int, step: int, count: int) -> list[int]:
     return [int(value >> 1) for value in state]
 
 
+def class_pool(
+    labels: np.ndarray, images_per_class: int, seed: int, number: int
+) -> list[tuple[int, int]]:
+    """Random rows of every class, in the order of the classes, with seeds for their augmentations.
+
+    A class with fewer images is drawn with replacement; the augmentations tell its images apart.
+
+    Args:
+        labels: one label 0..C−1 per image of the training view.
+        images_per_class: at least 1.
+        seed: of all draws.
+        number: of this pool; the same seed and number always give the same pool.
+
+    Returns:
+        C · images_per_class pairs (row, seed of the augmentation).
+    """
+    if images_per_class < 1:
+        raise ValueError(f"images_per_class: {images_per_class} is less than 1")
+    rng = np.random.default_rng([seed, 3, number])
+    rows = [
+        int(row)
+        for of_class in _rows_by_class(labels)
+        for row in rng.choice(of_class, images_per_class, replace=len(of_class) < images_per_class)
+    ]
+    state = np.random.SeedSequence([seed, 4, number]).generate_state(len(rows), np.uint64)
+    return [(row, int(value >> 1)) for row, value in zip(rows, state, strict=True)]
+
+
 def _classes_per_batch(batch_size: int, images_per_class: int) -> int:
     if images_per_class < 1:
         raise ValueError(f"images_per_class: {images_per_class} is less than 1")

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dml.methods.base import BatchMethod
 
-class Plain(nn.Module):
+
+class Plain(BatchMethod):
     """Embeds the batch and applies the loss, with mined pairs or triplets if there is a miner.
 
     Args:
@@ -31,10 +33,3 @@ class Plain(nn.Module):
             embeddings = embeddings.float()  # losses of other packages know nothing of autocast
             mined = None if self.miner is None else self.miner(embeddings, labels)
             return self.loss(embeddings, labels, mined), {}
-
-    def after_backward(self, embedder: nn.Module) -> None:
-        """Leaves the gradients as they are."""
-
-    def on_stall(self, embedder: nn.Module) -> bool:
-        """There is no further stage."""
-        return False

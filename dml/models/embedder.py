@@ -116,10 +116,16 @@ class Embedder(nn.Module):
 
     def project(self, pooled_Bc: Tensor) -> Tensor:
         """The head's B×D, normalized; at least float32, also under autocast."""
+        return NORMALIZERS[self.normalize](self._headed(pooled_Bc))
+
+    def unnormalized(self, images: Tensor) -> Tensor:
+        """The head's B×D of images as it is; CCP picks its proxies among these."""
+        return self._headed(self.pool(self.features(images)))
+
+    def _headed(self, pooled_Bc: Tensor) -> Tensor:
         v_BD = self.head(pooled_Bc)
         # Distances between unit vectors need more than the eight bits of bfloat16.
-        v_BD = v_BD.to(torch.promote_types(v_BD.dtype, torch.float32))
-        return NORMALIZERS[self.normalize](v_BD)
+        return v_BD.to(torch.promote_types(v_BD.dtype, torch.float32))
 
     def embed(self, features: Tensor) -> Tensor:
         """B×D from features B×c×h×w or B×t×c."""

@@ -1,4 +1,4 @@
-"""The optimizer with its three groups: backbone, head, and the loss's own parameters."""
+"""The optimizer with its groups: backbone, head, and the loss's own parameters."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from dml.errors import UserError, nearest
 
-GROUPS = ("backbone", "head", "loss")
+GROUPS = ("backbone", "batch_norm", "head", "loss")
 
 
 def parameter_groups(
@@ -31,7 +32,8 @@ def parameter_groups(
         lr: of backbone and head.
         weight_decay: of all groups.
         loss_lr: of the group `loss`; None: `lr` × `loss_lr_ratio`.
-        overrides: group name → what the optimizer takes per group (`lr`, `weight_decay`, …).
+        overrides: group name → what the optimizer takes per group (`lr`, `weight_decay`, …). With
+            `batch_norm` among them, γ and β of BatchNorm layers leave the other groups for theirs.
 
     Raises:
         UserError: the loss has parameters but no learning rate, a parameter is in no group, or
@@ -44,8 +46,14 @@ def parameter_groups(
                 f"optim.groups: no group '{name}'{nearest(name, GROUPS)}; "
                 f"one of {' | '.join(GROUPS)}"
             )
-    backbone = [p for p in embedder.backbone.parameters() if p.requires_grad]  # type: ignore[union-attr]
-    known = {id(p) for p in backbone}
+    norms = _batch_norm_parameters(embedder) if "batch_norm" in overrides else []
+    known = {id(p) for p in norms}
+    backbone = [
+        p
+        for p in embedder.backbone.parameters()  # type: ignore[union-attr]
+        if p.requires_grad and id(p) not in known
+    ]
+    known |= {id(p) for p in backbone}
     head = [p for p in embedder.parameters() if p.requires_grad and id(p) not in known]
     known |= {id(p) for p in head}
     of_loss = [p for p in method.parameters() if p.requires_grad and id(p) not in known]
@@ -61,6 +69,7 @@ def parameter_groups(
         | dict(overrides.get(name, {}))
         for name, parameters, rate in (
             ("backbone", backbone, lr),
+            ("batch_norm", norms, lr),
             ("head", head, lr),
             ("loss", of_loss, loss_lr),
         )
@@ -68,6 +77,11 @@ def parameter_groups(
     ]
     check_complete(groups, [*embedder.parameters(), *method.parameters()])
     return groups
+
+
+def _batch_norm_parameters(embedder: nn.Module) -> list[nn.Parameter]:
+    layers = [layer for layer in embedder.modules() if isinstance(layer, _BatchNorm)]
+    return [p for layer in layers for p in layer.parameters() if p.requires_grad]
 
 
 def check_complete(groups: list[dict[str, Any]], parameters: Iterable[nn.Parameter]) -> None:

@@ -34,8 +34,12 @@ class Method(Protocol):
         """May add to the gradients."""
         ...
 
+    def on_evaluation(self, embedder: nn.Module, score: float) -> dict[str, float]:
+        """Takes note of a score; returns what to log beside it."""
+        ...
+
     def on_stall(self, embedder: nn.Module) -> bool:
-        """Validation stopped improving; True: a new stage begins, go on."""
+        """The protocol's patience is at an end; True: go on all the same."""
         ...
 
 
@@ -211,9 +215,10 @@ class Trainer:
         rates = {
             f"lr_{group['name']}": group["lr"]
             for group in self.optimizer.param_groups
-            if group["name"] != "head"  # the head's is the backbone's
+            if group["name"] in ("backbone", "loss")  # the others share the backbone's
         }
-        self._log({**logs, **rates, **metrics})
+        noted = self.method.on_evaluation(self.embedder, score)  # type: ignore[operator]
+        self._log({**logs, **rates, **noted, **metrics})
         self._sums, self._since = {}, 0
         if self._epoch_ended:
             self._end_epoch(score)
