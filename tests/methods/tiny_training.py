@@ -1,0 +1,53 @@
+"""A network, images and a pool small enough to train in milliseconds."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dml.data.samplers import class_pool
+
+
+class TinyEmbedder(nn.Module):
+    """Two linear maps; vectors are clipped to the unit ball."""
+
+    def __init__(self, pixels: int = 6, size: int = 3, scale: float = 1.0) -> None:
+        super().__init__()
+        self.backbone = nn.Linear(pixels, 5)
+        self.head = nn.Linear(5, size)
+        self.scale = scale
+
+    def unnormalized(self, images: Tensor) -> Tensor:
+        return self.scale * self.head(self.backbone(images).tanh())
+
+    def forward(self, images: Tensor) -> Tensor:
+        v = self.unnormalized(images)
+        return v / v.norm(dim=1, keepdim=True).clamp(min=1)
+
+
+def images_of(labels: Tensor, pixels: int = 6) -> Tensor:
+    """One fixed random image for each label, classes around centers of their own."""
+    generator = torch.Generator().manual_seed(5)
+    centers = torch.randn(int(labels.max()) + 1, pixels, generator=generator)
+    return centers[labels] + torch.randn(len(labels), pixels, generator=generator)
+
+
+class Pool:
+    """`sample_pool` over such images; a draw shifts an image a little. Remembers what was asked."""
+
+    def __init__(self, images: Tensor, labels: Tensor, seed: int = 0) -> None:
+        self.images, self.labels, self.seed = images, labels, seed
+        self.asked: list[tuple[int, int]] = []
+
+    def __call__(self, per_class: int, number: int) -> list[tuple[Tensor, Tensor]]:
+        self.asked.append((per_class, number))
+        keys = class_pool(self.labels.numpy(), per_class, self.seed, number)
+        images = torch.stack(
+            [
+                self.images[row]
+                + 0.1 * torch.randn(6, generator=torch.Generator().manual_seed(draw))
+                for row, draw in keys
+            ]
+        )
+        labels = self.labels[[row for row, _ in keys]]
+        return list(zip(images.split(7), labels.split(7), strict=True))
