@@ -1,0 +1,105 @@
+"""Cross-batch memory: what it remembers, when it counts, and that a resumed run goes on alike."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from tiny_training import TinyEmbedder, images_of
+
+from dml.errors import UserError
+from dml.losses import C2Loss
+from dml.methods.cross_batch import CrossBatchMemory
+
+BATCHES = [torch.randint(3, (4,), generator=torch.Generator().manual_seed(i)) for i in range(9)]
+
+
+def method_with(**options):
+    options = {"memory_batches": 3, "start_after": 0, **options}
+    return CrossBatchMemory(C2Loss(), None, 3, **options).train()
+
+
+def steps(method, embedder, batches, optimizer=None):
+    """The losses and embeddings of some steps."""
+    losses, embedded = [], []
+    for labels in batches:
+        images = images_of(labels)
+        embedded.append(embedder(images).detach())
+        loss, _ = method(embedder, images, labels)
+        losses.append(loss.item())
+        if optimizer:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return losses, embedded
+
+
+def test_batch_loss_plus_loss_against_the_last_batches():
+    torch.manual_seed(0)
+    embedder = TinyEmbedder()
+    optimizer = torch.optim.SGD(embedder.parameters(), lr=0.1)
+    losses, embedded = steps(method_with(), embedder, BATCHES, optimizer)
+    loss = C2Loss()
+    for t, value in enumerate(losses):
+        last = slice(max(0, t - 2), t + 1)
+        among = loss(embedded[t], BATCHES[t])
+        memory = torch.cat(embedded[last]), torch.cat(BATCHES[last])
+        against = loss(embedded[t], BATCHES[t], None, *memory)
+        assert value == pytest.approx(float(among + against), rel=1e-6)
+        assert against > 0
+
+
+@pytest.mark.parametrize(("wait", "first"), [(False, 4), (True, 7)])
+def test_memory_counts_from_its_step_on_and_is_full_by_then(wait, first):
+    torch.manual_seed(0)
+    embedder = TinyEmbedder()
+    method = method_with(start_after=4, wait_until_full=wait)
+    losses, embedded = steps(method, embedder, BATCHES)
+    alone = [float(C2Loss()(x, y)) for x, y in zip(embedded, BATCHES, strict=True)]
+    with_memory = [value != one for value, one in zip(losses, alone, strict=True)]
+    assert with_memory == [t >= first for t in range(9)]
+    assert len(method.memory()[1]) == 12
+
+
+def test_gradients_reach_the_batch_alone():
+    torch.manual_seed(0)
+    embedder = TinyEmbedder()
+    method = method_with()
+    steps(method, embedder, BATCHES[:2])
+    assert not method.memory()[0].requires_grad
+    labels = BATCHES[2]
+    method(embedder, images_of(labels), labels)[0].backward()
+    assert embedder.head.weight.grad.any()
+    assert not list(method.parameters())
+
+
+@pytest.mark.parametrize("cut", [0, 2, 5])  # empty, half full, full
+def test_resumed_memory_goes_on_bit_by_bit(cut, tmp_path):
+    torch.manual_seed(0)
+    embedder, method = TinyEmbedder(), method_with()
+    optimizer = torch.optim.SGD(embedder.parameters(), lr=0.1)
+    steps(method, embedder, BATCHES[:cut], optimizer)
+    torch.save(method.state_dict(), tmp_path / "state.pt")
+    twin, resumed = copy.deepcopy(embedder), method_with()
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    other = torch.optim.SGD(twin.parameters(), lr=0.1)
+    assert (
+        steps(method, embedder, BATCHES[cut:], optimizer)[0]
+        == steps(resumed, twin, BATCHES[cut:], other)[0]
+    )
+    assert torch.equal(method.memory()[0], resumed.memory()[0])
+
+
+@pytest.mark.parametrize("options", [{"memory_batches": 0}, {"start_after": -1}])
+def test_options_out_of_range_are_named(options):
+    (name,) = options
+    with pytest.raises(UserError, match=rf"method\.{name}: .* must be at least"):
+        method_with(**options)
+
+
+@pytest.mark.parametrize("loss", ["c1", "c2", "contrastive"])
+def test_runs_whole(run_tiny, loss):
+    few = ("data.batch_size=64", "protocol.steps_per_epoch=3", "method.start_after=2")
+    summary, _ = run_tiny("method=xbm", f"loss={loss}", *few)
+    assert summary["result_id"] == f"xbm_{loss}_l"
