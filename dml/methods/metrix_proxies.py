@@ -1,0 +1,92 @@
+"""Similarities of mixed embeddings to anchors and to proxies.
+
+Embedding mixup needs no mixed embedding: with v = (λ u_i + (1 − λ) u_j) / ‖…‖, the similarity
+a·v follows from a·u_i, a·u_j and u_i·u_j.
+
+Shapes: B images, D embedding dimensions, C classes, A anchors, S sources of mixes, V distinct
+pairs, K pairs of the anchor that has most.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from dml.losses.cosine import cosine_similarity
+from dml.losses.generic_forms import Form
+from dml.methods.metrix_pairs import Pairs
+
+CHUNK = 2**24  # similarities of mixes and proxies that exist at a time
+
+
+def mixed_similarity(
+    anchors_AD: Tensor, sources_SD: Tensor, plan: Pairs, lambda_V: Tensor
+) -> Tensor:
+    """Similarity of each anchor to its mixes of sources (A×K; all rows given have length 1)."""
+    s_AS = anchors_AD @ sources_SD.T
+    first_AK, second_AK = plan.first[plan.of_anchor], plan.second[plan.of_anchor]
+    lambda_AK = lambda_V[plan.of_anchor]
+    along_AK = lambda_AK * s_AS.gather(1, first_AK) + (1 - lambda_AK) * s_AS.gather(1, second_AK)
+    return along_AK / mixed_lengths(sources_SD, plan, lambda_V)[plan.of_anchor]
+
+
+def mixed_lengths(u_SD: Tensor, plan: Pairs, lambda_V: Tensor) -> Tensor:
+    """‖λ u_i + (1 − λ) u_j‖ of all pairs (V); of opposite vectors no less than about 1e-3."""
+    gram_SS = u_SD @ u_SD.T
+    own_S = gram_SS.diagonal()
+    first_V, second_V = plan.first, plan.second
+    squared_V = (
+        lambda_V.square() * own_S[first_V]
+        + (1 - lambda_V).square() * own_S[second_V]
+        + 2 * lambda_V * (1 - lambda_V) * gram_SS[first_V, second_V]
+    )
+    return squared_V.clamp_min(1e-6).sqrt()
+
+
+def mixed_proxy_loss(
+    form: Form,
+    proxies_CD: Tensor,
+    u_BD: Tensor,
+    mixed_VD: Tensor | None,
+    labels: Tensor,
+    plan: Pairs,
+    lambda_V: Tensor,
+) -> Tensor:
+    """Mean loss of mixes as anchors, with proxies as their positives and negatives.
+
+    Args:
+        form: one with proxies as others.
+        proxies_CD: of any length.
+        u_BD: samples of length 1.
+        mixed_VD: mixes of length 1; None: mixes of `u_BD`.
+        labels: of the samples.
+        plan: which samples are mixed.
+        lambda_V: weight of the first.
+    """
+    first_V, second_V = plan.first, plan.second
+    classes = len(proxies_CD)
+    if mixed_VD is None:
+        s_BC = cosine_similarity(u_BD, proxies_CD)
+        length_V1 = mixed_lengths(u_BD, plan, lambda_V)[:, None]
+
+    def part(rows: slice) -> Tensor:
+        weight_v1 = lambda_V[rows, None]
+        if mixed_VD is None:
+            s_vC = torch.lerp(s_BC[second_V[rows]], s_BC[first_V[rows]], weight_v1)
+            s_vC = s_vC / length_V1[rows]
+        else:
+            s_vC = cosine_similarity(mixed_VD[rows], proxies_CD)
+        y_vC = torch.zeros_like(s_vC, requires_grad=False)
+        y_vC.scatter_(1, labels[first_V[rows], None], weight_v1)
+        y_vC.scatter_add_(1, labels[second_V[rows], None], 1 - weight_v1)
+        everything_vC = torch.ones_like(y_vC, dtype=torch.bool)
+        return form.loss(s_vC, y_vC, everything_vC) * len(s_vC) / len(plan)
+
+    rows = max(1, CHUNK // classes)
+    chunks = [slice(start, start + rows) for start in range(0, len(plan), rows)]
+    if len(chunks) == 1:
+        return part(chunks[0])
+    # With thousands of proxies a chunk is computed again backwards rather than kept.
+    parts = [checkpoint(part, rows, use_reentrant=False) for rows in chunks]
+    return torch.stack(parts).sum()

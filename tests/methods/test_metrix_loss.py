@@ -1,0 +1,138 @@
+"""The mixed loss and its gradients equal a direct loop over anchors and pairs."""
+
+import pytest
+import torch
+from pytorch_metric_learning import losses as pml
+
+import dml.methods.metrix as metrix
+from dml.losses import ProxyNCALoss, ProxyNCAPlusPlusLoss, generic
+from dml.methods.metrix import TYPES, Metrix
+from dml.methods.metrix_pairs import PAIRS
+from tests.methods import metrix_reference as reference
+from tests.methods.tiny_embedder import tiny_embedder
+
+LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])  # an anchor without a positive, a class of three
+CLASSES, SIZE = 5, 5  # and a class that is absent
+
+# fmt: off
+CASES = {
+    "contrastive": (lambda: pml.ContrastiveLoss(0, 1.3), reference.contrastive(1.3)),
+    "contrastive with positive margin":
+        (lambda: pml.ContrastiveLoss(0.4, 1.3), reference.contrastive(1.3, 0.4)),
+    "cosine contrastive":
+        (lambda: generic.ContrastiveLoss(0.1, form="cosine"), reference.contrastive_cosine(0.1)),
+    "lifted": (lambda: generic.LiftedStructureLoss(0.3), reference.lifted(0.3)),
+    "binomial": (lambda: generic.BinomialDevianceLoss(3, 7, 0.2),
+                 reference.deviance(3, 7, 0.2, divided=False)),
+    "ms": (lambda: pml.MultiSimilarityLoss(3, 7, 0.2), reference.deviance(3, 7, 0.2, divided=True)),
+    "nca": (generic.NCALoss, reference.nca(1.0)),
+    "proxy_anchor": (lambda: pml.ProxyAnchorLoss(CLASSES, SIZE, 0.1, 4),
+                     reference.proxy_anchor(4, 0.1)),
+    "proxy_nca of the table": (lambda: generic.ProxyNCALoss(CLASSES, SIZE), reference.nca(1.0)),
+    "proxy_nca": (lambda: ProxyNCALoss(CLASSES, SIZE, 3.0), reference.nca(6.0, True)),
+    "proxy_nca_pp": (lambda: ProxyNCAPlusPlusLoss(CLASSES, SIZE, 0.3),
+                     reference.nca(1 / 0.3, True)),
+}
+# fmt: on
+
+
+class Recorded:
+    """The pairs and factors that a method drew: `recorded(i, j)` is λ of a pair."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.factors: dict[tuple[int, int], float] = {}
+        build, draw = metrix.mixing_pairs, metrix.draw_lambdas
+
+        def building(*args):
+            self.pairs = build(*args)
+            return self.pairs
+
+        def drawing(*args, **kwargs):
+            lambda_V = draw(*args, **kwargs)
+            pairs = zip(self.pairs.first.tolist(), self.pairs.second.tolist(), strict=True)
+            self.factors = dict(zip(pairs, lambda_V.tolist(), strict=True))
+            assert len(self.factors) == len(self.pairs)  # each distinct pair once
+            return lambda_V
+
+        monkeypatch.setattr(metrix, "mixing_pairs", building)
+        monkeypatch.setattr(metrix, "draw_lambdas", drawing)
+
+    def __call__(self, i: int, j: int) -> float:
+        return self.factors[i, j]
+
+
+def exists(name: str, kind: str, pairs: str) -> bool:
+    if name == "proxy_anchor":
+        return kind == "embed" or pairs != "anc_neg"
+    return not (name.startswith("proxy_nca") and pairs == "neg_neg")
+
+
+def compare(name, kind, pairs, monkeypatch, embedder=None, **options):
+    torch.manual_seed(3)
+    make, form = CASES[name]
+    loss = make().double()
+    method = Metrix(loss, types=[kind], pairs=[pairs], w=0.7, **options)
+    embedder = embedder or tiny_embedder()
+    images = torch.randn(len(LABELS), 3, 6, 6, dtype=torch.float64)
+    recorded = Recorded(monkeypatch)
+    value, logs = method(embedder, images, LABELS)
+    parameters = [*embedder.parameters(), *loss.parameters()]
+    gradients = torch.autograd.grad(value, parameters)
+
+    features = embedder.features(images)
+    x = embedder.embed(features)
+    given = {"input": images, "feature": features, "embed": x}[kind]
+    arguments = (form, embedder, kind, pairs, given, x, LABELS)
+    k = options.get("hard_negatives", {"input": 3}).get(kind)
+    if name == "proxy_anchor":
+        mixed = reference.mixed_loss_of_proxy_anchors(*arguments, loss.proxies, recorded, k)
+    elif name.startswith("proxy_nca"):
+        mixed = reference.mixed_loss_of_proxy_others(*arguments, loss.proxies, recorded, k)
+    else:
+        mixed = reference.mixed_loss_of_samples(*arguments, recorded, k)
+    expected = loss(x, LABELS) + 0.7 * mixed
+    assert recorded.factors
+    assert torch.allclose(logs["loss_mixed"], mixed, rtol=1e-9, atol=1e-12)
+    assert torch.allclose(value, expected, rtol=1e-9, atol=1e-12)
+    for mine, theirs in zip(gradients, torch.autograd.grad(expected, parameters), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-7, atol=1e-10)
+    return mixed
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_loop(name, kind, pairs, monkeypatch):
+    if exists(name, kind, pairs):
+        mixed = compare(name, kind, pairs, monkeypatch, hard_negatives={})
+        # NCA without a positive in any sum has no anchors left
+        assert (mixed == 0) == (name == "nca" and pairs == "neg_neg")
+    else:
+        with pytest.raises(Exception, match="leaves nothing to mix"):
+            compare(name, kind, pairs, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["contrastive", "ms", "proxy_anchor", "proxy_nca_pp"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_equals_the_loop_with_hard_negatives_and_a_factor_per_pair(name, kind, monkeypatch):
+    options = {"lambda_per": "pair", "hard_negatives": {"input": 2, "feature": 2, "embed": 2}}
+    compare(name, kind, "pos_neg", monkeypatch, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [("maps", "avg"), ("maps", "max"), ("tokens", "token"), ("tokens", "mean")],
+)
+def test_features_of_every_pooling(kind, pooling, monkeypatch):
+    torch.manual_seed(0)
+    embedder = tiny_embedder(kind, pooling)
+    compare("ms", "feature", "pos_neg", monkeypatch, embedder, lambda_per="pair")
+
+
+def test_many_proxies_in_chunks(monkeypatch):
+    import dml.methods.metrix_proxies as proxies
+
+    monkeypatch.setattr(proxies, "CHUNK", 4 * CLASSES)
+    for kind in TYPES:
+        with monkeypatch.context() as patch:
+            compare("proxy_nca_pp", kind, "pos_neg", patch)
