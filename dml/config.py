@@ -28,6 +28,7 @@ class DataConfig:
     stand_in: bool
     root: str
     reader: dict[str, Any]
+    label_noise: float
     sampler: str
     batch_size: int
     images_per_class: int | None
@@ -92,7 +93,10 @@ class ProtocolConfig:
     epochs: int
     steps_per_epoch: int | None
     evaluate_every: int
+    evaluate_unit: str
     stopping: StoppingConfig
+    workers: int
+    lookup: dict[str, Any]
 
 
 @dataclass
@@ -141,6 +145,7 @@ NOT_IN_DIGEST = (
     "data.reader.root",
     "data.workers",
     "data.cache_device",
+    "protocol.workers",
 )
 LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # the rest goes to the constructor
 METHOD_KEYS = ("result_id",)
@@ -258,6 +263,7 @@ def _ranges(config: Config) -> Iterator[tuple[str, str]]:
         "protocol.epochs": (protocol.epochs, 1),
         "protocol.steps_per_epoch": (protocol.steps_per_epoch, 1),
         "protocol.evaluate_every": (protocol.evaluate_every, 1),
+        "protocol.workers": (protocol.workers, 1),
         "protocol.stopping.patience": (stopping.patience, 1),
         "protocol.stopping.min_delta": (stopping.min_delta, 0),
         "optim.lr": (optim.lr, 0),
@@ -288,7 +294,8 @@ def _ranges(config: Config) -> Iterator[tuple[str, str]]:
             transform.augmentation,
             ("random_resized_crop", "random_affine", "random_crop", "none"),
         ),
-        "protocol.splits": (protocol.splits, ("published",)),
+        "protocol.splits": (protocol.splits, ("published", "mlrc", "ccp", "holdout")),
+        "protocol.evaluate_unit": (protocol.evaluate_unit, ("epochs", "steps")),
         "protocol.selected_on": (protocol.selected_on, ("test", "validation")),
         "protocol.stopping.unit": (stopping.unit, ("evaluations", "epochs")),
     }
@@ -305,6 +312,8 @@ def _ranges(config: Config) -> Iterator[tuple[str, str]]:
     for name, (word, valid) in one_of.items():
         if word is not None and word not in valid:
             yield name, f"no '{word}'{nearest(word, valid)}; one of {' | '.join(valid)}"
+    if data.label_noise is not None and not 0 <= data.label_noise < 1:
+        yield "data.label_noise", f"{data.label_noise} is no share of images, at least 0, below 1"
     if data.cache not in (None, "full") and not (isinstance(data.cache, int) and data.cache > 0):
         yield "data.cache", f"'{data.cache}' is neither null, full nor a number of pixels"
     for name, device in (("device", config.device), ("data.cache_device", data.cache_device)):
@@ -328,6 +337,13 @@ def _fits(config: Config) -> Iterator[tuple[str, str]]:
             "data.images_per_class",
             f"loss '{config.loss.get('name')}' compares pairs of one class and 1 image per class "
             f"leaves none; use 2 or more",
+        )
+    protocol = config.protocol
+    if (protocol.splits == "published") != (protocol.selected_on == "test"):
+        right = "test" if protocol.splits == "published" else "validation"
+        yield (
+            "protocol.selected_on",
+            f"splits '{protocol.splits}' pick the epoch on {right}, not on {protocol.selected_on}",
         )
     if (
         config.transform.augmentation == "random_resized_crop"

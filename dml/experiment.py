@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import platform
-import resource
-import subprocess
-import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from omegaconf import DictConfig
 
 from dml import build, protocols
 from dml.config import Config, check, identity, notes
-from dml.data.base import ImageIndex, View
-from dml.job import JobRun
+from dml.data.base import ImageIndex
+from dml.ensemble import concatenated
+from dml.job import EMBEDDINGS
+from dml.jobs import Shared, train_all
 from dml.loading import load_cfg
+from dml.protocols import Job
 from dml.reporting.figures import learning_curve
 from dml.reporting.terminal import console, results_table
 from dml.run_folder import RunFolder
+from dml.summary import summarize
 from dml.tracking import History
 from dml.training.interrupts import StopRequest
 
@@ -81,118 +79,51 @@ def _train(
 ) -> dict[str, Any]:
     """All models of the run, the pictures, and last of all the summary."""
     started = time.monotonic()
-    device = build.resolve_device(config.device)
-    source = build.open_source(config, index, device)
-    history = History(folder.history)
+    shared = Shared.of(config, identity(cfg), index)
+    p = config.protocol
+    jobs = protocols.jobs(p.splits, p.repeats, index, config.data.label_noise, config.seed)
     tracker = build.instantiate(config.tracking, "tracking", run_id=folder.run_id())
-    results = []
-    jobs = protocols.jobs(config.protocol.splits, config.protocol.repeats, index)
     try:
-        for job in jobs:
-            job_run = JobRun(config, identity(cfg), job, folder.job(job.name), device, source)
-            done = job_run.result()
-            results.append(done or job_run.run(history, tracker, stop))
-            if job is jobs[0] and done is None:
-                name = f"{config.loss['name']} on {config.data.name}"
-                job_run.draw_neighbors(name, folder.figures / "neighbors.png")
+        results = train_all(shared, jobs, folder, tracker, stop)
     finally:
         tracker.finish()
-    name = f"{config.loss['name']} on {config.data.name}, protocol {config.protocol.name}"
-    learning_curve(
-        [history.of(job.repeat, job.fold) for job in jobs],
-        config.protocol.select_metric,
-        name,
-        folder.figures / "learning_curve.png",
-    )
-    summary = summarize(config, results, jobs[0].test.query, device, time.monotonic() - started)
+    joined = _concatenated(shared, jobs, folder)
+    _draw(shared, jobs, folder)
+    seconds = time.monotonic() - started
+    tested = jobs[0].test.query
+    summary = summarize(config, results, joined, tested, shared.device, seconds)
     folder.write_summary(summary)
     return summary
 
 
-def summarize(
-    config: Config,
-    results: list[dict[str, Any]],
-    tested: View,
-    device: torch.device,
-    seconds: float,
-) -> dict[str, Any]:
-    """What a reader of results needs to know of a run.
-
-    Args:
-        config: of the run.
-        results: of its jobs (`JobRun.run`).
-        tested: the images that asked.
-        device: it ran on.
-        seconds: wall time of this process.
-    """
-    p = config.protocol
-    return {
-        "result_id": result_id(config),
-        "data": config.data.name,
-        "stand_in": config.data.stand_in,
-        "protocol": p.result_id,
-        "evaluation": "single",
-        "selected_on": p.selected_on,
-        "selected_by": f"{p.select_metric} on {p.selected_on}",
-        "backbone": config.backbone["name"],
-        "loss": config.loss["name"],
-        "method": config.method["name"],
-        "seed": config.seed,
-        "classes_tested": f"{len(tested)} images of {tested.num_classes} unseen classes",
-        "metrics": protocols.combine([{**r, "metrics": r["metrics"]} for r in results]),
-        "untrained": protocols.combine([{**r, "metrics": r["untrained"]} for r in results]),
-        "best_epoch": [result["best_epoch"] for result in results],
-        "jobs": results,
-        "device": device_name(device),
-        "precision": config.precision,
-        "wall_seconds": round(seconds, 2),
-        "images_per_second": round(float(np.mean([r["images_per_second"] for r in results])), 1),
-        "peak_memory_mb": round(peak_memory_mb(device), 1),
-        "versions": versions(),
-        "git_revision": git_revision(),
-    }
-
-
-def result_id(config: Config) -> str:
-    """The method's id in the tables of printed results."""
-    if "result_id" in config.method:
-        return config.method["result_id"]
-    own = config.loss["result_id"]
-    return own if config.method["name"] == "plain" else f"{own}+{config.method['name']}"
-
-
-def device_name(device: torch.device) -> str:
-    """What the device calls itself."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"cpu ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
-
-
-def peak_memory_mb(device: torch.device) -> float:
-    """Most memory ever taken by this process: on the GPU, or else of the machine."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def versions() -> dict[str, str]:
-    """Of everything a number may depend on."""
-    found = {"python": platform.python_version()}
-    for package in ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
+def _concatenated(
+    shared: Shared, jobs: Sequence[Job], folder: RunFolder
+) -> list[dict[str, Any]] | None:
+    """Per repeat the scores of its models joined into one; None where it has only one."""
+    if protocols.FOLDS[shared.config.protocol.splits] == 1:
+        return None
+    found = []
+    for folds in protocols.by_repeat(jobs):
+        files = [folder.job(job.name) / EMBEDDINGS for job in folds]
+        normalize = shared.config.embedder["normalize"]
+        embedded = concatenated(files, normalize, shared.device)
+        metrics = embedded.score(folds[0].test.query.index.recall_at)
+        size = embedded.query.shape[1]
+        found.append({"repeat": folds[0].repeat, "metrics": metrics, "embedding_size": size})
     return found
 
 
-def git_revision() -> str | None:
-    """The commit this code is at, with `+` if it was changed since; None outside git."""
-    here = Path(__file__).resolve().parent
-    command = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+def _draw(shared: Shared, jobs: Sequence[Job], folder: RunFolder) -> None:
+    """The learning curves, and what the first model retrieves."""
+    config = shared.config
+    name = f"{config.loss['name']} on {config.data.name}"
+    history = History(folder.history)
+    learning_curve(
+        [history.of(job.repeat, job.fold) for job in jobs],
+        config.protocol.select_metric,
+        f"{name}, protocol {config.protocol.name}",
+        folder.figures / "learning_curve.png",
+    )
+    first = shared.job_run(jobs[0], folder)
+    first.load_best()
+    first.draw_neighbors(name, folder.figures / "neighbors.png")

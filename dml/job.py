@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ from dml.data.base import ImageSource
 from dml.data.loaders import Batches, pool_batches, train_batches
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.durable import write_json
+from dml.embeddings_file import save_embeddings
 from dml.errors import RunStopped, UserError
-from dml.evaluation import Evaluator
-from dml.protocols import Job
+from dml.evaluation import Embedded, Evaluator, Split
+from dml.protocols import FOLDS, Job
 from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import Display, console
 from dml.tracking import History, JobTracker, Tracker
 from dml.training.checkpoint import Checkpoints
 from dml.training.stopping import Stopping
 from dml.training.trainer import Plan, Trainer, autocast
+
+EMBEDDINGS = "test_embeddings.npz"  # beside the checkpoints of a model that is one of several
 
 
 class JobRun:
@@ -71,13 +75,23 @@ class JobRun:
         history: History,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
+        test: bool = True,
     ) -> dict[str, Any]:
         """Trains from the last checkpoint, or from the start, to the end; scores the best weights.
 
+        Args:
+            history: gets a row per evaluation.
+            tracker: gets them too.
+            should_stop: asked after every step.
+            test: False leaves the test images alone, as a search must.
+
         Returns:
-            `repeat`, `fold`, `metrics` (test, best weights), `untrained` (test, before training),
-            `best_epoch`, `best_step`, `steps`, `seconds` and `images_per_second` of training.
+            `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
+            `best_step`, `steps`, `seconds` and `images_per_second` of training; with `test` also
+            `metrics` (test, best weights) and `untrained` (test, before training).
         """
+        tested = self.job.validation is self.job.test  # the first evaluation is of the test images
+        untrained = None if tested or not test else self._scored(self.job.test)
         schedule = self._schedule()
         self.method.attach(self._pool)  # type: ignore[operator]
         trainer = self._trainer(schedule, history, tracker, should_stop)
@@ -92,30 +106,43 @@ class JobRun:
             console.print(f"continuing {self.job.name} from epoch {trainer.epoch:g}")
         with self.display.showing(trainer.step):
             trainer.fit()
-        best = self.checkpoints.load_best()
-        self.embedder.load_state_dict(best["embedder"])
-        self.method.load_state_dict(best["method"])
+        best = self.load_best()
         result = {
             "repeat": self.job.repeat,
             "fold": self.job.fold,
-            "metrics": self._scored(self.evaluator(self.job.test)),
-            "untrained": trainer.first_metrics,
+            "embedding_size": self.embedder.embedding_size,
+            "validation": best["metrics"],
             "best_epoch": best["epoch"],
             "best_step": best["step"],
             "steps": trainer.step,
             "seconds": trainer.seconds,
             "images_per_second": trainer.step * schedule.batch_size / max(trainer.seconds, 1e-9),
         }
+        if test:
+            embedded = self._embedded(self.job.test)
+            if FOLDS[self.config.protocol.splits] > 1:
+                path = self.checkpoints.folder / EMBEDDINGS
+                save_embeddings(path, embedded, self.job.test, "float32")
+            result["metrics"] = embedded.score(self.job.test.query.index.recall_at)
+            result["untrained"] = trainer.first_metrics if untrained is None else untrained
+        if self.job.noise is not None:
+            result["label_noise"] = asdict(self.job.noise)
         write_json(self.result_file, result)
         return result
 
     def draw_neighbors(self, name: str, path: Path) -> None:
         """The neighbors that the network as it is retrieves on the test images."""
-        with autocast(self.config.precision, self.device):
-            embedded = self.evaluator(self.job.test).embed(self.embedder)
+        embedded = self._embedded(self.job.test)
         draw_neighbors(self.job.test, embedded, self.transforms.test, name, path)
 
-    def evaluator(self, split: Any) -> Evaluator:
+    def load_best(self) -> dict[str, Any]:
+        """Puts the weights of the best evaluation into network and method; returns its state."""
+        best = self.checkpoints.load_best()
+        self.embedder.load_state_dict(best["embedder"])
+        self.method.load_state_dict(best["method"])
+        return best
+
+    def evaluator(self, split: Split) -> Evaluator:
         """Scores the network on a split."""
         return Evaluator(
             split,
@@ -127,9 +154,12 @@ class JobRun:
             source=self.source,
         )
 
-    def _scored(self, evaluator: Evaluator) -> dict[str, float]:
+    def _embedded(self, split: Split) -> Embedded:
         with autocast(self.config.precision, self.device):
-            return evaluator(self.embedder)
+            return self.evaluator(split).embed(self.embedder)
+
+    def _scored(self, split: Split) -> dict[str, float]:
+        return self._embedded(split).score(split.query.index.recall_at)
 
     def _schedule(self) -> BatchSchedule:
         data = self.config.data
@@ -187,6 +217,7 @@ class JobRun:
         optimizer, scheduler = build.build_training(c, self.embedder, self.method)
         self.display = Display(self.job.name, total)
         validation = self.evaluator(self.job.validation)
+        per_unit = schedule.steps_per_epoch if p.evaluate_unit == "epochs" else 1
         return Trainer(
             self.embedder,
             self.method,
@@ -197,7 +228,7 @@ class JobRun:
             Plan(
                 epochs=p.epochs,
                 steps_per_epoch=schedule.steps_per_epoch,
-                evaluate_every=p.evaluate_every * schedule.steps_per_epoch,
+                evaluate_every=p.evaluate_every * per_unit,
                 select_metric=p.select_metric,
                 warmup_epochs=c.optim.warmup_epochs,
                 clip_value=c.optim.clip_value,

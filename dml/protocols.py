@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dml.data.base import ImageIndex, View
+from dml.data.noise import LabelNoise, with_label_noise
+from dml.data.splits import ccp_folds, halved, mlrc_folds, single_split
+from dml.errors import UserError
 from dml.evaluation import Split
 from dml.reporting.statistics import mean_interval
+
+FOLDS = {"published": 1, "mlrc": 4, "ccp": 4, "holdout": 1}
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,7 @@ class Job:
         train: what it is trained on.
         validation: what its best epoch is picked on.
         test: what it is reported on.
+        noise: what was done to the labels of `train`, if anything.
     """
 
     repeat: int
@@ -27,6 +35,7 @@ class Job:
     train: View
     validation: Split
     test: Split
+    noise: LabelNoise | None = None
 
     @property
     def name(self) -> str:
@@ -34,18 +43,53 @@ class Job:
         return f"repeat{self.repeat}-fold{self.fold}"
 
 
-def jobs(splits: str, repeats: int, index: ImageIndex) -> list[Job]:
+def jobs(
+    splits: str, repeats: int, index: ImageIndex, label_noise: float = 0.0, seed: int = 0
+) -> list[Job]:
     """All models of a run, in the order of their repeats.
 
     Args:
         splits: `published`: the dataset's own train and test classes, the epoch picked on test.
+            `mlrc`: the first half of all classes in MLRC's four folds, the second half is tested
+            (In-Shop keeps its own halves). `ccp`: the published train classes in four folds of
+            which every class validates once. `holdout`: one model on two thirds of them.
         repeats: how many times the whole is done.
         index: the dataset.
+        label_noise: share of the training images that carry a wrong label, 0 ≤ rate < 1.
+        seed: of the noise; each repeat and fold draws its own.
+
+    Raises:
+        UserError: too few classes for the folds.
     """
-    if splits != "published":
-        raise ValueError(f"splits: no '{splits}'; valid is 'published'")
+    if splits not in FOLDS:
+        raise ValueError(f"splits: no '{splits}'; valid are {', '.join(FOLDS)}")
+    if splits == "mlrc":
+        index = halved(index)
     test = published_test(index)
-    return [Job(repeat, 0, index.view("train"), test, test) for repeat in range(repeats)]
+    found = []
+    for repeat in range(repeats):
+        for fold, (train, validation) in enumerate(_folds(splits, index.view("train"), test)):
+            noise = None
+            if label_noise:
+                noise_seed = np.random.SeedSequence([seed, repeat, fold]).generate_state(1)
+                train, noise = with_label_noise(train, label_noise, int(noise_seed[0]))
+            found.append(Job(repeat, fold, train, validation, test, noise))
+    return found
+
+
+def _folds(splits: str, train: View, test: Split) -> list[tuple[View, Split]]:
+    """Per fold what is trained on and what is validated on."""
+    if splits == "published":
+        return [(train, test)]
+    parts = {"mlrc": mlrc_folds, "ccp": ccp_folds, "holdout": lambda n: [single_split(n)]}
+    try:
+        folds = parts[splits](train.num_classes)
+    except ValueError as error:
+        raise UserError(
+            f"protocol: '{train.index.name}' has {train.num_classes} training classes, too few to "
+            f"set some apart for validation; take other data, or protocol=traditional"
+        ) from error
+    return [(train.of_classes(some), Split(train.of_classes(rest))) for some, rest in folds]
 
 
 def published_test(index: ImageIndex) -> Split:
@@ -55,6 +99,19 @@ def published_test(index: ImageIndex) -> Split:
     return Split(index.view("test"))
 
 
+def tested_split(splits: str, index: ImageIndex) -> Split:
+    """What the models of a protocol are tested on."""
+    return published_test(halved(index) if splits == "mlrc" else index)
+
+
+def by_repeat(found: Sequence[Job]) -> list[list[Job]]:
+    """The jobs of each repeat, which are the folds of one ensemble."""
+    return [
+        [job for job in found if job.repeat == repeat]
+        for repeat in sorted({job.repeat for job in found})
+    ]
+
+
 def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Mean over the folds of each repeat, then mean and 95 % t-interval over repeats.
 
@@ -62,14 +119,15 @@ def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         results: per job `repeat` and `metrics`.
 
     Returns:
-        Per metric `mean`, `ci95` (half-width, None for one repeat) and `repeats`.
+        Per metric `mean`, `ci95` (half-width) and `std` (both None for one repeat), and `repeats`.
     """
-    by_repeat: dict[int, list[dict[str, float]]] = {}
+    folds_of: dict[int, list[dict[str, float]]] = {}
     for result in results:
-        by_repeat.setdefault(result["repeat"], []).append(result["metrics"])
+        folds_of.setdefault(result["repeat"], []).append(result["metrics"])
     combined = {}
     for name in results[0]["metrics"]:
-        values = [sum(m[name] for m in folds) / len(folds) for folds in by_repeat.values()]
+        values = [sum(m[name] for m in folds) / len(folds) for folds in folds_of.values()]
         mean, half = mean_interval(values)
-        combined[name] = {"mean": mean, "ci95": half, "repeats": len(values)}
+        std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        combined[name] = {"mean": mean, "ci95": half, "std": std, "repeats": len(values)}
     return combined

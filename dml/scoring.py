@@ -15,7 +15,7 @@ from dml.embeddings_file import load_embeddings, save_embeddings
 from dml.evaluation import Embedded, Evaluator
 from dml.loading import load_config, load_embedder
 from dml.models.embedder import Embedder
-from dml.protocols import published_test
+from dml.protocols import tested_split
 from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import console, scores_table
 from dml.run_folder import RunFolder
@@ -57,7 +57,7 @@ def _score_network(
     device = build.resolve_device(config.device)
     index = build.build_index(trained)
     transforms = build.build_transforms(trained, embedder)
-    split = published_test(index)
+    split = tested_split(trained.protocol.splits, index)
     evaluator = Evaluator(
         split,
         transforms.test,

@@ -82,7 +82,7 @@ class Trainer:
         embedder: the network; its `backbone` rests during warm-up.
         method: see `Method`.
         optimizer: over both.
-        scheduler: stepped once an epoch, with the last score if it is a plateau one; or None.
+        scheduler: stepped once an epoch, a plateau one with the score of each evaluation; or None.
         batches: gives the (images, labels) of the steps from a start to the end of training.
         evaluate: scores the network as it is; None where there is nothing to score on.
         plan: see `Plan`.
@@ -161,7 +161,7 @@ class Trainer:
                 self._evaluate()
                 begun = time.perf_counter()
             elif self._epoch_ended:
-                self._end_epoch(None)
+                self._end_epoch()
             if self.finished:
                 break
             stop = self.should_stop()
@@ -220,8 +220,10 @@ class Trainer:
         noted = self.method.on_evaluation(self.embedder, score)  # type: ignore[operator]
         self._log({**logs, **rates, **noted, **metrics})
         self._sums, self._since = {}, 0
+        if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            self.scheduler.step(score)
         if self._epoch_ended:
-            self._end_epoch(score)
+            self._end_epoch()
         if self._at_end or (
             self.stopping.exhausted(self.epoch) and not self.method.on_stall(self.embedder)  # type: ignore[operator]
         ):
@@ -236,13 +238,9 @@ class Trainer:
     def _epoch_ended(self) -> bool:
         return self.step % self.plan.steps_per_epoch == 0
 
-    def _end_epoch(self, score: float | None) -> None:
-        if self.scheduler is None:
-            return
-        if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-            if score is not None:
-                self.scheduler.step(score)
-        else:
+    def _end_epoch(self) -> None:
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+        if self.scheduler is not None and not isinstance(self.scheduler, plateau):
             self.scheduler.step()
 
     def _score(self) -> Metrics:

@@ -13,11 +13,11 @@ from tiny_training import Pool, TinyEmbedder, images_of
 from dml import build, protocols
 from dml.config import Config, check, identity
 from dml.errors import RunStopped, UserError
-from dml.experiment import result_id
 from dml.job import JobRun
 from dml.losses import C1Loss, C2Loss
 from dml.losses.pairwise import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
+from dml.summary import result_id
 from dml.tracking import History, NullTracker
 from dml.training.checkpoint import read
 

@@ -1,0 +1,88 @@
+"""All models of a run, or of one trial of a search: those that are not finished yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from dml import build
+from dml.config import Config
+from dml.data.base import ImageIndex, ImageSource
+from dml.errors import RunStopped
+from dml.job import JobRun
+from dml.protocols import Job
+from dml.run_folder import RunFolder
+from dml.tracking import History, Tracker
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the models of a run have in common.
+
+    Attributes:
+        config: of the run.
+        identity: see `dml.config.identity`; guards the checkpoints.
+        index: the dataset.
+        device: where to train.
+        source: where pixels come from (`dml.data.loaders.open_source`).
+    """
+
+    config: Config
+    identity: dict[str, Any]
+    index: ImageIndex
+    device: torch.device
+    source: ImageSource | None
+
+    @classmethod
+    def of(cls, config: Config, identity: dict[str, Any], index: ImageIndex) -> Shared:
+        """Opens what the config asks for."""
+        device = build.resolve_device(config.device)
+        return cls(config, identity, index, device, build.open_source(config, index, device))
+
+    def with_config(self, config: Config, identity: dict[str, Any]) -> Shared:
+        """The same data and device for another config."""
+        return replace(self, config=config, identity=identity)
+
+    def job_run(self, job: Job, folder: RunFolder) -> JobRun:
+        """One model, built and untrained."""
+        here = folder.job(job.name)
+        return JobRun(self.config, self.identity, job, here, self.device, self.source)
+
+
+def train_all(
+    shared: Shared,
+    jobs: Sequence[Job],
+    folder: RunFolder,
+    tracker: Tracker,
+    stop: Callable[[], RunStopped | None],
+    *,
+    test: bool = True,
+    on_result: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """Trains the jobs that have no result yet; returns the results of all, in order.
+
+    Args:
+        shared: config, data, device.
+        jobs: what to train.
+        folder: where their checkpoints and the history go.
+        tracker: gets the rows of the history too.
+        stop: asked after every step.
+        test: whether the test images are scored; a search must not look at them.
+        on_result: told of every result as it comes.
+
+    Raises:
+        RunStopped: asked for; the same call continues.
+        UserError: see `JobRun.run`.
+    """
+    history = History(folder.history)
+    results = []
+    for job in jobs:
+        job_run = shared.job_run(job, folder)
+        results.append(job_run.result() or job_run.run(history, tracker, stop, test))
+        on_result(results[-1])
+    return results
