@@ -27,11 +27,15 @@ from torch import Tensor, nn
 
 from dml.benchmarks import _textbook
 from dml.losses import (
+    C1Loss,
+    C2Loss,
     MeanFieldClassWiseMultiSimilarityLoss,
     MeanFieldContrastiveLoss,
     MeanFieldNCALoss,
     PotentialFieldLoss,
 )
+from dml.losses.distances import clip_to_ball
+from dml.methods.chance_constrained_losses import for_references
 
 BATCH, DIMENSIONS = 180, 512
 Step = Callable[[], None]
@@ -41,8 +45,8 @@ Step = Callable[[], None]
 class Case:
     """A loss at a size.
 
-    `proxies`: per class, for potential fields; `collapsed`: all charges lie within δ of each
-    other; `dense`: whether the textbook form fits an ordinary machine.
+    `proxies`: per class, for potential fields and for the pair losses of ccp; `collapsed`: all
+    charges lie within δ of each other; `dense`: whether the textbook form fits an ordinary machine.
     """
 
     loss: str
@@ -69,6 +73,8 @@ class Case:
         }
         if self.loss in kinds:
             return kinds[self.loss](self.classes, DIMENSIONS)
+        if self.loss in ("c1", "c2", "ms", "triplet"):
+            return AgainstProxies(self.loss, self.classes, self.proxies)
         loss = PotentialFieldLoss(self.classes, DIMENSIONS, self.proxies)
         if self.collapsed:
             loss.proxies.data = _one_place() + 0.1 * torch.randn_like(loss.proxies)
@@ -115,6 +121,31 @@ class Case:
         return step
 
 
+class AgainstProxies(nn.Module):
+    """A pair loss of ccp between a batch and its proxies, both clipped to the unit ball."""
+
+    def __init__(self, name: str, classes: int, per_class: int) -> None:
+        super().__init__()
+        from pytorch_metric_learning.losses import MultiSimilarityLoss, TripletMarginLoss
+
+        kinds: dict[str, Callable[[], nn.Module]] = {
+            "c1": C1Loss,
+            "c2": C2Loss,
+            "ms": lambda: MultiSimilarityLoss(2, 40, 0.5),
+            "triplet": lambda: TripletMarginLoss(0.0451),
+        }
+        self.loss = for_references(kinds[name](), None, DIMENSIONS, "ccp")
+        self.clips = isinstance(self.loss, C1Loss | C2Loss)
+        self.proxies = nn.Parameter(0.05 * torch.randn(classes * per_class, DIMENSIONS))
+        owners = torch.arange(classes).repeat_interleave(per_class)
+        self.register_buffer("owners", owners)
+
+    def forward(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the loss of a batch."""
+        references = self.proxies if self.clips else clip_to_ball(self.proxies)
+        return self.loss(clip_to_ball(x_BD), labels_B, ref_emb=references, ref_labels=self.owners)
+
+
 def _one_place() -> Tensor:
     return torch.randn(DIMENSIONS, generator=torch.Generator().manual_seed(1))
 
@@ -128,6 +159,11 @@ CASES = {
     "pfml-12180": Case("pfml", 800, proxies=15),
     "pfml-12180-collapsed": Case("pfml", 800, proxies=15, collapsed=True),
     "pfml-22816": Case("pfml", 11318, proxies=2, dense=False),
+    # the 4 proxies of each class that ccp has on Stanford Online Products
+    "c1-45272": Case("c1", 11318, proxies=4),
+    "c2-45272": Case("c2", 11318, proxies=4),
+    "ms-45272": Case("ms", 11318, proxies=4),
+    "triplet-45272": Case("triplet", 11318, proxies=4),
 }
 
 

@@ -10,13 +10,7 @@ import torch
 from torch import Tensor
 
 from dml.losses.base import PairLoss, finite
-from dml.losses.cosine import unit_rows
-
-
-def clip_to_ball(x_BD: Tensor) -> Tensor:
-    """Returns x / max(1, ‖x‖): rows inside the unit ball stay as they are."""
-    unit_BD, norm_B1 = unit_rows(x_BD)
-    return torch.where(norm_B1 > 1, unit_BD, x_BD)
+from dml.losses.distances import clip_to_ball, distances
 
 
 def pair_masks(labels_B: Tensor, labels_R: Tensor, among_itself: bool) -> tuple[Tensor, Tensor]:
@@ -82,10 +76,7 @@ class C2Loss(PairLoss):
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         x_BD, ref_RD = _same_precision(x_BD, ref_RD)
-        # by differences: from a matrix product, small distances would be rounding noise
-        r_BR = torch.cdist(
-            clip_to_ball(x_BD), clip_to_ball(ref_RD), compute_mode="donot_use_mm_for_euclid_dist"
-        )
+        r_BR = distances(clip_to_ball(x_BD), clip_to_ball(ref_RD))
         positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
         pull_BR = torch.where(positive_BR, (r_BR - self.positive_margin).relu(), 0)
         push_BR = torch.where(negative_BR, (self.negative_margin - r_BR).relu(), 0)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dml.losses.base import PairLoss, finite
+from dml.losses.distances import distances
 from dml.losses.pairwise import pair_masks
 
 TILE = 2**22  # distances that are sorted at a time
@@ -38,10 +39,7 @@ class AllTripletsLoss(PairLoss):
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         dtype = torch.promote_types(x_BD.dtype, ref_RD.dtype)
-        # by differences: from a matrix product, small distances would be rounding noise
-        r_BR = torch.cdist(
-            x_BD.to(dtype), ref_RD.to(dtype), compute_mode="donot_use_mm_for_euclid_dist"
-        )
+        r_BR = distances(x_BD.to(dtype), ref_RD.to(dtype))
         positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
         rows = max(1, TILE // r_BR.shape[1])
         parts = zip(

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from dml.errors import UserError
-from dml.losses.pairwise import clip_to_ball
+from dml.losses.distances import clip_to_ball
+from dml.losses.pairwise import C1Loss, C2Loss
 from dml.methods.base import BatchMethod, SamplePool
 from dml.methods.chance_constrained_losses import for_references
 from dml.methods.chance_constrained_pool import (
@@ -94,6 +95,7 @@ class ChanceConstrained(BatchMethod):
         _check_at_least(0, lambda_pull=lambda_pull, batch_pairs_weight=batch_pairs_weight)
         _check_at_least(0, min_delta=min_delta)
         self.loss = for_references(loss, miner, embedding_size, "ccp")
+        self.loss_clips = isinstance(self.loss, C1Loss | C2Loss)
         self.num_classes, self.proxies_per_class = num_classes, proxies_per_class
         self.pool_size = pool_size_per_class(pool_size, proxies_per_class)
         self.has_choice = pool_size > proxies_per_class
@@ -121,12 +123,8 @@ class ChanceConstrained(BatchMethod):
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = embeddings.float()
-            loss = self.loss(
-                embeddings,
-                labels,
-                ref_emb=clip_to_ball(self.proxies),
-                ref_labels=self.proxy_labels,
-            )
+            references = self.proxies if self.loss_clips else clip_to_ball(self.proxies)
+            loss = self.loss(embeddings, labels, ref_emb=references, ref_labels=self.proxy_labels)
             if self.batch_pairs_weight:
                 loss = loss + self.batch_pairs_weight * self.loss(embeddings, labels)
         return loss, {}

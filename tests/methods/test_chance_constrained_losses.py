@@ -11,7 +11,7 @@ from dml.build import build_method
 from dml.config import Config, check
 from dml.errors import UserError
 from dml.losses import C1Loss, C2Loss, ProxyNCALoss
-from dml.losses.pairwise import clip_to_ball
+from dml.losses.distances import clip_to_ball
 from dml.losses.triplet import AllTripletsLoss
 from dml.methods.chance_constrained_losses import for_references
 
