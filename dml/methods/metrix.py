@@ -20,7 +20,7 @@ from dml.losses.cosine import unit_rows
 from dml.methods.metrix_options import choices, draw, form_of, number
 from dml.methods.metrix_pairs import PAIRS, Pairs, draw_lambdas, hardest, mixing_pairs
 from dml.methods.metrix_pooling import mix, mixed_pool
-from dml.methods.metrix_proxies import mixed_proxy_loss, mixed_similarity
+from dml.methods.metrix_similarity import mixed_proxy_loss, mixed_similarity
 from dml.methods.plain import Plain
 
 TYPES = ("input", "feature", "embed")

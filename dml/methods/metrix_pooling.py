@@ -43,7 +43,7 @@ def mixed_pool(
 def mix(x: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor) -> Tensor:
     """Returns λ x_first + (1 − λ) x_second, at least float32 (V×…)."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
-    weight = lambda_V.to(x.dtype).view(-1, *[1] * (x.ndim - 1))
+    weight = lambda_V.to(x.dtype).view(len(lambda_V), *[1] * (x.ndim - 1))
     return torch.lerp(x[second_V], x[first_V], weight)
 
 

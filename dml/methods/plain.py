@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -23,6 +23,11 @@ class Plain(BatchMethod):
         super().__init__()
         self.loss = loss
         self.miner = miner
+
+    @staticmethod
+    def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
+        """Id in the tables of printed results, from that of the loss and the method's options."""
+        return loss_id
 
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor

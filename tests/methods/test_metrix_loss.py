@@ -130,7 +130,7 @@ def test_features_of_every_pooling(kind, pooling, monkeypatch):
 
 
 def test_many_proxies_in_chunks(monkeypatch):
-    import dml.methods.metrix_proxies as proxies
+    import dml.methods.metrix_similarity as proxies
 
     monkeypatch.setattr(proxies, "CHUNK", 4 * CLASSES)
     for kind in TYPES:

@@ -27,21 +27,19 @@ def mixed_similarity(
     s_AS = anchors_AD @ sources_SD.T
     first_AK, second_AK = plan.first[plan.of_anchor], plan.second[plan.of_anchor]
     lambda_AK = lambda_V[plan.of_anchor]
-    along_AK = lambda_AK * s_AS.gather(1, first_AK) + (1 - lambda_AK) * s_AS.gather(1, second_AK)
-    return along_AK / mixed_lengths(sources_SD, plan, lambda_V)[plan.of_anchor]
+    along_AK = torch.lerp(s_AS.gather(1, second_AK), s_AS.gather(1, first_AK), lambda_AK)
+    length_V = mixed_lengths(sources_SD @ sources_SD.T, plan.first, plan.second, lambda_V)
+    return along_AK / length_V[plan.of_anchor]
 
 
-def mixed_lengths(u_SD: Tensor, plan: Pairs, lambda_V: Tensor) -> Tensor:
-    """‖λ u_i + (1 − λ) u_j‖ of all pairs (V); of opposite vectors no less than about 1e-3."""
-    gram_SS = u_SD @ u_SD.T
-    own_S = gram_SS.diagonal()
-    first_V, second_V = plan.first, plan.second
-    squared_V = (
-        lambda_V.square() * own_S[first_V]
-        + (1 - lambda_V).square() * own_S[second_V]
-        + 2 * lambda_V * (1 - lambda_V) * gram_SS[first_V, second_V]
-    )
-    return squared_V.clamp_min(1e-6).sqrt()
+def mixed_lengths(gram_SS: Tensor, first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
+    """‖λ u_first + (1 − λ) u_second‖ from all inner products; of opposites no less than 1e-3.
+
+    `first`, `second` and λ (`weight`) have any one shape, which the result has too.
+    """
+    rest = 1 - weight
+    squared = weight.square() * gram_SS[first, first] + rest.square() * gram_SS[second, second]
+    return (squared + 2 * weight * rest * gram_SS[first, second]).clamp_min(1e-6).sqrt()
 
 
 def mixed_proxy_loss(
@@ -68,7 +66,7 @@ def mixed_proxy_loss(
     classes = len(proxies_CD)
     if mixed_VD is None:
         s_BC = cosine_similarity(u_BD, proxies_CD)
-        length_V1 = mixed_lengths(u_BD, plan, lambda_V)[:, None]
+        length_V1 = mixed_lengths(u_BD @ u_BD.T, first_V, second_V, lambda_V)[:, None]
 
     def part(rows: slice) -> Tensor:
         weight_v1 = lambda_V[rows, None]
