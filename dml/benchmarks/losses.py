@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from dml.benchmarks import _textbook
+from dml.benchmarks._measure import Step, added_peak, machine, median_times
 from dml.losses import (
     C1Loss,
     C2Loss,
@@ -38,7 +35,6 @@ from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained_losses import for_references
 
 BATCH, DIMENSIONS = 180, 512
-Step = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -167,18 +163,6 @@ CASES = {
 }
 
 
-def median_times(steps: dict[str, Step], rounds: int) -> dict[str, float]:
-    """Returns the median milliseconds of each step over interleaved rounds, after a warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for round_ in range(rounds + 1):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            if round_ > 0:
-                times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def peak_memory(case: str, implementation: str, device: str) -> float:
     """Returns the MB that one step adds to the peak of a fresh process."""
     command = [sys.executable, "-m", __name__, "--measure", case, implementation, device]
@@ -190,22 +174,7 @@ def _measure_here(case: Case, implementation: str, device: str) -> float:
     # a first step at a small size loads kernels and libraries; it is not what we measure
     Case(case.loss, 20, proxies=min(case.proxies, 2)).step(implementation, device)()
     step = case.step(implementation, device)
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        step()
-        return (torch.cuda.max_memory_allocated() - before) / 1e6
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
-    before = _status_kb("VmRSS")
-    step()
-    return (_status_kb("VmHWM") - before) * 1024 / 1e6
-
-
-def _status_kb(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1])
-    raise RuntimeError(f"/proc/self/status has no {field}")
+    return added_peak(step, device)
 
 
 def _report(name: str, times: dict[str, float], memory: dict[str, float]) -> None:
@@ -221,15 +190,6 @@ def _report(name: str, times: dict[str, float], memory: dict[str, float]) -> Non
         print(
             f"{name:22s} {implementation:13s} {milliseconds:10.1f} ms {used}{against}", flush=True
         )
-
-
-def _machine(device: str) -> str:
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def main(argv: list[str]) -> None:
@@ -248,8 +208,7 @@ def main(argv: list[str]) -> None:
         parser.error(f"--cases: unknown {', '.join(unknown)}; choose from {', '.join(CASES)}")
 
     print(
-        f"# {_machine(options.device)}, {torch.get_num_threads()} threads, "
-        f"torch {torch.__version__}"
+        f"# {machine(options.device)}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     )
     print(f"# forward + backward, B {BATCH}, D {DIMENSIONS}, float32, {options.rounds} rounds")
     for name in names:

@@ -128,7 +128,7 @@ class Metrix(Plain):
                 return 0 * u_BD.sum()
             lambda_V = draw_lambdas(len(plan), self.alpha, self.lambda_per, like=u_BD)
         # Out of the block above: here the network runs under the trainer's autocast.
-        mixed_VD = mixed_embeddings(embedder, kind, given, plan, lambda_V)
+        mixed_VD = self.mixed_embeddings(embedder, kind, given, plan, lambda_V)
         with torch.autocast(x_BD.device.type, enabled=False):
             if self.form.others == "proxies":
                 mixed_VD = None if mixed_VD is None else unit_rows(working_precision(mixed_VD))[0]
@@ -141,6 +141,17 @@ class Metrix(Plain):
                 v_VD = unit_rows(working_precision(mixed_VD))[0]
                 s_AK = (anchors_AD @ v_VD.T).gather(1, plan.of_anchor)
             return self.form.loss(s_AK, plan.labels(lambda_V), plan.present)
+
+    def mixed_embeddings(
+        self, embedder: nn.Module, kind: str, given: Tensor, plan: Pairs, lambda_V: Tensor
+    ) -> Tensor | None:
+        """Embeddings V×D of mixed images or features; None for "embed", which needs none."""
+        if kind == "input":
+            return embedder(mix(given, plan.first, plan.second, lambda_V))
+        if kind == "feature":
+            pooled_Vc = mixed_pool(embedder, given, plan.first, plan.second, lambda_V)
+            return embedder.project(pooled_Vc)  # type: ignore[operator]
+        return None
 
     def _plan(
         self, u_BD: Tensor, labels: Tensor, kind: str, pairs: str
@@ -192,16 +203,3 @@ class Metrix(Plain):
                 f"{type(self.loss).__name__} leaves nothing to mix; choose from [{valid}]"
             )
         return possible
-
-
-def mixed_embeddings(
-    embedder: nn.Module, kind: str, given: Tensor, plan: Pairs, lambda_V: Tensor
-) -> Tensor | None:
-    """Embeddings V×D of mixed images or features; None for "embed", which needs none."""
-    if kind == "input":
-        mixed = mix(given, plan.first, plan.second, lambda_V)
-        return embedder(mixed)
-    if kind == "feature":
-        pooled_Vc = mixed_pool(embedder, given, plan.first, plan.second, lambda_V)
-        return embedder.project(pooled_Vc)  # type: ignore[operator]
-    return None

@@ -1,0 +1,55 @@
+"""Time and memory of a step of training, for the suites that compare steps."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+Step = Callable[[], None]
+
+
+def median_times(steps: dict[str, Step], rounds: int) -> dict[str, float]:
+    """Returns the median milliseconds of each step over interleaved rounds, after a warm-up."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for round_ in range(rounds + 1):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            if round_ > 0:
+                times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def added_peak(step: Step, device: str) -> float:
+    """Returns the MB that one step adds to what this process holds, at its peak."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        return (torch.cuda.max_memory_allocated() - before) / 1e6
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    resident = _status_kb("VmRSS")
+    step()
+    return (_status_kb("VmHWM") - resident) * 1024 / 1e6
+
+
+def machine(device: str) -> str:
+    """Returns what the processor calls itself."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def _status_kb(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1])
+    raise RuntimeError(f"/proc/self/status has no {field}")
