@@ -11,12 +11,11 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
+from dml.config import CONFIGS
 from dml.errors import ConfigError, RunStopped, UserError, nearest
-
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+from dml.params import applied, taken
 
 # Exit statuses
 FINISHED, FAILED, WRONG_COMMAND, INTERRUPTED = 0, 1, 2, 130
@@ -70,6 +69,11 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    try:
+        sys.argv[1:], params = taken(sys.argv[1:], config_name)
+    except ConfigError as wrong:
+        _tell(wrong)
+        return WRONG_COMMAND
     here = os.getpid()
     failures: list[tuple[str, Exception]] = []
     done = 0
@@ -78,7 +82,7 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         nonlocal done
         done += 1
         try:
-            return job(cfg)
+            return job(applied(cfg, params, HydraConfig.get().overrides.task))
         except Exception as error:
             if os.getpid() != here:  # a launcher's own process: let it carry the error home
                 raise

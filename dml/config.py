@@ -12,11 +12,13 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass, make_dataclass
+from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from dml import search_space
 from dml.errors import ConfigError, nearest
 
 
@@ -100,6 +102,19 @@ class ProtocolConfig:
 
 
 @dataclass
+class SearchConfig:
+    """A search over the protocol's validation score."""
+
+    name: str
+    trials: int
+    startup: int
+    sampler: str
+    pruning: bool
+    storage: str | None
+    lease_seconds: float
+
+
+@dataclass
 class Config:
     """A whole run."""
 
@@ -119,7 +134,8 @@ class Config:
     method: dict[str, Any]
     protocol: ProtocolConfig
     tracking: dict[str, Any]
-    search: dict[str, Any] | None
+    search: SearchConfig | None
+    space: dict[str, Any]
 
 
 @dataclass
@@ -134,6 +150,8 @@ class EvaluateConfig(Config):
 
 C = TypeVar("C", bound=Config)
 
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+
 # Where and how fast a run is computed, not what: these do not enter the digest.
 NOT_IN_DIGEST = (
     "tracking",
@@ -146,6 +164,8 @@ NOT_IN_DIGEST = (
     "data.workers",
     "data.cache_device",
     "protocol.workers",
+    "search.storage",
+    "search.lease_seconds",
 )
 LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # the rest goes to the constructor
 METHOD_KEYS = ("result_id",)
@@ -172,6 +192,8 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
         problems.setdefault(name, problem)
     if not problems:
         problems.update(_fits(config))
+        if config.search is not None:
+            problems.update(search_space.problems(config.space, _flat(plain)))
     if problems:
         raise ConfigError(f"{name}: {problem}" for name, problem in problems.items())
     return config
@@ -192,18 +214,19 @@ def notes(config: Config) -> Iterator[str]:
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Everything that decides the result, as dotted name → plain value, sorted by name."""
-    flat: dict[str, Any] = {}
-
-    def flatten(node: Any, path: str) -> None:
-        if isinstance(node, dict) and node:
-            for key, value in node.items():
-                flatten(value, f"{path}.{key}" if path else str(key))
-        else:
-            flat[path] = node
-
-    flatten(OmegaConf.to_container(cfg, resolve=True), "")
-    left_out = tuple(f"{name}." for name in NOT_IN_DIGEST)
+    flat = _flat(OmegaConf.to_container(cfg, resolve=True))
+    unused = () if cfg.get("search") else ("space",)
+    left_out = tuple(f"{name}." for name in (*NOT_IN_DIGEST, *unused))
     return {name: flat[name] for name in sorted(flat) if not f"{name}.".startswith(left_out)}
+
+
+def _flat(node: Any, path: str = "") -> dict[str, Any]:
+    if not (isinstance(node, dict) and node):
+        return {path: node}
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat.update(_flat(value, f"{path}.{key}" if path else str(key)))
+    return flat
 
 
 def digest(cfg: DictConfig) -> str:
@@ -223,6 +246,11 @@ def _typed(schema: type, node: Any, path: str, problems: dict[str, str]) -> Any:
     for name, kind in hints.items():
         dotted = f"{path}{name}"
         value = node.get(name) if isinstance(node, dict) else None
+        if kind == SearchConfig | None:
+            kind = None if isinstance(node, dict) and value is None else SearchConfig
+        if kind is None:
+            values[name] = None
+            continue
         if is_dataclass(kind):
             values[name] = _typed(cast(type, kind), value, f"{dotted}.", problems)
             continue
@@ -321,6 +349,18 @@ def _ranges(config: Config) -> Iterator[tuple[str, str]]:
             yield from _device(name, device)
 
 
+def _search_ranges(search: SearchConfig) -> Iterator[tuple[str, str]]:
+    for name, number in (("trials", search.trials), ("startup", search.startup)):
+        if number is not None and number < 1:
+            yield f"search.{name}", f"{number} must be at least 1"
+    if search.lease_seconds is not None and not 1 <= search.lease_seconds < math.inf:
+        yield "search.lease_seconds", f"{search.lease_seconds} must be a number, at least 1"
+    samplers = ("gp", "tpe")
+    if search.sampler is not None and search.sampler not in samplers:
+        hint = nearest(search.sampler, samplers)
+        yield "search.sampler", f"no '{search.sampler}'{hint}; one of {' | '.join(samplers)}"
+
+
 def _fits(config: Config) -> Iterator[tuple[str, str]]:
     """Values that are fine alone but not together."""
     batch, m, sampler = config.data.batch_size, config.data.images_per_class, config.data.sampler
@@ -339,6 +379,12 @@ def _fits(config: Config) -> Iterator[tuple[str, str]]:
             f"leaves none; use 2 or more",
         )
     protocol = config.protocol
+    if config.search is not None and protocol.selected_on == "test":
+        yield (
+            "search",
+            f"protocol '{protocol.name}' has no validation data to search on, only test data; "
+            f"use protocol=mlrc, mlrc_ccp or holdout",
+        )
     if (protocol.splits == "published") != (protocol.selected_on == "test"):
         right = "test" if protocol.splits == "published" else "validation"
         yield (

@@ -19,10 +19,12 @@ from dml.loading import load_cfg
 from dml.protocols import Job
 from dml.reporting.figures import learning_curve
 from dml.reporting.terminal import console, results_table
-from dml.run_folder import RunFolder
+from dml.run_folder import Busy, RunFolder
 from dml.summary import summarize
 from dml.tracking import History
 from dml.training.interrupts import StopRequest
+
+SEARCH_LOCK = "search.lock"  # shared by the workers of a search
 
 
 def run(cfg: DictConfig, config: Config) -> dict[str, Any]:
@@ -58,30 +60,61 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
         console.print("finished before; overwrite=true runs it anew")
     else:
         index = build.build_index(config)  # before the folder: absent data leaves no trace
-        with folder.locked(), StopRequest(config.max_minutes) as stop:
-            if config.overwrite:
-                folder.clear()
-            elif folder.summary.exists():  # finished by another process in the meantime
-                return _run_in(folder, cfg, config)
-            folder.write_config(cfg)
-            for note in notes(config):
-                console.print(f"note: {note}")
-            summary = _train(cfg, config, folder, index, stop)
+        with StopRequest(config.max_minutes) as stop:
+            if config.search is not None:
+                return _search_and_run(folder, cfg, config, index, stop)
+            with folder.locked():
+                if config.overwrite:
+                    folder.clear()
+                elif folder.summary.exists():  # finished by another process in the meantime
+                    return _run_in(folder, cfg, config)
+                folder.write_config(cfg)
+                for note in notes(config):
+                    console.print(f"note: {note}")
+                summary = _train(Shared.of(config, identity(cfg), index), folder, stop)
+    _show(summary, folder)
+    return summary
+
+
+def _search_and_run(
+    folder: RunFolder, cfg: DictConfig, config: Config, index: ImageIndex, stop: StopRequest
+) -> dict[str, Any]:
+    """The search, by any number of processes, then the repeats of its best, by one of them."""
+    from dml.search.run import search, with_params  # late: Optuna is only needed here
+
+    if config.overwrite:
+        with folder.locked(), folder.locked(SEARCH_LOCK):
+            folder.clear()
+    with folder.locked(SEARCH_LOCK, shared=True):
+        folder.write_config(cfg)
+        found = search(cfg, Shared.of(config, identity(cfg), index), folder, stop)
+    try:
+        with folder.locked():
+            summary = folder.read_summary()
+            if summary is None:
+                best_cfg = with_params(cfg, found.params)
+                best = check(best_cfg, Config)
+                shared = Shared.of(best, identity(best_cfg), index)
+                summary = _train(shared, folder, stop, search=found.summary)
+    except Busy as busy:
+        console.print(f"the search is finished; its best is being trained ({busy})")
+        return {"search": found.summary}
+    _show(summary, folder)
+    return summary
+
+
+def _show(summary: dict[str, Any], folder: RunFolder) -> None:
     console.print(results_table(summary))
     for picture in sorted(folder.figures.glob("*.png")):
         console.print(f"picture     {picture}")
     console.print(f"run folder  {folder.path}")
-    return summary
 
 
-def _train(
-    cfg: DictConfig, config: Config, folder: RunFolder, index: ImageIndex, stop: StopRequest
-) -> dict[str, Any]:
-    """All models of the run, the pictures, and last of all the summary."""
+def _train(shared: Shared, folder: RunFolder, stop: StopRequest, **more: Any) -> dict[str, Any]:
+    """All models of the run, the pictures, and last of all the summary (with `more` in it)."""
     started = time.monotonic()
-    shared = Shared.of(config, identity(cfg), index)
-    p = config.protocol
-    jobs = protocols.jobs(p.splits, p.repeats, index, config.data.label_noise, config.seed)
+    config, p = shared.config, shared.config.protocol
+    jobs = protocols.jobs(p.splits, p.repeats, shared.index, config.data.label_noise, config.seed)
     tracker = build.instantiate(config.tracking, "tracking", run_id=folder.run_id())
     try:
         results = train_all(shared, jobs, folder, tracker, stop)
@@ -91,7 +124,7 @@ def _train(
     _draw(shared, jobs, folder)
     seconds = time.monotonic() - started
     tested = jobs[0].test.query
-    summary = summarize(config, results, joined, tested, shared.device, seconds)
+    summary = {**summarize(config, results, joined, tested, shared.device, seconds), **more}
     folder.write_summary(summary)
     return summary
 

@@ -20,6 +20,10 @@ from dml.durable import write_json, write_text
 from dml.errors import UserError
 
 
+class Busy(UserError):
+    """Another process is at work in the folder."""
+
+
 class RunFolder:
     """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-<digest>/`."""
 
@@ -58,6 +62,26 @@ class RunFolder:
         """Pictures."""
         return self.path / "figures"
 
+    @property
+    def search(self) -> Path:
+        """What the workers of a search share."""
+        return self.path / "search"
+
+    @property
+    def journal(self) -> Path:
+        """All trials of a search; `optuna-dashboard` opens it."""
+        return self.search / "journal.log"
+
+    @property
+    def best(self) -> Path:
+        """Parameters of a search's best trial, for `params=`."""
+        return self.path / "best.yaml"
+
+    @property
+    def trials(self) -> Path:
+        """Folders of a search's trials."""
+        return self.search / "trials"
+
     def job(self, name: str) -> Path:
         """Checkpoints of one job."""
         return self.path / "checkpoints" / name
@@ -92,34 +116,39 @@ class RunFolder:
 
     def clear(self) -> None:
         """Removes all that an earlier run left, but not the lock."""
-        for path in (self.summary, self.history, self.config, self.path / "run_id"):
+        for path in (self.summary, self.history, self.config, self.best, self.path / "run_id"):
             path.unlink(missing_ok=True)
-        for folder in (self.path / "checkpoints", self.figures):
+        for folder in (self.path / "checkpoints", self.figures, self.search, self.path / "logs"):
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, name: str = "run.lock", shared: bool = False) -> Iterator[None]:
         """Keeps other processes out while this one writes.
 
         The system frees the lock when its owner dies, however it dies; the file only tells who it
         was. A POSIX lock, since those are not inherited by the loader's worker processes and hold
         on network file systems.
 
+        Args:
+            name: which of the folder's locks.
+            shared: other processes may hold it too, if they share it as well.
+
         Raises:
-            UserError: another process has it, or the folder cannot be written.
+            Busy: another process has it.
+            UserError: the folder cannot be written.
         """
-        path = self.path / "run.lock"
+        path = self.path / name
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise UserError(f"outputs: cannot write to {self.path}: {error.strerror}") from error
         try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
             os.close(handle)
-            raise UserError(
+            raise Busy(
                 f"outputs: {self.path} is being written by {owner}; wait for it, or stop it"
             ) from error
         try:

@@ -28,25 +28,35 @@ def is_score(metric: str) -> bool:
 
 
 def results_table(summary: dict[str, Any]) -> Table:
-    """The scores before and after training, in percent."""
-    combined, untrained = summary["metrics"], summary["untrained"]
-    repeats = next(iter(combined.values()))["repeats"]
+    """The scores before and after training, in percent; one column more for joined models."""
+    repeats = next(iter(summary["metrics"].values()))["repeats"]
     stand_in = " — stand-in data" if summary["stand_in"] else ""
     table = Table(
         title=f"{summary['data']}: {summary['result_id']} ({summary['protocol']}){stand_in}",
         caption=f"percent on {summary['classes_tested']}; best epoch by {summary['selected_by']}",
     )
+    of = "" if repeats == 1 else f" (mean of {repeats} ± 95 %)"
+    columns = {"untrained": summary["untrained"], f"trained{of}": summary["metrics"]}
+    joined = summary["concatenated"]
+    if joined is not None:
+        columns = {
+            "untrained": summary["untrained"],
+            f"separated {summary['embedding_size']}-d{of}": summary["metrics"],
+            f"concatenated {joined['embedding_size']}-d{of}": joined["metrics"],
+        }
     table.add_column("metric")
-    table.add_column("untrained", justify="right")
-    after = "trained" if repeats == 1 else f"trained (mean of {repeats} ± 95 %)"
-    table.add_column(after, justify="right")
-    for name, value in combined.items():
-        if not is_score(name):
-            continue
-        half = "" if value["ci95"] is None else f" ± {100 * value['ci95']:.2f}"
-        before = untrained[name]["mean"]
-        table.add_row(title(name), f"{100 * before:.2f}", f"{100 * value['mean']:.2f}{half}")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for name in filter(is_score, summary["metrics"]):
+        cells = [_cell(values[name], column) for column, values in columns.items()]
+        table.add_row(title(name), *cells)
     return table
+
+
+def _cell(value: dict[str, Any], column: str) -> str:
+    """A mean with its interval, where there is one and the column is not the untrained one."""
+    half = value["ci95"] if column != "untrained" else None
+    return f"{100 * value['mean']:.2f}" + ("" if half is None else f" ± {100 * half:.2f}")
 
 
 def scores_table(result: dict[str, Any]) -> list[Table]:

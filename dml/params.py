@@ -1,0 +1,110 @@
+"""`params=`: values of a finished search, or of a published table, for options not given.
+
+`params=outputs/…/best.yaml` holds option → value; `params=mlrc` means `configs/params/mlrc.yaml`,
+whose rows are loss → dataset → option → value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dml.config import CONFIGS
+from dml.errors import ConfigError, nearest
+
+
+def taken(words: Sequence[str], config_name: str) -> tuple[list[str], str | None]:
+    """The command line without its `params=`, whose values stand before the user's overrides.
+
+    Returns:
+        The words for Hydra, and what `params=` said if it is left to `applied`: a multirun looks
+        the values up for each of its jobs.
+    """
+    chosen = [word.partition("=")[2] for word in words if word.startswith("params=")]
+    rest = [word for word in words if not word.startswith("params=")]
+    if not chosen or any(word in ("-m", "--multirun") for word in words):
+        return rest, chosen[-1] if chosen else None
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+
+    overrides = [word for word in rest if "=" in word and not word.startswith("-")]
+    overrides += [word for word in rest if word.startswith("~") and "=" not in word]
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            cfg = compose(config_name, overrides=overrides)
+    except HydraException:
+        return rest, chosen[-1]  # Hydra itself meets the problem, and tells
+    finally:
+        GlobalHydra.instance().clear()
+    found = values(chosen[-1], cfg.loss.name, cfg.data.name)
+    return [f"{name}={json.dumps(value)}" for name, value in found.items()] + rest, None
+
+
+def applied(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> DictConfig:
+    """The config with the values of `params` for all options that no override names.
+
+    Raises:
+        ConfigError: no such file or row, or an option that does not exist.
+    """
+    if params is None:
+        return cfg
+    given = {word.lstrip("+~").partition("=")[0] for word in overrides}
+    problems = []
+    for name, value in values(params, cfg.loss.name, cfg.data.name).items():
+        if name in given:
+            continue
+        try:
+            OmegaConf.update(cfg, name, value)
+        except OmegaConfBaseException:
+            problems.append(f"params: {params} sets {name}, which this run does not have")
+    if problems:
+        raise ConfigError(problems)
+    return cfg
+
+
+def values(params: str, loss: str, data: str) -> dict[str, Any]:
+    """Option → value for a loss on a dataset.
+
+    Args:
+        params: a file, or the name of one in `configs/params/`.
+        loss, data: their names.
+
+    Raises:
+        ConfigError: no such file, or no such row in a table.
+    """
+    path = Path(params)
+    if not path.is_file():
+        path = CONFIGS / "params" / f"{params}.yaml"
+    try:
+        content: Any = OmegaConf.to_container(OmegaConf.load(path))
+    except FileNotFoundError as error:
+        names = sorted(file.stem for file in (CONFIGS / "params").glob("*.yaml"))
+        raise ConfigError(
+            [f"params: {params} is neither a file nor one of {', '.join(names)}"]
+        ) from error
+    except Exception as error:  # PyYAML's errors are its own
+        line = str(error).splitlines()[0]
+        raise ConfigError([f"params: {path} cannot be read: {line}"]) from error
+    if not isinstance(content, dict):
+        raise ConfigError([f"params: {path} holds no options"])
+    if not any(isinstance(value, dict) for value in content.values()):
+        return {str(name): value for name, value in content.items()}
+    return _row(content, path, loss, data)
+
+
+def _row(table: dict[Any, Any], path: Path, loss: str, data: str) -> dict[str, Any]:
+    if loss not in table:
+        hint = nearest(loss, table) or f"; it has {', '.join(table)}"
+        raise ConfigError([f"params: {path.name} has no values for loss '{loss}'{hint}"])
+    if data not in table[loss]:
+        has = ", ".join(table[loss])
+        raise ConfigError(
+            [f"params: {path.name} has no values for {loss} on '{data}', only on {has}"]
+        )
+    return table[loss][data]
