@@ -71,8 +71,8 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
 
     try:
         sys.argv[1:], params = taken(sys.argv[1:], config_name)
-    except ConfigError as wrong:
-        _tell(wrong)
+    except ConfigError as mistake:
+        _tell(mistake)
         return WRONG_COMMAND
     here = os.getpid()
     failures: list[tuple[str, Exception]] = []

@@ -30,6 +30,16 @@ from dml.training.trainer import Plan, Trainer, autocast
 
 EMBEDDINGS = "test_embeddings.npz"  # beside the checkpoints of a model that is one of several
 
+RESULT = "result.json"  # written last: the job is finished
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """What an earlier process found, if it finished the job of this folder."""
+    try:
+        return json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
 
 class JobRun:
     """Trains one model of a run in its own folder of checkpoints.
@@ -54,7 +64,7 @@ class JobRun:
     ) -> None:
         self.config, self.job, self.device, self.source = config, job, device, source
         self.checkpoints = Checkpoints(folder, identity)
-        self.result_file = folder / "result.json"
+        self.result_file = folder / RESULT
         seeds = np.random.SeedSequence([config.seed, job.repeat, job.fold]).generate_state(2)
         self.model_seed, self.batch_seed = (int(seed) for seed in seeds)
         torch.manual_seed(self.model_seed)
@@ -63,12 +73,6 @@ class JobRun:
         self.method = build.build_method(
             config, job.train.num_classes, self.embedder.embedding_size
         ).to(device)
-
-    def result(self) -> dict[str, Any] | None:
-        """What an earlier process found, if it finished this job."""
-        if not self.result_file.exists():
-            return None
-        return json.loads(self.result_file.read_text(encoding="utf-8"))
 
     def run(
         self,

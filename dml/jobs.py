@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from dml import build
 from dml.config import Config
 from dml.data.base import ImageIndex, ImageSource
 from dml.errors import RunStopped
-from dml.job import JobRun
+from dml.job import JobRun, read_result
 from dml.protocols import Job
 from dml.run_folder import RunFolder
 from dml.tracking import History, Tracker
@@ -80,9 +81,31 @@ def train_all(
         UserError: see `JobRun.run`.
     """
     history = History(folder.history)
+    for job in jobs:  # what processes of their own left behind, if they were stopped
+        adopt_rows(history, job, folder)
+    open_jobs = [job for job in jobs if read_result(folder.job(job.name)) is None]
+    if shared.config.protocol.workers > 1 and len(open_jobs) > 1:
+        from dml.side_by_side import train_side_by_side
+
+        train_side_by_side(shared, open_jobs, folder, history, tracker, stop, test)
     results = []
     for job in jobs:
-        job_run = shared.job_run(job, folder)
-        results.append(job_run.result() or job_run.run(history, tracker, stop, test))
-        on_result(results[-1])
+        result = read_result(folder.job(job.name))
+        if result is None:
+            result = shared.job_run(job, folder).run(history, tracker, stop, test)
+        results.append(result)
+        on_result(result)
     return results
+
+
+def adopt_rows(history: History, job: Job, folder: RunFolder) -> None:
+    """Moves the rows that a process of its own wrote for a job into the run's history."""
+    path = own_history(folder, job)
+    if path.exists():
+        history.adopt(History(path), (job.repeat, job.fold))
+        path.unlink()
+
+
+def own_history(folder: RunFolder, job: Job) -> Path:
+    """Where a process that trains one job alone writes its history."""
+    return folder.job(job.name) / "history.csv"

@@ -98,6 +98,20 @@ class History:
             self.path.unlink(missing_ok=True)
             self.columns = list(self.FIRST)
 
+    def adopt(self, other: History, job: tuple[int, int]) -> None:
+        """Takes this (repeat, fold)'s rows from another history in place of its own."""
+        self.rewind(job, 0)
+        for row in other.rows:
+            if (row["repeat"], row["fold"]) == tuple(str(number) for number in job):
+                self.append({key: value for key, value in row.items() if value != ""})
+
+    def sort(self) -> None:
+        """Puts the rows in the order of repeats and folds, those of one job as they are."""
+        ordered = sorted(self.rows, key=lambda row: (int(row["repeat"]), int(row["fold"])))
+        if ordered != self.rows:
+            self.rows = ordered
+            write_text(self.path, self._lines(self.rows, header=True))
+
     def of(self, repeat: int, fold: int) -> list[dict[str, float]]:
         """The rows of one job as numbers, without its empty cells."""
         wanted = (str(repeat), str(fold))

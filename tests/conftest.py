@@ -83,3 +83,28 @@ def command_line(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
         return status, out, err
 
     return run_command
+
+
+@pytest.fixture(scope="session")
+def glyphs_root(tmp_path_factory) -> Path:
+    """Where the few glyphs of `SMALL` runs are drawn once."""
+    return tmp_path_factory.mktemp("glyphs")
+
+
+@pytest.fixture
+def run_small(composed, tmp_path, glyphs_root) -> Callable[..., Path]:
+    """Runs MLRC on a few glyphs in process; returns the run folder."""
+
+    def run_with(*overrides: str, name: str = "outputs") -> Path:
+        from dml.config import Config, check
+        from dml.experiment import run
+        from dml.run_folder import RunFolder
+        from tests.search.small import SMALL
+
+        places = (f"outputs={tmp_path / name}", f"data.root={glyphs_root}")
+        cfg = composed(*SMALL, *places, *overrides)
+        config = check(cfg, Config)
+        run(cfg, config)
+        return RunFolder.of(cfg, config).path
+
+    return run_with
