@@ -123,7 +123,7 @@ class Metrix(Plain):
         """
         with torch.autocast(x_BD.device.type, enabled=False):
             u_BD = unit_rows(x_BD)[0]
-            anchors_AD, sources_SD, plan = self._plan(u_BD, labels, kind, pairs)
+            anchors_AD, sources_SD, plan = self.plan(u_BD, labels, kind, pairs)
             if not len(plan):
                 return 0 * u_BD.sum()
             lambda_V = draw_lambdas(len(plan), self.alpha, self.lambda_per, like=u_BD)
@@ -153,7 +153,7 @@ class Metrix(Plain):
             return embedder.project(pooled_Vc)  # type: ignore[operator]
         return None
 
-    def _plan(
+    def plan(
         self, u_BD: Tensor, labels: Tensor, kind: str, pairs: str
     ) -> tuple[Tensor, Tensor, Pairs]:
         """Anchors A×D and sources S×D, of length 1, and which pairs of sources are mixed."""

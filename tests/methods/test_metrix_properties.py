@@ -257,3 +257,13 @@ def test_autocast_leaves_the_loss_in_full_precision():
     torch.testing.assert_close(values[0], values[1], rtol=0.05, atol=0.02)
     unit = F.normalize(embedder(images), dim=1)
     assert unit.dtype == torch.float32
+
+
+def test_the_benchmarks_direct_form_computes_the_same():
+    from dml.benchmarks.metrix import DirectMetrix
+
+    values = []
+    for cls in (Metrix, DirectMetrix):
+        value, _ = forward(cls(pml.MultiSimilarityLoss(3, 7, 0.2), pairs=["pos_neg"]))
+        values.append(value)
+    torch.testing.assert_close(*values, rtol=1e-10, atol=0)

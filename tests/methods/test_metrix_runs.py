@@ -9,8 +9,9 @@ from omegaconf import OmegaConf
 
 from dml.config import Config, check
 from dml.errors import UserError
-from dml.experiment import result_id, run
+from dml.experiment import run
 from dml.run_folder import RunFolder
+from dml.summary import result_id
 from tests.conftest import TINY
 from tests.dying import die_at
 
