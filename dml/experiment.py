@@ -18,6 +18,7 @@ from dml.jobs import Shared, train_all
 from dml.loading import load_cfg
 from dml.protocols import Job
 from dml.reporting.figures import learning_curve
+from dml.reporting.stages import stage_curve
 from dml.reporting.terminal import console, results_table
 from dml.run_folder import Busy, RunFolder
 from dml.summary import summarize
@@ -157,6 +158,9 @@ def _draw(shared: Shared, jobs: Sequence[Job], folder: RunFolder) -> None:
         f"{name}, protocol {config.protocol.name}",
         folder.figures / "learning_curve.png",
     )
+    rows = history.of(jobs[0].repeat, jobs[0].fold)
+    if any("stage" in row for row in rows):
+        stage_curve(rows, config.protocol.select_metric, name, folder.figures / "stages.png")
     first = shared.job_run(jobs[0], folder)
     first.load_best()
     first.draw_neighbors(name, folder.figures / "neighbors.png")

@@ -1,0 +1,88 @@
+"""Figure 2 of ccp: two-dimensional embeddings of training images, and proxies moving among them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dml import build
+from dml.config import Config
+from dml.data.base import ImageIndex, View
+from dml.evaluation import Split
+from dml.job import JobRun
+from dml.losses.distances import clip_to_ball
+from dml.methods.chance_constrained import ChanceConstrained, StageStart
+from dml.methods.chance_constrained_pool import mean_covering_radius
+from dml.protocols import Job
+from dml.reporting.stages import ProxyPanel, proxy_map
+from dml.tracking import History, NullTracker
+
+# Small enough for a CPU; stages end after 3 evaluations, 25 steps apart, without improvement.
+OVERRIDES = (
+    "method=ccp",
+    "loss=c2",
+    "embedder.size=2",
+    "protocol.steps_per_epoch=25",
+    "protocol.epochs=100",
+    "data.batch_size=128",
+    "method.proxies_per_class=4",
+    "method.pool_size=12",
+)
+
+
+def demonstrate(
+    config: Config, identity: dict[str, Any], index: ImageIndex, classes: int, path: Path
+) -> list[ProxyPanel]:
+    """Trains on the first classes of a dataset and draws a panel at the end of each stage.
+
+    Args:
+        config: composed with `OVERRIDES`, `method.stages` saying how many.
+        identity: see `dml.config.identity`.
+        index: the dataset, which is both trained on and looked at.
+        classes: how many of its classes.
+        path: PNG to write.
+
+    Returns:
+        The panels: of the plain proxy problem, then of the stages that followed.
+    """
+    view = View(index, np.arange(len(index.labels))).of_classes(range(classes))
+    split = Split(view)
+    panels: list[ProxyPanel] = []
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(0, 0, view, split, split)
+        device = build.resolve_device(config.device)
+        run = JobRun(config, identity, job, Path(folder), device, None)
+
+        def watch(start: StageStart) -> None:
+            if start.stage > 0:
+                panels.append(_panel(run, view, split, start))
+
+        assert isinstance(run.method, ChanceConstrained)
+        run.method.on_stage = watch
+        run.run(History(Path(folder) / "history.csv"), NullTracker(), lambda: None)
+    proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
+    return panels
+
+
+def _panel(run: JobRun, view: View, split: Split, start: StageStart) -> ProxyPanel:
+    embedded = run.evaluator(split).embed(run.embedder).query
+    converged, proxies = (_clipped(p) for p in (start.converged, start.proxies))
+    covered = [
+        mean_covering_radius(embedded[view.labels == label][None], converged[label][None])
+        for label in range(view.num_classes)
+    ]
+    return ProxyPanel(
+        embedded.cpu().numpy(),
+        view.labels,
+        converged.cpu().numpy(),
+        proxies.cpu().numpy(),
+        float(np.mean(covered)),
+    )
+
+
+def _clipped(proxies_CkD: Tensor) -> Tensor:
+    return clip_to_ball(proxies_CkD.flatten(0, 1)).view_as(proxies_CkD)
