@@ -322,3 +322,21 @@ def tensors(node):
     elif isinstance(node, list | tuple):
         for value in node:
             yield from tensors(value)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more", "patience"),
+    [
+        ("mlrc_ccp", (), 60),
+        ("mlrc", (), 60),
+        ("traditional", (), 60),
+        ("conventional", (), 15),
+        ("conventional", ("data=sop",), 15),
+        ("conventional", ("data=sop", "backbone=resnet50"), 10),
+    ],
+)
+def test_whole_runs_have_the_patience_of_the_paper(composed, protocol, more, patience):
+    cfg = composed("method=ccp", "loss=c2", f"protocol={protocol}", *(more or ("data=cub",)))
+    stopping = check(cfg, Config).protocol.stopping
+    assert (stopping.unit, stopping.patience, stopping.min_delta) == ("evaluations", patience, 1e-5)
+    assert cfg.embedder.normalize == "clipped"
