@@ -60,7 +60,9 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
     if summary is not None:
         console.print("finished before; overwrite=true runs it anew")
     else:
-        index = build.build_index(config)  # before the folder: absent data leaves no trace
+        # Before the folder: absent data, or a loss that refuses its options, leaves no trace.
+        build.build_method(config, num_classes=2, embedding_size=8)
+        index = build.build_index(config)
         with StopRequest(config.max_minutes) as stop:
             if config.search is not None:
                 return _search_and_run(folder, cfg, config, index, stop)

@@ -123,6 +123,14 @@ def test_absent_data_leaves_no_folder(run_tiny, tmp_path):
     assert not (tmp_path / "outputs").exists()
 
 
+def test_a_refused_loss_leaves_no_folder(run_tiny, tmp_path):
+    with pytest.raises(UserError, match="alpha"):
+        run_tiny("loss.alpha=-1")
+    with pytest.raises(UserError, match="TripletMarginLoss"):
+        run_tiny("method=metrix", "loss=triplet")
+    assert not (tmp_path / "outputs").exists()
+
+
 def test_bf16_trains(run_tiny):
     summary, folder = run_tiny("precision=bf16", "protocol.epochs=4", "loss=mfcont")
     losses = [float(row["loss"]) for row in rows(folder)[1:]]
