@@ -1,0 +1,49 @@
+import pytest
+from hydra.core.hydra_config import HydraConfig
+
+from dml.errors import ConfigError
+from dml.params import applied, taken, values
+
+
+def test_a_table_goes_before_the_users_own_overrides():
+    words = ["protocol=mlrc", "loss=contrastive", "data=cub", "params=mlrc", "loss.neg_margin=1"]
+    found, left = taken(words, "train")
+    assert left is None
+    assert found[:2] == ["loss.pos_margin=-0.2", "loss.neg_margin=0.3841"]
+    assert found[2:] == [word for word in words if word != "params=mlrc"]
+
+
+def test_a_multirun_looks_up_every_job(composed):
+    words = ["-m", "params=mlrc", "loss=contrastive,ms", "data=cub"]
+    assert taken(words, "train") == (["-m", "loss=contrastive,ms", "data=cub"], "mlrc")
+    cfg = applied(composed("loss=ms", "data=cars"), "mlrc", ["loss=ms", "loss.base=0.1"])
+    assert (cfg.loss.alpha, cfg.loss.beta) == (14.35, 75.83)
+    assert cfg.loss.base != 0.66
+
+
+def test_values_reach_the_config(command_line):
+    assert not HydraConfig.initialized()
+    status, out, _ = command_line("params=mlrc", "loss=arcface", "data=cub", "loss.scale=7",
+                                  "--cfg", "job")  # fmt: skip
+    assert status == 0
+    assert "margin: 23.22" in out
+    assert "scale: 7" in out
+
+
+@pytest.mark.parametrize(
+    ("params", "loss", "data", "message"),
+    [
+        ("mlrcc", "ms", "cub", "neither a file nor one of mlrc"),
+        ("mlrc", "mfcwms", "cub", "no values for loss 'mfcwms'"),
+        ("mlrc", "ms", "glyphs", "ms on 'glyphs', only on cub, cars, sop"),
+    ],
+)
+def test_what_is_not_there_is_told(params, loss, data, message):
+    with pytest.raises(ConfigError, match=message):
+        values(params, loss, data)
+
+
+def test_an_option_that_the_run_does_not_have(composed, tmp_path):
+    (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
+    with pytest.raises(ConfigError, match=r"sets loss\.scale, which this run does not have"):
+        applied(composed("loss=contrastive"), str(tmp_path / "best.yaml"), [])
