@@ -187,3 +187,19 @@ def test_pruned_trials_count(prepared):
 def test_impossible_searches_are_refused(composed, overrides, message):
     with pytest.raises(ConfigError, match=message):
         check(composed(*overrides), Config)
+
+
+@pytest.mark.soak
+def test_a_whole_search_on_glyphs(composed, tmp_path):
+    """All of one row of a table: 50 trials of four folds, ten repeats of the best."""
+    cfg = composed(
+        f"outputs={tmp_path}", "protocol=mlrc", "search=bayes", "loss=mfcwms", "data=glyphs",
+        "protocol.repeats=10", "protocol.steps_per_epoch=20", "protocol.epochs=4",
+        "backbone.width=8", "protocol.workers=2",
+    )  # fmt: skip
+    summary = start(cfg)
+    assert summary["search"]["complete"] == 50
+    for part in (summary["metrics"], summary["concatenated"]["metrics"]):
+        assert part["map_at_r"]["repeats"] == 10
+        assert part["map_at_r"]["ci95"] > 0
+    assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]

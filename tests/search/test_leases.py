@@ -1,0 +1,66 @@
+import time
+
+import pytest
+from optuna.trial import TrialState
+
+from dml.config import SearchConfig
+from dml.run_folder import RunFolder
+from dml.search.proposals import distributions
+from dml.search.study import WORKER, Study
+
+SPACE = distributions({"loss.margin": {"low": 0, "high": 1}})
+
+
+@pytest.fixture
+def study(tmp_path):
+    config = SearchConfig("bayes", 2, 5, "gp", False, None, 60.0)
+    folder = RunFolder(tmp_path / "outputs" / "run" / "seed0")
+    folder.path.mkdir(parents=True)
+    return Study(folder, config, SPACE, seed=0)
+
+
+def abandon(study, claim, host, seconds_ago):
+    """As if another worker had made the claim and was not heard of since."""
+    heard = {"host": host, "process": 1, "heard": time.time() - seconds_ago}
+    study.storage.set_trial_user_attr(claim.id, WORKER, heard)
+    study._held.close()
+
+
+def test_a_worker_elsewhere_has_time_to_be_heard(study):
+    first = study.claim()
+    abandon(study, first, "elsewhere", seconds_ago=30)
+    second = study.claim()
+    assert (first.number, second.number) == (0, 1)
+    study.finish(second, TrialState.COMPLETE, 0.5)
+    assert study.claim() is None  # no third trial, and the first is not ours yet
+    assert study.open()
+    abandon(study, first, "elsewhere", seconds_ago=90)
+    again = study.claim()
+    assert (again.number, again.params) == (0, first.params)
+    study.finish(again, TrialState.COMPLETE, 0.4)
+    assert not study.open()
+
+
+def test_a_trial_that_was_given_back_goes_on_at_once(study):
+    first = study.claim()
+    study.release(first)
+    assert study.claim() == first
+
+
+def test_a_worker_that_lost_its_trial_does_not_end_it(study):
+    first = study.claim()
+    abandon(study, first, "elsewhere", seconds_ago=0)
+    study.finish(first, TrialState.COMPLETE, 0.9)
+    assert study.trials()[0].state == TrialState.RUNNING
+
+
+def test_a_journal_that_was_cut_short_is_mended(study):
+    study.finish(study.claim(), TrialState.COMPLETE, 0.5)
+    with open(study.folder.journal, "ab") as file:
+        file.write(b'{"op_code":6,"wor')
+    reopened = Study(study.folder, study.config, SPACE, seed=0)
+    assert reopened.claim().number == 1
+    assert [trial.number for trial in Study(study.folder, study.config, SPACE, 0).trials()] == [
+        0,
+        1,
+    ]
