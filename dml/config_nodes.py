@@ -1,0 +1,136 @@
+"""The typed nodes of the config: what may stand where.
+
+Defaults live in the YAML files, which also explain them. Values of a loss, a method, a backbone or
+a reader belong to the class named by `_target_` and are bound to its constructor when it is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class DataConfig:
+    """Which dataset, and how it is cut into batches."""
+
+    name: str
+    stand_in: bool
+    root: str
+    reader: dict[str, Any]
+    label_noise: float
+    sampler: str
+    batch_size: int
+    images_per_class: int | None
+    eval_batch_size: int
+    workers: int
+    cache: int | str | None
+    cache_device: str
+
+
+@dataclass
+class TransformConfig:
+    """Crops and flips of `dml.data.transforms`."""
+
+    augmentation: str
+    size: int | None
+    resize: int | None
+    scale: list[float]
+    ratio: list[float]
+    flip: bool
+    padding: int
+    degrees: float
+    test_resize: int | None
+
+
+@dataclass
+class OptimConfig:
+    """A torch optimizer and what goes with it."""
+
+    name: str
+    _target_: str
+    args: dict[str, Any]
+    lr: float
+    weight_decay: float
+    loss_lr: float | None
+    loss_lr_ratio: float | None
+    groups: dict[str, Any]
+    schedule: dict[str, Any] | None
+    clip_value: float | None
+    clip_norm: float | None
+    warmup_epochs: int
+
+
+@dataclass
+class StoppingConfig:
+    """When validation has stopped improving."""
+
+    unit: str
+    patience: int | None
+    min_delta: float
+
+
+@dataclass
+class ProtocolConfig:
+    """Which models are trained on what, for how long, and which of their epochs counts."""
+
+    name: str
+    result_id: str
+    splits: str
+    selected_on: str
+    select_metric: str
+    repeats: int
+    epochs: int
+    steps_per_epoch: int | None
+    evaluate_every: int
+    evaluate_unit: str
+    stopping: StoppingConfig
+    workers: int
+    lookup: dict[str, Any]
+
+
+@dataclass
+class SearchConfig:
+    """A search over the protocol's validation score."""
+
+    name: str
+    trials: int
+    startup: int
+    sampler: str
+    pruning: bool
+    storage: str | None
+    lease_seconds: float
+
+
+@dataclass
+class Config:
+    """A whole run."""
+
+    seed: int
+    device: str
+    precision: str
+    outputs: str
+    overwrite: bool
+    max_minutes: float | None
+    experiment: dict[str, Any]
+    data: DataConfig
+    transform: TransformConfig
+    backbone: dict[str, Any]
+    embedder: dict[str, Any]
+    optim: OptimConfig
+    loss: dict[str, Any]
+    method: dict[str, Any]
+    protocol: ProtocolConfig
+    tracking: dict[str, Any]
+    search: SearchConfig | None
+    space: dict[str, Any]
+
+
+@dataclass
+class EvaluateConfig(Config):
+    """What `evaluate.py` takes beside the options of a training run."""
+
+    run: str | None
+    embeddings: str | None
+    save: str | None
+    recall_at: list[int] | None

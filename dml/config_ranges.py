@@ -1,0 +1,149 @@
+"""What is wrong with a config whose types are right: ranges, names, and values that do not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from dml.config_nodes import Config, EvaluateConfig, SearchConfig
+from dml.errors import nearest
+
+
+def ranges(config: Config) -> Iterator[tuple[str, str]]:
+    """Numbers out of range, names that do not exist, a device that is not there."""
+    data, optim, protocol = config.data, config.optim, config.protocol
+    transform, stopping = config.transform, config.protocol.stopping
+    at_least: dict[str, tuple[float | None, float]] = {
+        "seed": (config.seed, 0),
+        "data.batch_size": (data.batch_size, 1),
+        "data.eval_batch_size": (data.eval_batch_size, 1),
+        "data.images_per_class": (data.images_per_class, 1),
+        "data.workers": (data.workers, 0),
+        "protocol.repeats": (protocol.repeats, 1),
+        "protocol.epochs": (protocol.epochs, 1),
+        "protocol.steps_per_epoch": (protocol.steps_per_epoch, 1),
+        "protocol.evaluate_every": (protocol.evaluate_every, 1),
+        "protocol.workers": (protocol.workers, 1),
+        "protocol.stopping.patience": (stopping.patience, 1),
+        "protocol.stopping.min_delta": (stopping.min_delta, 0),
+        "optim.lr": (optim.lr, 0),
+        "optim.loss_lr": (optim.loss_lr, 0),
+        "optim.loss_lr_ratio": (optim.loss_lr_ratio, 0),
+        "optim.weight_decay": (optim.weight_decay, 0),
+        "optim.warmup_epochs": (optim.warmup_epochs, 0),
+        "transform.size": (transform.size, 1),
+        "transform.resize": (transform.resize, 1),
+        "transform.test_resize": (transform.test_resize, 1),
+        "transform.padding": (transform.padding, 0),
+        "transform.degrees": (transform.degrees, 0),
+    }
+    for name, (number, low) in at_least.items():
+        if number is not None and not low <= number < math.inf:
+            yield name, f"{number} must be a number, at least {low}"
+    for name, positive in (
+        ("optim.clip_value", optim.clip_value),
+        ("optim.clip_norm", optim.clip_norm),
+        ("max_minutes", config.max_minutes),
+    ):
+        if positive is not None and not 0 < positive < math.inf:
+            yield name, f"{positive} must be a number greater than 0; null switches it off"
+    one_of: dict[str, tuple[str | None, tuple[str, ...]]] = {
+        "precision": (config.precision, ("fp32", "bf16")),
+        "data.sampler": (data.sampler, ("random", "class_stream", "balanced")),
+        "transform.augmentation": (
+            transform.augmentation,
+            ("random_resized_crop", "random_affine", "random_crop", "none"),
+        ),
+        "protocol.splits": (protocol.splits, ("published", "mlrc", "ccp", "holdout")),
+        "protocol.evaluate_unit": (protocol.evaluate_unit, ("epochs", "steps")),
+        "protocol.selected_on": (protocol.selected_on, ("test", "validation")),
+        "protocol.stopping.unit": (stopping.unit, ("evaluations", "epochs")),
+    }
+    if config.loss is not None:
+        kinds = ("pair", "classification")
+        one_of["loss.batch_kind"] = (config.loss.get("batch_kind", ""), kinds)
+    if isinstance(config, EvaluateConfig):
+        one_of["save"] = (config.save, ("float16", "float32"))
+        for number in config.recall_at or ():
+            if number < 1:
+                yield "recall_at", f"{number} must be at least 1"
+        if config.run is not None and config.embeddings is not None:
+            yield "embeddings", "goes without run: the file holds what a network gave"
+    for name, (word, valid) in one_of.items():
+        if word is not None and word not in valid:
+            yield name, f"no '{word}'{nearest(word, valid)}; one of {' | '.join(valid)}"
+    if data.label_noise is not None and not 0 <= data.label_noise < 1:
+        yield "data.label_noise", f"{data.label_noise} is no share of images, at least 0, below 1"
+    if data.cache not in (None, "full") and not (isinstance(data.cache, int) and data.cache > 0):
+        yield "data.cache", f"'{data.cache}' is neither null, full nor a number of pixels"
+    for name, device in (("device", config.device), ("data.cache_device", data.cache_device)):
+        if device is not None:
+            yield from _device(name, device)
+
+
+def _search_ranges(search: SearchConfig) -> Iterator[tuple[str, str]]:
+    for name, number in (("trials", search.trials), ("startup", search.startup)):
+        if number is not None and number < 1:
+            yield f"search.{name}", f"{number} must be at least 1"
+    if search.lease_seconds is not None and not 1 <= search.lease_seconds < math.inf:
+        yield "search.lease_seconds", f"{search.lease_seconds} must be a number, at least 1"
+    samplers = ("gp", "tpe")
+    if search.sampler is not None and search.sampler not in samplers:
+        hint = nearest(search.sampler, samplers)
+        yield "search.sampler", f"no '{search.sampler}'{hint}; one of {' | '.join(samplers)}"
+
+
+def fits(config: Config) -> Iterator[tuple[str, str]]:
+    """Values that are fine alone but not together."""
+    batch, m, sampler = config.data.batch_size, config.data.images_per_class, config.data.sampler
+    if sampler != "random" and m is None:
+        yield "data.images_per_class", f"sampler '{sampler}' needs a number"
+    elif sampler != "random" and m is not None and batch % m:
+        near = [str(size) for size in (batch // m * m, (batch // m + 1) * m) if size]
+        yield (
+            "data.batch_size",
+            f"batch {batch} must be a multiple of {m} images per class (nearest {', '.join(near)})",
+        )
+    elif sampler != "random" and m == 1 and config.loss["batch_kind"] == "pair":
+        yield (
+            "data.images_per_class",
+            f"loss '{config.loss.get('name')}' compares pairs of one class and 1 image per class "
+            f"leaves none; use 2 or more",
+        )
+    protocol = config.protocol
+    if config.search is not None and protocol.selected_on == "test":
+        yield (
+            "search",
+            f"protocol '{protocol.name}' has no validation data to search on, only test data; "
+            f"use protocol=mlrc, mlrc_ccp or holdout",
+        )
+    if (protocol.splits == "published") != (protocol.selected_on == "test"):
+        right = "test" if protocol.splits == "published" else "validation"
+        yield (
+            "protocol.selected_on",
+            f"splits '{protocol.splits}' pick the epoch on {right}, not on {protocol.selected_on}",
+        )
+    if (
+        config.transform.augmentation == "random_resized_crop"
+        and config.transform.size is None
+        and config.backbone.get("input_size", 0) is None
+    ):
+        yield (
+            "transform.size",
+            f"backbone '{config.backbone.get('name')}' takes images of any size; "
+            f"say which, for example transform.size=64",
+        )
+
+
+def _device(name: str, device: str) -> Iterator[tuple[str, str]]:
+    kind, _, number = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
+        yield name, f"no '{device}'; one of auto | cpu | cuda | cuda:<n>"
+    elif kind == "cuda":
+        import torch  # only here: config errors must not wait for torch to load
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count == 0:
+            yield name, f"{device} asked for, but this machine has none; use {name}=cpu"
+        elif int(number or 0) >= count:
+            yield name, f"{device} asked for, but the last of {count} is cuda:{count - 1}"
