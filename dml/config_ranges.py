@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from dml.config_nodes import Config, EvaluateConfig, SearchConfig
@@ -47,6 +48,17 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
     ):
         if positive is not None and not 0 < positive < math.inf:
             yield name, f"{positive} must be a number greater than 0; null switches it off"
+    for name, pair in (("transform.scale", transform.scale), ("transform.ratio", transform.ratio)):
+        if pair is not None and not (len(pair) == 2 and 0 < pair[0] <= pair[1] < math.inf):
+            yield name, f"{pair} must be two numbers above 0, the smaller one first"
+    metric = protocol.select_metric
+    if metric is not None and not re.fullmatch(
+        r"map_at_r|r_precision|(precision|recall)_at_\d+", metric
+    ):
+        yield (
+            "protocol.select_metric",
+            f"no '{metric}'; one of map_at_r | r_precision | precision_at_1 | recall_at_<K>",
+        )
     one_of: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "precision": (config.precision, ("fp32", "bf16")),
         "data.sampler": (data.sampler, ("random", "class_stream", "balanced")),

@@ -93,11 +93,14 @@ class RunFolder:
             UserError: the file is there but is no JSON.
         """
         try:
-            return json.loads(self.summary.read_text(encoding="utf-8"))
+            summary = json.loads(self.summary.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise UserError(f"outputs: {self.summary} is damaged ({error}); delete it") from error
+        if not isinstance(summary, dict) or "metrics" not in summary:
+            raise UserError(f"outputs: {self.summary} is no summary of a run; delete it")
+        return summary
 
     def write_config(self, cfg: DictConfig) -> None:
         """Stores the resolved config."""

@@ -124,3 +124,14 @@ def test_digest_depends_on_what_decides_the_result_and_on_nothing_else(seed, lr)
     assert digest(here) == digest(elsewhere)
     assert digest(here) != digest(OmegaConf.create({**base, "seed": seed + 1}))
     assert digest(here) != digest(OmegaConf.create({**base, "optim": {"lr": lr * 1.5}}))
+
+
+@pytest.mark.parametrize("scale", ["[1]", "[-1,1]", "[0.5,nan]", "[2,1]", "[0.1,0.2,0.3]"])
+def test_ranges_of_crops_are_two_numbers(composed, scale):
+    (problem,) = problems(composed(f"transform.scale={scale}"))
+    assert problem.startswith("transform.scale: ")
+
+
+def test_the_score_that_selects_must_exist(composed):
+    (problem,) = problems(composed("protocol.select_metric=map_at_R"))
+    assert problem.startswith("protocol.select_metric: no 'map_at_R'; one of map_at_r | ")

@@ -106,7 +106,8 @@ class Checkpoints:
     def _check_identity(self, path: Path, state: dict[str, Any]) -> None:
         found = state.get("identity", {})
         for key in sorted(found.keys() | self.identity.keys()):
-            if found.get(key) != self.identity.get(key):
+            # As text: NaN is not equal to itself.
+            if repr(found.get(key)) != repr(self.identity.get(key)):
                 raise UserError(
                     f"resume: {path} was made with {key}={found.get(key)}, "
                     f"this run has {key}={self.identity.get(key)}; overwrite=true starts anew"
