@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dml.data.decode import load_image
+from dml.data.fingerprint import fingerprint
 from dml.data.steps import batch_steps
 
 ROLES = ("train", "test", "query", "gallery")
@@ -34,6 +35,7 @@ class ImageIndex:
         roles: N strings out of `train`, `test`, `query`, `gallery`.
         recall_at: the K of Recall@K that the literature reports on this dataset.
         stand_in: True for small data that stands in for a benchmark; reports are marked with it.
+        root: the folder that the dataset stands in; another machine may hold it elsewhere.
     """
 
     name: str
@@ -42,6 +44,7 @@ class ImageIndex:
     roles: np.ndarray
     recall_at: tuple[int, ...] = (1, 2, 4, 8)
     stand_in: bool = False
+    root: Path | None = None
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.labels) == len(self.roles):
@@ -56,6 +59,10 @@ class ImageIndex:
     def view(self, *roles: str) -> View:
         """The images of the given roles, in index order."""
         return View(self, np.flatnonzero(np.isin(self.roles, roles)))
+
+    def fingerprint(self) -> str:
+        """16 hex digits that depend on all that decides a result, and not on where it stands."""
+        return fingerprint(self.name, self.images, self.labels, self.roles, self.root)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ def read_folder(root: str | Path) -> ImageIndex:
         )
     roles = np.asarray(splits) if splits else np.where(labels < count // 2, "train", "test")
     _check_roles(root, set(roles.tolist()))
-    return ImageIndex(name="folder", images=files, labels=labels, roles=roles)
+    place = root if root.is_dir() else root.parent
+    return ImageIndex(name="folder", images=files, labels=labels, roles=roles, root=place)
 
 
 def _class_folders(root: Path) -> tuple[list[Path], list[str], list[str]]:

@@ -74,6 +74,7 @@ def checked_index(
         labels=labels.astype(np.int64),
         roles=np.asarray(roles),
         recall_at=recall_at,
+        root=Path(root),
     )
 
 
