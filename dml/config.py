@@ -33,14 +33,14 @@ NOT_IN_DIGEST = (
     "outputs",
     "overwrite",
     "max_minutes",
-    "data.root",
-    "data.reader.root",
     "data.workers",
     "data.cache_device",
     "protocol.workers",
     "search.storage",
     "search.lease_seconds",
 )
+# Nor does the place of a dataset whose name says what is in it (`data.identified_by: name`).
+ROOTS = ("data.root", "data.reader.root")
 LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # the rest goes to the constructor
 METHOD_KEYS = ("result_id",)
 
@@ -89,7 +89,11 @@ def notes(config: Config) -> Iterator[str]:
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Everything that decides the result, as dotted name → plain value, sorted by name."""
     flat = _flat(OmegaConf.to_container(cfg, resolve=True))
-    unused = () if cfg.get("search") else ("space",)
+    unused: tuple[str, ...] = () if cfg.get("search") else ("space",)
+    if flat.get("data.identified_by") == "name":
+        unused += ROOTS
+    else:  # from whatever folder the command is typed
+        flat.update({root: str(Path(flat[root]).absolute()) for root in ROOTS if flat.get(root)})
     left_out = tuple(f"{name}." for name in (*NOT_IN_DIGEST, *unused))
     return {name: flat[name] for name in sorted(flat) if not f"{name}.".startswith(left_out)}
 

@@ -16,6 +16,7 @@ class DataConfig:
 
     name: str
     stand_in: bool
+    identified_by: str
     root: str
     reader: dict[str, Any]
     label_noise: float

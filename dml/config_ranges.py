@@ -61,6 +61,7 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
         )
     one_of: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "precision": (config.precision, ("fp32", "bf16")),
+        "data.identified_by": (data.identified_by, ("place", "name")),
         "data.sampler": (data.sampler, ("random", "class_stream", "balanced")),
         "transform.augmentation": (
             transform.augmentation,

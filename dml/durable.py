@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dml.errors import UserError
 from dml.faults import fault_point
 
 
@@ -19,9 +20,15 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     An error (a full disk, say) removes the temporary file and leaves the old one untouched; a
     killed process leaves a `.partial` file that nothing ever reads.
+
+    Raises:
+        UserError: there is a folder of that name.
+        OSError: the disk refuses.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise UserError(f"outputs: {path} is a folder, but a file goes there; delete it")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     os.close(handle)
     temporary = Path(name)
@@ -47,6 +54,24 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """Writes `value` durably to `path` as indented JSON."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str | Path) -> dict[str, Any] | None:
+    """What `write_json` wrote there; None if the file is not there.
+
+    Raises:
+        UserError: there is something else.
+    """
+    try:
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # a folder, not UTF-8, not JSON
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"outputs: {path} is damaged ({reason}); delete it") from error
+    if not isinstance(value, dict):
+        raise UserError(f"outputs: {path} is damaged (no JSON object); delete it")
+    return value
 
 
 def _umask() -> int:

@@ -58,6 +58,8 @@ def resume(path: str | Path) -> dict[str, Any]:
 def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any]:
     summary = None if config.overwrite else folder.read_summary()
     if summary is not None:
+        if config.data.identified_by == "place":  # one's own images may have changed
+            _check_dataset(folder, build.build_index(config))
         console.print("finished before; overwrite=true runs it anew")
     else:
         # Before the folder: absent data, or a loss that refuses its options, leaves no trace.
@@ -71,6 +73,7 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
                     folder.clear()
                 elif folder.summary.exists():  # finished by another process in the meantime
                     return _run_in(folder, cfg, config)
+                _check_dataset(folder, index)
                 folder.write_config(cfg)
                 for note in notes(config):
                     console.print(f"note: {note}")
@@ -89,6 +92,7 @@ def _search_and_run(
         with folder.locked(), folder.locked(SEARCH_LOCK):
             folder.clear()
     with folder.locked(SEARCH_LOCK, shared=True):
+        _check_dataset(folder, index)
         folder.write_config(cfg)
         found = search(cfg, Shared.of(config, identity(cfg), index), folder, stop)
     try:
@@ -104,6 +108,10 @@ def _search_and_run(
         return {"search": found.summary}
     _show(summary, folder)
     return summary
+
+
+def _check_dataset(folder: RunFolder, index: ImageIndex) -> None:
+    folder.check_dataset(index.name, index.fingerprint(), len(index.labels))
 
 
 def _show(summary: dict[str, Any], folder: RunFolder) -> None:

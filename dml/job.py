@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ from dml.config import Config
 from dml.data.base import ImageSource
 from dml.data.loaders import Batches, pool_batches, train_batches
 from dml.data.samplers import BatchSchedule, build_schedule
-from dml.durable import write_json
+from dml.durable import read_json, write_json
 from dml.embeddings_file import save_embeddings
 from dml.errors import RunStopped, UserError
 from dml.evaluation import Embedded, Evaluator, Split
@@ -34,11 +33,15 @@ RESULT = "result.json"  # written last: the job is finished
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """What an earlier process found, if it finished the job of this folder."""
-    try:
-        return json.loads((folder / RESULT).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
+    """What an earlier process found, if it finished the job of this folder.
+
+    Raises:
+        UserError: the file is damaged; without it the job is scored again, not trained again.
+    """
+    result = read_json(folder / RESULT)
+    if result is not None and not {"repeat", "fold", "validation"} <= result.keys():
+        raise UserError(f"outputs: {folder / RESULT} is no result of a model; delete it")
+    return result
 
 
 class JobRun:
@@ -99,7 +102,7 @@ class JobRun:
         schedule = self._schedule()
         self.method.attach(self._pool)  # type: ignore[operator]
         trainer = self._trainer(schedule, history, tracker, should_stop)
-        loaded = self.checkpoints.load()
+        loaded = self.checkpoints.load(trainer.STATE)
         if loaded is not None:
             state, note = loaded
             if note:

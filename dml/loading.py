@@ -64,8 +64,8 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
         ) from error
     except (OSError, ValueError, OmegaConfBaseException, yaml.YAMLError) as error:
         raise UserError(f"run: {path} cannot be read: {str(error).splitlines()[0]}") from error
-    if not isinstance(cfg, DictConfig):
-        raise UserError(f"run: {path} is no config of a run")
+    if not isinstance(cfg, DictConfig) or "protocol" not in cfg:
+        raise UserError(f"run: {path} is no config of a run; the command that made it mends it")
     cfg["overwrite"] = False  # it was said once, of the run as it was then
     return cfg
 

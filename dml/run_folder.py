@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import re
 import shutil
 import socket
 import uuid
@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config import Config, digest
-from dml.durable import write_json, write_text
+from dml.durable import read_json, write_json, write_text
 from dml.errors import UserError
 
 
@@ -58,6 +58,11 @@ class RunFolder:
         return self.path / "summary.json"
 
     @property
+    def dataset(self) -> Path:
+        """Which images the run is about."""
+        return self.path / "dataset.json"
+
+    @property
     def figures(self) -> Path:
         """Pictures."""
         return self.path / "figures"
@@ -90,15 +95,10 @@ class RunFolder:
         """The summary of a finished run; None if it is not finished.
 
         Raises:
-            UserError: the file is there but is no JSON.
+            UserError: the file is there but is no such thing.
         """
-        try:
-            summary = json.loads(self.summary.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise UserError(f"outputs: {self.summary} is damaged ({error}); delete it") from error
-        if not isinstance(summary, dict) or "metrics" not in summary:
+        summary = read_json(self.summary)
+        if summary is not None and "metrics" not in summary:
             raise UserError(f"outputs: {self.summary} is no summary of a run; delete it")
         return summary
 
@@ -110,19 +110,46 @@ class RunFolder:
         """Stores the summary, which makes the run a finished one."""
         write_json(self.summary, summary)
 
+    def check_dataset(self, name: str, fingerprint: str, images: int) -> None:
+        """Notes which images the run is about; refuses others.
+
+        Raises:
+            UserError: the run was begun with other images, or has none noted legibly.
+        """
+        found = read_json(self.dataset)
+        if found is None:
+            noted = {"name": name, "images": images, "fingerprint": fingerprint}
+            write_json(self.dataset, noted)
+        elif found.get("fingerprint") != fingerprint:
+            raise UserError(
+                f"data: {name} has other images, labels or splits ({images} images) than when "
+                f"{self.path} was begun ({found.get('images')} images); "
+                f"overwrite=true starts anew with those of today"
+            )
+
     def run_id(self) -> str:
         """A name that is the run's own on any machine; trackers continue under it."""
         path = self.path / "run_id"
-        if not path.exists():
-            write_text(path, uuid.uuid4().hex[:12] + "\n")
-        return path.read_text(encoding="utf-8").strip()
+        try:
+            kept = path.read_text(encoding="utf-8", errors="replace").strip()
+        except FileNotFoundError:
+            kept = ""
+        except OSError as error:
+            raise UserError(f"outputs: {path}: {error.strerror}; delete it") from error
+        if not re.fullmatch("[0-9a-f]{12}", kept):
+            kept = uuid.uuid4().hex[:12]
+            write_text(path, kept + "\n")
+        return kept
 
     def clear(self) -> None:
         """Removes all that an earlier run left, but not the lock."""
-        for path in (self.summary, self.history, self.config, self.best, self.path / "run_id"):
-            path.unlink(missing_ok=True)
-        for folder in (self.path / "checkpoints", self.figures, self.search, self.path / "logs"):
-            shutil.rmtree(folder, ignore_errors=True)
+        files = (self.summary, self.history, self.config, self.dataset, self.best)
+        folders = (self.path / "checkpoints", self.figures, self.search, self.path / "logs")
+        for path in (*files, self.path / "run_id", *folders):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, name: str = "run.lock", shared: bool = False) -> Iterator[None]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dml.durable import write_text
+from dml.errors import UserError
 
 
 class Tracker(Protocol):
@@ -56,12 +57,30 @@ class History:
         self.columns: list[str] = list(self.FIRST)
         self._whole = False  # whether the file is there and ends with a whole row
         if self.path.exists():
-            text = self.path.read_text(encoding="utf-8")
+            text = self._text()
             self._whole = text.endswith("\n")
             # A full disk or a lost machine may have cut the last line short.
             reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
             self.rows = list(reader)
             self.columns = list(reader.fieldnames or self.FIRST)
+            if self.rows and not all(
+                _is_number(row.get(key)) for row in self.rows for key in self.FIRST
+            ):
+                raise self._damaged(f"no {', '.join(self.FIRST)} in every row")
+
+    def _text(self) -> str:
+        try:
+            return self.path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise self._damaged(error.strerror or str(error)) from error
+        except UnicodeDecodeError as error:
+            raise self._damaged("no text") from error
+
+    def _damaged(self, why: str) -> UserError:
+        return UserError(
+            f"outputs: {self.path} is damaged ({why}); put it back as it was, or start anew with "
+            f"overwrite=true"
+        )
 
     def append(self, row: dict[str, Any]) -> None:
         """Adds a row; a column not seen before is empty in the rows above."""
@@ -79,7 +98,11 @@ class History:
             os.fsync(file.fileno())
 
     def rewind(self, job: tuple[int, int], count: int) -> None:
-        """Keeps the first `count` rows of this (repeat, fold), and all rows of others."""
+        """Keeps the first `count` rows of this (repeat, fold), and all rows of others.
+
+        Raises:
+            UserError: there are fewer than `count`: the history would have a gap.
+        """
         repeat, fold = (str(number) for number in job)
         kept: list[dict[str, str]] = []
         seen = 0
@@ -89,6 +112,8 @@ class History:
                 if seen > count:
                     continue
             kept.append(row)
+        if seen < count:
+            raise self._damaged(f"{seen} of the {count} rows that the checkpoint knows")
         if len(kept) == len(self.rows) and self._whole:
             return
         self.rows, self._whole = kept, bool(kept)
@@ -150,6 +175,10 @@ class JobTracker:
         self.history.append(row)
         self.tracker.log({**self.job, **metrics}, step)
         self.show(metrics)
+
+
+def _is_number(text: str | None) -> bool:
+    return text is not None and text.replace(".", "", 1).isdigit()
 
 
 def _text(value: Any) -> str:

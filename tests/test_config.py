@@ -107,23 +107,45 @@ def test_digest_depends_on_what_decides_the_result_and_on_nothing_else(seed, lr)
         "seed": seed,
         "optim": {"lr": lr},
         "device": "cpu",
-        "data": {"root": "data", "workers": 0, "reader": {"root": "data", "images": 3}},
+        "data": {
+            "identified_by": "name",
+            "root": "data",
+            "workers": 0,
+            "reader": {"root": "data", "images": 3},
+        },
         "tracking": {"name": "none"},
     }
     here = OmegaConf.create(base)
-    assert set(identity(here)) == {"seed", "optim.lr", "data.reader.images"}
+    known = {"seed", "optim.lr", "data.reader.images", "data.identified_by"}
+    assert set(identity(here)) == known
     elsewhere = OmegaConf.create(
         {
             **base,
             "device": "cuda",
             "max_minutes": 5,
-            "data": {"root": "/x", "workers": 8, "reader": {"root": "/x", "images": 3}},
+            "data": {
+                "identified_by": "name",
+                "root": "/x",
+                "workers": 8,
+                "reader": {"root": "/x", "images": 3},
+            },
             "tracking": {"name": "wandb", "key": 1},
         }
     )
     assert digest(here) == digest(elsewhere)
     assert digest(here) != digest(OmegaConf.create({**base, "seed": seed + 1}))
     assert digest(here) != digest(OmegaConf.create({**base, "optim": {"lr": lr * 1.5}}))
+
+
+def test_ones_own_images_are_told_apart_by_their_place(composed, tmp_path, monkeypatch):
+    here, there = (composed("data=folder", f"data.root=/{name}") for name in ("a", "b"))
+    assert digest(here) != digest(there)
+    monkeypatch.chdir(tmp_path)
+    relative, absolute = (
+        composed("data=folder", f"data.root={root}") for root in ("mine", tmp_path / "mine")
+    )
+    assert digest(relative) == digest(absolute)
+    assert digest(composed("data=cub", "data.root=/a")) == digest(composed("data=cub"))
 
 
 @pytest.mark.parametrize("scale", ["[1]", "[-1,1]", "[0.5,nan]", "[2,1]", "[0.1,0.2,0.3]"])

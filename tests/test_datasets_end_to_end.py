@@ -66,3 +66,16 @@ def test_the_cache_gives_the_same_run_as_decoding(run_tiny, tmp_path):
     cached, folder = run_tiny(*options("cub", tmp_path / "data"), "data.cache=full")
     assert cached["metrics"] == exact["metrics"]
     assert json.loads((folder / "summary.json").read_text()) == cached
+
+
+def test_other_images_are_another_run_and_changed_ones_are_refused(run_tiny, tmp_path):
+    class_folders(tmp_path / "data")
+    class_folders(tmp_path / "others", classes=6)
+    _, folder = run_tiny(*options("folder", tmp_path / "data"))
+    _, elsewhere = run_tiny(*options("folder", tmp_path / "others"))
+    assert folder != elsewhere
+    assert run_tiny(*options("folder", tmp_path / "data"))[1] == folder
+    next((tmp_path / "data").rglob("*.jpg")).unlink()
+    with pytest.raises(UserError, match=r"other images, labels or splits .11 images.*overwrite"):
+        run_tiny(*options("folder", tmp_path / "data"))
+    run_tiny(*options("folder", tmp_path / "data"), "overwrite=true")

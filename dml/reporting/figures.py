@@ -35,7 +35,8 @@ def learning_curve(
         2, 1, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1), layout="constrained"
     )
     alone = len(histories) == 1
-    for number, rows in enumerate(histories):
+    drawn = [rows for rows in histories if rows]  # a history deleted after training is no mishap
+    for number, rows in enumerate(drawn):
         epochs = [row["epoch"] for row in rows]
         values = [100 * row[select] for row in rows]
         best = max(rows[1:] or rows, key=lambda row: row[select])
@@ -47,10 +48,13 @@ def learning_curve(
             top.axhline(values[0], color=GREY, lw=1, ls="--", label=before, zorder=1)
         losses = [(row["epoch"], row["loss"]) for row in rows if "loss" in row]
         if losses:
-            bottom.plot(*zip(*losses, strict=True), color=BLUE, lw=1.4, alpha=1 if alone else 0.5)
+            marker = "o" if len(losses) == 1 else None  # a single point has no line
+            alpha = 1 if alone else 0.5
+            bottom.plot(*zip(*losses, strict=True), color=BLUE, lw=1.4, marker=marker, alpha=alpha)
     top.set_title(name, fontsize=11)
     top.set_ylabel(f"{title(select)} in percent, unseen classes")
-    top.legend(frameon=False, fontsize=9)
+    if drawn:
+        top.legend(frameon=False, fontsize=9)
     bottom.set_ylabel("training loss")
     bottom.set_xlabel("epoch")
     for axis in (top, bottom):

@@ -6,9 +6,10 @@ weights of the best evaluation. A file is either whole or absent: see `dml.durab
 
 from __future__ import annotations
 
+import errno
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -62,10 +63,13 @@ class Checkpoints:
         with _writing(self.best) as temporary:
             temporary.write_bytes(_packed({"identity": self.identity, **state}))
 
-    def load(self) -> tuple[dict[str, Any], str] | None:
+    def load(self, needed: Iterable[str] = ()) -> tuple[dict[str, Any], str] | None:
         """The newest readable state and a note for the user (empty if there is nothing to tell).
 
         Returns None where there is no checkpoint at all.
+
+        Args:
+            needed: what a state must hold; one without it (a `best.pt`, say) counts as unreadable.
 
         Raises:
             UserError: there are checkpoints but none can be read, or they are of another run.
@@ -76,6 +80,9 @@ class Checkpoints:
         for path in (self.last, self.previous):
             try:
                 state = read(path)
+                missing = [key for key in needed if key not in state]
+                if missing:
+                    raise UserError(f"{path} is no training state (it has no '{missing[0]}')")
             except UserError as error:
                 note = f"{error}; going on from {self.previous.name} instead"
                 continue
@@ -100,6 +107,10 @@ class Checkpoints:
             raise UserError(
                 f"resume: {self.best} is missing; overwrite=true starts anew"
             ) from error
+        except UserError as error:
+            raise UserError(f"resume: {error}; overwrite=true starts anew") from error
+        if not {"embedder", "method", "metrics"} <= state.keys():
+            raise UserError(f"resume: {self.best} holds no weights; overwrite=true starts anew")
         self._check_identity(self.best, state)
         return state
 
@@ -121,9 +132,11 @@ def _writing(path: Path) -> Iterator[Path]:
         with replacing(path) as temporary:
             yield temporary
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "make room" if full else "mend that"
         raise UserError(
             f"outputs: cannot save {path}: {error.strerror or error}; the checkpoint before it is "
-            f"intact, make room and run the same command to continue"
+            f"intact, {remedy} and run the same command to continue"
         ) from error
 
 

@@ -93,6 +93,8 @@ class Trainer:
         on_step: told after every step, for a progress bar.
     """
 
+    STATE = ("rows", "optimizer", "stopping", "random")  # what only a state to go on from holds
+
     def __init__(
         self,
         embedder: nn.Module,
