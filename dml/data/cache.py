@@ -7,6 +7,7 @@ sizes are known only once an image is decoded.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -24,6 +25,7 @@ from dml.data.decode import load_image
 from dml.data.lock import exclusive
 from dml.data.parallel import mapped
 from dml.data.progress import tracked
+from dml.data.signals import signals_raise
 from dml.data.transforms import ResizeShorter
 from dml.durable import replacing
 from dml.errors import UserError
@@ -112,7 +114,8 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     """Maps the decoded images of a dataset, writing them first where that was not done yet.
 
     Several processes may ask at once: one writes, the others wait for it. A file is only ever seen
-    whole, and another list of images or other image files make another file.
+    whole. Other image files make another file: a dataset that was edited or moved is decoded anew,
+    which is the price of never showing the pixels of another one.
 
     Args:
         index: the dataset; images that are in memory already are used as they are.
@@ -121,6 +124,7 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
 
     Raises:
         UserError: an image cannot be decoded, or the folder cannot be written (to the end).
+        KeyboardInterrupt, RunStopped: by a signal while it decodes or waits; no file is left.
     """
     if isinstance(index.images, np.ndarray):
         return PixelCache.of_array(index.images)
@@ -128,30 +132,41 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     path = Path(folder) / name
     if not path.is_file():
         try:
-            with exclusive(path.with_suffix(".lock"), f"writing {path}"):
+            lock = exclusive(path.with_suffix(".lock"), f"writing {path}")
+            with signals_raise(), lock as alone:
                 if not path.is_file():
-                    _write(path, index.images, side)
+                    _write(path, index.images, side, alone)
         except OSError as error:
             raise UserError(
-                f"data.cache: cannot write {path}: {error.strerror}; make room, keep fewer pixels "
-                f"with data.cache=256, or go without with data.cache=null"
+                f"data.cache: cannot write {path}: {error.strerror}; {_remedy(error)}, "
+                f"or go without with data.cache=null"
             ) from error
     return PixelCache.open(path)
 
 
 def _digest(files: Sequence[Path], side: int | None) -> str:
-    # Relative paths: a dataset that moved to another place keeps its cache.
-    names = [os.path.abspath(file) for file in files]
-    top = len(os.path.commonpath([os.path.dirname(name) for name in names]))
+    """Where the images stand, their sizes and times: cheap to ask for, and hard to confuse."""
+    listing = []
     try:
-        listing = [(name[top:], os.stat(name).st_size) for name in names]
-    except FileNotFoundError as error:
-        raise UserError(f"data: cannot read {error.filename}: no such file") from error
-    return hashlib.sha256(json.dumps([side, listing]).encode()).hexdigest()[:16]
+        for file in files:
+            found = os.stat(file)
+            listing.append((os.path.abspath(file), found.st_size, found.st_mtime_ns))
+    except OSError as error:
+        raise UserError(f"data: cannot read {error.filename}: {error.strerror}") from error
+    return hashlib.sha256(json.dumps([MAGIC, side, listing]).encode()).hexdigest()[:16]
 
 
-def _write(path: Path, files: Sequence[Path], side: int | None) -> None:
-    for left in path.parent.glob(f".{path.name}.*.partial"):
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "make room, keep fewer pixels with data.cache=256"
+    return (
+        "name a folder that can be written with data.root (links in it may lead to the images, "
+        "wherever they are)"
+    )
+
+
+def _write(path: Path, files: Sequence[Path], side: int | None, alone: bool) -> None:
+    for left in path.parent.glob(f".{path.name}.*.partial") if alone else ():
         left.unlink()  # of a writer that was killed; the lock says that none is at work
     table = np.empty((len(files), 3), np.int64)
     offset = 0

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def exclusive(path: Path, purpose: str) -> Iterator[None]:
+def exclusive(path: Path, purpose: str) -> Iterator[bool]:
     """Holds the lock `path` (an empty file); waits for another process that holds it.
 
     The lock of a process that died is free. Without file locks the block runs all the same: what
@@ -25,16 +25,18 @@ def exclusive(path: Path, purpose: str) -> Iterator[None]:
     Args:
         path: the lock file; its folder is made.
         purpose: what the other process is doing, for the message about waiting.
+
+    Yields:
+        Whether the lock is held: False where there are no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as file:
-        _acquire(file.fileno(), purpose)
-        yield  # closing the file gives the lock back
+        yield _acquire(file.fileno(), purpose)  # closing the file gives the lock back
 
 
-def _acquire(descriptor: int, purpose: str) -> None:
+def _acquire(descriptor: int, purpose: str) -> bool:
     if fcntl is None:
-        return
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -42,3 +44,5 @@ def _acquire(descriptor: int, purpose: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:  # a network file system without locks
         log.debug("no file locks here", exc_info=True)
+        return False
+    return True

@@ -1,7 +1,4 @@
-import multiprocessing
 import pickle
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +15,7 @@ from dml.data.loaders import eval_batches, open_source, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import eval_transform, train_transform
 from dml.errors import UserError
-from tests.data.trees import class_folders, save, truncate
-from tests.dying import die_at
+from tests.data.trees import class_folders, save
 
 CPU = torch.device("cpu")
 MLRC = train_transform("random_resized_crop", 227, resize=256, scale=(0.16, 1), ratio=(0.75, 1.33))
@@ -95,93 +91,6 @@ def test_second_opening_reads_the_file_and_decodes_nothing(
     assert first.path == again.path
     assert torch.equal(first.pixels, again.pixels)
     assert tuple(again[0].shape) == (3, 20, 26)
-
-
-def test_file_belongs_to_dataset_size_and_listing(index: ImageIndex, tmp_path: Path):
-    names = {open_cache(index, side, tmp_path).path for side in (None, 20, 24)}
-    assert len(names) == 3
-    save(index.images[3], seed=99, size=(50, 30))
-    replaced = open_cache(index, 20, tmp_path)
-    assert replaced.path not in names
-    assert tuple(replaced[3].shape) == (3, 20, 33)
-    fewer = read_folder(index.images[0].parents[1])
-    fewer.images.pop()
-    short = ImageIndex("folder", fewer.images, fewer.labels[:-1], fewer.roles[:-1])
-    assert open_cache(short, 20, tmp_path).path not in {*names, replaced.path}
-
-
-def test_dataset_that_moved_keeps_its_cache(index: ImageIndex, tmp_path: Path):
-    before = open_cache(index, 20, tmp_path).path
-    (tmp_path / "images").rename(tmp_path / "elsewhere")
-    assert open_cache(read_folder(tmp_path / "elsewhere"), 20, tmp_path).path == before
-
-
-def test_nothing_is_kept_of_a_cache_whose_image_cannot_be_decoded(
-    index: ImageIndex, tmp_path: Path
-):
-    bad = truncate(index.images[7])
-    with pytest.raises(UserError, match=bad.name):
-        open_cache(index, 20, tmp_path / "cache")
-    assert [file.suffix for file in (tmp_path / "cache").iterdir()] == [".lock"]
-
-
-def test_full_disk_is_explained_and_leaves_nothing(
-    index: ImageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def full(point: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(cache_module, "fault_point", full)
-    with pytest.raises(UserError, match=r"data\.cache: .* No space left on device; make room"):
-        open_cache(index, 20, tmp_path / "cache")
-    assert [file.suffix for file in (tmp_path / "cache").iterdir()] == [".lock"]
-
-
-@pytest.mark.parametrize("point", ["cache_image:5", "before_rename"])
-def test_killed_writer_leaves_nothing_that_is_read(index: ImageIndex, tmp_path: Path, point: str):
-    folder = tmp_path / "cache"
-    assert die_at(point, open_cache, index, 20, folder) == -9
-    left = sorted(file.suffix for file in folder.iterdir())
-    assert left == [".lock", ".partial"]
-    cache = open_cache(index, 20, folder)
-    assert tuple(cache[11].shape) == (3, 20, 26)
-    assert sorted(file.suffix for file in folder.iterdir()) == [".lock", ".pixels"]
-
-
-def slow_and_counted(log: Path) -> Callable[[Path], Tensor]:
-    def decode(path: Path) -> Tensor:
-        with open(log, "a") as file:
-            file.write("x")
-        time.sleep(0.05)
-        return load_image(path)
-
-    return decode
-
-
-def open_in_process(index: ImageIndex, folder: Path, log: Path, results: object) -> None:
-    cache_module.load_image = slow_and_counted(log)
-    cache = open_cache(index, 20, folder)
-    results.put(int(cache.pixels.long().sum()))
-
-
-def test_second_process_waits_for_the_one_that_writes(index: ImageIndex, tmp_path: Path):
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    log, folder = tmp_path / "log", tmp_path / "cache"
-    arguments = (index, folder, log, results)
-    processes = [context.Process(target=open_in_process, args=arguments) for _ in range(3)]
-    processes[0].start()
-    while not (log.exists() and log.stat().st_size):  # the first is in the middle of writing
-        time.sleep(0.01)
-    for process in processes[1:]:
-        process.start()
-    sums = [results.get(timeout=60) for _ in processes]
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
-    assert log.stat().st_size == len(index.images), "each image was decoded once, by one process"
-    expected = int(open_cache(index, 20, tmp_path / "other").pixels.long().sum())
-    assert sums == [expected] * 3
 
 
 def test_damaged_file_is_named(index: ImageIndex, tmp_path: Path):
