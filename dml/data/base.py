@@ -35,6 +35,7 @@ class ImageIndex:
         roles: N strings out of `train`, `test`, `query`, `gallery`.
         recall_at: the K of Recall@K that the literature reports on this dataset.
         stand_in: True for small data that stands in for a benchmark; reports are marked with it.
+        own_split: True where a user drew the split, which no protocol may redraw then.
         root: the folder that the dataset stands in; another machine may hold it elsewhere.
     """
 
@@ -44,6 +45,7 @@ class ImageIndex:
     roles: np.ndarray
     recall_at: tuple[int, ...] = (1, 2, 4, 8)
     stand_in: bool = False
+    own_split: bool = False
     root: Path | None = None
 
     def __post_init__(self) -> None:

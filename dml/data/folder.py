@@ -2,109 +2,193 @@
 
 from __future__ import annotations
 
-import csv
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
 from dml.data.base import ROLES, ImageIndex
+from dml.data.image_table import ImageList, read_table
 from dml.data.published import missing_files
 from dml.errors import UserError, nearest
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),
+    *(".tif", ".tiff", ".webp", ".ppm", ".pgm"),
+)
 
 
 def read_folder(root: str | Path) -> ImageIndex:
-    """Lists the images under a folder of class folders, or those of a CSV file.
+    """Lists a user's own images.
 
-    The CSV has the columns `path` (relative to the CSV's folder, or absolute), `label` and, if
-    wanted, `split` (train, test, query or gallery). Without a split the first half of the classes
-    trains. Classes are in alphabetical order, or in numerical order where all labels are integers.
-    Hidden files and folders are passed over.
+    `root` is one of
+
+    - a folder `<class>/<image>`; the first half of the classes trains,
+    - a folder `<split>/<class>/<image>` with the splits train and test, or train, query, gallery,
+    - a CSV file with the columns path (relative to the CSV's folder, or absolute), label and, if
+      wanted, split; without it the first half of the classes trains.
+
+    Images may lie deeper in the folder of their class. Classes are in alphabetical order, or in
+    numerical order where all names are whole numbers; `1` and `01` are two classes. Hidden files
+    and folders are passed over. Pixels are taken as they are stored: like the readers of published
+    datasets, this one does not turn photos by their EXIF orientation.
 
     Args:
         root: the folder, or the CSV file.
 
     Raises:
-        UserError: nothing there, a damaged CSV, missing files, fewer than two classes, or a split
-            that leaves nothing to train on or to test with.
+        UserError: nothing there, a damaged CSV, missing files, fewer than two classes, classes that
+            are both trained on and tested with, or a split that leaves nothing to train on or to
+            test with.
     """
     root = Path(root)
-    if root.is_dir():
-        files, names, splits = _class_folders(root)
-    elif root.is_file():
-        files, names, splits = _csv(root)
-    else:
+    if not root.exists():
         raise UserError(f"data.root: no folder or CSV file {root}; name it with data.root=<place>")
-    labels, count = _labels(names)
-    if count < 2:
-        raise UserError(
-            f"data.root: {root} holds images of {count} classes, at least 2 are needed; "
-            f"expected {root}/<class>/<image> or a CSV file with the columns path,label"
-        )
-    roles = np.asarray(splits) if splits else np.where(labels < count // 2, "train", "test")
-    _check_roles(root, set(roles.tolist()))
-    place = root if root.is_dir() else root.parent
-    return ImageIndex(name="folder", images=files, labels=labels, roles=roles, root=place)
-
-
-def _class_folders(root: Path) -> tuple[list[Path], list[str], list[str]]:
-    files, names = [], []
-    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-        if folder.name.startswith("."):
-            continue
-        for file in sorted(folder.rglob("*")):
-            hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
-            if file.suffix.lower() in SUFFIXES and not hidden:
-                files.append(file)
-                names.append(folder.name)
-    return files, names, []
-
-
-def _csv(path: Path) -> tuple[list[Path], list[str], list[str]]:
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        columns = reader.fieldnames or []
-        lacking = [column for column in ("path", "label") if column not in columns]
-        if lacking:
-            raise UserError(
-                f"data.root: {path} has no column '{lacking[0]}'{nearest(lacking[0], columns)}; "
-                f"needed are path,label and, if wanted, split"
-            )
-        rows = list(reader)
-    for number, row in enumerate(rows, start=2):
-        if not row["path"] or not row["label"] or ("split" in columns and not row["split"]):
-            raise UserError(f"data.root: {path}, line {number}: a value is missing; fill it in")
-    files = [path.parent / row["path"].strip() for row in rows]
-    missing = missing_files(files)
+    found = _folders(root) if root.is_dir() else read_table(root)
+    missing = missing_files(found.files)
     if missing:
-        raise UserError(
-            f"data.root: {len(missing)} of {len(files)} images of {path} do not exist, "
-            f"first {missing[0]}; paths are relative to the folder of the CSV file"
+        _refuse(
+            root,
+            f"{len(missing)} of {len(found.files)} images do not exist, first {missing[0]}"
+            + ("" if root.is_dir() else "; paths are relative to the folder of the CSV file"),
         )
-    splits = [row["split"].strip() for row in rows] if "split" in columns else []
-    return files, [row["label"].strip() for row in rows], splits
+    labels, names = _labels(found.classes)
+    if len(names) < 2:
+        _refuse(
+            root,
+            f"images of {len(names)} classes, at least 2 are needed; expected <class>/<image> or "
+            f"<split>/<class>/<image> in a folder, with image files {' '.join(SUFFIXES)}, "
+            f"or a CSV file with the columns path,label",
+        )
+    if found.splits is None:
+        roles = np.where(labels < len(names) // 2, "train", "test")
+    else:
+        roles = np.asarray(found.splits)
+        _check_roles(root, set(found.splits))
+    _check_classes(root, labels, roles, names)
+    place = root if root.is_dir() else root.parent
+    return ImageIndex(
+        name="folder",
+        images=found.files,
+        labels=labels,
+        roles=roles,
+        own_split=found.splits is not None,
+        root=place,
+    )
 
 
-def _labels(names: list[str]) -> tuple[np.ndarray, int]:
-    numbers = all(name.isascii() and name.isdigit() for name in names)
-    keys = [int(name) for name in names] if numbers else names
-    found, labels = np.unique(np.asarray(keys), return_inverse=True)
-    return labels.astype(np.int64), len(found)
+def _folders(root: Path) -> ImageList:
+    """Images by the folder of their class; where folders are named as splits, those below them."""
+    top = _subfolders(root)
+    splits = [folder for folder in top if folder.name in ROLES]
+    if len(splits) < 2:
+        files, classes = _class_folders(top)
+        return ImageList(files, classes)
+    others = [folder.name for folder in top if folder.name not in ROLES]
+    if others:
+        _refuse(
+            root,
+            f"the folder '{others[0]}' stands beside the splits "
+            f"{', '.join(folder.name for folder in splits)}; splits are {', '.join(ROLES)}: "
+            f"rename it, or move it out",
+        )
+    files, classes, roles = [], [], []
+    for split in splits:
+        loose = [path for path in _listed(split) if path.suffix.lower() in SUFFIXES]
+        if any(path.is_file() for path in loose):
+            _refuse(root, f"{min(loose)} is in no class; expected <split>/<class>/<image>")
+        some_files, some_classes = _class_folders(_subfolders(split))
+        files += some_files
+        classes += some_classes
+        roles += [split.name] * len(some_files)
+    return ImageList(files, classes, roles)
+
+
+def _class_folders(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    files, classes = [], []
+    for folder in folders:
+        found = sorted(_images(folder))
+        files += found
+        classes += [folder.name] * len(found)
+    return files, classes
+
+
+def _images(folder: Path) -> Iterable[Path]:
+    for place, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if not name.startswith(".") and name.lower().endswith(SUFFIXES):
+                yield Path(place, name)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return [path for path in _listed(folder) if path.is_dir()]
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        _unreadable(error)
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise UserError(f"data.root: cannot read {error.filename}: {error.strerror}") from error
+
+
+def _labels(classes: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Labels N in the order of the classes' names, and those names."""
+    found = set(classes)
+    if all(name.isascii() and name.isdigit() for name in found):
+        # By value without computing it, since floats and int64 end before people's numbers do.
+        names = sorted(found, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name))
+    else:
+        names = sorted(found)
+    label_of = {name: label for label, name in enumerate(names)}
+    return np.array([label_of[name] for name in classes], np.int64), names
 
 
 def _check_roles(root: Path, roles: set[str]) -> None:
     unknown = roles - set(ROLES)
     if unknown:
         name = min(unknown)
-        raise UserError(
-            f"data.root: {root} has a split '{name}'{nearest(name, ROLES)}; "
-            f"valid are {', '.join(ROLES)}"
-        )
+        _refuse(root, f"no split '{name}'{nearest(name, ROLES)}; valid are {', '.join(ROLES)}")
     if "train" not in roles:
-        raise UserError(f"data.root: {root} has no image with split 'train'; mark some")
-    if not (roles & {"test"} or roles >= {"query", "gallery"}):
-        raise UserError(
-            f"data.root: {root} has no unseen images; mark some with split 'test', "
-            f"or some with 'query' and some with 'gallery'"
+        _refuse(root, "no image has the split 'train'; give it to some")
+    pair = {"query", "gallery"}
+    if "test" in roles and roles & pair:
+        _refuse(
+            root,
+            f"images with the split 'test' beside '{min(roles & pair)}'; unseen images are either "
+            f"all 'test', or some 'query' and some 'gallery'",
         )
+    if not ("test" in roles or roles >= pair):
+        _refuse(
+            root,
+            "no unseen images; give some the split 'test', or some 'query' and some 'gallery'",
+        )
+
+
+def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Sequence[str]) -> None:
+    """Whether the unseen classes are unseen, and whether anything can be retrieved among them."""
+    trained = np.isin(roles, "train")
+    shared = np.intersect1d(labels[trained], labels[~trained])
+    if len(shared):
+        shown = ", ".join(f"'{names[label]}'" for label in shared[:5])
+        more = f" and {len(shared) - 5} more" if len(shared) > 5 else ""
+        _refuse(
+            root,
+            f"{len(shared)} classes are trained on and tested with ({shown}{more}); scores are of "
+            f"unseen classes: give each class to one side, or drop the splits to halve the classes",
+        )
+    if (roles == "query").any():
+        if not np.isin(labels[roles == "query"], labels[roles == "gallery"]).any():
+            _refuse(root, "no query has an image of its class in the gallery; add some")
+    elif np.bincount(labels[~trained]).max() < 2:
+        _refuse(root, "no unseen class has two images, so that nothing can be found; add some")
+
+
+def _refuse(root: Path, problem: str) -> NoReturn:
+    raise UserError(f"data.root: {root}: {problem}")

@@ -19,9 +19,9 @@ def halved(index: ImageIndex) -> ImageIndex:
     """The index with the first half of all classes as `train` and the rest as `test`.
 
     This is MLRC's split (Musgrave et al., 2020): on SOP it moves one class, elsewhere it is the
-    published one. An index with query and gallery keeps its own split.
+    published one. An index with query and gallery, or with a split that a user drew, keeps it.
     """
-    if np.isin(index.roles, ("query", "gallery")).any():
+    if index.own_split or np.isin(index.roles, ("query", "gallery")).any():
         return index
     classes = np.unique(index.labels)
     first = classes[: len(classes) // 2]

@@ -122,7 +122,7 @@ def test_signal_ends_waiting_for_another_writer(index: ImageIndex, tmp_path: Pat
     held.wait()
     with StopRequest(), pytest.raises(KeyboardInterrupt):
         open_cache(index, 20, tmp_path)
-    assert thread.is_alive(), "the other one was not waited for"
+    assert thread.is_alive(), "it waited until the other one was done"
     thread.join()
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -66,3 +68,8 @@ def test_halving_counts_classes_and_not_what_was_published():
 def test_query_and_gallery_keep_their_own_split():
     inshop = index([0, 1, 2, 2], ["train", "train", "query", "gallery"])
     assert halved(inshop).roles.tolist() == inshop.roles.tolist()
+
+
+def test_split_that_a_user_drew_is_never_redrawn():
+    drawn = replace(index([0, 1, 2, 2], ["test", "test", "train", "train"]), own_split=True)
+    assert halved(drawn).roles.tolist() == drawn.roles.tolist()

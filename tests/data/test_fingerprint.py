@@ -43,12 +43,13 @@ def test_same_dataset_in_another_place_has_the_same_fingerprint(
 
 
 def test_csv_has_one_fingerprint_with_relative_and_with_absolute_paths(tmp_path: Path):
-    class_folders(tmp_path / "a", classes=2, per_class=1)
+    class_folders(tmp_path / "a", classes=2, per_class=2)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    (tmp_path / "a" / "x.csv").write_text("path,label\nclass_0/0.jpg,p\nclass_1/0.jpg,q\n")
-    rows = [f"{tmp_path / 'b' / f'class_{label}' / '0.jpg'},{'pq'[label]}\n" for label in (0, 1)]
-    (tmp_path / "b" / "y.csv").write_text("path,label\n" + "".join(rows))
-    first, second = read_folder(tmp_path / "a" / "x.csv"), read_folder(tmp_path / "b" / "y.csv")
+    names = {"class_0/0.jpg": "p", "class_1/0.jpg": "q", "class_1/1.jpg": "q"}
+    for place, prefix in (("a", Path()), ("b", tmp_path / "b")):
+        rows = [f"{prefix / name},{label}\n" for name, label in names.items()]
+        (tmp_path / place / "list.csv").write_text("path,label\n" + "".join(rows))
+    first, second = (read_folder(tmp_path / place / "list.csv") for place in "ab")
     assert first.fingerprint() == second.fingerprint()
 
 

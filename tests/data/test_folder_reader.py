@@ -1,3 +1,5 @@
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,10 +9,17 @@ from dml.errors import UserError
 from tests.data.trees import class_folders, save
 
 
-def table(root: Path, rows: list[str], header: str = "path,label,split") -> Path:
-    path = root / "images.csv"
-    path.write_text("\n".join([header, *rows]) + "\n")
-    return path
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+def names_of(root: Path) -> list[str]:
+    """Class folders in the order of their labels."""
+    index = read_folder(root)
+    pairs = zip(index.labels.tolist(), (path.parent.name for path in index.images), strict=True)
+    return list(dict(sorted(pairs)).values())
 
 
 def test_first_half_of_the_class_folders_trains(tmp_path: Path):
@@ -18,24 +27,109 @@ def test_first_half_of_the_class_folders_trains(tmp_path: Path):
     (tmp_path / "class_0" / "notes.txt").write_text("no image")
     save(tmp_path / ".cache" / "a.jpg", 0)
     save(tmp_path / "class_1" / ".thumbs" / "a.jpg", 0)
+    touch(tmp_path, ".DS_Store", "class_1/.DS_Store", "class_1/._0.jpg", "overview.jpg")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "class_2" / "folder.jpg").mkdir()
     index = read_folder(tmp_path)
     assert len(index.images) == 15
     assert index.view("train").classes.tolist() == [0, 1]
     assert index.view("test").classes.tolist() == [2, 3, 4]
 
 
-def test_class_folders_named_by_numbers_are_in_numerical_order(tmp_path: Path):
-    for name in ("1", "2", "10", "9"):
-        save(tmp_path / name / "a.png", 0)
-    index = read_folder(tmp_path)
-    order = [
-        path.parent.name
-        for path, _ in sorted(
-            zip(index.images, index.labels, strict=True), key=lambda pair: pair[1]
-        )
+def test_any_name_and_any_depth_will_do(tmp_path: Path):
+    touch(
+        tmp_path, "großer Löwe/a.JPG", "großer Löwe/2024/mai/b.Jpeg", "東京/x y.PNG", "東京/z.tiff"
+    )
+    assert [path.relative_to(tmp_path).as_posix() for path in read_folder(tmp_path).images] == [
+        "großer Löwe/2024/mai/b.Jpeg",
+        "großer Löwe/a.JPG",
+        "東京/x y.PNG",
+        "東京/z.tiff",
     ]
-    assert order == ["1", "2", "9", "10"]
+
+
+def test_classes_named_by_numbers_are_in_numerical_order_and_never_merged(tmp_path: Path):
+    wide = ["9007199254740992", "9007199254740993", "9" * 5000]
+    for name in ("1", "2", "10", "9", "01", *wide[:2]):
+        touch(tmp_path, f"{name}/a.png", f"{name}/b.png")
+    assert names_of(tmp_path) == ["01", "1", "2", "9", "10", *wide[:2]]
+    rows = [f"{name}/a.png,{label}" for name, label in zip(("1", "2", "9"), wide, strict=True)]
+    rows += ["10/a.png,9", "01/a.png,9007199254740993"]
+    assert read_folder(table(tmp_path, rows, "path,label")).labels.tolist() == [1, 2, 3, 0, 2]
+
+
+def test_folders_named_as_splits_are_splits(tmp_path: Path):
+    class_folders(tmp_path / "all", classes=4)
+    for split, labels in (("train", (2, 3)), ("test", (0, 1))):
+        for label in labels:
+            shutil.copytree(
+                tmp_path / "all" / f"class_{label}", tmp_path / "a" / split / f"class_{label}"
+            )
+    index = read_folder(tmp_path / "a")
+    assert index.view("train").classes.tolist() == [2, 3]
+    assert index.view("test").classes.tolist() == [0, 1]
+    (tmp_path / "a" / "test").rename(tmp_path / "a" / "query")
+    shutil.copytree(tmp_path / "a" / "query", tmp_path / "a" / "gallery")
+    index = read_folder(tmp_path / "a")
+    assert [len(index.view(role)) for role in ("train", "query", "gallery")] == [6, 6, 6]
+    assert index.view("query").classes.tolist() == index.view("gallery").classes.tolist() == [0, 1]
+
+
+def test_one_class_that_is_called_as_a_split_is_a_class(tmp_path: Path):
+    touch(tmp_path, *(f"{name}/{image}.png" for name in ("bus", "car", "train") for image in "ab"))
+    assert names_of(tmp_path) == ["bus", "car", "train"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["train/a/1.png", "test/b/1.png", "val/c/1.png"], "'val' stands beside the splits test"),
+        (["train/a/1.png", "train/2.png", "test/b/1.png"], r"train/2\.png is in no class"),
+        (["train/a/1.png", "gallery/b/1.png"], "no unseen images"),
+        (["train/a/1.png", "query/b/1.png", "gallery/c/1.png"], "no query has an image of its"),
+        (["train/a/1.png", "test/b/1.png", "test/c/1.png"], "no unseen class has two images"),
+        (["train/a/1.png", "test/a/2.png", "test/b/1.png"], r"1 classes are .* with \('a'\); "),
+    ],
+)
+def test_split_folders_that_do_not_fit_are_explained(
+    tmp_path: Path, files: list[str], message: str
+):
+    touch(tmp_path, *files)
+    with pytest.raises(UserError, match=r"^data\.root: .*" + message):
+        read_folder(tmp_path)
+
+
+def test_place_without_images_is_explained(tmp_path: Path):
+    with pytest.raises(UserError, match="no folder or CSV file"):
+        read_folder(tmp_path / "absent")
+    with pytest.raises(UserError, match="images of 0 classes"):
+        read_folder(tmp_path)
+
+
+def test_link_to_nothing_and_folder_that_cannot_be_read_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class_folders(tmp_path)
+    (tmp_path / "class_1" / "link.jpg").symlink_to(tmp_path / "absent.jpg")
+    with pytest.raises(UserError, match=r"1 of 13 images do not exist, first .*class_1/link\.jpg"):
+        read_folder(tmp_path)
+    (tmp_path / "class_1" / "link.jpg").unlink()
+    scandir = os.scandir
+
+    def forbidden(path: str) -> object:
+        if str(path).endswith("class_2"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    with pytest.raises(UserError, match=r"^data\.root: cannot read .*class_2: Permission denied"):
+        read_folder(tmp_path)
+
+
+def table(root: Path, rows: list[str], header: str = "path,label,split") -> Path:
+    path = root / "images.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
 
 
 def test_csv_names_images_relative_to_itself_and_their_split(tmp_path: Path):
@@ -50,23 +144,48 @@ def test_csv_names_images_relative_to_itself_and_their_split(tmp_path: Path):
     index = read_folder(table(tmp_path, rows))
     assert index.labels.tolist() == [2, 0, 1, 1]
     assert index.roles.tolist() == ["train", "train", "query", "gallery"]
+    assert index.own_split
     assert index.images[3] == elsewhere
 
 
 def test_csv_without_split_trains_on_the_first_half_of_the_classes(tmp_path: Path):
     class_folders(tmp_path, classes=2)
-    rows = ["class_1/0.jpg,7", "class_0/0.jpg,10"]
+    rows = ["class_1/0.jpg,7", "class_0/0.jpg,10", "class_0/1.jpg,10"]
     index = read_folder(table(tmp_path, rows, header="path,label"))
-    assert index.roles.tolist() == ["train", "test"]
+    assert index.roles.tolist() == ["train", "test", "test"]
+    assert not index.own_split
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "path,label\na/1.png,x\nb/1.png,y\nb/2.png,y\n",
+        "\ufeffpath,label\r\na/1.png,x\r\nb/1.png,y\r\nb/2.png,y\r\n",
+        "id; label ;path\n1;x;a/1.png\n2; y;b/1.png\n\n;;\n3;y ;b/2.png",
+        'label\tpath\tnote\nx\t"a/1.png"\ny\tb/1.png\ny\tb/2.png\t"two\nlines"\n',
+    ],
+    ids=["commas", "byte order mark", "semicolons", "tabs"],
+)
+def test_csv_of_every_spreadsheet_is_read(tmp_path: Path, content: str):
+    touch(tmp_path, "a/1.png", "b/1.png", "b/2.png")
+    (tmp_path / "list.csv").write_bytes(content.encode())
+    index = read_folder(tmp_path / "list.csv")
+    assert [path.name for path in index.images] == ["1.png", "1.png", "2.png"]
+    assert index.labels.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
     ("header", "rows", "message"),
     [
-        ("file,label", [], "no column 'path'"),
-        ("path,labels", [], "no column 'label'; did you mean 'labels'"),
-        ("path,label,split", ["class_0/0.jpg,a"], "line 2: a value is missing"),
-        ("path,label", ["class_0/0.jpg,a", "nothing.jpg,b"], "1 of 2 images .*nothing.jpg"),
+        ("file,label", [], r"must name the columns path,label .*; they are: file, label"),
+        ("", [], r"must name the columns .*: none"),
+        ("path,label,label", ["class_0/0.jpg,a,b"], "2 columns are named 'label'; keep one"),
+        ("path,label,split", ["class_0/0.jpg,a"], "line 2: the split is missing"),
+        ("path,label", ["class_0/0.jpg,a", "", "class_1/0.jpg, "], "line 4: the label is missing"),
+        ("path,label", ["class_0/0,1.jpg,a"], "line 2 has 3 values for 2 columns; put double quo"),
+        ("path,label", ['"class_0/0.jpg,a'], r"line 2 cannot be read \(unexpected end"),
+        ("path,label", ["class_0/0.jpg,a", "class_0/./0.jpg,b"], "line 3 names class_0/0.jpg ag"),
+        ("path,label", ["class_0/0.jpg,a", "nothing.jpg,b"], "1 of 2 images .*nothing.jpg; paths"),
         (
             "path,label,split",
             ["class_0/0.jpg,a,train", "class_1/0.jpg,b,tset"],
@@ -77,6 +196,19 @@ def test_csv_without_split_trains_on_the_first_half_of_the_classes(tmp_path: Pat
             ["class_0/0.jpg,a,train", "class_1/0.jpg,b,query"],
             "no unseen images",
         ),
+        (
+            "path,label,split",
+            ["class_0/0.jpg,a,train", "class_1/0.jpg,b,query", "class_1/1.jpg,c,test"],
+            "the split 'test' beside 'query'",
+        ),
+        (
+            "path,label,split",
+            [
+                f"class_{n % 2}/{n // 2}.jpg,{'ab'[n % 2]},{['train', 'test'][n // 2]}"
+                for n in range(4)
+            ],
+            r"2 classes are trained on and tested with \('a', 'b'\); scores are of unseen",
+        ),
         ("path,label,split", ["class_0/0.jpg,a,test", "class_1/0.jpg,b,test"], "no .*'train'"),
         ("path,label", ["class_0/0.jpg,a", "class_0/1.jpg,a"], "images of 1 classes"),
     ],
@@ -85,12 +217,17 @@ def test_csv_that_does_not_fit_is_explained(
     tmp_path: Path, header: str, rows: list[str], message: str
 ):
     class_folders(tmp_path, classes=2)
-    with pytest.raises(UserError, match=r"^data\.root: .*" + message):
+    with pytest.raises(UserError, match=r"^data\.root: .*" + message) as caught:
         read_folder(table(tmp_path, rows, header))
+    assert "\n" not in str(caught.value)
 
 
-def test_place_without_images_is_explained(tmp_path: Path):
-    with pytest.raises(UserError, match="no folder or CSV file"):
-        read_folder(tmp_path / "absent")
-    with pytest.raises(UserError, match="images of 0 classes"):
-        read_folder(tmp_path)
+def test_file_that_is_no_text_is_explained(tmp_path: Path):
+    photo = save(tmp_path / "photo.jpg", 0)
+    other = tmp_path / "list.csv"
+    other.write_bytes("path,label\na.jpg,Löwe\n".encode("latin-1"))
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_bytes("path,label\n".encode("utf-16"))
+    for path, line in ((photo, 1), (other, 2), (sheet, 1)):
+        with pytest.raises(UserError, match=rf"{path.name}: line {line} is not UTF-8 text; save"):
+            read_folder(path)
