@@ -180,7 +180,7 @@ class JobRun:
                 steps_per_epoch=self.config.protocol.steps_per_epoch,
             )
         except ValueError as error:
-            raise UserError(f"data: {error}") from error
+            raise UserError(f"data.{error}") from error
 
     def _pool(self, images_per_class: int, number: int) -> Batches:
         """Augmented training images for methods that ask for more than batches."""

@@ -16,8 +16,8 @@ from dml.data.base import ImageIndex
 from dml.data.digits import read_digits
 from dml.data.folder import read_folder
 from dml.data.glyphs import read_glyphs
-from dml.data.prepare import prepare, undecodable
-from dml.errors import UserError
+from dml.data.prepare import check_images, prepare
+from dml.errors import UserError, nearest
 
 READERS: dict[str, Callable[[Path], ImageIndex]] = {
     **{name: dataset.read for name, dataset in DATASETS.items()},
@@ -29,10 +29,15 @@ READERS: dict[str, Callable[[Path], ImageIndex]] = {
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 ready, 1 not, 130 interrupted."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if (options.archive or options.url) and (options.check or options.dataset not in DATASETS):
+        parser.error(f"--archive and --url are for preparing {', '.join(DATASETS)}; leave them out")
     try:
         if options.check:
-            _check(options.dataset, options.root)
+            index = READERS[options.dataset](options.root)
+            check_images(index)
+            print(f"{options.dataset}: all {len(index.images):,} images are there and sound")
         elif options.dataset in DATASETS:
             dataset = DATASETS[options.dataset]
             prepare(dataset, options.root, options.archive, options.url)
@@ -52,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("dataset", choices=READERS)
+    parser.add_argument("dataset", type=_dataset, help=" | ".join(READERS))
     parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
     parser.add_argument(
         "--archive", type=Path, action="append", default=[], help="a file you have; may be repeated"
@@ -60,18 +65,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--url", action="append", default=[], help="download from here instead; may be repeated"
     )
-    parser.add_argument(
-        "--check", action="store_true", help="verify what is there and decode every image"
-    )
+    parser.add_argument("--check", action="store_true", help="decode every image that is there")
     return parser
 
 
-def _check(name: str, root: Path) -> None:
-    index = READERS[name](root)
-    problems = undecodable(index)
-    if problems:
-        raise UserError("\n".join([*problems, f"{name}: {len(problems)} images are damaged"]))
-    print(f"{name}: all {len(index.images):,} images under {root} are there and can be decoded")
+def _dataset(name: str) -> str:
+    if name not in READERS:
+        hint = nearest(name, READERS)
+        raise argparse.ArgumentTypeError(f"no '{name}'{hint or '; one of ' + ', '.join(READERS)}")
+    return name
 
 
 if __name__ == "__main__":

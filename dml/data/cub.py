@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dml.data.base import ImageIndex
-from dml.data.published import checked_index, preparation, require, table
+from dml.data.published import checked_index, class_number, preparation, require, table
 from dml.errors import UserError
 
 NAME, TITLE = "cub", "CUB-200-2011"
@@ -35,7 +35,7 @@ def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> Imag
             f"data.root: {tables[1]} lacks image {unlabeled[0]} and {len(unlabeled) - 1} more; "
             f"{advice}"
         )
-    published = np.array([int(class_of[number]) for number in paths])
+    published = np.array([class_number(class_of[one], tables[1], advice=advice) for one in paths])
     return checked_index(
         [folder / "images" / path for path in paths.values()],
         published,

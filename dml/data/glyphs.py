@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,7 @@ from dml.errors import UserError
 SIDE = 32
 CANVAS = 3 * SIDE  # drawn at three times the size and averaged down
 FACES_NEEDED = 16
+log = logging.getLogger(__name__)
 
 
 def read_glyphs(
@@ -39,16 +41,17 @@ def read_glyphs(
     key = f"{seed} {classes} {per_class} {_versions()}"
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
     kept = Path(root) / "glyphs" / f"{digest}.npy"
-    if not kept.is_file():
+    grey = _kept(kept, (classes * per_class, SIDE, SIDE))
+    if grey is None:
+        grey = draw_glyphs(seed, classes, per_class)
         try:
             with replacing(kept) as temporary, open(temporary, "wb") as file:
-                np.save(file, draw_glyphs(seed, classes, per_class))
+                np.save(file, grey)
         except OSError as error:
             raise UserError(
                 f"data.root: cannot keep the drawn glyphs in {kept.parent} ({error.strerror}); "
                 f"name a folder that can be written with data.root=<folder>"
             ) from error
-    grey = np.load(kept)
     labels = np.repeat(np.arange(classes), per_class)
     return ImageIndex(
         name="glyphs",
@@ -57,6 +60,21 @@ def read_glyphs(
         roles=np.where(labels < classes // 2, "train", "test"),
         stand_in=True,
     )
+
+
+def _kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """What was drawn before, if it is there and whole."""
+    try:
+        images = np.load(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, ValueError) as error:
+        log.warning("%s is damaged (%s); the glyphs are drawn again", path, error)
+        return None
+    if images.shape != shape or images.dtype != np.uint8:
+        log.warning("%s does not hold the glyphs it should; they are drawn again", path)
+        return None
+    return images
 
 
 def draw_glyphs(seed: int, classes: int, per_class: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from dml.data.download import check_md5, fetch
 from dml.data.lock import exclusive
 from dml.data.parallel import mapped
 from dml.data.progress import tracked
+from dml.data.published import preparation
 from dml.data.unpack import unpack
 from dml.errors import UserError
 from dml.faults import fault_point
@@ -53,7 +54,7 @@ def prepare(
         with exclusive(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
             if _is_ready(dataset, root, say):  # while this process waited
                 return
-            _check_obtainable(dataset, given, places)
+            _check_obtainable(dataset, root, given, places)
             index = _install(dataset, root, given, places, say)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({error})") from error
@@ -74,6 +75,18 @@ def undecodable(index: ImageIndex) -> list[str]:
 
     problems = tracked(mapped(problem, index.images), "decoding", len(index.images))
     return [line for line in problems if line]
+
+
+def check_images(index: ImageIndex) -> None:
+    """Decodes every image.
+
+    Raises:
+        UserError: with a line per image that cannot be decoded, and their number.
+    """
+    problems = undecodable(index)
+    if problems:
+        count = f"{index.name}: {len(problems)} images are damaged; get them again"
+        raise UserError("\n".join([*problems, count]))
 
 
 def _by_name(dataset: Published, values: Sequence[str | Path], option: str) -> dict[str, str]:
@@ -115,7 +128,9 @@ def _install(
     return index
 
 
-def _check_obtainable(dataset: Published, given: dict[str, str], places: dict[str, str]) -> None:
+def _check_obtainable(
+    dataset: Published, root: Path, given: dict[str, str], places: dict[str, str]
+) -> None:
     absent = [path for path in given.values() if not Path(path).is_file()]
     if absent:
         raise UserError(f"--archive {absent[0]}: no such file")
@@ -132,7 +147,7 @@ def _check_obtainable(dataset: Published, given: dict[str, str], places: dict[st
                 [
                     f"{dataset.title} has no public source without a login; get",
                     *lines,
-                    f"and run: python scripts/prepare_data.py {dataset.name} {options}",
+                    f"and {preparation(dataset.name, root)} {options}",
                 ]
             )
         )

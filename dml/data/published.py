@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from dml.errors import UserError
 
 def preparation(name: str, root: str | Path) -> str:
     """The advice that ends every message about an absent or partial dataset."""
-    place = "" if Path(root) == Path("data") else f" --root {root}"
+    place = "" if Path(root) == Path("data") else f" --root {shlex.quote(str(root))}"
     return f"run: python scripts/prepare_data.py {name}{place}"
 
 
@@ -94,6 +95,8 @@ def _names(folder: Path) -> set[str]:
             return {entry.name for entry in entries if entry.is_file()}
     except (FileNotFoundError, NotADirectoryError):
         return set()
+    except OSError as error:
+        raise UserError(f"data.root: cannot read {folder}: {error.strerror}") from error
 
 
 def table(path: Path, columns: int, *, advice: str, header: int = 0) -> list[list[str]]:
@@ -106,13 +109,31 @@ def table(path: Path, columns: int, *, advice: str, header: int = 0) -> list[lis
         header: lines to pass over.
 
     Raises:
-        UserError: a line has fewer columns.
+        UserError: a line has fewer columns, or is no text.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = [line.split(maxsplit=columns - 1) for line in lines[header:] if line.strip()]
-    for number, row in enumerate(rows, start=header + 1):
-        if len(row) != columns:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"data.root: {path} cannot be read ({error}); {advice}") from error
+    rows = []
+    for number, line in enumerate(lines[header:], start=header + 1):
+        row = line.split(maxsplit=columns - 1)
+        if row and len(row) != columns:
             raise UserError(
                 f"data.root: {path} is damaged: line {number} has not {columns} columns; {advice}"
             )
+        if row:
+            rows.append(row)
     return rows
+
+
+def class_number(value: str, path: Path, *, advice: str) -> int:
+    """A class as the tables number it.
+
+    Raises:
+        UserError: `value`, out of the table `path`, is no number.
+    """
+    try:
+        return int(value)
+    except ValueError as error:
+        raise UserError(f"data.root: {path} is damaged: {value!r} is no class; {advice}") from error

@@ -44,7 +44,10 @@ class RandomBatches:
         self, labels: np.ndarray, batch_size: int, seed: int, steps_per_epoch: int | None = None
     ) -> None:
         if not 1 <= batch_size <= len(labels):
-            raise ValueError(f"batch_size {batch_size} is not within 1..{len(labels)} images")
+            raise ValueError(
+                f"batch_size: {batch_size} does not go with {len(labels)} training images, each "
+                f"of which comes once a pass; set 1 to {len(labels)}"
+            )
         self.batch_size = batch_size
         self._steps_per_pass = len(labels) // batch_size
         self.steps_per_epoch = steps_per_epoch or self._steps_per_pass
@@ -135,8 +138,9 @@ class BalancedBatches:
         self._rows_of = _rows_by_class(labels)
         if self._classes_per_batch > len(self._rows_of):
             raise ValueError(
-                f"batch_size {batch_size} with {images_per_class} images per class asks for "
-                f"{self._classes_per_batch} different classes; there are {len(self._rows_of)}"
+                f"batch_size: {batch_size} with {images_per_class} images per class asks for "
+                f"{self._classes_per_batch} different classes; there are {len(self._rows_of)}, "
+                f"enough for {len(self._rows_of) * images_per_class}"
             )
         self.batch_size = batch_size
         self.steps_per_epoch = steps_per_epoch or max(1, len(labels) // batch_size)
@@ -180,14 +184,15 @@ def build_schedule(
     """The schedule named `sampler` over a view's labels.
 
     Raises:
-        ValueError: unknown name, or sizes that do not fit each other.
+        ValueError: unknown name, or sizes that do not fit each other; the message begins with the
+            argument's name, which is also the option's below `data`.
     """
     if sampler == "random":
         return RandomBatches(labels, batch_size, seed, steps_per_epoch)
     if sampler not in SAMPLERS:
         raise ValueError(f"sampler: no '{sampler}'{nearest(sampler, SAMPLERS)}; valid: {SAMPLERS}")
     if images_per_class is None:
-        raise ValueError(f"images_per_class: sampler '{sampler}' needs a number")
+        raise ValueError(f"images_per_class: the sampler '{sampler}' needs a number, such as 4")
     schedule = ClassStreamBatches if sampler == "class_stream" else BalancedBatches
     return schedule(labels, batch_size, images_per_class, seed, steps_per_epoch)
 
@@ -233,7 +238,7 @@ def _classes_per_batch(batch_size: int, images_per_class: int) -> int:
     if rest or whole < 1:
         near = [count * images_per_class for count in (whole, whole + 1) if count]
         raise ValueError(
-            f"batch_size {batch_size} must be a multiple of {images_per_class} images per class "
+            f"batch_size: {batch_size} must be a multiple of {images_per_class} images per class "
             f"(nearest {', '.join(map(str, near))})"
         )
     return whole

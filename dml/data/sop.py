@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dml.data.base import ImageIndex
-from dml.data.published import checked_index, preparation, require, table
+from dml.data.published import checked_index, class_number, preparation, require, table
 
 NAME, TITLE = "sop", "Stanford Online Products"
 
@@ -23,10 +23,11 @@ def read_sop(root: str | Path, images: int = 120_053, classes: int = 22_634) -> 
     folder = Path(root) / "Stanford_Online_Products"
     parts = {role: folder / f"Ebay_{role}.txt" for role in ("train", "test")}
     require(list(parts.values()), name=NAME, title=TITLE, root=root)
+    advice = preparation(NAME, root)
     rows = [
-        (folder / path, int(label), role)
+        (folder / path, class_number(label, file, advice=advice), role)
         for role, file in parts.items()
-        for _, label, _, path in table(file, columns=4, header=1, advice=preparation(NAME, root))
+        for _, label, _, path in table(file, columns=4, header=1, advice=advice)
     ]
     files, published, roles = zip(*rows, strict=True) if rows else ((), (), ())
     return checked_index(

@@ -1,3 +1,4 @@
+import io
 from pathlib import Path
 
 import numpy as np
@@ -55,3 +56,17 @@ def test_folder_that_cannot_be_written_is_named(tmp_path: Path):
     (tmp_path / "glyphs").write_text("a file where the folder should be")
     with pytest.raises(UserError, match=r"data\.root: cannot keep the drawn glyphs"):
         read_glyphs(tmp_path, classes=2, per_class=1)
+
+
+def test_damaged_file_is_drawn_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    drawn = read_glyphs(tmp_path, classes=2, per_class=3).images
+    (kept,) = (tmp_path / "glyphs").iterdir()
+    whole = kept.read_bytes()
+    other = io.BytesIO()
+    np.save(other, np.zeros((5, 32, 32), np.uint8))
+    for content in (whole[:-100], b"", b"no array", other.getvalue()):
+        kept.write_bytes(content)
+        caplog.clear()
+        assert np.array_equal(read_glyphs(tmp_path, classes=2, per_class=3).images, drawn)
+        assert "drawn again" in caplog.text
+        assert kept.read_bytes() == whole

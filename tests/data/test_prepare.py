@@ -204,8 +204,8 @@ def test_dataset_behind_a_login_says_which_file_to_get(root: Path):
     message = str(raised.value)
     assert "img.zip: In-shop Clothes Retrieval Benchmark/Img/img.zip" in message
     assert message.endswith(
-        "run: python scripts/prepare_data.py inshop "
-        "--archive img.zip --archive list_eval_partition.txt"
+        f"and run: python scripts/prepare_data.py inshop --root {root} "
+        f"--archive img.zip --archive list_eval_partition.txt"
     )
     with pytest.raises(
         UserError, match=r"--archive x\.zip: cars needs car_ims\.tgz and cars_annos"
@@ -239,7 +239,7 @@ def test_check_decodes_every_image_and_names_the_bad_ones(
     assert len(error) == 3
     assert str(bad[0]) in error[0]
     assert str(bad[1]) in error[1]
-    assert error[2] == "folder: 2 images are damaged"
+    assert error[2] == "folder: 2 images are damaged; get them again"
 
 
 def test_check_of_a_partial_benchmark_counts(
@@ -257,8 +257,25 @@ def test_script_prepares_what_needs_no_download(
 ):
     assert script.main(["digits", "--root", str(tmp_path)]) == 0
     assert "1,797 images, nothing to download" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        script.main(["cup"])
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["cup"], "no 'cup'; did you mean 'cub'?"),
+        (["zebra"], "no 'zebra'; one of cub, cars, sop, inshop, glyphs, digits, folder"),
+        (["folder", "--archive", "x.zip"], "--url are for preparing cub, cars, sop, inshop; leave"),
+        (["digits", "--url", "http://x"], "--archive and --url are for preparing"),
+        (["cub", "--check", "--archive", "x.tgz"], "--archive and --url are for preparing"),
+    ],
+)
+def test_command_that_makes_no_sense_is_explained(
+    script: ModuleType, command: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as stopped:
+        script.main(command)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_images_in_memory_have_nothing_to_decode():

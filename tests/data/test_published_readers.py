@@ -102,6 +102,47 @@ def test_damaged_table_is_named(name: str, tmp_path: Path):
         READERS[name](tmp_path, images=12, classes=4)
 
 
+TABLES = {
+    "cub": ["CUB_200_2011/images.txt", "CUB_200_2011/image_class_labels.txt"],
+    "sop": [f"Stanford_Online_Products/Ebay_{part}.txt" for part in ("train", "test")],
+    "inshop": ["inshop/list_eval_partition.txt"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [(name, file) for name in TABLES for file in TABLES[name]]
+)
+def test_table_that_is_no_text_is_named(name: str, file: str, tmp_path: Path):
+    path = TREES[name](tmp_path) / file
+    path.write_bytes(path.read_bytes().replace(b"1", b"\xff"))
+    with pytest.raises(UserError, match=rf"{path.name} cannot be read .*run: python scripts/"):
+        READERS[name](tmp_path, images=12, classes=4)
+
+
+@pytest.mark.parametrize(("name", "file"), [("cub", TABLES["cub"][1]), ("sop", TABLES["sop"][0])])
+def test_class_that_is_no_number_is_named(name: str, file: str, tmp_path: Path):
+    path = TREES[name](tmp_path) / file
+    path.write_text(path.read_text().replace(" 1", " one"))
+    with pytest.raises(UserError, match=rf"{path.name} is damaged: 'one' is no class; run: "):
+        READERS[name](tmp_path, images=12, classes=4)
+
+
+def test_command_that_prepares_can_be_pasted(tmp_path: Path):
+    with pytest.raises(UserError, match=r"--root '.*/my data'$"):
+        read_cub(tmp_path / "my data")
+
+
+def test_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    TREES["cub"](tmp_path)
+
+    def forbidden(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("dml.data.published.os.scandir", forbidden)
+    with pytest.raises(UserError, match=r"cannot read .*Bird_0: Permission denied"):
+        read_cub(tmp_path, images=12, classes=4)
+
+
 def test_cub_image_without_a_label_is_named(tmp_path: Path):
     labels = TREES["cub"](tmp_path) / "CUB_200_2011/image_class_labels.txt"
     labels.write_text("\n".join(labels.read_text().splitlines()[:-2]))
