@@ -59,14 +59,28 @@ def test_every_color_mode_is_read_as_pillow_converts_it(tmp_path: Path, mode: st
 
 
 def test_transparent_and_palette_images_are_read_as_pillow_converts_them(tmp_path: Path):
-    for mode in ("RGBA", "LA", "P", "1", "I;16"):
-        path = tmp_path / f"{mode.replace(';', '')}.png"
-        source = Image.fromarray(np.arange(30 * 40, dtype=np.uint16).reshape(30, 40) * 50)
-        source = source if mode == "I;16" else photo(5).convert(mode)
-        source.save(path)
+    for mode in ("RGBA", "LA", "P", "1"):
+        path = tmp_path / f"{mode}.png"
+        photo(5).convert(mode).save(path)
         with Image.open(path) as opened:
             expected = np.array(opened.convert("RGB"))
         assert np.array_equal(load_image(path).permute(1, 2, 0).numpy(), expected), mode
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_of_sixteen_bits_the_upper_eight_are_kept(tmp_path: Path, suffix: str):
+    levels = np.arange(30 * 40, dtype=np.uint16).reshape(30, 40) * 54
+    path = tmp_path / f"a{suffix}"
+    Image.fromarray(levels).save(path)
+    assert np.array_equal(load_image(path).numpy(), np.stack([levels // 256] * 3))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_numbers_without_a_white_level_are_refused(tmp_path: Path, kind: type):
+    path = tmp_path / "a.tif"
+    Image.fromarray(np.ones((3, 4), kind)).save(path)
+    with pytest.raises(UserError, match=r"a\.tif: 32-bit numbers .*; save it with 8 or 16 bits"):
+        load_image(path)
 
 
 def test_missing_truncated_and_foreign_files_are_named(tmp_path: Path):
