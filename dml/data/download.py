@@ -73,10 +73,14 @@ def _until_complete(url: str, partial: Path, report: Report, pause: float) -> No
                 return
             reason = "the connection broke off"
         except urllib.error.HTTPError as error:
-            raise UserError(
-                f"{url} answers {error.code} {error.reason}; name another place with --url URL, "
-                f"or a file of yours with --archive FILE"
-            ) from error
+            if error.code < 500:
+                raise UserError(
+                    f"{url} answers {error.code} {error.reason}; name another place with "
+                    f"--url URL, or a file of yours with --archive FILE"
+                ) from error
+            reason = f"the server answers {error.code} {error.reason}"  # and recovers, perhaps
+        except ValueError as error:
+            raise UserError(f"--url {url}: {error}; expected http://… or https://…") from error
         except (OSError, HTTPException) as error:
             reason = str(getattr(error, "reason", error))
         failures = 0 if _size(partial) > before else failures + 1

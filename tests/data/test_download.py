@@ -91,3 +91,19 @@ def test_absent_file_names_the_options(site: Path, tmp_path: Path):
         pytest.raises(UserError, match=r"answers 404 .*--url URL.*--archive FILE"),
     ):
         fetch(f"{address}/absent.bin", tmp_path / "absent.bin", None)
+
+
+def test_server_that_is_busy_is_asked_again(tmp_path: Path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "a.bin").write_bytes(b"content")
+    behavior = Behavior(busy=2)
+    with serving(tmp_path / "site", behavior) as address:
+        fetched = fetch(f"{address}/a.bin", tmp_path / "a.bin", None, pause=0)
+    assert fetched.read_bytes() == b"content"
+    assert len(behavior.requests) == 3
+
+
+@pytest.mark.parametrize("url", ["nowhere", "http://[::1/a.bin"])
+def test_what_is_no_address_is_refused_at_once(tmp_path: Path, url: str):
+    with pytest.raises(UserError, match=r"^--url .*; expected http"):
+        fetch(url, tmp_path / "a.bin", None, pause=60)
