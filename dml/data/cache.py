@@ -12,7 +12,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,10 @@ def _write(path: Path, files: Sequence[Path], side: int | None, alone: bool) -> 
         left.unlink()  # of a writer that was killed; the lock says that none is at work
     table = np.empty((len(files), 3), np.int64)
     offset = 0
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        for row, pixels in enumerate(tracked(_decoded(files, side), "decoding", len(files))):
+    # Closed by name: a signal's traceback would keep it, and its threads, at work.
+    decoded = closing(_decoded(files, side))
+    with decoded as images, replacing(path) as temporary, open(temporary, "wb") as file:
+        for row, pixels in enumerate(tracked(images, "decoding", len(files))):
             table[row] = offset, *pixels.shape[:2]
             offset += file.write(pixels.data)
             fault_point("cache_image")
@@ -179,7 +182,7 @@ def _write(path: Path, files: Sequence[Path], side: int | None, alone: bool) -> 
         file.write(np.array([MAGIC, len(files)], np.int64).tobytes())
 
 
-def _decoded(files: Sequence[Path], side: int | None) -> Iterator[np.ndarray]:
+def _decoded(files: Sequence[Path], side: int | None) -> Generator[np.ndarray, None, None]:
     """All images in order (H×W×3), decoded by threads: decoders let go of the interpreter."""
 
     # The transforms' own resizing: training and testing at this size see the same pixels.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -14,7 +14,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def mapped(
+    function: Callable[[Item], Result], items: Iterable[Item]
+) -> Generator[Result, None, None]:
     """Yields `function(item)` in order, a few items ahead of the consumer on every core.
 
     Unlike `Executor.map` it holds only those few results. An exception of the function is raised

@@ -57,18 +57,19 @@ def raw(path: Path, level: int) -> None:
 def test_tables_of_the_same_names_and_sizes_do_not_share_pixels(tmp_path: Path):
     levels = []
     for number, folder in enumerate(("morning", "evening")):
-        for label in (0, 1):
-            raw(tmp_path / folder / f"{label}.ppm", 100 * number + label)
+        for image in range(3):
+            raw(tmp_path / folder / f"{image}.ppm", 100 * number + image)
+        rows = [f"{folder}/{image}.ppm,{label}\n" for image, label in enumerate("abb")]
         table = tmp_path / f"{folder}.csv"
-        table.write_text(f"path,label\n{folder}/0.ppm,a\n{folder}/1.ppm,b\n")
+        table.write_text("".join(["path,label\n", *rows]))
         cache = open_cache(read_folder(table), None, tmp_path / ".cache")
-        levels.append([int(cache[row].max()) for row in (0, 1)])
-    assert levels == [[0, 1], [100, 101]]
+        levels.append([int(cache[row].max()) for row in range(3)])
+    assert levels == [[0, 1, 2], [100, 101, 102]]
 
 
 def test_image_edited_at_the_same_size_is_decoded_anew(tmp_path: Path):
-    for name in ("a", "b"):
-        raw(tmp_path / name / "0.ppm", 1)
+    for name in ("a/0", "b/0", "b/1"):
+        raw(tmp_path / f"{name}.ppm", 1)
     index = read_folder(tmp_path)
     assert int(open_cache(index, None, tmp_path / ".cache")[0].max()) == 1
     time.sleep(0.02)  # coarser than the clock of the file system
