@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from dml.data.folder import read_folder
 from dml.errors import UserError
+from dml.protocols import FOLDS, jobs
 from tests.data.trees import TREES, class_folders, truncate
 
 
@@ -79,3 +81,26 @@ def test_other_images_are_another_run_and_changed_ones_are_refused(run_tiny, tmp
     with pytest.raises(UserError, match=r"other images, labels or splits .11 images.*overwrite"):
         run_tiny(*options("folder", tmp_path / "data"))
     run_tiny(*options("folder", tmp_path / "data"), "overwrite=true")
+
+
+def test_batch_beyond_the_images_says_what_would_do(run_tiny, tmp_path):
+    class_folders(tmp_path / "data")
+    message = r"^data\.batch_size: 100 does not go with 6 training images.*; set 1 to 6$"
+    with pytest.raises(UserError, match=message):
+        run_tiny(*options("folder", tmp_path / "data"), "data.batch_size=100")
+
+
+@pytest.mark.parametrize("splits", sorted(FOLDS))
+def test_a_users_own_split_is_kept_under_every_protocol(tmp_path, splits):
+    class_folders(tmp_path / "all", classes=6)
+    for label in range(6):  # five classes to train on, where halving would take three
+        split = tmp_path / "data" / ("test" if label == 0 else "train")
+        split.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "all" / f"class_{label}").rename(split / f"class_{label}")
+    for job in jobs(splits, 1, read_folder(tmp_path / "data")):
+        assert {path.parent.name for path in images(job.test.query)} == {"class_0"}
+        assert {path.parent.parent.name for path in images(job.train)} == {"train"}
+
+
+def images(view):
+    return [view.index.images[row] for row in view.rows]
