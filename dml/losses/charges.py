@@ -6,7 +6,7 @@ Charges are sorted by class and cut into blocks that never split a class. Pairs 
 attract or repel and are all computed. Pairs of different blocks can only repel, and only within
 the potential's reach, so tiles are screened first: a quarter of the coordinates gives a lower
 bound of r², at a quarter of the cost. What may be within reach is computed with distances in
-float64, where 2 − 2s is exact enough down to r = 1e-7.
+float64; where forces act on charges that nearly touch, these come from difference vectors.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dml.losses.cosine import EPSILON, unit_rows
-from dml.losses.potentials import Potential
+from dml.losses.distances import FEW, squared_distances
+from dml.losses.potentials import CLOSE, Potential
 
 SCREEN_ERROR = 0.02  # of r² from a product that may round its factors to bfloat16 (or TF32)
-FEW = 0.02  # share of pairs within reach up to which single pairs are cheaper than the tile
 MANY = 0.5  # share of pairs possibly within reach from which a closer look is a waste
 PROBE = 16  # rows that are looked at first, to find tiles where every look is a waste
 
@@ -155,12 +155,13 @@ class _Charges:
                 self.force_ND.index_add_(0, j_K, force_KD, alpha=-1)
 
     def _squared_distances(self, tile: Tile) -> Tensor:
-        """Returns r² accurate in working precision down to r = 1e-7."""
+        """Returns r², accurate in working precision wherever forces act."""
         rows, columns = tile
-        r2_TW = torch.addmm(
-            self.squared_N[columns], self.exact_ND[rows], self.exact_ND[columns].T, alpha=-2
-        )
-        return r2_TW.add_(self.squared_N[rows, None]).to(self.dtype)
+        z_TD = self.exact_ND[rows]
+        z_WD = z_TD if rows == columns else self.exact_ND[columns]
+        small = CLOSE if self.potential.steep else 0.0
+        squared_T, squared_W = self.squared_N[rows], self.squared_N[columns]
+        return squared_distances(z_TD, z_WD, squared_T, squared_W, small).to(self.dtype)
 
     def _add_forces(self, rows: slice, columns: slice, slope_TW: Tensor) -> None:
         """Adds ∂/∂z_a of Σ ψ(r²_ab) over ordered pairs: 4 Σ_b ψ'(r²_ab) (z_a − z_b)."""

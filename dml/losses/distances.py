@@ -13,6 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from dml.losses.cosine import unit_rows
 
+FEW = 0.02  # share of a tile's pairs up to which single pairs are cheaper than the tile
+
 
 def _tile(x: Tensor) -> int:
     """Rows at a time: temporaries that stay in a CPU's cache, and few launches on a GPU."""
@@ -56,19 +58,51 @@ def clip_to_ball(x_ND: Tensor) -> Tensor:
     return clipped
 
 
+def squared_distances(
+    x_TD: Tensor, y_WD: Tensor, x2_T: Tensor, y2_W: Tensor, small: float = 0.0
+) -> Tensor:
+    """Returns ‖x − y‖² of float64 rows (T×W), from a matrix product where its digits suffice.
+
+    ‖x‖² + ‖y‖² − 2⟨x, y⟩ of unit vectors is off by about 1e-15: all of r² at r = 3e-8. Distances
+    shorter than `small` come from difference vectors; to look for them waits for a GPU, and has
+    no place in a compiled graph.
+
+    Args:
+        x_TD: rows.
+        y_WD: rows; if these are `x_TD` itself, the diagonal is left as it is.
+        x2_T: squared lengths of x.
+        y2_W: squared lengths of y.
+        small: a distance; 0 if none needs a closer look.
+    """
+    r2_TW = torch.addmm(y2_W, x_TD, y_WD.T, alpha=-2).add_(x2_T[:, None])
+    if small == 0:
+        return r2_TW
+    small_TW = r2_TW < small**2
+    if y_WD is x_TD:
+        small_TW.fill_diagonal_(False)
+    pairs_K2 = small_TW.nonzero()
+    if len(pairs_K2) > FEW * small_TW.numel():
+        return torch.cdist(x_TD, y_WD, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    for part_K2 in pairs_K2.split(_tile(x_TD)):
+        i_K, j_K = part_K2.unbind(dim=1)
+        r2_TW[i_K, j_K] = (x_TD[i_K] - y_WD[j_K]).square_().sum(dim=1)
+    return r2_TW
+
+
 class _Distances(torch.autograd.Function):
-    """r² = ‖x‖² + ‖y‖² − 2⟨x, y⟩ by float64 products, tile by tile."""
+    """Distances by float64 products, tile by tile."""
 
     @staticmethod
     def forward(ctx: Any, x_BD: Tensor, y_RD: Tensor) -> Tensor:
         r_BR = x_BD.new_empty(len(x_BD), len(y_RD))
         x64_BD = x_BD.double()
-        x64_B1 = x64_BD.square().sum(dim=1, keepdim=True)
+        x2_B = x64_BD.square().sum(dim=1)
         tile = _tile(y_RD)
         for start in range(0, len(y_RD), tile):
             y64_TD = y_RD[start : start + tile].double()
-            r_BT = torch.addmm(y64_TD.square().sum(dim=1), x64_BD, y64_TD.T, alpha=-2)
-            r_BR[:, start : start + tile] = r_BT.add_(x64_B1).clamp_min_(0).sqrt_()
+            y2_T = y64_TD.square().sum(dim=1)
+            r2_BT = squared_distances(x64_BD, y64_TD, x2_B, y2_T)
+            r_BR[:, start : start + tile] = r2_BT.clamp_min_(0).sqrt_()
         ctx.save_for_backward(x_BD, y_RD, r_BR)
         return r_BR
 

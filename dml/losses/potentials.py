@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+CLOSE = 0.005  # from this distance down, forces need more digits than 2 − 2s or float32 have
+
 
 class Potential(Protocol):
     """An attraction within classes and a repulsion between them."""
@@ -27,7 +29,7 @@ class Potential(Protocol):
 
     @property
     def steep(self) -> bool:
-        """Whether forces act on charges so close that float32 would lose their direction."""
+        """Whether forces act on charges closer than `CLOSE`."""
 
     def attraction(self, r2: Tensor) -> tuple[Tensor, Tensor]:
         """Returns ψ_att and dψ_att/dr²."""
@@ -63,7 +65,7 @@ class DecayingPotential:
     @property
     def steep(self) -> bool:
         """Forces end at `min_distance`, where float32 is off by 6e-8 / r."""
-        return self.min_distance < 0.005
+        return self.min_distance < CLOSE
 
     def attraction(self, r2: Tensor) -> tuple[Tensor, Tensor]:
         """Returns ψ_att and dψ_att/dr²; constant inside δ."""
@@ -94,8 +96,8 @@ class GrowingPotential:
     delta: float
     form: str
 
-    # below this distance a direction is rounding noise, even in float64
-    NO_DIRECTION = 1e-7
+    # unit vectors of the same direction are this close after rounding; they have no force
+    NO_DIRECTION = 1e-12
 
     @property
     def reach(self) -> float:

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dml.losses import ContrastivePotentialLoss, PotentialFieldLoss, charges
+from dml.losses import distances as pair_distances
 from dml.losses.charges import mean_energy
-from dml.losses.potentials import DecayingPotential, GrowingPotential
+from dml.losses.potentials import DecayingPotential, GrowingPotential, Potential
 from tests.losses.batches import Batch, batches
 from tests.losses.compare import assert_matches
 
@@ -191,6 +193,55 @@ def test_float32_is_accurate_near_zero(near: float) -> None:
     torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=0)
     scale = x_ref.grad.abs().max()
     torch.testing.assert_close(x.grad.double() / scale, x_ref.grad / scale, rtol=0, atol=1e-4)
+
+
+def cpml_reference(x: Tensor, labels: Tensor) -> Tensor:
+    return cpml_energy(x, labels, 0.2, "hinge")
+
+
+def pfml_reference(x: Tensor, labels: Tensor) -> Tensor:
+    return pfml_energy(x, labels, 4.0, 0.2, 0.2, 1e-7)
+
+
+@pytest.mark.parametrize("few", [0.0, 1.0], ids=["whole tiles", "single pairs"])
+@pytest.mark.parametrize("near", [1e-3, 1e-4, 1e-5, 1e-6, 3e-7])
+@pytest.mark.parametrize(
+    ("potential", "reference"),
+    [
+        (GrowingPotential(0.2, "hinge"), cpml_reference),
+        (DecayingPotential(4.0, 0.2, 0.2, 1e-7), pfml_reference),
+    ],
+    ids=["cpml", "pfml"],
+)
+def test_float64_is_exact_where_charges_nearly_touch(
+    potential: Potential,
+    reference: Callable[[Tensor, Tensor], Tensor],
+    near: float,
+    few: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The references, by difference vectors, keep ten digits here; 2 − 2s keeps three."""
+    monkeypatch.setattr(pair_distances, "FEW", few)
+    monkeypatch.setattr(charges, "CPU_TILE", (16, 24))
+    x, labels = crowd(60, near)
+    x.requires_grad_()
+    expected = reference(x, labels)
+    (expected_gradient,) = torch.autograd.grad(expected, x)
+    value = mean_energy(x, labels, potential)
+    (gradient,) = torch.autograd.grad(value, x)
+    torch.testing.assert_close(value, expected, rtol=1e-8, atol=0)
+    scale = expected_gradient.abs().max()
+    torch.testing.assert_close(gradient / scale, expected_gradient / scale, rtol=0, atol=1e-8)
+
+
+def test_charges_of_one_direction_have_no_force() -> None:
+    """Lengths differ, so that unit vectors differ by rounding; that is no direction to push in."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 40, dtype=torch.float64) * torch.tensor([[1.0], [3.0], [0.7]])
+    x.requires_grad_()
+    mean_energy(x, torch.arange(3), GrowingPotential(0.2, "hinge")).backward()
+    assert x.grad is not None
+    assert not x.grad.any()
 
 
 @pytest.mark.parametrize("alpha", [0.0, 2.5, 6.0])
