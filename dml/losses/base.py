@@ -6,7 +6,8 @@ Shapes: B images in a batch, D embedding dimensions, C classes, R references.
 from __future__ import annotations
 
 import math
-from typing import Any
+from numbers import Integral
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +37,8 @@ class ClassificationLoss(MetricLoss):
 
     def __init__(self, num_classes: int, embedding_size: int) -> None:
         super().__init__()
-        self.num_classes = positive_integer("num_classes", num_classes)
-        self.embedding_size = positive_integer("embedding_size", embedding_size)
+        self.num_classes = integer("num_classes", num_classes, at_least=1)
+        self.embedding_size = integer("embedding_size", embedding_size, at_least=1)
 
     def forward(
         self,
@@ -60,8 +61,7 @@ class ClassificationLoss(MetricLoss):
             ValueError: an argument has the wrong shape, type or values; names the argument.
         """
         refuse(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
-        check_batch(embeddings, labels, self.num_classes, self.embedding_size)
-        labels_B = labels.to(embeddings.device, torch.long)
+        labels_B = check_batch(embeddings, labels, self.num_classes, self.embedding_size)
         with self.without_autocast(embeddings):
             return self.batch_loss(working_precision(embeddings), labels_B)
 
@@ -98,18 +98,18 @@ class PairLoss(MetricLoss):
             ValueError: an argument has the wrong shape, type or values; names the argument.
         """
         refuse(self, indices_tuple=indices_tuple)
-        check_batch(embeddings, labels)
-        labels_B = labels.to(embeddings.device, torch.long)
+        labels_B = check_batch(embeddings, labels)
         with self.without_autocast(embeddings):
             x_BD = working_precision(embeddings)
             if ref_emb is None and ref_labels is None:
                 return self.pair_loss(x_BD, labels_B, x_BD, labels_B, among_itself=True)
             if ref_emb is None or ref_labels is None:
                 raise ValueError("ref_emb and ref_labels must be given together")
-            check_batch(ref_emb, ref_labels, None, embeddings.shape[1], ("ref_emb", "ref_labels"))
-            ref_RD = working_precision(ref_emb.to(embeddings.device))
-            ref_labels_R = ref_labels.to(embeddings.device, torch.long)
-            return self.pair_loss(x_BD, labels_B, ref_RD, ref_labels_R, among_itself=False)
+            names = ("ref_emb", "ref_labels")
+            labels_R = check_batch(ref_emb, ref_labels, None, embeddings.shape[1], names)
+            ref_RD = working_precision(ref_emb)
+            ref_RD, labels_R = ref_RD.to(embeddings.device), labels_R.to(embeddings.device)
+            return self.pair_loss(x_BD, labels_B, ref_RD, labels_R, among_itself=False)
 
     def pair_loss(
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
@@ -139,12 +139,16 @@ def check_batch(
     num_classes: int | None = None,
     embedding_size: int | None = None,
     names: tuple[str, str] = ("embeddings", "labels"),
-) -> None:
-    """Raises ValueError unless these are B×D finite embeddings with B labels in 0..C−1.
+) -> Tensor:
+    """Returns the labels as int64 beside the embeddings.
 
-    On a GPU all values are looked at together, at the price of one synchronization.
+    Raises ValueError unless these are B×D finite embeddings with B labels in 0..C−1. On a GPU all
+    values are looked at together, at the price of one synchronization.
     """
     x, y = names
+    for name, value in zip(names, (embeddings, labels), strict=True):
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, got {type(value).__name__}")
     if embeddings.ndim != 2 or 0 in embeddings.shape or not embeddings.is_floating_point():
         raise ValueError(
             f"{x} must be a matrix of floating-point numbers, got {describe(embeddings)}"
@@ -160,18 +164,20 @@ def check_batch(
         raise ValueError(
             f"{y} must hold one label for each of the {len(embeddings)} {x}, got {describe(labels)}"
         )
+    labels = labels.to(embeddings.device, torch.long)  # small and unsigned types cannot compare
     if torch.compiler.is_compiling() or _captures_graph(embeddings):
-        return
+        return labels
     outside = labels < 0 if num_classes is None else (labels < 0) | (labels >= num_classes)
     # a sum shows NaN and infinity at a tenth of the price of looking at every number
     total = working_precision(embeddings.detach()).sum()
-    flags = torch.stack([total.isfinite(), outside.any().to(total.device)])
+    flags = torch.stack([total.isfinite(), outside.any()])
     sum_is_finite, is_outside = flags.tolist()
     if not sum_is_finite and not embeddings.isfinite().all():  # else it has just overflown
         raise ValueError(f"{x} must be finite, got NaN or infinity")
     if is_outside:
         bound = "at least 0" if num_classes is None else f"in 0..{num_classes - 1}"
         raise ValueError(f"{y} must be {bound}, got {int(labels.min())}..{int(labels.max())}")
+    return labels
 
 
 def _captures_graph(x: Tensor) -> bool:
@@ -184,16 +190,19 @@ def describe(x: Tensor) -> str:
     return f"{shape} {str(x.dtype).removeprefix('torch.')}"
 
 
-def positive_integer(name: str, value: int) -> int:
-    """Returns `value`, or raises ValueError if it is not an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    return value
+def integer(name: str, value: int, at_least: int) -> int:
+    """Returns `value` as an int, or raises ValueError if it is no integer of at least `at_least`.
+
+    NumPy's integers count, booleans do not.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
+        raise ValueError(f"{name} must be an integer of at least {at_least}, got {value!r}")
+    return int(value)
 
 
 def finite(name: str, value: float) -> float:
-    """Returns `value` as a float, or raises ValueError if it is NaN or infinite."""
-    if not math.isfinite(value):
+    """Returns `value` as a float, or raises ValueError unless it is a finite number."""
+    if not isinstance(value, SupportsFloat) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value!r}")
     return float(value)
 

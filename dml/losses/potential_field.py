@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dml.losses.base import ClassificationLoss, non_negative, one_of, positive, positive_integer
+from dml.losses.base import ClassificationLoss, integer, non_negative, one_of, positive
 from dml.losses.charges import mean_energy
 from dml.losses.potentials import DecayingPotential, GrowingPotential, Potential
 
@@ -27,9 +27,7 @@ class FieldLoss(ClassificationLoss):
 
     def __init__(self, num_classes: int, embedding_size: int, proxies_per_class: int) -> None:
         super().__init__(num_classes, embedding_size)
-        self.proxies_per_class = 0
-        if isinstance(proxies_per_class, bool) or proxies_per_class != 0:
-            self.proxies_per_class = positive_integer("proxies_per_class", proxies_per_class)
+        self.proxies_per_class = integer("proxies_per_class", proxies_per_class, at_least=0)
         proxies = torch.randn(num_classes * self.proxies_per_class, embedding_size)
         if self.proxies_per_class > 0:
             self.proxies = nn.Parameter(nn.functional.normalize(proxies))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dml.losses.base import positive_integer, working_precision
+from dml.losses.base import integer, working_precision
 from dml.losses.cosine import unit_rows
 
 SMALL = 1e-12  # keeps the slope of the square root finite where centers coincide
@@ -29,7 +29,7 @@ class CentersRegularizer(nn.Module):
 
     def __init__(self, centers_per_class: int) -> None:
         super().__init__()
-        self.centers_per_class = positive_integer("centers_per_class", centers_per_class)
+        self.centers_per_class = integer("centers_per_class", centers_per_class, at_least=1)
 
     def forward(self, weights: Tensor) -> Tensor:
         """Returns the regularizer of C·K×D centers; rows c·K…c·K+K−1 belong to class c."""

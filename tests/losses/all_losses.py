@@ -1,0 +1,49 @@
+"""Every loss of ours, small and ready to be called, for tests that hold for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from dml.losses import (
+    C1Loss,
+    C2Loss,
+    ClassBalancedContrastiveLoss,
+    ClassWiseMultiSimilarityLoss,
+    ContrastivePotentialLoss,
+    MeanFieldClassWiseMultiSimilarityLoss,
+    MeanFieldContrastiveLoss,
+    MeanFieldNCALoss,
+    PotentialFieldLoss,
+    ProxyNCALoss,
+    ProxyNCAPlusPlusLoss,
+)
+
+LOSSES: dict[str, Callable[[], nn.Module]] = {
+    "mfcont": lambda: MeanFieldContrastiveLoss(7, 5, 0.1, 0.9, average="class"),
+    "mfcwms": lambda: MeanFieldClassWiseMultiSimilarityLoss(7, 5, 3, 7, 0.3),
+    "mfcwms with regularizer": lambda: MeanFieldClassWiseMultiSimilarityLoss(7, 5, 3, 7, 0.3, 0.5),
+    "mfnca": lambda: MeanFieldNCALoss(7, 5),
+    "cwms": lambda: ClassWiseMultiSimilarityLoss(2, 50, 0.5),
+    "cbcont": lambda: ClassBalancedContrastiveLoss(0.02, 0.3),
+    "c1": C1Loss,
+    "c2": C2Loss,
+    "proxy_nca": lambda: ProxyNCALoss(7, 5, 3.0),
+    "proxy_nca_pp": lambda: ProxyNCAPlusPlusLoss(7, 5),
+    "pfml": lambda: PotentialFieldLoss(7, 5, 2, delta=0.6),
+    "cpml": lambda: ContrastivePotentialLoss(7, 5, 2, delta=0.6),
+}
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    return torch.randn(9, 5), torch.tensor([0, 3, 5, 2, 2, 5, 3, 0, 2])
+
+
+def value_and_gradients(
+    call: Callable[..., Tensor], loss: nn.Module, x: Tensor, y: Tensor
+) -> list[Tensor]:
+    x = x.detach().requires_grad_()
+    value = call(x, y)
+    return [value.detach(), *torch.autograd.grad(value, [x, *loss.parameters()])]
