@@ -107,14 +107,14 @@ class PairLoss(MetricLoss):
                 raise ValueError("ref_emb and ref_labels must be given together")
             names = ("ref_emb", "ref_labels")
             labels_R = check_batch(ref_emb, ref_labels, None, embeddings.shape[1], names)
-            ref_RD = working_precision(ref_emb)
-            ref_RD, labels_R = ref_RD.to(embeddings.device), labels_R.to(embeddings.device)
-            return self.pair_loss(x_BD, labels_B, ref_RD, labels_R, among_itself=False)
+            dtype = torch.promote_types(x_BD.dtype, working_precision(ref_emb).dtype)
+            ref_RD, labels_R = ref_emb.to(x_BD.device, dtype), labels_R.to(x_BD.device)
+            return self.pair_loss(x_BD.to(dtype), labels_B, ref_RD, labels_R, among_itself=False)
 
     def pair_loss(
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
     ) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64.
+        """Returns the loss of checked arguments, all float32 or all float64.
 
         `among_itself`: references and batch are the same, so that pairs (i, i) are no pairs.
         """

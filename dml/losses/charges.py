@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from dml.losses.cosine import EPSILON, unit_rows
+from dml.losses.derivatives import first_derivative
 from dml.losses.distances import FEW, squared_distances
 from dml.losses.potentials import CLOSE, Potential
 
@@ -200,7 +200,7 @@ class _MeanEnergy(torch.autograd.Function):
         return (charges.energy / len(x_ND)).to(x_ND.dtype)
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient_ND,) = ctx.saved_tensors
         return gradient_ND * g, None, None, None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dml.losses.base import PairLoss, finite, positive
-from dml.losses.cosine import unit_rows
+from dml.losses.cosine import pair_similarity
 from dml.losses.groups import LOG_OF_NOTHING, Groups, group_by_class, log_mean_exp, softplus
 
 
@@ -46,7 +46,7 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
-        above_BR = _similarity(x_BD, ref_RD) - self.delta
+        above_BR = pair_similarity(x_BD, ref_RD) - self.delta
         rows = group_by_class(labels_B, above_BR.dtype)
         columns = rows if among_itself else group_by_class(labels_R, above_BR.dtype)
         same_PQ = rows.label[:, None] == columns.label
@@ -61,11 +61,6 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         positive_term = torch.where(counts_PQ & same_PQ, attraction_PQ, 0).sum() / self.alpha
         negative_term = torch.where(counts_PQ & ~same_PQ, repulsion_PQ, 0).sum() / (2 * self.beta)
         return (positive_term + negative_term) / rows.present
-
-
-def _similarity(x_BD: Tensor, ref_RD: Tensor) -> Tensor:
-    dtype = torch.promote_types(x_BD.dtype, ref_RD.dtype)
-    return unit_rows(x_BD.to(dtype))[0] @ unit_rows(ref_RD.to(dtype))[0].T
 
 
 def _mean_of_blocks(e_BR: Tensor, rows: Groups, columns: Groups) -> Tensor:
@@ -97,7 +92,7 @@ class ClassBalancedContrastiveLoss(PairLoss):
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
-        d_BR = 1 - _similarity(x_BD, ref_RD)
+        d_BR = 1 - pair_similarity(x_BD, ref_RD)
         rows = group_by_class(labels_B, d_BR.dtype)
         columns = rows if among_itself else group_by_class(labels_R, d_BR.dtype)
         loss_BR = torch.where(
@@ -105,5 +100,7 @@ class ClassBalancedContrastiveLoss(PairLoss):
             (d_BR - self.positive_margin).relu(),
             (self.negative_margin - d_BR).relu(),
         )
-        # a mean over a block is a sum with weights 1 / (n_c n_c')
-        return rows.share @ loss_BR @ (1 / columns.count[columns.slot]) / 2
+        # a mean over a block is a sum with weights 1 / (n_c n_c'); matrix products would run
+        # backwards in half precision inside autocast
+        mean_B = (loss_BR / columns.count[columns.slot]).sum(dim=1)
+        return (rows.share * mean_B).sum() / 2

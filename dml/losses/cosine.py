@@ -1,6 +1,6 @@
-"""Cosine similarity of a batch to the rows of a large matrix.
+"""Similarities of a batch to references, or to the rows of a large matrix.
 
-Shapes: B images, D embedding dimensions, C rows of the matrix (mean fields, proxies).
+Shapes: B images, D embedding dimensions, R references, C rows of the matrix (mean fields, proxies).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from dml.losses.derivatives import first_derivative
 
 EPSILON = 1e-12  # shorter vectors are divided by this instead, as torch's F.normalize does
 LARGE = 2.0**50  # vectors with larger components are scaled down before their norm is taken
@@ -24,6 +25,33 @@ def unit_rows(x_BD: Tensor) -> tuple[Tensor, Tensor]:
     return scaled_BD / norm_B1, scale_B1 * norm_B1
 
 
+class _InnerProducts(torch.autograd.Function):
+    """x yᵀ in the precision of its factors, also backwards inside autocast."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BD: Tensor, y_RD: Tensor) -> Tensor:
+        ctx.save_for_backward(x_BD, y_RD)
+        return x_BD @ y_RD.T
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, g_BR: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x_BD, y_RD = ctx.saved_tensors
+        needs_x, needs_y = ctx.needs_input_grad
+        return g_BR @ y_RD if needs_x else None, g_BR.T @ x_BD if needs_y else None
+
+
+def inner_products(x_BD: Tensor, y_RD: Tensor) -> Tensor:
+    """Returns ⟨x_b, y_r⟩ for all rows (B×R) of two matrices of one precision."""
+    products: Tensor = _InnerProducts.apply(x_BD, y_RD)
+    return products
+
+
+def pair_similarity(x_BD: Tensor, y_RD: Tensor) -> Tensor:
+    """Returns x̂_b · ŷ_r for all rows (B×R); rows may be of any length, zero too."""
+    return inner_products(unit_rows(x_BD)[0], unit_rows(y_RD)[0])
+
+
 class _Cosine(torch.autograd.Function):
     """ŝ = x̂ m̂ᵀ without ever holding m̂: the C×D matrix is read once forwards, twice backwards."""
 
@@ -36,24 +64,23 @@ class _Cosine(torch.autograd.Function):
         return s_BC
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, g_BC: Tensor) -> tuple[Tensor | None, Tensor | None]:
         u_BD, x_norm_B1, m_CD, m_norm_C, s_BC = ctx.saved_tensors
         grad_x = grad_m = None
-        with torch.autocast(device_type=g_BC.device.type, enabled=False):
-            h_BC = g_BC / m_norm_C
-            along_BC = g_BC * s_BC  # the part that would only stretch a vector drops out
-            if ctx.needs_input_grad[0]:
-                stretch_B1 = along_BC.sum(dim=1, keepdim=True).mul_(x_norm_B1 > EPSILON)
-                grad_x = (h_BC @ m_CD).addcmul_(u_BD, stretch_B1, value=-1).div_(x_norm_B1)
-            if ctx.needs_input_grad[1]:
-                stretch_C = along_BC.sum(dim=0).div_(m_norm_C.square()).mul_(m_norm_C > EPSILON)
-                grad_m = (h_BC.T @ u_BD).addcmul_(m_CD, stretch_C[:, None], value=-1)
+        h_BC = g_BC / m_norm_C
+        along_BC = g_BC * s_BC  # the part that would only stretch a vector drops out
+        if ctx.needs_input_grad[0]:
+            stretch_B1 = along_BC.sum(dim=1, keepdim=True).mul_(x_norm_B1 > EPSILON)
+            grad_x = (h_BC @ m_CD).addcmul_(u_BD, stretch_B1, value=-1).div_(x_norm_B1)
+        if ctx.needs_input_grad[1]:
+            stretch_C = along_BC.sum(dim=0).div_(m_norm_C.square()).mul_(m_norm_C > EPSILON)
+            grad_m = (h_BC.T @ u_BD).addcmul_(m_CD, stretch_C[:, None], value=-1)
         return grad_x, grad_m
 
 
 def cosine_similarity(x_BD: Tensor, m_CD: Tensor) -> Tensor:
-    """Returns x̂_b · m̂_c for all rows (B×C), in the wider of both precisions.
+    """Returns x̂_b · m̂_c for all rows (B×C), in the wider of both precisions and lean in memory.
 
     A vector shorter than 1e-12 is divided by 1e-12, so that a zero vector has similarity 0.
     """

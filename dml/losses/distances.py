@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from dml.losses.cosine import unit_rows
+from dml.losses.derivatives import first_derivative
 
 FEW = 0.02  # share of a tile's pairs up to which single pairs are cheaper than the tile
 
@@ -38,7 +38,7 @@ class _ClipToBall(torch.autograd.Function):
         return clipped_ND
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, g_ND: Tensor) -> Tensor:
         clipped_ND, norm_N1 = ctx.saved_tensors
         grad_ND = torch.empty_like(clipped_ND)
@@ -107,7 +107,7 @@ class _Distances(torch.autograd.Function):
         return r_BR
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, g_BR: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x_BD, y_RD, r_BR = ctx.saved_tensors
         needs_x, needs_y = ctx.needs_input_grad

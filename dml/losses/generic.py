@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dml.losses import generic_forms as forms
 from dml.losses.base import ClassificationLoss, PairLoss, finite, positive
-from dml.losses.cosine import cosine_similarity, unit_rows
+from dml.losses.cosine import cosine_similarity, pair_similarity
 from dml.losses.pairwise import pair_masks
 
 
@@ -31,10 +31,9 @@ class GenericPairLoss(PairLoss):
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
-        dtype = torch.promote_types(x_BD.dtype, ref_RD.dtype)
-        s_BR = unit_rows(x_BD.to(dtype))[0] @ unit_rows(ref_RD.to(dtype))[0].T
+        s_BR = pair_similarity(x_BD, ref_RD)
         positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
-        return self.form.loss(s_BR, positive_BR.to(dtype), positive_BR | negative_BR)
+        return self.form.loss(s_BR, positive_BR.to(s_BR.dtype), positive_BR | negative_BR)
 
 
 class ContrastiveLoss(GenericPairLoss):

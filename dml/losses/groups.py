@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from dml.losses.derivatives import first_derivative
 
 LOG_OF_NOTHING = -1e4  # stands for log 0 in empty slots: exp gives 0, differences stay finite
 
@@ -74,7 +75,7 @@ class _LogMeanExp(torch.autograd.Function):
         return mean_PK
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, g_PK: Tensor) -> tuple[Tensor, None, None]:
         e_BK, mean_PK, slot_B, count_P = ctx.saved_tensors
         share_BK = (e_BK - mean_PK[slot_B]).exp_()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dml.losses.base import PairLoss, finite
+from dml.losses.cosine import inner_products
 from dml.losses.distances import clip_to_ball, distances
 
 
@@ -44,8 +45,7 @@ class C1Loss(PairLoss):
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
-        x_BD, ref_RD = _same_precision(x_BD, ref_RD)
-        s_BR = clip_to_ball(x_BD) @ clip_to_ball(ref_RD).T
+        s_BR = inner_products(clip_to_ball(x_BD), clip_to_ball(ref_RD))
         positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
         pull = torch.where(positive_BR, (1 - self.epsilon - s_BR).relu(), 0).sum()
         push = torch.where(negative_BR, (s_BR - self.margin).relu(), 0).sum()
@@ -75,7 +75,6 @@ class C2Loss(PairLoss):
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
-        x_BD, ref_RD = _same_precision(x_BD, ref_RD)
         r_BR = distances(clip_to_ball(x_BD), clip_to_ball(ref_RD))
         positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
         pull_BR = torch.where(positive_BR, (r_BR - self.positive_margin).relu(), 0)
@@ -85,8 +84,3 @@ class C2Loss(PairLoss):
 
 def _mean_over_non_zero(losses: Tensor) -> Tensor:
     return losses.sum() / (losses > 0).sum().clamp_min(1)
-
-
-def _same_precision(x_BD: Tensor, ref_RD: Tensor) -> tuple[Tensor, Tensor]:
-    dtype = torch.promote_types(x_BD.dtype, ref_RD.dtype)
-    return x_BD.to(dtype), ref_RD.to(dtype)

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from dml.losses.cosine import EPSILON, unit_rows
+from dml.losses.derivatives import first_derivative
 
 # Maps similarities s to (φ(s), φ'(s)), element by element.
 Potential = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -49,7 +49,7 @@ class _RowPairSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         (grad_CD,) = ctx.saved_tensors
         return grad_CD * g, None, None

@@ -38,8 +38,7 @@ class AllTripletsLoss(PairLoss):
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
-        dtype = torch.promote_types(x_BD.dtype, ref_RD.dtype)
-        r_BR = distances(x_BD.to(dtype), ref_RD.to(dtype))
+        r_BR = distances(x_BD, ref_RD)
         positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
         rows = max(1, TILE // r_BR.shape[1])
         parts = zip(

@@ -19,7 +19,9 @@ from dml.losses import (
     PotentialFieldLoss,
     ProxyNCALoss,
     ProxyNCAPlusPlusLoss,
+    generic,
 )
+from dml.losses.triplet import AllTripletsLoss
 
 LOSSES: dict[str, Callable[[], nn.Module]] = {
     "mfcont": lambda: MeanFieldContrastiveLoss(7, 5, 0.1, 0.9, average="class"),
@@ -33,6 +35,11 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "proxy_nca": lambda: ProxyNCALoss(7, 5, 3.0),
     "proxy_nca_pp": lambda: ProxyNCAPlusPlusLoss(7, 5),
     "pfml": lambda: PotentialFieldLoss(7, 5, 2, delta=0.6),
+    "triplet": AllTripletsLoss,
+    "generic contrastive": generic.ContrastiveLoss,
+    "generic ms": generic.MultiSimilarityLoss,
+    "generic proxy_anchor": lambda: generic.ProxyAnchorLoss(7, 5),
+    "generic proxy_nca_pp": lambda: generic.ProxyNCAPlusPlusLoss(7, 5),
     "cpml": lambda: ContrastivePotentialLoss(7, 5, 2, delta=0.6),
 }
 

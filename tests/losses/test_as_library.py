@@ -131,3 +131,32 @@ def test_embeddings_without_gradient_train_the_parameters_alone(loss: nn.Module)
     loss.requires_grad_(False)
     x.requires_grad_()
     torch.testing.assert_close(torch.autograd.grad(loss(x, y), x)[0], expected[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_is_off_backwards_too(loss: nn.Module, dtype: torch.dtype) -> None:
+    """A loop that calls `backward()` inside autocast gets float32's gradients all the same."""
+    x, y = batch()
+    expected = value_and_gradients(loss, loss, x, y)
+    with torch.autocast("cpu", dtype=dtype):
+        actual = value_and_gradients(loss, loss, x, y)
+    assert all(map(torch.equal, actual, expected))
+
+
+def test_a_penalty_on_the_gradient_is_an_error_and_not_left_out(loss: nn.Module) -> None:
+    x, y = batch()
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(loss(x.requires_grad_(), y), x, create_graph=True)
+
+
+@pytest.mark.parametrize("name", ["cwms", "cbcont", "c1", "c2"])
+def test_references_of_another_precision_raise_both_to_the_wider(name: str) -> None:
+    torch.manual_seed(0)
+    loss = LOSSES[name]()
+    (x, y), (references, y_ref) = batch(), batch()
+    expected = loss(x.double(), y, ref_emb=references.double(), ref_labels=y_ref)
+    for pair in ((x.double(), references), (x, references.double())):
+        value = loss(pair[0], y, ref_emb=pair[1], ref_labels=y_ref.short())
+        torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    half = loss(x, y, ref_emb=references.half(), ref_labels=y_ref)
+    assert half.dtype == torch.float32
