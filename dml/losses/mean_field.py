@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from dml.losses.base import ClassificationLoss, finite, non_negative, one_of, positive
+from dml.losses.class_pairs import class_sums
 from dml.losses.cosine import cosine_similarity
-from dml.losses.groups import Groups, group_by_class, log_mean_exp, softplus
+from dml.losses.groups import group_by_class, log_mean_exp, softplus
 from dml.losses.row_pairs import sum_over_row_pairs
 
 
@@ -147,28 +148,11 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
     def image_terms(self, s_BC: Tensor, labels_B: Tensor) -> Tensor:
         """Returns the first two sums of Eq. 10."""
         groups = group_by_class(labels_B, s_BC.dtype)
-        own_B1 = s_BC.gather(1, labels_B[:, None])
-        log_p_P1 = log_mean_exp(self.alpha * (self.delta - own_B1), groups)
-        positive_term = softplus(log_p_P1).sum() / self.alpha
-        negative_term = self._negative_sum(s_BC, groups) / (2 * self.beta)
-        return (positive_term + negative_term) / groups.present
-
-    def _negative_sum(self, s_BC: Tensor, groups: Groups) -> Tensor:
-        """Returns Σ_{c≠c'} log(1 + q_cc' + q_c'c) from rows of present classes only.
-
-        Beside a present class, an absent one has log(1 + q_cc'), and both orders count.
-        """
-        log_q_PC = log_mean_exp(self.beta * (s_BC - self.delta), groups)
-        occupied_P = groups.occupied
-        present_C = torch.zeros_like(log_q_PC[0]).index_add_(
-            0, groups.label, occupied_P.to(log_q_PC.dtype)
-        )
-        with_absent = (softplus(log_q_PC) @ (2 - 2 * present_C)).sum()
-
-        log_q_PP = log_q_PC.index_select(1, groups.label)
-        among_present_PP = softplus(torch.logaddexp(log_q_PP, log_q_PP.T))
-        counts_PP = (occupied_P[:, None] & occupied_P).fill_diagonal_(False)
-        return with_absent + (among_present_PP * counts_PP).sum()
+        # q_cc is in no sum: its place is free for p_c, and one mean does for both
+        sharpness_BC = torch.full_like(s_BC, self.beta).scatter_(1, labels_B[:, None], -self.alpha)
+        log_pq_PC = log_mean_exp((s_BC - self.delta).mul_(sharpness_BC), groups)
+        attraction, repulsion = class_sums(log_pq_PC, groups)
+        return (attraction / self.alpha + repulsion / (2 * self.beta)) / groups.present
 
     def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (log(1 + exp(−β(d + δ − 1))) / β)² and its derivative."""
