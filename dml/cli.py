@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from dml.config import CONFIGS
-from dml.errors import ConfigError, RunStopped, UserError, nearest
+from dml.errors import ConfigError, RunStopped, UserError
 from dml.params import applied, taken
+from dml.words import arranged, is_multirun
 
 # Exit statuses
 FINISHED, FAILED, WRONG_COMMAND, INTERRUPTED = 0, 1, 2, 130
@@ -65,12 +65,18 @@ def _resume(resume: Callable[[str], Any], folder: str) -> int:
 def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a trimmed traceback and sys.exit
     import hydra
-    from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from dml.mistakes import choices_for_help, explain, searchpath_problems
+
+    OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     try:
-        sys.argv[1:], params = taken(sys.argv[1:], config_name)
+        words = arranged(sys.argv[1:])
+        if unreachable := searchpath_problems(words):  # Hydra would only warn
+            raise ConfigError(unreachable)
+        sys.argv[1:], params = taken(words, config_name)
     except ConfigError as mistake:
         _tell(mistake)
         return WRONG_COMMAND
@@ -81,13 +87,13 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     def guarded(cfg: Any) -> Any:
         nonlocal done
         done += 1
+        overrides = _overrides()
         try:
-            return job(applied(cfg, params, HydraConfig.get().overrides.task))
+            return job(applied(cfg, params, overrides))
         except Exception as error:
             if os.getpid() != here:  # a launcher's own process: let it carry the error home
                 raise
-            overrides = " ".join(HydraConfig.get().overrides.task)
-            failures.append((overrides, error))
+            failures.append((" ".join(overrides), error))
             _tell(error)
             return None
 
@@ -97,8 +103,15 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         return _stopped(stop)
     except KeyboardInterrupt:
         return _interrupted()
-    except (HydraException, OmegaConfBaseException) as problem:
-        _tell(ConfigError(_explain(problem, config_name)))
+    except Exception as problem:  # Hydra refuses a command with errors of many classes
+        mistakes = explain(sys.argv[1:], config_name)
+        if not mistakes and not isinstance(problem, (HydraException, OmegaConfBaseException)):
+            _tell(problem)
+            return FAILED
+        _tell(ConfigError(mistakes or [str(problem).splitlines()[0]]))
+        return WRONG_COMMAND
+    if not done and is_multirun(words):
+        _tell(ConfigError(["the grid is empty: an option has no value; see its range or choice"]))
         return WRONG_COMMAND
     if done > 1 and failures:
         print(f"{len(failures)} of {done} runs failed:", file=sys.stderr)
@@ -109,6 +122,15 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         return FINISHED
     only_config = all(isinstance(error, ConfigError) for _, error in failures)
     return WRONG_COMMAND if only_config else FAILED
+
+
+def _overrides() -> list[str]:
+    """Of the job that runs, as they were typed: `seed=${x}` is not looked up."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    words: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    return words
 
 
 def _stopped(stop: RunStopped) -> int:
@@ -135,97 +157,3 @@ def _tell(error: Exception) -> None:
         )
     else:
         traceback.print_exception(error)
-
-
-def _explain(error: Exception, config_name: str) -> list[str]:
-    """Every problem of the command's overrides, found by adding them one by one.
-
-    Hydra stops at the first; here an override that does not compose is noted and left out, choices
-    of groups first, since they decide which options exist.
-    """
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    from dml.config import Config, EvaluateConfig, check
-
-    GlobalHydra.instance().clear()
-    problems: list[str] = []
-    given = [word for word in sys.argv[1:] if "=" in word and not word.startswith("-")]
-    given += [word for word in sys.argv[1:] if word.startswith("~")]
-    groups = {str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_dir()}
-    parser = OverridesParser.create()
-    good: list[str] = []
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        for text in sorted(given, key=lambda word: word.split("=")[0] not in groups):
-            try:
-                override = parser.parse_override(text)
-            except HydraException:
-                problems.append(f"{text}: not of the form option=value; quote special characters")
-                continue
-            singles = _alternatives(override, text)
-            for single in singles:
-                try:
-                    compose(config_name, overrides=[*good, single])
-                except (HydraException, OmegaConfBaseException) as reason:
-                    known = compose(config_name, overrides=good)
-                    options = _options(OmegaConf.to_container(known)) + sorted(groups)
-                    problems.append(_say(single, options, groups, reason))
-                    break
-            else:
-                good.append(singles[0])
-        if problems:
-            try:
-                schema = EvaluateConfig if config_name == "evaluate" else Config
-                check(compose(config_name, overrides=good), schema)
-            except ConfigError as more:
-                problems += more.problems
-    return problems or [str(error).splitlines()[0]]
-
-
-def _alternatives(override: Any, text: str) -> list[str]:
-    """A sweep's values one by one; `text` itself if it is no sweep."""
-    if not override.is_sweep_override() or not override.is_discrete_sweep():
-        return [text]
-    key = text.split("=")[0]
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
-
-
-def _options(node: Any, path: str = "") -> list[str]:
-    """All dotted names of a config."""
-    if not isinstance(node, dict):
-        return []
-    names = [f"{path}{key}" for key in node]
-    for key, child in node.items():
-        names += _options(child, f"{path}{key}.")
-    return names
-
-
-def _say(text: str, options: Sequence[str], groups: set[str], reason: Exception) -> str:
-    """The problem of one override that does not compose."""
-    name, _, value = text.partition("=")
-    name = name.lstrip("+~")
-    inner = re.search(r"Key '([^']+)' is not in struct", f"{reason} {reason.__cause__}")
-    if name in options and inner:  # option={inner: …}
-        name = f"{name}.{inner[1]}"
-    if name in groups:
-        choices = sorted(path.stem for path in (CONFIGS / name).glob("*.yaml"))
-        if value not in choices:
-            hint = nearest(value, choices) or f"; one of {' | '.join(choices)}"
-            return f"{name}: no '{value}'{hint}"
-    if name not in options:
-        siblings = list(_siblings(name, options))
-        hint = nearest(name, options)
-        if not hint and siblings:
-            hint = "; here are " + ", ".join(siblings)
-        return f"{name}: no such option{hint}"
-    return f"{name}: {str(reason).splitlines()[0]}"
-
-
-def _siblings(name: str, options: Sequence[str]) -> Iterator[str]:
-    """The options beside `name` in its node."""
-    parent = name.rpartition(".")[0]
-    return (option for option in options if parent and option.rpartition(".")[0] == parent)

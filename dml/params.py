@@ -31,18 +31,18 @@ def taken(words: Sequence[str], config_name: str) -> tuple[list[str], str | None
         return rest, chosen[-1] if chosen else None
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
 
     overrides = [word for word in rest if "=" in word and not word.startswith("-")]
     overrides += [word for word in rest if word.startswith("~") and "=" not in word]
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose(config_name, overrides=overrides)
-    except HydraException:
+    except Exception:  # of many classes
         return rest, chosen[-1]  # Hydra itself meets the problem, and tells
     finally:
         GlobalHydra.instance().clear()
     found = values(chosen[-1], cfg.loss.name, cfg.data.name)
+    applied(cfg, chosen[-1], overrides)  # tells of options that this run does not have
     return [f"{name}={json.dumps(value)}" for name, value in found.items()] + rest, None
 
 
