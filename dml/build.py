@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import get_class, get_method
 from hydra.utils import instantiate as hydra_instantiate
 from torch import nn
 from torch.optim import Optimizer
 
 from dml.config import LOSS_KEYS, METHOD_KEYS, Config, arguments
+from dml.constructors import accepted_parameters, located, problems
 from dml.data import loaders, transforms
 from dml.data.base import ImageIndex, ImageSource
-from dml.errors import UserError, nearest
+from dml.errors import ConfigError, UserError
 from dml.models.embedder import Embedder
 from dml.training.optim import build_optimizer, parameter_groups
 
@@ -30,34 +29,104 @@ def instantiate(node: dict[str, Any], option: str, *reserved: str, **extra: Any)
         reserved: keys of the node that are not for the constructor.
 
     Raises:
-        UserError: there is no such target, or it refuses its arguments.
+        ConfigError: there is no such target, or it refuses its arguments.
+        UserError: what it raises itself.
     """
+    if wrong := list(problems(node, option, *reserved, given=extra)):
+        raise ConfigError(wrong)
     try:
         return hydra_instantiate(arguments(node, *reserved), **extra, _convert_="all")
     except InstantiationException as error:
         cause = error.__cause__ or error
         if isinstance(cause, UserError):
             raise cause from None
-        raise UserError(f"{option}: {str(cause).splitlines()[0]}") from error
+        raise ConfigError([_refusal(node, option, cause)]) from error
 
 
-def constructor_parameters(target: Any) -> dict[str, inspect.Parameter]:
-    """What a class accepts by name: its own arguments and those its `**kwargs` pass upwards."""
-    if not inspect.isclass(target):
-        return dict(inspect.signature(target).parameters)
-    accepted: dict[str, inspect.Parameter] = {}
-    for cls in target.__mro__:
-        if cls in (nn.Module, object):
-            break
-        if "__init__" not in vars(cls):
-            continue
-        parameters = list(inspect.signature(vars(cls)["__init__"]).parameters.values())[1:]
-        for one in parameters:
-            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-                accepted.setdefault(one.name, one)
-        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
-            break
-    return accepted
+def _refusal(node: dict[str, Any], option: str, error: BaseException) -> str:
+    """Why a constructor refused its arguments, by the option that its message begins with."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    first, _, rest = reason.partition(" ")
+    return f"{option}.{first}: {rest}" if first in node else f"{option}: {reason}"
+
+
+def check(config: Config) -> None:
+    """Refuses what constructors refuse, before a run has a folder or a batch; builds no network.
+
+    Raises:
+        ConfigError: every argument that does not fit, of loss, method, network, optimizer, reader
+            and tracker; else the first refusal of one of them.
+        UserError: see `build_training`.
+    """
+    sizes = ("num_classes", "embedding_size")
+    wrong = list(problems(config.loss, "loss", *LOSS_KEYS, given=sizes))
+    if config.loss.get("miner") is not None:
+        wrong += problems(config.loss["miner"], "loss.miner")
+    wrong += problems(config.method, "method", *METHOD_KEYS, given=("loss", "miner", *sizes))
+    wrong += problems(config.backbone, "backbone")
+    wrong += problems(_embedder_node(config), "embedder", given=("backbone",))
+    wrong += problems(config.data.reader, "data.reader")
+    wrong += problems(config.tracking, "tracking", given=("run_id",))
+    optimizer = {**config.optim.args, "_target_": config.optim._target_}
+    given = ("params", "lr", "weight_decay")
+    wrong += [
+        line.replace("optim.args._target_", "optim._target_")
+        for line in problems(optimizer, "optim.args", given=given)
+    ]
+    if config.optim.schedule is not None:
+        wrong += problems(config.optim.schedule, "optim.schedule", given=("optimizer",))
+    if wrong:
+        raise ConfigError(wrong)
+    _try_embedder(config)
+    _try_optimizer(config, build_method(config, num_classes=2, embedding_size=8))
+
+
+def _try_embedder(config: Config) -> None:
+    """Builds the head on a backbone that is as wide as the head wants it."""
+    size = config.embedder.get("size")
+    network = nn.Module()
+    network.channels, network.kind = size if size and size > 0 else 8, "maps"  # type: ignore[assignment]
+    network.input = None  # type: ignore[assignment]
+    _headed(config, network)
+
+
+def _try_optimizer(config: Config, method: nn.Module) -> None:
+    """Steps the optimizer and its schedule as often as the run would, on a network of no meaning.
+
+    Learning-rate schedules check little when they are built: one with `step_size: 0` fails at the
+    end of the first epoch, one made for fewer epochs at the end of its last.
+    """
+    network = nn.Module()
+    network.backbone = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+    network.head = nn.Linear(1, 1)
+    optimizer, schedule = build_training(config, network, method)
+    for name, values in config.optim.groups.items():
+        for key in values:
+            if key not in optimizer.defaults:
+                raise ConfigError(
+                    [
+                        f"optim.groups.{name}.{key}: {type(optimizer).__name__} takes no such "
+                        f"option; its groups have {', '.join(sorted(optimizer.defaults))}"
+                    ]
+                )
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    what = "optim.groups" if config.optim.groups else "optim.args"
+    try:
+        optimizer.step()
+        if schedule is not None:
+            what = "optim.schedule"
+            takes_score = isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau)
+            for _ in range(config.protocol.epochs):
+                schedule.step(*((0.0,) if takes_score else ()))
+    except Exception as error:  # of torch, and of optimizers of anybody's own
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError([f"{what}: these values make it fail in use: {reason}"]) from error
+
+
+def _embedder_node(config: Config) -> dict[str, Any]:
+    return {**config.embedder, "_target_": f"{Embedder.__module__}.{Embedder.__qualname__}"}
 
 
 def build_index(config: Config) -> ImageIndex:
@@ -73,15 +142,20 @@ def open_source(config: Config, index: ImageIndex, device: torch.device) -> Imag
 
 
 def build_embedder(config: Config) -> Embedder:
-    """The network, with its backbone's weights."""
-    backbone = instantiate(config.backbone, "backbone")
+    """The network, with its backbone's weights.
+
+    Raises:
+        ConfigError: an option has none of its values, or does not go with another.
+        UserError: there are no such weights.
+    """
+    return _headed(config, instantiate(config.backbone, "backbone"))
+
+
+def _headed(config: Config, backbone: nn.Module) -> Embedder:
     try:
-        return Embedder(backbone, **arguments(config.embedder))
-    except TypeError as error:
-        valid = constructor_parameters(Embedder)
-        wrong = [key for key in config.embedder if key not in valid]
-        hint = nearest(wrong[0], valid) if wrong else ""
-        raise UserError(f"embedder: {error}{hint}") from error
+        return instantiate(_embedder_node(config), "embedder", backbone=backbone)
+    except UserError as error:
+        raise ConfigError(str(error).splitlines()) from error
 
 
 @dataclass(frozen=True)
@@ -114,26 +188,30 @@ def build_transforms(config: Config, embedder: Embedder) -> Transforms:
 
 
 def build_method(config: Config, num_classes: int, embedding_size: int) -> nn.Module:
-    """The method with its loss, miner and their parameters."""
+    """The method with its loss, miner and their parameters.
+
+    Raises:
+        ConfigError: one of them refuses its options, or another.
+    """
     sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
-    loss = instantiate(config.loss, "loss", *LOSS_KEYS, **_accepted(sizes, config.loss, "loss"))
     miner = config.loss.get("miner")
-    return instantiate(
-        config.method,
-        "method",
-        *METHOD_KEYS,
-        loss=loss,
-        miner=None if miner is None else instantiate(miner, "loss.miner"),
-        **_accepted(sizes, config.method, "method"),
-    )
+    try:
+        loss = instantiate(config.loss, "loss", *LOSS_KEYS, **_accepted(sizes, config.loss, "loss"))
+        return instantiate(
+            config.method,
+            "method",
+            *METHOD_KEYS,
+            loss=loss,
+            miner=None if miner is None else instantiate(miner, "loss.miner"),
+            **_accepted(sizes, config.method, "method"),
+        )
+    except UserError as error:
+        raise ConfigError(str(error).splitlines()) from error
 
 
 def _accepted(sizes: dict[str, int], node: dict[str, Any], option: str) -> dict[str, int]:
     """Those of the sizes that the node's class takes and the node itself does not give."""
-    try:
-        accepted = constructor_parameters(get_class(node["_target_"]))
-    except Exception as error:
-        raise UserError(f"{option}._target_: {str(error).splitlines()[0]}") from error
+    accepted = accepted_parameters(located(node["_target_"], option))
     # An option of the file wins: `num_classes: null` of the margin loss means one β for all.
     return {name: size for name, size in sizes.items() if name in accepted and name not in node}
 
@@ -141,7 +219,12 @@ def _accepted(sizes: dict[str, int], node: dict[str, Any], option: str) -> dict[
 def build_training(
     config: Config, embedder: nn.Module, method: nn.Module
 ) -> tuple[Optimizer, torch.optim.lr_scheduler.LRScheduler | None]:
-    """The optimizer over all parameters, and its schedule."""
+    """The optimizer over all parameters, and its schedule.
+
+    Raises:
+        ConfigError: there is no such optimizer or group, or they refuse their options.
+        UserError: see `parameter_groups`.
+    """
     o = config.optim
     groups = parameter_groups(
         embedder,
@@ -152,11 +235,7 @@ def build_training(
         loss_lr_ratio=o.loss_lr_ratio,
         overrides=o.groups,
     )
-    try:
-        make = get_method(o._target_)
-    except Exception as error:
-        raise UserError(f"optim._target_: {str(error).splitlines()[0]}") from error
-    optimizer = build_optimizer(make, groups, o.args)
+    optimizer = build_optimizer(located(o._target_, "optim"), groups, o.args)
     if o.schedule is None:
         return optimizer, None
     return optimizer, instantiate(o.schedule, "optim.schedule", optimizer=optimizer)

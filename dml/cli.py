@@ -76,7 +76,8 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         words = arranged(sys.argv[1:])
         if unreachable := searchpath_problems(words):  # Hydra would only warn
             raise ConfigError(unreachable)
-        sys.argv[1:], params = taken(words, config_name)
+        words, params = taken(words, config_name)
+        sys.argv[1:] = arranged(words)
     except ConfigError as mistake:
         _tell(mistake)
         return WRONG_COMMAND

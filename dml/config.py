@@ -16,7 +16,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dml import search_space
-from dml.config_nodes import Config, EvaluateConfig, SearchConfig
+from dml.config_nodes import Config, EvaluateConfig, SearchConfig, in_words, shown
 from dml.config_ranges import fits, ranges
 from dml.errors import ConfigError, nearest
 
@@ -59,7 +59,7 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     try:
         plain = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError([f"{error.full_key}: {str(error).splitlines()[0]}"]) from error
+        raise ConfigError(_unresolved(cfg)) from error
     config = _typed(schema, plain, "", problems)
     # An option of the wrong type is None from here on, which the checks of ranges pass over.
     for name, problem in ranges(config):
@@ -71,6 +71,16 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     if problems:
         raise ConfigError(f"{name}: {problem}" for name, problem in problems.items())
     return config
+
+
+def _unresolved(cfg: DictConfig) -> Iterator[str]:
+    """Options that refer to others which are not there."""
+    for name, value in _flat(OmegaConf.to_container(cfg, resolve=False)).items():
+        try:
+            if isinstance(value, str) and "${" in value:
+                OmegaConf.select(cfg, name, throw_on_resolution_failure=True)
+        except OmegaConfBaseException as error:
+            yield f"{name}: '{value}' refers to what is not there: {str(error).splitlines()[0]}"
 
 
 def notes(config: Config) -> Iterator[str]:
@@ -138,9 +148,9 @@ def _typed(schema: type, node: Any, path: str, problems: dict[str, str]) -> Any:
                 problems[dotted] = "missing; give it a value"
             else:
                 values[name] = _converted(value, kind)
-        except OmegaConfBaseException as error:
+        except OmegaConfBaseException:
             values[name] = None
-            problems[dotted] = str(error).splitlines()[0]
+            problems[dotted] = f"{shown(value)} must be {in_words(kind)}"
     for key in node if isinstance(node, dict) else ():
         if key not in hints:
             valid = [f"{path}{name}" for name in hints]

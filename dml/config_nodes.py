@@ -7,7 +7,7 @@ a reader belong to the class named by `_target_` and are bound to its constructo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_origin
 
 
 @dataclass
@@ -135,3 +135,31 @@ class EvaluateConfig(Config):
     embeddings: str | None
     save: str | None
     recall_at: list[int] | None
+
+
+IN_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "null",
+    dict: "a node of options",
+}
+
+
+def in_words(kind: Any) -> str:
+    """A type of a field above, as a message for the user names it."""
+    if kind in IN_WORDS:
+        return IN_WORDS[kind]
+    if get_origin(kind) is list:
+        return f"a list, each {in_words(get_args(kind)[0])}"
+    if get_origin(kind) is dict:
+        return IN_WORDS[dict]
+    return " or ".join(in_words(one) for one in get_args(kind))
+
+
+def shown(value: object) -> str:
+    """A value as the user wrote it, for a message."""
+    if value is None:
+        return "null"
+    return f"'{value}'" if isinstance(value, str) else str(value)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from dml.config_nodes import Config, EvaluateConfig, SearchConfig
+from dml.config_nodes import Config, EvaluateConfig, SearchConfig, shown
 from dml.errors import nearest
 
 
@@ -89,6 +91,10 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
         yield "data.label_noise", f"{data.label_noise} is no share of images, at least 0, below 1"
     if data.cache not in (None, "full") and not (isinstance(data.cache, int) and data.cache > 0):
         yield "data.cache", f"'{data.cache}' is neither null, full nor a number of pixels"
+    yield from names(config)
+    yield from groups(config)
+    if config.search is not None:
+        yield from _search_ranges(config.search)
     for name, device in (("device", config.device), ("data.cache_device", data.cache_device)):
         if device is not None:
             yield from _device(name, device)
@@ -146,6 +152,58 @@ def fits(config: Config) -> Iterator[tuple[str, str]]:
             f"backbone '{config.backbone.get('name')}' takes images of any size; "
             f"say which, for example transform.size=64",
         )
+
+
+def names(config: Config) -> Iterator[tuple[str, str]]:
+    """What every node must say of itself, and names that become parts of the run folder's path."""
+    for node, keys in (
+        ("experiment", ("id",)),
+        ("loss", ("name", "result_id", "batch_kind", "_target_")),
+        ("method", ("name", "_target_")),
+        ("backbone", ("name", "_target_")),
+        ("tracking", ("_target_",)),
+    ):
+        options = getattr(config, node)
+        for key in keys if options is not None else ():
+            if key not in options:
+                yield f"{node}.{key}", "missing; give it a value"
+            elif not (isinstance(options[key], str) and options[key]):
+                yield f"{node}.{key}", f"{shown(options[key])} must be text"
+    folders = {f"{node}.name": getattr(config, node) for node in ("loss", "method", "backbone")}
+    words = {option: (node or {}).get("name") for option, node in folders.items()}
+    words |= {"data.name": config.data.name, "protocol.name": config.protocol.name}
+    words["experiment.id"] = (config.experiment or {}).get("id")
+    for option, word in words.items():
+        if isinstance(word, str) and not re.fullmatch(r"\w[\w.+=,@-]*", word):
+            yield (
+                option,
+                f"'{word}' is part of the run folder's name: letters, digits and . _ - + = only, "
+                f"a letter or digit first",
+            )
+    if config.outputs is not None and (problem := _no_folder(config.outputs)):
+        yield "outputs", problem
+
+
+def _no_folder(path: str) -> str:
+    """Why run folders cannot be made below `path`; empty if they can."""
+    if not path:
+        return "'' is no folder; write outputs=. for this one"
+    there = next(one for one in (Path(path), *Path(path).absolute().parents) if one.exists())
+    if not there.is_dir():
+        return f"cannot be made below {there}, which is no folder"
+    return "" if os.access(there, os.W_OK) else f"{there} cannot be written"
+
+
+def groups(config: Config) -> Iterator[tuple[str, str]]:
+    """Own values of the optimizer's groups: numbers that an optimizer can compute with."""
+    for name, values in (config.optim.groups or {}).items():
+        if not isinstance(values, dict):
+            yield f"optim.groups.{name}", f"{shown(values)} must be options, such as {{lr: 1e-3}}"
+            continue
+        for key, value in values.items():
+            numbers = value if isinstance(value, list) else [value]
+            if not all(isinstance(one, int | float) and 0 <= one < math.inf for one in numbers):
+                yield f"optim.groups.{name}.{key}", f"{shown(value)} must be a number, at least 0"
 
 
 def _device(name: str, device: str) -> Iterator[tuple[str, str]]:

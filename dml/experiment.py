@@ -63,7 +63,7 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
         console.print("finished before; overwrite=true runs it anew")
     else:
         # Before the folder: absent data, or a loss that refuses its options, leaves no trace.
-        build.build_method(config, num_classes=2, embedding_size=8)
+        build.check(config)
         index = build.build_index(config)
         with StopRequest(config.max_minutes) as stop:
             if config.search is not None:

@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 from dml import build
 from dml.config import Config, check
-from dml.errors import UserError
+from dml.errors import ConfigError, UserError
 from dml.models.embedder import Embedder
 from dml.run_folder import RunFolder
 from dml.training.checkpoint import read
@@ -59,8 +59,8 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
     try:
         cfg = OmegaConf.load(path)
     except FileNotFoundError as error:
-        raise UserError(
-            f"run: {run_folder} holds no config.yaml, so it is no run folder"
+        raise ConfigError(
+            [f"run: {run_folder} holds no config.yaml, so it is no run folder"]
         ) from error
     except (OSError, ValueError, OmegaConfBaseException, yaml.YAMLError) as error:
         raise UserError(f"run: {path} cannot be read: {str(error).splitlines()[0]}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,8 +25,8 @@ from dml.words import WITH_VALUE, is_multirun
 
 SEARCHPATH = "hydra.searchpath"
 # Nodes that take options which their file does not list, with a `+` before the name.
-OPEN = ("loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
-        "optim.schedule", "space.own", "protocol.lookup", "experiment", "hydra.launcher")  # fmt: skip
+OPEN = {"loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
+        "optim.schedule", "space.own", "protocol.lookup", "hydra.launcher"}  # fmt: skip
 
 
 def explain(words: Sequence[str], config_name: str) -> list[str]:
@@ -38,7 +39,7 @@ def explain(words: Sequence[str], config_name: str) -> list[str]:
         words: of the command line, flags among them.
         config_name: the primary file in `configs/`.
     """
-    given = [word for word in words if not word.startswith("-") and "=" in word or word[:1] == "~"]
+    given = [word for word in words if word[:1] == "~" or ("=" in word and word[:1] != "-")]
     problems = [f"{word or repr(word)}: not of the form option=value" for word in _stray(words)]
     paths = [word for word in given if word.startswith(f"{SEARCHPATH}=")]
     base = paths or _config_dir(words)
@@ -183,7 +184,7 @@ class _Command:
         """What may have been meant: a name like it, one beside it, or a new one."""
         above = {name[:place] for place, letter in enumerate(name) if letter == "."}
         siblings = list(_siblings(name, options))
-        is_open = bool(above & {*OPEN})
+        is_open = bool(above & OPEN)
         others = [one for one in options if one not in above]
         hint = nearest(name, siblings if is_open else [*others, *self.groups])
         if siblings and not hint:
@@ -210,17 +211,15 @@ def _config_dir(words: Sequence[str]) -> list[str]:
 
 
 def searchpath_problems(words: Sequence[str]) -> list[str]:
-    """Whether `hydra.searchpath=[file://<folder>, pkg://<package>]` names folders that are there."""
+    """What is wrong with `hydra.searchpath=[file://<folder>, pkg://<package>]`, if given."""
     given = [word for word in words if word.startswith(f"{SEARCHPATH}=")]
     return [problem for word in given for problem in _unreachable(word)]
 
 
 def _unreachable(word: str) -> Iterator[str]:
     value: Any = None
-    try:
+    with suppress(HydraException):
         value = OverridesParser.create().parse_override(word).value()
-    except HydraException:
-        pass
     if not isinstance(value, list):
         yield f"{SEARCHPATH}: {word.partition('=')[2]} is no list; write [file://<folder>]"
         return

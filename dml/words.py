@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dml.errors import ConfigError, nearest
 
-ALONE = ("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m",
-         "--shell-completion", "-sc")  # fmt: skip
+ALONE = ("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun",
+         "-m", "--shell-completion", "-sc")  # fmt: skip
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn",
               "--config-dir", "-cd", "--experimental-rerun", "--info", "-i")  # fmt: skip
 MODES = (("--multirun", "-m"), ("--run", "-r"), ("--cfg", "-c"), ("--info", "-i"))

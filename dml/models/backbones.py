@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from dml.errors import UserError, nearest
+from dml.errors import ConfigError, nearest
 from dml.models.base import Backbone, InputSpec
 from dml.models.download import HUB_FILE, promised_hash
 from dml.models.weights import Published, load_weights
@@ -25,8 +25,8 @@ class TimmBackbone(Backbone):
         input_size: side of the images in pixels; position embeddings are resized to fit.
 
     Raises:
-        UserError: timm has no such model, the size does not fit its patches, or the weights
-            cannot be had or are another network's.
+        ConfigError: timm has no such model, or the size does not fit its patches.
+        UserError: the weights cannot be had or are another network's.
     """
 
     def __init__(self, model: str, weights: str = "imagenet", input_size: int = 224) -> None:
@@ -34,6 +34,8 @@ class TimmBackbone(Backbone):
         record = _record(model)
         self.network = _create(model, input_size, fixed_size=record["fixed_input_size"])
         self.channels = self.network.num_features
+        # Swin and its like keep channels last.
+        self.channels_last = getattr(self.network, "output_fmt", "NCHW") == "NHWC"
         is_transformer = hasattr(self.network, "num_prefix_tokens")
         self.kind: Literal["maps", "tokens"] = "tokens" if is_transformer else "maps"
         self.prefix_tokens = self.network.num_prefix_tokens if is_transformer else 0
@@ -49,8 +51,25 @@ class TimmBackbone(Backbone):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps B×c×h×w or tokens B×t×c, class token first, of images B×3×H×W."""
-        return self.network.forward_features(images)
+        """Maps B×c×h×w or tokens B×t×c, class token first, of images B×3×H×W.
+
+        Raises:
+            ConfigError: the network's features are neither.
+        """
+        features = self.network.forward_features(images)
+        if self.channels_last:
+            features = features.permute(0, 3, 1, 2)
+        shape = tuple(features.shape)
+        expected = (shape[0], self.channels) if self.kind == "maps" else (shape[0], shape[1])
+        if len(shape) != (4 if self.kind == "maps" else 3) or shape[:2] != expected:
+            raise ConfigError(
+                [
+                    f"backbone.model: the features of this network are {'x'.join(map(str, shape))} "
+                    f"for a batch of {shape[0]}; only maps and tokens with a class token can be "
+                    f"pooled, choose another"
+                ]
+            )
+        return features
 
     def _resize_positions(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Weights of another resolution have as many positions as that had patches."""
@@ -86,8 +105,8 @@ def _record(model: str) -> dict[str, Any]:
         record = None
     if record is None:
         known = timm.list_models(pretrained=True)
-        raise UserError(
-            f"backbone.model={model} is no network of timm with weights{nearest(model, known)}"
+        raise ConfigError(
+            [f"backbone.model={model} is no network of timm with weights{nearest(model, known)}"]
         )
     return record.to_dict()
 
@@ -95,12 +114,16 @@ def _record(model: str) -> dict[str, Any]:
 def _create(model: str, input_size: int, fixed_size: bool) -> Any:
     import timm
 
+    if input_size < 1:
+        raise ConfigError([f"backbone.input_size: {input_size} must be at least 1"])
     size: dict[str, Any] = {"img_size": input_size} if fixed_size else {}
     network: Any = timm.create_model(model, pretrained=False, num_classes=0, **size)
     patch = network.patch_embed.patch_size[0] if hasattr(network, "patch_embed") else 1
     if input_size % patch:
-        raise UserError(
-            f"backbone.input_size={input_size} must be a multiple of the {patch} pixels "
-            f"of {model}'s patches"
+        raise ConfigError(
+            [
+                f"backbone.input_size={input_size} must be a multiple of the {patch} pixels "
+                f"of {model}'s patches"
+            ]
         )
     return network

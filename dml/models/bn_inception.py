@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dml.errors import UserError
+from dml.errors import ConfigError
 from dml.models.base import Backbone, InputSpec
 from dml.models.weights import Published, load_weights
 
@@ -71,7 +71,8 @@ class BNInception(Backbone):
             can be halved evenly: 224, 227, 256, and small ones such as 32 for tests.
 
     Raises:
-        UserError: the weights cannot be had or are another network's; `input_size` cannot work.
+        ConfigError: `input_size` cannot work.
+        UserError: the weights cannot be had or are another network's.
     """
 
     kind: Literal["maps", "tokens"] = "maps"
@@ -158,8 +159,10 @@ def _check_size(size: int) -> None:
         side = side // 2  # what `_max_pool` leaves
     for _ in range(2):
         if side < 2 or side % 2:
-            raise UserError(
-                f"backbone.input_size={size} leaves maps that BN-Inception cannot halve evenly: "
-                "take 224 (227 under MLRC, 256) or another multiple of 32"
+            raise ConfigError(
+                [
+                    f"backbone.input_size={size} leaves maps that BN-Inception cannot halve "
+                    f"evenly: take 224 (227 under MLRC, 256) or another multiple of 32"
+                ]
             )
         side //= 2

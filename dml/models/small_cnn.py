@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from dml.errors import ConfigError
 from dml.models.base import Backbone, InputSpec
 from dml.models.weights import load_weights
 
@@ -20,6 +21,10 @@ class SmallCNN(Backbone):
         weights: "none", a file or a URL; nobody trained this network on ImageNet.
         input_size: side of the images in pixels, at least 8; None takes them as they are.
         width: channels of the first layer; the features have four times as many.
+
+    Raises:
+        ConfigError: `input_size` or `width` is too small.
+        UserError: there are no such weights, or they are another network's.
     """
 
     kind: Literal["maps", "tokens"] = "maps"
@@ -28,6 +33,10 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
+        if width < 1:
+            raise ConfigError([f"backbone.width: {width} must be at least 1"])
+        if input_size is not None and input_size < 8:
+            raise ConfigError([f"backbone.input_size: {input_size} must be at least 8, or null"])
         self.channels = 4 * width
         self.input = InputSpec(size=input_size)
         self.stem = nn.Sequential(*_layer(3, width, stride=1))

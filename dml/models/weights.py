@@ -139,10 +139,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files fail in as many ways as there are formats
-        reason = " ".join(str(error).split())[:120]
         raise UserError(
-            f"backbone.weights: {path} cannot be read as weights ({reason}); give a state dict "
-            "stored by torch.save or as .safetensors"
+            f"backbone.weights: {path} cannot be read: damaged, or no state dict that torch.save "
+            "wrote, nor .safetensors"
         ) from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):

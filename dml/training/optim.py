@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from dml.errors import UserError, nearest
+from dml.errors import ConfigError, UserError, nearest
 
 GROUPS = ("backbone", "batch_norm", "head", "loss")
 
@@ -36,15 +36,18 @@ def parameter_groups(
             `batch_norm` among them, γ and β of BatchNorm layers leave the other groups for theirs.
 
     Raises:
-        UserError: the loss has parameters but no learning rate, a parameter is in no group, or
-            there is no group of an override's name.
+        ConfigError: the loss has parameters but no learning rate, or there is no group of an
+            override's name.
+        UserError: a parameter is in no group.
     """
     overrides = overrides or {}
     for name in overrides:
         if name not in GROUPS:
-            raise UserError(
-                f"optim.groups: no group '{name}'{nearest(name, GROUPS)}; "
-                f"one of {' | '.join(GROUPS)}"
+            raise ConfigError(
+                [
+                    f"optim.groups: no group '{name}'{nearest(name, GROUPS)}; "
+                    f"one of {' | '.join(GROUPS)}"
+                ]
             )
     norms = _batch_norm_parameters(embedder) if "batch_norm" in overrides else []
     known = {id(p) for p in norms}
@@ -59,9 +62,11 @@ def parameter_groups(
     of_loss = [p for p in method.parameters() if p.requires_grad and id(p) not in known]
     if of_loss and loss_lr is None:
         if loss_lr_ratio is None:
-            raise UserError(
-                "optim.loss_lr: the loss has parameters of its own but no learning rate; "
-                "give optim.loss_lr, or optim.loss_lr_ratio in the loss file"
+            raise ConfigError(
+                [
+                    "optim.loss_lr: the loss has parameters of its own but no learning rate; "
+                    "give optim.loss_lr, or optim.loss_lr_ratio in the loss file"
+                ]
             )
         loss_lr = lr * loss_lr_ratio
     groups = [
@@ -105,9 +110,9 @@ def build_optimizer(
     """The optimizer `make` over the groups.
 
     Raises:
-        UserError: `args` does not fit the optimizer.
+        ConfigError: `args` does not fit the optimizer.
     """
     try:
         return make(groups, **args)
     except (TypeError, ValueError) as error:
-        raise UserError(f"optim.args: {error}") from error
+        raise ConfigError([f"optim.args: {error}"]) from error
