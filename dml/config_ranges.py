@@ -14,6 +14,7 @@ from dml.errors import nearest
 
 def ranges(config: Config) -> Iterator[tuple[str, str]]:
     """Numbers out of range, names that do not exist, a device that is not there."""
+    yield from names(config)
     data, optim, protocol = config.data, config.optim, config.protocol
     transform, stopping = config.transform, config.protocol.stopping
     at_least: dict[str, tuple[float | None, float]] = {
@@ -91,7 +92,6 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
         yield "data.label_noise", f"{data.label_noise} is no share of images, at least 0, below 1"
     if data.cache not in (None, "full") and not (isinstance(data.cache, int) and data.cache > 0):
         yield "data.cache", f"'{data.cache}' is neither null, full nor a number of pixels"
-    yield from names(config)
     yield from groups(config)
     if config.search is not None:
         yield from _search_ranges(config.search)

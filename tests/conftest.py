@@ -81,10 +81,10 @@ def command_line(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
 
     def run_command(*words: str) -> tuple[int, str, str]:
         from dml.cli import command
-        from train import train
+        from train import resume, train
 
         monkeypatch.setattr("sys.argv", ["train.py", *words])
-        status = command(train, "train")
+        status = command(train, "train", resume)
         out, err = capfd.readouterr()
         return status, out, err
 

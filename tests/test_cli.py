@@ -19,7 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
         ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
         ("loss=none_such", "loss", "one of arcface | "),
         ("device=cuda", "device", "use device=cpu"),
-        ("loss.alpha=-1", "loss", "alpha"),
+        ("loss.alpha=-1", "loss.alpha", "above 0"),
+        ("loss.alpha=abc", "loss.alpha", "must be a number"),
+        ("loss=null", "loss", "one of arcface | "),
+        ("seed=${foo}", "seed", "'foo' not found"),
+        ("backbone.width=0", "backbone.width", "at least 1"),
+        ("hydra.searchpath=[file:///no/such]", "hydra.searchpath", "is no folder"),
         ("loss._target_=dml.losses.Nothing", "loss._target_", "Nothing"),
         ("optim.args={beta:3}", "optim.args", "beta"),
         ("seed=[", "seed=[", "quote special characters"),
@@ -48,6 +53,27 @@ def test_all_mistakes_of_a_command_are_told_together(command_line):
         "loss",
         "seed",
     ]
+
+
+def test_a_command_that_is_wrong_says_so_in_its_status(command_line, tmp_path):
+    for words in (["loss.alpha=-1"], ["embedder.pooling=x"], ["resume=/no/such"], ["loss=null"]):
+        if "=/" not in words[0]:
+            words = [*words, f"outputs={tmp_path}"]
+        assert command_line(*words)[0] == 2, words
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_flags_may_stand_anywhere(command_line, tmp_path):
+    words = [f"outputs={tmp_path}", "-m", f"hydra.sweep.dir={tmp_path}/sweep", "seed=-1,-2"]
+    status, _, err = command_line(*words)
+    assert status == 2
+    assert "2 of 2 runs failed" in err
+
+
+def test_an_empty_grid_is_told(command_line, tmp_path):
+    status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}/sweep", "seed=range(3,0)")
+    assert status == 2
+    assert "error: the grid is empty" in err
 
 
 def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
@@ -110,5 +136,6 @@ def test_help_config_and_mistakes_do_not_wait_for_torch(words, tmp_path):
     if words[0] == "--help":
         assert "loss: " in done.stdout
         assert "mfcwms" in done.stdout
+        assert "space: " not in done.stdout
     if words[0] == "--cfg":
         assert "alpha: 0.01" in done.stdout

@@ -81,6 +81,46 @@ def test_messages(composed, overrides, message):
     assert problems(composed(*overrides)) == [message]
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed=null", "seed: null must be a whole number"),
+        ("data.batch_size=abc", "data.batch_size: 'abc' must be a whole number"),
+        ("max_minutes=abc", "max_minutes: 'abc' must be a number or null"),
+        ("overwrite=maybe", "overwrite: 'maybe' must be true or false"),
+        ("optim.args=null", "optim.args: null must be a node of options"),
+        ("transform.scale=3", "transform.scale: 3 must be a list, each a number"),
+        ("seed=${foo}", "seed: '${foo}' refers to what is not there: Interpolation key 'foo' not "),
+        ("loss.name=null", "loss.name: null must be text"),
+        ("loss.name=[a]", "loss.name: ['a'] must be text"),
+        ("loss.name=../../x", "loss.name: '../../x' is part of the run folder's name"),
+        ("data.name=..", "data.name: '..' is part of the run folder's name"),
+        ("experiment.id=a/b", "experiment.id: 'a/b' is part of the run folder's name"),
+        ("~loss.batch_kind", "loss.batch_kind: missing; give it a value"),
+        ("~method._target_", "method._target_: missing; give it a value"),
+        ("outputs=", "outputs: '' is no folder"),
+        ("outputs=/dev/null/x", "outputs: cannot be made below /dev/null, which is no folder"),
+        ("+optim.groups.head.lr=abc", "optim.groups.head.lr: 'abc' must be a number, at least 0"),
+        ("+optim.groups.head=3", "optim.groups.head: 3 must be options, such as {lr: 1e-3}"),
+    ],
+)
+def test_every_option_says_what_it_takes(composed, override, message):
+    assert problems(composed(override))[0].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("trials=0", "search.trials: 0 must be at least 1"),
+        ("startup=0", "search.startup: 0 must be at least 1"),
+        ("lease_seconds=0", "search.lease_seconds: 0.0 must be a number, at least 1"),
+        ("sampler=gpp", "search.sampler: no 'gpp'; did you mean 'gp'?; one of gp | tpe"),
+    ],
+)
+def test_searches_that_cannot_be(composed, override, message):
+    assert problems(composed("search=bayes", "protocol=mlrc", f"search.{override}")) == [message]
+
+
 def test_absent_gpu(composed, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert problems(composed("device=cuda")) == [

@@ -47,3 +47,9 @@ def test_an_option_that_the_run_does_not_have(composed, tmp_path):
     (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
     with pytest.raises(ConfigError, match=r"sets loss\.scale, which this run does not have"):
         applied(composed("loss=contrastive"), str(tmp_path / "best.yaml"), [])
+
+
+def test_values_of_another_loss_are_told_as_such(tmp_path):
+    (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
+    with pytest.raises(ConfigError, match=r"params: .* sets loss\.scale, which this run does not"):
+        taken([f"params={tmp_path / 'best.yaml'}", "loss=contrastive"], "train")

@@ -274,3 +274,17 @@ def test_full_size_bfloat16_autocast_trains(name):
     # vit_s16 is the network of dino_s16; vit_b16 takes ten minutes where bfloat16 is emulated
     torch.manual_seed(0)
     _check_bfloat16_training(_build(name), batch=2, steps=3, left=0.95)
+
+
+def test_channels_last_become_maps():
+    backbone = TimmBackbone("swin_tiny_patch4_window7_224.ms_in1k", weights="none").eval()
+    with torch.no_grad():
+        maps = backbone(torch.zeros(1, 3, 224, 224))
+    assert backbone.kind == "maps"
+    assert maps.shape == (1, backbone.channels, 7, 7)
+
+
+def test_features_that_cannot_be_pooled():
+    backbone = TimmBackbone("mixer_b16_224.miil_in21k", weights="none").eval()
+    with torch.no_grad(), pytest.raises(UserError, match=r"backbone\.model: .* are 1x196x768"):
+        backbone(torch.zeros(1, 3, 224, 224))
