@@ -92,6 +92,12 @@ def notes(config: Config) -> Iterator[str]:
             f"protocol, which cuts them from images "
             f"{'as decoded' if t.resize is None else f'resized to {t.resize}'}"
         )
+    ran = config.protocol.lookup.get("backbones")
+    if ran and not config.data.stand_in and config.backbone["name"] not in ran:
+        yield (
+            f"protocol={config.protocol.name} was published with {', '.join(ran)}; there is no "
+            f"printed number for backbone={config.backbone['name']}"
+        )
     if isinstance(side, int) and t.test_resize is not None and t.test_resize > side:
         yield f"data.cache={side} is smaller than transform.test_resize={t.test_resize}"
 

@@ -126,6 +126,8 @@ def _train(shared: Shared, folder: RunFolder, stop: StopRequest, **more: Any) ->
     started = time.monotonic()
     config, p = shared.config, shared.config.protocol
     jobs = protocols.jobs(p.splits, p.repeats, shared.index, config.data.label_noise, config.seed)
+    for note in protocols.notes(jobs):
+        console.print(f"note: {note}")
     tracker = build.instantiate(config.tracking, "tracking", run_id=folder.run_id())
     try:
         results = train_all(shared, jobs, folder, tracker, stop)

@@ -82,7 +82,7 @@ def train_all(
     """
     history = History(folder.history)
     for job in jobs:  # what processes of their own left behind, if they were stopped
-        adopt_rows(history, job, folder)
+        adopt_rows(history, job, folder, tracker)
     open_jobs = [job for job in jobs if read_result(folder.job(job.name)) is None]
     if shared.config.protocol.workers > 1 and len(open_jobs) > 1:
         from dml.side_by_side import train_side_by_side
@@ -98,12 +98,21 @@ def train_all(
     return results
 
 
-def adopt_rows(history: History, job: Job, folder: RunFolder) -> None:
-    """Moves the rows that a process of its own wrote for a job into the run's history."""
+def adopt_rows(history: History, job: Job, folder: RunFolder, tracker: Tracker) -> None:
+    """Moves the rows that a process of its own wrote for a job into the run's history.
+
+    The process began with the rows that were there; the tracker is told of the others alone.
+    """
     path = own_history(folder, job)
-    if path.exists():
-        history.adopt(History(path), (job.repeat, job.fold))
-        path.unlink()
+    if not path.exists():
+        return
+    told = {row["step"] for row in history.of(job.repeat, job.fold)}
+    history.adopt(History(path), (job.repeat, job.fold))
+    for row in history.of(job.repeat, job.fold):
+        step = row.pop("step")
+        if step not in told:
+            tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
+    path.unlink()
 
 
 def own_history(folder: RunFolder, job: Job) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,33 @@ def _folds(splits: str, train: View, test: Split) -> list[tuple[View, Split]]:
             f"set some apart for validation; take other data, or protocol=traditional"
         ) from error
     return [(train.of_classes(some), Split(train.of_classes(rest))) for some, rest in folds]
+
+
+def notes(found: Sequence[Job]) -> Iterator[str]:
+    """What is allowed but worth knowing before a score is believed."""
+    small = [job for job in found if job.validation is not job.test and _validates_one_class(job)]
+    if small:
+        yield (
+            f"{small[0].train.index.name} leaves {len(small)} of {len(found)} models one class to "
+            f"validate on, where every score is 100: their epoch is the first that was evaluated"
+        )
+
+
+def _validates_one_class(job: Job) -> bool:
+    return job.validation.query.num_classes == 1
+
+
+def searchable(found: Sequence[Job]) -> None:
+    """Refuses a search over scores that cannot differ.
+
+    Raises:
+        UserError: no model has two classes to validate on.
+    """
+    if all(_validates_one_class(job) for job in found):
+        raise UserError(
+            f"search: '{found[0].train.index.name}' leaves one class to validate on, where every "
+            f"score is 100; take data with more classes"
+        )
 
 
 def published_test(index: ImageIndex) -> Split:

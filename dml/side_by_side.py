@@ -110,7 +110,7 @@ def train_side_by_side(
     finally:
         _end(running)
         for job, _ in running.values():
-            adopt_rows(history, job, folder)
+            adopt_rows(history, job, folder, tracker)
     history.sort()
 
 
@@ -145,9 +145,7 @@ def _collect(
     tracker: Tracker,
 ) -> None:
     """Takes over the rows of a process that ended; tells if it failed."""
-    adopt_rows(history, job, folder)
-    for row in history.of(job.repeat, job.fold):
-        tracker.log(dict(row), int(row["step"]))
+    adopt_rows(history, job, folder, tracker)
     if process.exitcode == 0:
         return
     if task.problem.exists():

@@ -60,10 +60,11 @@ def search(cfg: DictConfig, shared: Shared, folder: RunFolder, stop: Stop) -> Fo
 
     Raises:
         RunStopped: asked for; the trial under way goes on with the next start.
-        UserError: no trial was completed.
+        UserError: no trial was completed, or none could differ from another.
     """
     config = shared.config
     assert config.search is not None
+    protocols.searchable(protocols.jobs(config.protocol.splits, 1, shared.index))
     space = distributions(search_space.merged(config.space))
     study = Study(folder, config.search, space, config.seed)
     while study.open():
