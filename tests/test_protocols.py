@@ -7,7 +7,7 @@ import torch
 
 from dml import protocols
 from dml.cli import CONFIGS
-from dml.config import Config, check
+from dml.config import Config, check, notes
 from dml.data.base import ImageIndex
 from dml.embeddings_file import save_embeddings
 from dml.ensemble import concatenated
@@ -250,3 +250,32 @@ def test_an_evaluation_by_steps_has_fractional_epochs(run_small):
         ["0.75", "3"],
         ["1.0", "4"],
     ]
+
+
+def test_folds_that_validate_one_class_are_noted_and_not_searched():
+    five = protocols.jobs("mlrc", 1, index_of(10))
+    (note,) = protocols.notes(five)
+    assert "4 of 4 models one class to validate on" in note
+    with pytest.raises(UserError, match="search: 'probe' leaves one class to validate on"):
+        protocols.searchable(five)
+    enough = protocols.jobs("mlrc", 1, index_of(16))
+    assert not list(protocols.notes(enough))
+    protocols.searchable(enough)
+    assert not list(protocols.notes(protocols.jobs("published", 1, index_of(2))))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "noted"),
+    [
+        ("protocol=metrix data=cub", True),
+        ("protocol=metrix data=cub backbone=resnet50", False),
+        ("protocol=metrix data=digits", False),
+        ("protocol=pfml data=cub", False),
+        ("protocol=mlrc data=cub backbone=resnet50", True),
+        ("protocol=holdout data=cub", False),
+        ("protocol=traditional data=cub backbone=vit_b16", False),
+    ],
+)
+def test_backbones_without_a_printed_number_are_noted(composed, overrides, noted):
+    found = [note for note in notes(checked(composed, *overrides.split())) if "printed" in note]
+    assert bool(found) == noted

@@ -4,19 +4,45 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from dml import protocols
 from dml.errors import UserError
+from dml.jobs import adopt_rows, own_history
+from dml.run_folder import RunFolder
+from dml.tracking import History
 from tests.search.small import SMALL, essence
+from tests.test_protocols import index_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+class Told:
+    """A tracker that keeps what it is told."""
+
+    rows: ClassVar[list[tuple[int, int, int, float]]] = []
+
+    def __init__(self, run_id):
+        self.rows.clear()
+
+    def log(self, metrics, step):
+        assert "step" not in metrics
+        self.rows.append((metrics["repeat"], metrics["fold"], step, metrics["map_at_r"]))
+
+    def finish(self):
+        pass
+
+
 def test_models_side_by_side_equal_models_in_turn(run_small):
-    alone = run_small("loss=contrastive", name="alone")
-    both = run_small("loss=contrastive", "protocol.workers=2", name="both")
+    tracking = f"tracking._target_={__name__}.Told"
+    alone = run_small("loss=contrastive", tracking, name="alone")
+    told = list(Told.rows)
+    both = run_small("loss=contrastive", "protocol.workers=2", tracking, name="both")
     assert essence(both) == essence(alone)
+    assert sorted(Told.rows) == told
+    assert len(set(told)) == len(told) > 0
     logs = sorted(path.name for path in (both / "logs").iterdir())
     assert logs == [f"repeat0-fold{fold}.log" for fold in range(4)]
     assert "epoch 1" in (both / "logs" / "repeat0-fold2.log").read_text()
@@ -36,6 +62,28 @@ def test_stopped_side_by_side_and_continued_in_turn(run_small, tmp_path, glyphs_
     assert process.wait(60) in (143, 0)  # 0: it was done already
     both = run_small("loss=contrastive", "protocol.epochs=8", name="both")
     assert essence(both) == essence(alone)
+
+
+def test_a_tracker_is_told_of_every_row_once(tmp_path):
+    folder, job = RunFolder(tmp_path), protocols.jobs("mlrc", 1, index_of(16))[1]
+    folder.job(job.name).mkdir(parents=True)
+    history, tracker = History(folder.history), Told("x")
+
+    def trained(*steps):
+        """As a process does that goes on with the rows that are there."""
+        own = History(own_history(folder, job))
+        own.adopt(history, (job.repeat, job.fold))
+        for step in steps:
+            own.append({"repeat": 0, "fold": 1, "epoch": 0.5, "step": step, "map_at_r": step / 10})
+
+    trained(0, 2)
+    adopt_rows(history, job, folder, tracker)
+    assert tracker.rows == [(0, 1, 0, 0.0), (0, 1, 2, 0.2)]
+    trained(4)
+    adopt_rows(history, job, folder, tracker)
+    adopt_rows(history, job, folder, tracker)
+    assert [step for _, _, step, _ in tracker.rows] == [0, 2, 4]
+    assert [row["step"] for row in history.of(0, 1)] == [0, 2, 4]
 
 
 def test_a_process_that_fails_is_told(run_small, tmp_path):

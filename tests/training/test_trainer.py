@@ -156,3 +156,21 @@ def test_a_state_goes_back_in(make):
     assert again.step == 3
     again.fit()
     assert torch.equal(backbone(again), backbone(undisturbed))
+
+
+def test_a_plateau_halves_the_rate_once_an_evaluation(make):
+    """As `protocol=conventional`: evaluations count, not epochs or steps."""
+    scores = iter([0.1, 0.5, 0.5, 0.4, 0.3, 0.6, 0.5, 0.5, 0.5])
+
+    def halved(optimizer):
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+        return plateau(optimizer, mode="max", factor=0.5, patience=1, min_lr=0.03)
+
+    trainer = make(
+        lambda: {"map_at_r": next(scores)}, halved, epochs=2, steps_per_epoch=4, evaluate_every=1
+    )
+    trainer.fit()
+    rates = [row["lr_backbone"] for row in trainer.tracker.rows if "lr_backbone" in row]
+    # The best of step 1 stays unbeaten at 2 and 3: halved for step 4. The best of step 5 stays
+    # unbeaten at 6 and 7: not below min_lr for step 8.
+    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05, 0.03])
