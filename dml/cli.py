@@ -15,7 +15,7 @@ from typing import Any
 from dml.config import CONFIGS
 from dml.errors import ConfigError, RunStopped, UserError
 from dml.params import applied, taken
-from dml.words import arranged, is_multirun
+from dml.words import arranged
 
 # Exit statuses
 FINISHED, FAILED, WRONG_COMMAND, INTERRUPTED = 0, 1, 2, 130
@@ -69,13 +69,13 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from dml.mistakes import choices_for_help, explain, searchpath_problems
+    from dml.mistakes import choices_for_help, explain, overlooked
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     try:
         words = arranged(sys.argv[1:])
-        if unreachable := searchpath_problems(words):  # Hydra would only warn
-            raise ConfigError(unreachable)
+        if unseen := overlooked(words):
+            raise ConfigError(unseen)
         words, params = taken(words, config_name)
         sys.argv[1:] = arranged(words)
     except ConfigError as mistake:
@@ -110,9 +110,6 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
             _tell(problem)
             return FAILED
         _tell(ConfigError(mistakes or [str(problem).splitlines()[0]]))
-        return WRONG_COMMAND
-    if not done and is_multirun(words):
-        _tell(ConfigError(["the grid is empty: an option has no value; see its range or choice"]))
         return WRONG_COMMAND
     if done > 1 and failures:
         print(f"{len(failures)} of {done} runs failed:", file=sys.stderr)

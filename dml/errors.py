@@ -24,6 +24,10 @@ class ConfigError(UserError):
         self.problems = list(problems)
         super().__init__("\n".join(self.problems))
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
+        """As it was made, when a process passes it on."""
+        return type(self), (self.problems,)
+
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, else an empty string."""
@@ -43,3 +47,7 @@ class RunStopped(BaseException):
     def __init__(self, reason: str, status: int) -> None:
         self.status = status
         super().__init__(reason)
+
+    def __reduce__(self) -> tuple[type[RunStopped], tuple[str, int]]:
+        """As it was made, when a process passes it on."""
+        return type(self), (str(self), self.status)

@@ -65,6 +65,8 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
         # Before the folder: absent data, or a loss that refuses its options, leaves no trace.
         build.check(config)
         index = build.build_index(config)
+        for note in notes(config):
+            console.print(f"note: {note}")
         with StopRequest(config.max_minutes) as stop:
             if config.search is not None:
                 return _search_and_run(folder, cfg, config, index, stop)
@@ -75,8 +77,6 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
                     return _run_in(folder, cfg, config)
                 _check_dataset(folder, index)
                 folder.write_config(cfg)
-                for note in notes(config):
-                    console.print(f"note: {note}")
                 summary = _train(Shared.of(config, identity(cfg), index), folder, stop)
     _show(summary, folder)
     return summary

@@ -128,14 +128,12 @@ class _Command:
             value = word.partition("=")[2]
             return f"{name}: {value} are several values; for a grid of runs add -m{brackets}"
         singles = _alternatives(override, word)
-        if not singles:
-            return f"{name}: {word.partition('=')[2]} holds no value"
         for single in singles:
             try:
                 compose(self.config_name, overrides=[*self.good, single])
             except (HydraException, OmegaConfBaseException, ValueError) as reason:
                 return self._say(single, reason)
-        self.good.append(singles[0])
+        self.good += singles[:1]
         return ""
 
     def checked(self) -> list[str]:
@@ -152,7 +150,9 @@ class _Command:
         sign = word[0] if word[0] in "+~" else ""
         name, _, value = word.lstrip("+~").partition("=")
         if self.is_group(name):
-            return f"{name}: {self._choice_problem(name, value, sign)}"
+            return (
+                f"{name}: {self._choice_problem(name, value, sign) or _composition(value, reason)}"
+            )
         known = compose(self.config_name, overrides=self.good, return_hydra_config=True)
         options = _options(OmegaConf.to_container(known))
         inner = re.search(r"Key '([^']+)' is not in struct", f"{reason} {reason.__cause__}")
@@ -168,6 +168,7 @@ class _Command:
         return f"{name}: {str(reason).splitlines()[0]}"
 
     def _choice_problem(self, group: str, value: str, sign: str) -> str:
+        """Why a choice does not exist; empty if it does."""
         choices = self.choices(group)
         listed = " | ".join(choices)
         if not choices:
@@ -178,7 +179,7 @@ class _Command:
             return f"no choice is the default: leave {group} out"
         if value not in choices:
             return f"no '{value}'{nearest(value, choices) or f'; one of {listed}'}"
-        return f"'{value}' does not compose with the rest of the command"
+        return ""
 
     def _hint(self, name: str, value: str, options: Sequence[str]) -> str:
         """What may have been meant: a name like it, one beside it, or a new one."""
@@ -190,6 +191,14 @@ class _Command:
         if siblings and not hint:
             hint = "; here are " + ", ".join(siblings)
         return f"{hint}; +{name}={value} adds it" if is_open else hint
+
+
+def _composition(choice: str, reason: Exception) -> str:
+    """Why a choice that exists does not compose."""
+    text = str(reason)
+    if "submitit" in text:
+        return f"'{choice}' needs a launcher that is not installed: pip install -e '.[slurm]'"
+    return f"'{choice}' does not compose: {' '.join(text.split())[:200]}"
 
 
 def _stray(words: Sequence[str]) -> list[str]:
@@ -210,13 +219,24 @@ def _config_dir(words: Sequence[str]) -> list[str]:
     return []
 
 
-def searchpath_problems(words: Sequence[str]) -> list[str]:
-    """What is wrong with `hydra.searchpath=[file://<folder>, pkg://<package>]`, if given."""
-    given = [word for word in words if word.startswith(f"{SEARCHPATH}=")]
-    return [problem for word in given for problem in _unreachable(word)]
+def overlooked(words: Sequence[str]) -> list[str]:
+    """What Hydra would pass over: search paths that lead nowhere, grids without a run."""
+    given = [word for word in words if "=" in word and word[:1] not in ("-", "~")]
+    return [problem for word in given for problem in (*_unreachable(word), *_valueless(word))]
+
+
+def _valueless(word: str) -> Iterator[str]:
+    with suppress(HydraException):  # told when Hydra meets it
+        override = OverridesParser.create().parse_override(word)
+        if not _alternatives(override, word):
+            name, _, value = word.partition("=")
+            yield f"{name}: {value} holds no value, so the grid has no run"
 
 
 def _unreachable(word: str) -> Iterator[str]:
+    """What is wrong with `hydra.searchpath=[file://<folder>, pkg://<package>]`."""
+    if not word.startswith(f"{SEARCHPATH}="):
+        return
     value: Any = None
     with suppress(HydraException):
         value = OverridesParser.create().parse_override(word).value()

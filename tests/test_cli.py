@@ -1,9 +1,12 @@
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from dml.errors import ConfigError, RunStopped
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -73,7 +76,7 @@ def test_flags_may_stand_anywhere(command_line, tmp_path):
 def test_an_empty_grid_is_told(command_line, tmp_path):
     status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}/sweep", "seed=range(3,0)")
     assert status == 2
-    assert "error: the grid is empty" in err
+    assert "the grid has no run" in err
 
 
 def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
@@ -139,3 +142,12 @@ def test_help_config_and_mistakes_do_not_wait_for_torch(words, tmp_path):
         assert "space: " not in done.stdout
     if words[0] == "--cfg":
         assert "alpha: 0.01" in done.stdout
+
+
+def test_errors_come_home_from_other_processes():
+    """A cluster's launcher pickles what a job raised."""
+    mistake = pickle.loads(pickle.dumps(ConfigError(["a: wrong", "b: wrong"])))
+    assert mistake.problems == ["a: wrong", "b: wrong"]
+    assert str(mistake) == "a: wrong\nb: wrong"
+    stop = pickle.loads(pickle.dumps(RunStopped("time is up", 75)))
+    assert (str(stop), stop.status) == ("time is up", 75)

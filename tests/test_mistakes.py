@@ -1,7 +1,7 @@
 import pytest
 
 from dml.cli import CONFIGS
-from dml.mistakes import choices_for_help, chosen_groups, explain, searchpath_problems
+from dml.mistakes import choices_for_help, chosen_groups, explain, overlooked
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_choices_in_folders_of_the_users_own(tmp_path, way):
     ],
 )
 def test_search_paths_that_lead_nowhere(value, problem):
-    assert searchpath_problems([f"hydra.searchpath={value}"]) == [f"hydra.searchpath: {problem}"]
+    assert overlooked([f"hydra.searchpath={value}"]) == [f"hydra.searchpath: {problem}"]
 
 
 def test_help_lists_what_can_be_chosen():
@@ -68,3 +68,8 @@ def test_help_lists_what_can_be_chosen():
     assert set(chosen_groups(empty=True)) >= {"search"}
     assert "loss" not in chosen_groups(empty=True)
     assert set(chosen_groups("evaluate")) == set(chosen_groups())
+
+
+def test_grids_without_a_run():
+    (found,) = overlooked(["-m", "seed=range(3,0)", "loss=ms,c1", "~search"])
+    assert found == "seed: range(3,0) holds no value, so the grid has no run"

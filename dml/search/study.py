@@ -69,11 +69,15 @@ class Study:
     ) -> None:
         self.folder, self.config, self.space, self.seed = folder, config, space, seed
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.name = "/".join(folder.path.parts[-3:])
         self.storage = _storage(folder, config.storage)
-        optuna.create_study(
-            storage=self.storage, study_name=self.name, direction="maximize", load_if_exists=True
-        )
+        with self._alone():
+            # With the run's own id: a database may hold the study of a run that was overwritten,
+            # or of one with the same config elsewhere.
+            self.name = "/".join((*folder.path.parts[-3:], folder.run_id()))
+            optuna.create_study(
+                storage=self.storage, study_name=self.name, direction="maximize",
+                load_if_exists=True,
+            )  # fmt: skip
         self.id = self.storage.get_study_id_from_name(self.name)
         self._held = ExitStack()
         self._heard = 0.0

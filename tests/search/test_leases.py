@@ -64,3 +64,20 @@ def test_a_journal_that_was_cut_short_is_mended(study):
         0,
         1,
     ]
+
+
+def test_a_run_that_is_overwritten_leaves_its_study_in_the_database(tmp_path):
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    config = SearchConfig("bayes", 2, 5, "gp", False, url, 60.0)
+
+    def opened(place):
+        folder = RunFolder(tmp_path / place / "run" / "seed0")
+        folder.path.mkdir(parents=True, exist_ok=True)
+        return Study(folder, config, SPACE, seed=0)
+
+    first = opened("here")
+    first.finish(first.claim(), TrialState.COMPLETE, 0.5)
+    assert len(opened("here").trials()) == 1
+    assert opened("elsewhere").trials() == []
+    first.folder.clear()
+    assert opened("here").trials() == []
