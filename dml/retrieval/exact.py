@@ -21,21 +21,27 @@ FLOAT32_UNIT = 2.0**-24
 TINIEST = 2.0**-120  # what products of float32 lose where they underflow, with room to spare
 
 
-def score_error(query_norm: Tensor, gallery_norm: float, dim: int, unit: float) -> Tensor:
-    """Bounds |computed − true| for scores −½‖q − g‖² = q·g − ½‖g‖² − ½‖q‖² summed in one product.
+def score_error(
+    query_norm: Tensor, gallery_norm: float, dim: int, unit: float, *, one_product: bool = False
+) -> Tensor:
+    """Bounds |computed − true| for scores −½‖q − g‖² = q·g − ½‖g‖² − ½‖q‖².
 
-    Holds for every order of summation (Higham, Accuracy and Stability of Numerical Algorithms,
-    §3.1): rounding q and g costs one unit each, the product of length `dim` + 2 as many, the last
-    two terms one more.
+    The product holds for every order of summation: dim · unit · ‖q‖‖g‖ (Higham, Accuracy and
+    Stability of Numerical Algorithms, §3.1). With A = ½(‖q‖ + ‖g‖)², rounding q and g moves the
+    score by at most 2A units, rounding the two squares and adding each of them by A each.
 
     Args:
         query_norm: n norms.
         gallery_norm: the largest norm in the gallery.
         dim: length of the vectors.
         unit: unit roundoff of the arithmetic, 2^-24 for float32.
+        one_product: −½‖g‖² was a term of the product instead of being added to it.
     """
-    bound = 0.5 * (dim + 6) * unit * (query_norm + gallery_norm) ** 2
-    return 1.01 * bound + dim * TINIEST
+    product = dim * query_norm * gallery_norm
+    if one_product:
+        product = product + 0.5 * (dim + 1) * (query_norm + gallery_norm) ** 2
+    rest = 3.0 * (query_norm + gallery_norm) ** 2
+    return 1.01 * unit * (product + rest) + dim * TINIEST
 
 
 def squared_distances(
@@ -53,8 +59,8 @@ def squared_distances(
         # the last chunk reaches back over pairs already done instead of being shorter
         start = max(0, min(start, pairs - chunk))
         part = slice(start, start + chunk)
-        difference_PD = query_ND[rows_P[part]].double()
-        difference_PD -= gallery_ND[cols_P[part]]
+        difference_PD = query_ND.index_select(0, rows_P[part]).double()
+        difference_PD -= gallery_ND.index_select(0, cols_P[part])
         out_P[part] = difference_PD.square_().sum(dim=1)
     return out_P
 

@@ -1,26 +1,26 @@
-"""Candidates from faiss's flat search, as an alternative to the tiles of `candidates`."""
+"""Candidates from faiss's flat search, as an alternative to the tiles of `scans`."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from dml.retrieval.candidates import Gallery
+from dml.retrieval.gallery import Gallery
 
 
 def scan_faiss(
-    gallery: Gallery, query_nE: Tensor, own_n: Tensor | None, m: int
+    gallery: Gallery, query_nD: Tensor, own_n: Tensor | None, m: int
 ) -> tuple[Tensor, Tensor]:
     """Scores some queries against the whole gallery by faiss, on the GPU if they are there.
 
     Args:
         gallery: what is searched.
-        query_nE: queries as `Gallery.queries` gives them.
+        query_nD: queries as `Gallery.queries` gives them.
         own_n: row of the gallery that is the query itself and is left out, or None.
         m: candidates per query.
 
     Returns:
-        Scores and gallery rows (n×m), best first.
+        Scores without −½‖q‖² and gallery rows (n×m), best first.
 
     Raises:
         ValueError: faiss is not installed.
@@ -32,20 +32,21 @@ def scan_faiss(
             "backend 'faiss' needs the package faiss-cpu or faiss-gpu; 'torch' needs none"
         ) from error
     wanted = m if own_n is None else m + 1
+    # [q, 1]·[g, −½‖g‖²]
+    rows = gallery.rows_and_squares
+    query_nE = torch.cat([query_nD, query_nD.new_ones(len(query_nD), 1)], dim=1)
     if query_nE.is_cuda:
         import faiss.contrib.torch_utils  # lets faiss read and return tensors of the GPU
 
         scores, indices = faiss.knn_gpu(
             faiss.StandardGpuResources(),
             query_nE,
-            gallery.rows,
+            rows,
             wanted,
             metric=faiss.METRIC_INNER_PRODUCT,
         )
     else:
-        found = faiss.knn(
-            query_nE.numpy(), gallery.rows.numpy(), wanted, metric=faiss.METRIC_INNER_PRODUCT
-        )
+        found = faiss.knn(query_nE.numpy(), rows.numpy(), wanted, metric=faiss.METRIC_INNER_PRODUCT)
         scores, indices = (torch.from_numpy(part) for part in found)
     if own_n is not None:
         scores[indices == own_n[:, None]] = -torch.inf

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dml.retrieval.neighbors import MEMORY_MB, NeighborSearch, check_embeddings
+from dml.retrieval.inputs import check_embeddings, check_labels
+from dml.retrieval.search import MEMORY_MB, NeighborSearch
 
 LISTED = 32  # Recall@K up to here is read off the neighbors, beyond it from the counted rank
 
@@ -126,16 +127,6 @@ def retrieval_metrics(
         "queries": len(rows),
         "queries_without_match": len(labels) - len(rows),
     }
-
-
-def check_labels(labels: Tensor, length: int, name: str) -> None:
-    """Raises ValueError unless `labels` holds `length` integers."""
-    if labels.is_floating_point() or labels.is_complex():
-        raise ValueError(f"{name} must be integers, got {labels.dtype}")
-    if labels.shape != (length,):
-        raise ValueError(
-            f"{name} must have shape ({length},) like its embeddings, got {tuple(labels.shape)}"
-        )
 
 
 def common_classes(labels_B: Tensor, gallery_labels_N: Tensor | None) -> tuple[Tensor, Tensor]:

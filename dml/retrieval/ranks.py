@@ -11,8 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dml.retrieval.candidates import GROUP, Gallery
 from dml.retrieval.exact import FLOAT32_UNIT, lexical_order, score_error, squared_distances
+from dml.retrieval.gallery import Gallery, norms
+from dml.retrieval.running_top import GROUP
 
 SLACK = 1.2  # room for rounding the thresholds themselves
 
@@ -82,20 +83,22 @@ def count_ahead(
     Returns:
         n counts; from `limit` on they only say that there are at least as many.
     """
-    query_nE, norm_n = space.queries(query_nD)
+    centered_nD, half_square_n = space.queries(query_nD)
+    error_n = score_error(norms(centered_nD), space.largest, query_nD.shape[1], FLOAT32_UNIT)
     score_n = -0.5 * target_n * space.scale**2
-    error_n = SLACK * score_error(norm_n, space.largest, query_nD.shape[1], FLOAT32_UNIT)
-    above_n, below_n = (score_n + error_n).float(), (score_n - error_n).float()
+    above_n, below_n = (score_n + SLACK * error_n).float(), (score_n - SLACK * error_n).float()
     own_row_n = None if own_n is None else space.place[own_n]
     ahead = torch.zeros(len(query_nD), dtype=torch.long, device=query_nD.device)
     active = torch.arange(len(query_nD), device=query_nD.device)
-    buffer = query_nE.new_empty(len(query_nD), space.tile)
+    buffer = centered_nD.new_empty(len(query_nD), space.tile)
     for first in range(0, len(space.rows), space.tile):
         active = active[ahead[active] < limit]
         if not len(active):
             break
-        tile = space.rows[first : first + space.tile]
-        scores = space.multiply(query_nE[active], tile, buffer[: len(active)])
+        tile = slice(first, first + space.tile)
+        scores = space.scores(
+            centered_nD[active], half_square_n[active], tile, buffer[: len(active)]
+        )
         if own_row_n is not None:
             own = own_row_n[active] - first
             inside = ((own >= 0) & (own < space.tile)).nonzero().squeeze(1)

@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from dml.retrieval import geometry
+from dml.retrieval.geometry import spread
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def items(generator):
 
 @pytest.fixture(params=[1024, 16])
 def tile(request, monkeypatch):
-    monkeypatch.setattr(geometry, "TILE", request.param)
+    monkeypatch.setattr(spread, "TILE", request.param)
 
 
 def pairs(embeddings):

@@ -3,7 +3,7 @@ import retrieval_reference as reference
 import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-from dml.retrieval import concatenate, metrics, neighbors, retrieval_metrics
+from dml.retrieval import concatenate, metrics, retrieval_metrics, search
 
 
 def clustered(labels, dim, noise, generator):
@@ -70,7 +70,7 @@ EMBEDDINGS = {
 @pytest.mark.parametrize("split", [False, True])
 def test_counted_ranks_equal_listed_ones(case, labels_case, split, generator, monkeypatch):
     monkeypatch.setattr(metrics, "LISTED", 1)
-    monkeypatch.setattr(neighbors, "TILE", 32)
+    monkeypatch.setattr(search, "TILE", 32)
     labels = LABELS[labels_case](generator)
     if labels_case == "very different sizes":
         labels = labels[labels != 0]

@@ -6,8 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml.retrieval import candidates, nearest_neighbors, neighbors, product
-from dml.retrieval.exact import surplus_duplicates
+from dml.retrieval import gallery as galleries
+from dml.retrieval import nearest_neighbors, product, running_top, scans, search
+from dml.retrieval.exact import score_error, surplus_duplicates
+from dml.retrieval.inputs import check_embeddings
 from dml.retrieval.parallel import for_each
 
 CASES = {
@@ -60,8 +62,8 @@ def test_equals_the_float64_ranking_of_another_gallery(case, generator):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(neighbors, "TILE", 32)
-    monkeypatch.setattr(neighbors, "ROWS", 48)
+    monkeypatch.setattr(search, "TILE", 32)
+    monkeypatch.setattr(search, "ROWS", 48)
 
 
 @pytest.fixture
@@ -87,6 +89,29 @@ def test_many_tiles_give_the_float64_ranking(case, backend, generator):
     assert torch.equal(found.indices, reference.ranking(query, gallery)[1][:, :9])
 
 
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("squares", [False, True])
+def test_scores_are_as_accurate_as_claimed(case, squares, generator):
+    embeddings = CASES[case](generator)
+    embeddings = check_embeddings(embeddings, "embeddings")
+    space = galleries.Gallery(embeddings, embeddings, 64)
+    query, half_square = space.queries(embeddings)
+    found = torch.cat(
+        [
+            space.scores(query, half_square if squares else None, slice(first, first + 64), tile)
+            for first in range(0, len(space.rows), 64)
+            for tile in [torch.empty(len(query), 64)]
+        ],
+        dim=1,
+    )[:, space.place[: len(embeddings)]]
+    exact = (embeddings.double() - space.center) * space.scale
+    expected = -0.5 * torch.cdist(exact, exact, compute_mode="donot_use_mm_for_euclid_dist") ** 2
+    if not squares:
+        expected += 0.5 * exact.square().sum(dim=1, keepdim=True)
+    bound = score_error(exact.norm(dim=1), space.largest, embeddings.shape[1], 2.0**-24)
+    assert ((found - expected).abs() <= bound[:, None]).all()
+
+
 @pytest.mark.usefixtures("small_tiles")
 def test_half_of_the_product_is_used_for_many_queries_of_their_own(generator, monkeypatch):
     sizes = []
@@ -96,9 +121,7 @@ def test_half_of_the_product_is_used_for_many_queries_of_their_own(generator, mo
         sizes.append(a.shape[0] * b.shape[1])
         return product(a, b, **kwargs)
 
-    monkeypatch.setattr(
-        candidates, "fastest_product", lambda *_: lambda a, b, out: counting(a, b.T)
-    )
+    monkeypatch.setattr(galleries, "fastest_product", lambda *_: lambda a, b, out: counting(a, b.T))
     embeddings = torch.randn(640, 8, generator=generator)
     found = nearest_neighbors(embeddings, k=2)
     assert torch.equal(found.indices, reference.ranking(embeddings)[1][:, :2])
@@ -110,21 +133,21 @@ def test_half_of_the_product_is_used_for_many_queries_of_their_own(generator, mo
 
 def test_thresholds_that_were_too_high_are_noticed(generator, monkeypatch):
     # the best of the whole gallery all lie in the first tile: its sample is as unfair as can be
-    monkeypatch.setattr(candidates.RunningTop, "_rank", lambda self, seen: 1)
-    monkeypatch.setattr(neighbors, "TILE", 64)
-    scans = []
-    scan = candidates.scan_rows
+    monkeypatch.setattr(running_top.RunningTop, "_rank", lambda self, seen: 1)
+    monkeypatch.setattr(search, "TILE", 64)
+    seen = []
+    scan = scans.scan_rows
 
     def watched(*arguments, cautious=False):
-        scans.append(cautious)
+        seen.append(cautious)
         if cautious:
             monkeypatch.undo()
         return scan(*arguments, cautious=cautious)
 
-    monkeypatch.setattr(candidates, "scan_rows", watched)
+    monkeypatch.setattr(scans, "scan_rows", watched)
     embeddings = torch.randn(256, 6, generator=generator)
     found = nearest_neighbors(embeddings, k=10)
-    assert True in scans
+    assert True in seen
     assert torch.equal(found.indices, reference.ranking(embeddings)[1][:, :10])
 
 

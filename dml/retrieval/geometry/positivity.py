@@ -1,0 +1,72 @@
+"""How often a mixed embedding acts as a positive (Metrix).
+
+Shapes: L similarities.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def positivity(derivatives: Tensor, lambdas: Tensor, bins: int = 20) -> Tensor:
+    """Share of mixed embeddings that act as positives, against λ, as measured (Metrix, Fig. 2).
+
+    A mixed embedding v acts as a positive for anchor a where ∂ℓ̃(a)/∂s(a, v) ≤ 0.
+
+    Args:
+        derivatives: L values of ∂ℓ̃/∂s.
+        lambdas: L interpolation factors in [0, 1], 1 being the positive.
+        bins: equal intervals of λ.
+
+    Returns:
+        `bins` shares, fractions of 1; NaN where no λ fell.
+
+    Raises:
+        ValueError: shapes differ or a λ lies outside [0, 1].
+    """
+    return _share_by_lambda(derivatives <= 0, lambdas, bins)
+
+
+def predicted_positivity(
+    similarities: Tensor,
+    lambdas: Tensor,
+    *,
+    beta: float,
+    gamma: float,
+    margin: float,
+    bins: int = 20,
+) -> Tensor:
+    """What `positivity` should be under multi-similarity (Metrix, Eq. 11).
+
+    F_λ(ln(λ/(1−λ))/(β+γ) + m): the derivative for a single mix changes its sign there.
+
+    Args:
+        similarities: L values s(a, v) of anchors and mixed embeddings; F_λ is their distribution.
+        lambdas: L interpolation factors in [0, 1].
+        beta: exponent of the positives, β > 0.
+        gamma: exponent of the negatives, γ > 0.
+        margin: m.
+        bins: equal intervals of λ.
+
+    Returns:
+        `bins` shares, fractions of 1; NaN where no λ fell.
+
+    Raises:
+        ValueError: shapes differ or a λ lies outside [0, 1].
+    """
+    turning_point = torch.logit(lambdas.double()) / (beta + gamma) + margin
+    return _share_by_lambda(similarities.double() <= turning_point, lambdas, bins)
+
+
+def _share_by_lambda(event: Tensor, lambdas: Tensor, bins: int) -> Tensor:
+    if event.shape != lambdas.shape:
+        raise ValueError(
+            f"lambdas must have shape {tuple(event.shape)} like the values, got"
+            f" {tuple(lambdas.shape)}"
+        )
+    if not bool(((lambdas >= 0) & (lambdas <= 1)).all()):
+        raise ValueError("lambdas must lie in [0, 1]")
+    number = (lambdas.double() * bins).long().clamp_(max=bins - 1).flatten()
+    hits = torch.bincount(number, weights=event.double().flatten(), minlength=bins)
+    return hits / torch.bincount(number, minlength=bins)

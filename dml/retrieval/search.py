@@ -1,0 +1,232 @@
+"""The search behind neighbors and metrics: candidates in float32, their true order in float64.
+
+Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neighbors, m candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from dml.retrieval.exact import (
+    FLOAT32_UNIT,
+    FullSearch,
+    score_error,
+    sort_near_ties,
+    squared_distances,
+)
+from dml.retrieval.faiss_search import scan_faiss
+from dml.retrieval.gallery import Gallery
+from dml.retrieval.inputs import check_embeddings
+from dml.retrieval.parallel import for_each, worker_count
+from dml.retrieval.product import full_float32
+from dml.retrieval.ranks import Members, count_ahead, nearest_relevant
+from dml.retrieval.running_top import GROUP, RunningTop
+from dml.retrieval.scans import scan_rows, scan_symmetric
+
+Result = TypeVar("Result")
+
+MEMORY_MB = 64.0
+ROWS = 1024  # queries and gallery items of a tile: 4 MB of scores stay in the cache
+TILE = 1024
+BLOCKS = 9  # tiles of a small gallery: many enough to leave out the half that symmetry spares
+
+
+class NeighborSearch:
+    """Queries and the gallery they are searched in.
+
+    Args:
+        query, gallery, memory_mb, backend: as for `nearest_neighbors`.
+        most: the largest k that will be asked for.
+
+    Attributes:
+        available: how many items a query can find.
+
+    Raises:
+        ValueError: as `nearest_neighbors`.
+    """
+
+    def __init__(
+        self,
+        query: Tensor,
+        gallery: Tensor | None = None,
+        *,
+        most: int,
+        backend: str = "auto",
+        memory_mb: float = MEMORY_MB,
+    ) -> None:
+        self.query = check_embeddings(query, "query")
+        self.own = gallery is None
+        self.gallery = self.query if gallery is None else check_embeddings(gallery, "gallery")
+        if self.query.shape[1] != self.gallery.shape[1]:
+            raise ValueError(
+                f"query and gallery must have one dimension, got {self.query.shape[1]} and"
+                f" {self.gallery.shape[1]}"
+            )
+        if self.query.device != self.gallery.device:
+            raise ValueError(
+                f"query and gallery must be on one device, got {self.query.device} and"
+                f" {self.gallery.device}"
+            )
+        if backend not in ("auto", "torch", "faiss"):
+            raise ValueError(f"backend must be auto, torch or faiss, got {backend!r}")
+        self.available = len(self.gallery) - self.own
+        if not 1 <= most <= self.available:
+            raise ValueError(
+                f"k must lie between 1 and the {self.available} gallery items a query can find,"
+                f" got {most}"
+            )
+        self.most = most
+        self.backend = backend
+        self.memory_bytes = int(memory_mb * 2**20)
+
+    def run(
+        self,
+        rows: Tensor,
+        k_n: Tensor,
+        use: Callable[[Tensor, Tensor], Result],
+        classes: tuple[Tensor, Tensor] | None = None,
+    ) -> list[Result]:
+        """Finds neighbors chunk by chunk and returns what `use` makes of each chunk.
+
+        Args:
+            rows: numbers of the queries to search for.
+            k_n: neighbors for each of them, ascending; a chunk gets what its last query needs.
+            use: called with query numbers (n) and the gallery indices (n×k) of their nearest items,
+                possibly from several threads at once.
+            classes: of all queries (B) and gallery items (N). Given these, near ties are resolved
+                only between items of the query's class and others: all that metrics can see.
+        """
+        # faiss brings its own threads
+        workers = 1 if self.backend == "faiss" else self._workers
+        share = self.memory_bytes // workers
+        with torch.no_grad(), full_float32(self.query.device):
+            space = self.space
+            table = self._symmetric_table(space, len(rows), workers)
+            full = FullSearch(self.gallery, space.center, space.scale, self.most, share)
+
+            def search(chunk: slice) -> Result:
+                part, k = rows[chunk], int(k_n[chunk.stop - 1])
+                return use(part, self._nearest(space, part, k, table, full, classes))
+
+            chunks = self._chunks(k_n.cpu(), space.tile, share)
+            return for_each(search, chunks, workers)
+
+    def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
+        """Returns how many items precede the nearest relevant one, for queries that have one.
+
+        Args:
+            rows: numbers of the queries (n).
+            classes: of all queries (B) and gallery items (N), 0..C−1.
+            limit: how far to count.
+
+        Returns:
+            n counts, exact below `limit`.
+        """
+        members = Members(classes[1])
+
+        def rank(part: Tensor) -> Tensor:
+            query_nD, own_n = self.query[part], part if self.own else None
+            pairs = members.pairs(classes[0][part])
+            target = nearest_relevant(query_nD, self.gallery, *pairs, own_n)
+            return count_ahead(self.space, query_nD, self.gallery, *target, own_n, limit)
+
+        with full_float32(self.query.device):
+            return torch.cat(for_each(rank, rows.split(ROWS), self._workers))
+
+    @cached_property
+    def space(self) -> Gallery:
+        """The gallery made ready for products."""
+        items = len(self.gallery)
+        usual = max(TILE * 5 // 8, min(TILE, items // BLOCKS))
+        least = min(max(usual, self._candidates(self.most) + 1), items)
+        blocks = max(1, items // least)
+        return Gallery(self.gallery, self.query, GROUP * math.ceil(items / blocks / GROUP))
+
+    @property
+    def _workers(self) -> int:
+        return worker_count(self.query.device, self.memory_bytes)
+
+    def _symmetric_table(self, space: Gallery, queries: int, workers: int) -> RunningTop | None:
+        """Candidates of all items at once, where half of the product is enough and memory too."""
+        width = self._candidates(self.most)
+        bytes_needed = len(space.rows) * RunningTop.bytes_per_query(width)
+        worth_it = self.own and 2 * queries > len(self.gallery) >= 2 * space.tile
+        if self.backend == "faiss" or not worth_it or bytes_needed > self.memory_bytes:
+            return None
+        return scan_symmetric(space, width, workers)
+
+    def _candidates(self, k: int) -> int:
+        """Some more than k, so that almost no query needs a second search."""
+        return min(k + 4 + k // 16, self.available)
+
+    def _chunks(self, k_n: Tensor, tile: int, memory_bytes: int) -> Iterator[slice]:
+        """Splits the queries into chunks whose scores and results fit the memory."""
+        start = 0
+        while start < len(k_n):
+            stop = min(start + ROWS, len(k_n))
+            while True:
+                k = int(k_n[stop - 1])
+                per_row = 4 * tile + RunningTop.bytes_per_query(self._candidates(k)) + 40 * k
+                fits = max(1, memory_bytes // per_row)
+                if stop - start <= fits:
+                    break
+                # a shorter chunk may also need a smaller k, so try again rather than compute
+                stop = start + max(fits, (stop - start) // 2)
+            yield slice(start, stop)
+            start = stop
+
+    def _nearest(
+        self,
+        space: Gallery,
+        rows: Tensor,
+        k: int,
+        table: RunningTop | None,
+        full: FullSearch,
+        classes: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        query_nD = self.query[rows]
+        own_n = rows if self.own else None
+        m = self._candidates(self.most if table is not None else k)
+        if table is not None:
+            places_n = space.place[rows]
+            half_square_n = space.half_squares[places_n]
+            scores_nm, found_nm = table.best(places_n)
+        else:
+            scan = scan_faiss if self.backend == "faiss" else scan_rows
+            centered_nD, half_square_n = space.queries(query_nD)
+            own_row_n = None if own_n is None else space.place[own_n]
+            scores_nm, found_nm = scan(space, centered_nD, own_row_n, m)
+        norm_n = (-2.0 * half_square_n.double()).sqrt()
+        error_n = score_error(
+            norm_n,
+            space.largest,
+            query_nD.shape[1],
+            FLOAT32_UNIT,
+            one_product=self.backend == "faiss",
+        )
+        indices_nm = space.order[found_nm.long()]
+        relevant_nm = None
+        if classes is not None:
+            relevant_nm = classes[1][indices_nm] == classes[0][rows, None]
+        sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k, relevant_nm)
+        indices_nk = indices_nm[:, :k]
+        if m < self.available:
+            # an item outside the candidates has at most the last score plus the error
+            unsure = scores_nm[:, k - 1] - scores_nm[:, -1] <= 2 * error_n
+            if unsure.any():
+                own_u = None if own_n is None else own_n[unsure]
+                indices_nk[unsure] = full.nearest(query_nD[unsure], own_u, k)
+        return indices_nk
+
+    def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
+        """Returns the Euclidean distances (n×k, float64) of the queries `rows` to gallery items."""
+        n, k = indices_nk.shape
+        query_P = rows.repeat_interleave(k)
+        squared = squared_distances(self.query, self.gallery, query_P, indices_nk.reshape(-1))
+        return squared.sqrt_().view(n, k)
