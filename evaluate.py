@@ -13,9 +13,12 @@ def evaluate(cfg: Any) -> None:
     from dml.config import EvaluateConfig, check
 
     config = check(cfg, EvaluateConfig)  # before torch is loaded
+    from hydra.core.hydra_config import HydraConfig
+
     from dml.scoring import score
 
-    score(config)
+    overrides = HydraConfig.get().overrides.task
+    score(config, {word.partition("=")[0].lstrip("+~") for word in overrides})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Arrays: `embeddings` N×D and `labels` N; for a query–gallery split also `gall
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from dml.data.base import View
 from dml.durable import replacing
 from dml.errors import UserError
 from dml.evaluation import Embedded, Split
+
+DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def save_embeddings(path: Path, embedded: Embedded, split: Split, dtype: str) -> None:
@@ -47,16 +50,25 @@ def load_embeddings(path: str | Path, device: torch.device) -> Embedded:
         UserError: no such file, arrays missing, or of shapes and types that do not fit.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        file = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
         raise UserError(f"embeddings: {path} is not there") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except DAMAGED as error:
         raise UserError(f"embeddings: {path} is no .npz file, or a damaged one") from error
-    query = _pair(arrays, "embeddings", "labels", path)
-    if "gallery_embeddings" not in arrays:
-        return Embedded(*(torch.from_numpy(part).to(device) for part in query))
-    gallery = _pair(arrays, "gallery_embeddings", "gallery_labels", path)
+    if isinstance(file, np.ndarray):
+        raise UserError(
+            f"embeddings: {path} holds one array and so no labels; "
+            f"numpy.savez(file, embeddings=…, labels=…) writes both"
+        )
+    with file:
+        query = _pair(file, "embeddings", "labels", path)
+        if "gallery_embeddings" not in file:
+            if "gallery_labels" in file:
+                raise UserError(
+                    f"embeddings: {path} has 'gallery_labels', but no 'gallery_embeddings'"
+                )
+            return Embedded(*(torch.from_numpy(part).to(device) for part in query))
+        gallery = _pair(file, "gallery_embeddings", "gallery_labels", path)
     if gallery[0].shape[1] != query[0].shape[1]:
         raise UserError(
             f"embeddings: {path} has queries of {query[0].shape[1]} dimensions and a gallery of "
@@ -66,14 +78,10 @@ def load_embeddings(path: str | Path, device: torch.device) -> Embedded:
 
 
 def _pair(
-    arrays: dict[str, np.ndarray], values: str, labels: str, path: str | Path
+    file: np.lib.npyio.NpzFile, values: str, labels: str, path: str | Path
 ) -> tuple[np.ndarray, np.ndarray]:
     """Embeddings as floats and labels as 64-bit integers, checked against each other."""
-    for name in (values, labels):
-        if name not in arrays:
-            there = ", ".join(arrays) or "nothing"
-            raise UserError(f"embeddings: {path} has no array '{name}', only {there}")
-    matrix, numbers = arrays[values], arrays[labels]
+    matrix, numbers = _array(file, values, path), _array(file, labels, path)
     if matrix.ndim != 2 or not np.issubdtype(matrix.dtype, np.floating):
         raise UserError(
             f"embeddings: '{values}' of {path} must be a matrix of floating-point numbers, "
@@ -90,7 +98,24 @@ def _pair(
             f"embeddings: '{labels}' of {path} must hold integers, not {numbers.dtype}; "
             f"numpy.unique(labels, return_inverse=True) makes them"
         )
-    return matrix, numbers.astype(np.int64)
+    # PyTorch knows the machine's byte order only, and no type longer than float64
+    wide = np.float64 if matrix.dtype.itemsize > 8 else matrix.dtype.newbyteorder("=")
+    return matrix.astype(wide, copy=False), numbers.astype(np.int64)
+
+
+def _array(file: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.ndarray:
+    """One array of the file; the others, whatever they hold, are not read."""
+    if name not in file:
+        there = ", ".join(file.files) or "nothing"
+        raise UserError(f"embeddings: {path} has no array '{name}', only {there}")
+    try:
+        return file[name]
+    except ValueError as error:
+        raise UserError(
+            f"embeddings: '{name}' of {path} holds Python objects or is damaged; save numbers"
+        ) from error
+    except DAMAGED as error:
+        raise UserError(f"embeddings: '{name}' of {path} is damaged") from error
 
 
 def _paths(view: View) -> np.ndarray:

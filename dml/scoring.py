@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from dml import build
 from dml.config import Config, EvaluateConfig
 from dml.durable import write_json
 from dml.embeddings_file import load_embeddings, save_embeddings
+from dml.errors import ConfigError
 from dml.evaluation import Embedded, Evaluator
 from dml.loading import load_config, load_embedder
 from dml.models.embedder import Embedder
@@ -21,24 +23,42 @@ from dml.reporting.terminal import console, scores_table
 from dml.run_folder import RunFolder
 from dml.training.trainer import autocast
 
+# what is looked at; the rest is decided by the run, or means nothing to stored embeddings
+FOR_EMBEDDINGS = {"embeddings", "recall_at", "device", "outputs"}
+FOR_RUN = {"run", "recall_at", "device", "outputs", "save", "precision"} | {
+    f"data.{name}" for name in ("root", "reader.root", "workers", "eval_batch_size")
+}
 
-def score(config: EvaluateConfig) -> dict[str, Any]:
+
+def score(config: EvaluateConfig, said: Collection[str] = ()) -> dict[str, Any]:
     """Scores stored embeddings, a run's best network, or a backbone as it comes.
+
+    Args:
+        config: what to score.
+        said: options that the user gave. A run's data is looked for where it was when it was
+            trained, unless `data.root` is among them.
 
     Returns:
         What is also written to `evaluation.json`: beside the embeddings, in the run folder, or
         under `outputs/evaluations/` for a network without a run.
+
+    Raises:
+        ConfigError: options that would be without effect.
+        UserError: embeddings, a run or data that cannot be read or scored.
     """
+    _refuse_idle(config, said)
     device = build.resolve_device(config.device)
     if config.embeddings is not None:
         path = Path(config.embeddings)
         embedded = load_embeddings(path, device)
-        recall_at = tuple(config.recall_at or (1, 2, 4, 8))
+        recall_at = (1, 2, 4, 8) if config.recall_at is None else tuple(config.recall_at)
         result = {"name": path.name, "stand_in": False, **_scores(embedded, recall_at)}
         return _keep(result, path.with_suffix(".evaluation.json"))
     if config.run is not None:
         folder = RunFolder(config.run)
-        trained = _at_root(load_config(folder.path), config.data.root)
+        trained = load_config(folder.path)
+        if "data.root" in said:
+            trained = _at_root(trained, config.data.root)
         embedder = load_embedder(trained, folder, "repeat0-fold0")
         name, target = f"{trained.loss['name']} on {trained.data.name}", folder.path
     else:
@@ -48,6 +68,18 @@ def score(config: EvaluateConfig) -> dict[str, Any]:
             Path(config.outputs) / "evaluations" / f"{config.data.name}-{config.backbone['name']}"
         )
     return _score_network(config, trained, embedder.to(device), name, target)
+
+
+def _refuse_idle(config: EvaluateConfig, said: Collection[str]) -> None:
+    """Raises ConfigError for options that the user gave and that nothing would look at."""
+    if config.embeddings is not None:
+        used, reason = FOR_EMBEDDINGS, "stored embeddings are scored without it"
+    elif config.run is not None:
+        used, reason = FOR_RUN, "the run's own config decides it"
+    else:
+        return
+    if idle := sorted(set(said) - used):
+        raise ConfigError([f"{name}: {reason}; leave it out" for name in idle])
 
 
 def _score_network(
@@ -69,6 +101,7 @@ def _score_network(
     )
     with autocast(config.precision, device):
         embedded = evaluator.embed(embedder)
+    recall_at = index.recall_at if config.recall_at is None else tuple(config.recall_at)
     result = {
         "name": name,
         "data": index.name,
@@ -76,7 +109,7 @@ def _score_network(
         "backbone": trained.backbone["name"],
         "run": config.run,
         "embedding_size": embedder.embedding_size,
-        **_scores(embedded, tuple(config.recall_at or index.recall_at)),
+        **_scores(embedded, recall_at),
     }
     if config.save is not None:
         save_embeddings(target / "embeddings.npz", embedded, split, config.save)

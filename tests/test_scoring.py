@@ -5,9 +5,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 import dml
+from dml import build
 from dml.cli import CONFIGS, command
 from dml.config import EvaluateConfig, check
-from dml.errors import UserError
+from dml.errors import ConfigError, UserError
 from dml.scoring import score
 
 
@@ -15,10 +16,10 @@ from dml.scoring import score
 def evaluated(tmp_path):
     """Evaluates with overrides, as the command line would."""
 
-    def evaluate(*overrides):
+    def evaluate(*overrides, said=()):
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose("evaluate", overrides=[f"outputs={tmp_path}", "device=cpu", *overrides])
-        return score(check(cfg, EvaluateConfig))
+        return score(check(cfg, EvaluateConfig), said)
 
     return evaluate
 
@@ -30,6 +31,31 @@ def test_a_run_scores_as_it_did_when_it_was_trained(run_tiny, evaluated):
     assert result["metrics"] == pytest.approx(trained, abs=1e-12)
     assert json.loads((folder / "evaluation.json").read_text()) == result
     assert (folder / "figures" / "evaluation.png").exists()
+
+
+def test_a_run_finds_its_data_where_it_was_unless_told_otherwise(run_tiny, evaluated, monkeypatch):
+    roots = []
+    build_index = build.build_index
+    monkeypatch.setattr(
+        build, "build_index", lambda c: (roots.append(c.data.root), build_index(c))[1]
+    )
+    _, folder = run_tiny("data.root=where/it/was")
+    roots.clear()
+    evaluated(f"run={folder}")
+    evaluated(f"run={folder}", "data.root=here", said={"run", "data.root"})
+    assert roots == ["where/it/was", "here"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["run=x", "data=cub"], "data: the run's own config decides it; leave it out"),
+        (["embeddings=x", "save=float16"], "save: stored embeddings are scored without it"),
+    ],
+)
+def test_options_without_effect_are_refused(evaluated, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        evaluated(*overrides, said={word.partition("=")[0] for word in overrides})
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-12), ("float16", 0.005)])
@@ -75,6 +101,17 @@ def test_embeddings_of_other_software(evaluated, tmp_path):
     assert (tmp_path / "x.evaluation.json").exists()
 
 
+@pytest.mark.parametrize("dtype", ["<f2", ">f4", ">f8", np.longdouble])
+def test_any_floating_point_type_and_arrays_that_are_not_looked_at(evaluated, tmp_path, dtype):
+    np.savez(
+        tmp_path / "x.npz",
+        embeddings=np.eye(2)[[0, 1, 0, 1]].astype(dtype),
+        labels=np.array([0, 1, 0, 1], ">u2"),
+        notes=np.array([{"any": "object"}], dtype=object),
+    )
+    assert evaluated(f"embeddings={tmp_path}/x.npz")["metrics"]["map_at_r"] == 1.0
+
+
 def test_query_and_gallery_with_and_without_their_split(evaluated, tmp_path):
     np.savez(
         tmp_path / "x.npz",
@@ -97,6 +134,19 @@ def test_query_and_gallery_with_and_without_their_split(evaluated, tmp_path):
         ({"embeddings": np.eye(2), "labels": np.arange(3)}, "must hold 2 labels"),
         ({"embeddings": np.arange(4), "labels": np.arange(4)}, "must be a matrix"),
         ({"embeddings": np.eye(2), "labels": np.array(["a", "b"])}, "must hold integers"),
+        (
+            {"embeddings": np.array([{}, {}]), "labels": np.arange(2)},
+            "'embeddings' of .* holds Python objects",
+        ),
+        (
+            {
+                "embeddings": np.eye(2),
+                "labels": np.zeros(2, int),
+                "gallery_labels": np.zeros(2, int),
+            },
+            "'gallery_labels', but no 'gallery_embeddings'",
+        ),
+        ({"embeddings": np.eye(2) * 1e200, "labels": np.zeros(2, int)}, "range of float64"),
         ({"embeddings": np.eye(2) * np.nan, "labels": np.zeros(2, int)}, "NaN"),
         ({"embeddings": np.eye(2), "labels": np.arange(2)}, "no query has a relevant item"),
         (
@@ -121,6 +171,12 @@ def test_files_that_are_no_archives(evaluated, tmp_path, content):
     (tmp_path / "x.npz").write_bytes(content)
     with pytest.raises(UserError, match=r"is no \.npz file"):
         evaluated(f"embeddings={tmp_path}/x.npz")
+
+
+def test_one_array_alone_has_no_labels(evaluated, tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(3))
+    with pytest.raises(UserError, match=r"holds one array and so no labels; numpy\.savez"):
+        evaluated(f"embeddings={tmp_path}/x.npy")
 
 
 def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):

@@ -30,7 +30,9 @@ def draw_neighbors(
     gallery = split.gallery or split.query
     spread = np.linspace(0, len(split.query) - 1, min(count, len(split.query))).astype(int)
     chosen = np.argsort(split.query.labels, kind="stable")[spread]
-    found, correct = _nearest(embedded, chosen, k=min(count, len(gallery) - 1))
+    found, correct = _nearest(
+        embedded, chosen, k=min(count, len(gallery) - (split.gallery is None))
+    )
     neighbor_grid(
         [_picture(split.query, row, transform) for row in chosen],
         [[_picture(gallery, row, transform) for row in rows] for rows in found],

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
+
+LARGEST, SMALLEST = 1e150, 1e-150  # beyond them squares leave the range of float64
 
 
 def check_embeddings(embeddings: Tensor, name: str) -> Tensor:
     """Returns the embeddings in float32 or float64.
 
     Raises:
-        ValueError: not a non-empty floating-point matrix, or not finite; names the argument.
+        ValueError: not a non-empty floating-point matrix, not finite, or so large or small that
+            squared distances leave the range of float64; names the argument.
     """
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(
@@ -29,14 +34,36 @@ def check_embeddings(embeddings: Tensor, name: str) -> Tensor:
         bad = sum(int((~part.isfinite()).sum()) for part in embeddings.split(4096))
         if bad:
             raise ValueError(f"{name}: {bad} of {embeddings.numel()} values are NaN or infinite")
+    if embeddings.dtype == torch.float64:
+        reach = max(abs(float(end)) for end in embeddings.aminmax())
+        if reach > LARGEST or 0 < reach < SMALLEST:
+            raise ValueError(
+                f"{name}: with values up to {reach:.0e} squared distances leave the range of"
+                f" float64; scale them to between {SMALLEST:.0e} and {LARGEST:.0e}"
+            )
     return embeddings
 
 
 def check_labels(labels: Tensor, length: int, name: str) -> None:
     """Raises ValueError unless `labels` holds `length` integers."""
-    if labels.is_floating_point() or labels.is_complex():
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {labels.dtype}")
     if labels.shape != (length,):
         raise ValueError(
             f"{name} must have shape ({length},) like its embeddings, got {tuple(labels.shape)}"
+        )
+
+
+def check_counts(numbers: Sequence[int], name: str) -> None:
+    """Raises ValueError unless every number is an integer from 1 on; names the argument."""
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+            raise ValueError(f"{name} must be an integer from 1 on, got {number!r}")
+
+
+def check_one_dimension(first: Tensor, second: Tensor, names: str) -> None:
+    """Raises ValueError unless two matrices hold vectors of one length; `names` says whose."""
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(
+            f"{names} must have one dimension, got {first.shape[1]} and {second.shape[1]}"
         )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dml.retrieval.inputs import check_embeddings, check_labels
+from dml.retrieval.inputs import check_counts, check_embeddings, check_labels
 from dml.retrieval.search import MEMORY_MB, NeighborSearch
 
 LISTED = 32  # Recall@K up to here is read off the neighbors, beyond it from the counted rank
@@ -80,7 +80,7 @@ def retrieval_metrics(
 
     Raises:
         ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or that
-            are no integers, a K below 1, or no query with a relevant item.
+            are no integers, a K that is none or below 1, or no query with a relevant item.
     """
     check_embeddings(embeddings, "embeddings")
     check_labels(labels, len(embeddings), "labels")
@@ -89,8 +89,7 @@ def retrieval_metrics(
     if gallery_embeddings is not None and gallery_labels is not None:
         check_embeddings(gallery_embeddings, "gallery_embeddings")
         check_labels(gallery_labels, len(gallery_embeddings), "gallery_labels")
-    if any(K < 1 for K in recall_at):
-        raise ValueError(f"recall_at must hold numbers from 1 on, got {list(recall_at)}")
+    check_counts(recall_at, "recall_at")
     device = embeddings.device
     query_B, gallery_N = common_classes(labels.to(device), gallery_labels)
     relevant_B = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)[query_B]
@@ -117,7 +116,7 @@ def retrieval_metrics(
 
     sums = torch.stack(search.run(rows, k_n, score, classes)).sum(dim=0)
     late = rows[first_B[rows] == items]
-    if len(late) and max(recall_at) > int(k_n[0]):
+    if len(late) and max(recall_at, default=0) > int(k_n[0]):
         first_B[late] = search.first_ranks(late, classes, max(recall_at))
     recalls = [(first_B[rows] < K).double().sum() for K in recall_at]
     names = ["precision_at_1", "r_precision", "map_at_r", *(f"recall_at_{K}" for K in recall_at)]

@@ -22,7 +22,7 @@ from dml.retrieval.exact import (
 )
 from dml.retrieval.faiss_search import scan_faiss
 from dml.retrieval.gallery import Gallery
-from dml.retrieval.inputs import check_embeddings
+from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimension
 from dml.retrieval.parallel import for_each, worker_count
 from dml.retrieval.product import full_float32
 from dml.retrieval.ranks import Members, count_ahead, nearest_relevant
@@ -63,11 +63,7 @@ class NeighborSearch:
         self.query = check_embeddings(query, "query")
         self.own = gallery is None
         self.gallery = self.query if gallery is None else check_embeddings(gallery, "gallery")
-        if self.query.shape[1] != self.gallery.shape[1]:
-            raise ValueError(
-                f"query and gallery must have one dimension, got {self.query.shape[1]} and"
-                f" {self.gallery.shape[1]}"
-            )
+        check_one_dimension(self.query, self.gallery, "query and gallery")
         if self.query.device != self.gallery.device:
             raise ValueError(
                 f"query and gallery must be on one device, got {self.query.device} and"
@@ -75,6 +71,7 @@ class NeighborSearch:
             )
         if backend not in ("auto", "torch", "faiss"):
             raise ValueError(f"backend must be auto, torch or faiss, got {backend!r}")
+        check_counts([most], "k")
         self.available = len(self.gallery) - self.own
         if not 1 <= most <= self.available:
             raise ValueError(

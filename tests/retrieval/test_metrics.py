@@ -187,6 +187,7 @@ def test_any_integer_labels_and_classes_of_one_side_only(generator):
         ((torch.zeros(3, 2), torch.zeros(4).long()), r"labels must have shape \(3,\)"),
         ((torch.zeros(3, 2), torch.zeros(3, 1).long()), "labels must have shape"),
         ((torch.zeros(3, 2), torch.zeros(3)), "labels must be integers"),
+        ((torch.zeros(3, 2), torch.zeros(3).bool()), "labels must be integers"),
         ((torch.zeros(3, 2), torch.arange(3)), "no query has a relevant item"),
         ((torch.zeros(1, 2), torch.zeros(1).long()), "no query has a relevant item"),
         ((torch.zeros(3, 2), torch.arange(3), torch.zeros(3, 2)), "must be given together"),
@@ -206,9 +207,17 @@ def test_impossible_arguments(arguments, message):
         retrieval_metrics(*arguments)
 
 
-def test_recall_at_zero_is_refused():
-    with pytest.raises(ValueError, match="recall_at"):
-        retrieval_metrics(torch.zeros(3, 2), torch.zeros(3).long(), recall_at=(0, 1))
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "1"])
+def test_recall_at_what_is_no_rank_is_refused(wrong):
+    with pytest.raises(ValueError, match="recall_at must be an integer from 1 on"):
+        retrieval_metrics(torch.zeros(3, 2), torch.zeros(3).long(), recall_at=(1, wrong))
+
+
+def test_recall_at_nothing(generator):
+    labels = torch.arange(60) // 3
+    embeddings = torch.randn(60, 4, generator=generator)
+    found = retrieval_metrics(embeddings, labels, recall_at=())
+    assert_same(found, reference.metrics(embeddings, labels, recall_at=()))
 
 
 def test_concatenate_gives_every_model_one_vote(generator):

@@ -30,6 +30,7 @@ CASES = {
     "tiny values": lambda g: 1e-30 * torch.randn(200, 16, generator=g),
     "large values": lambda g: 1e25 * torch.randn(200, 16, generator=g),
     "one outlier": lambda g: torch.cat([torch.randn(200, 8, generator=g), torch.full((1, 8), 1e6)]),
+    "hardly in the range": lambda g: 1e149 * torch.randn(200, 6, generator=g, dtype=torch.float64),
     "one dimension": lambda g: torch.randn(300, 1, generator=g),
 }
 
@@ -266,7 +267,10 @@ def test_large_finite_values_are_no_error():
         (torch.zeros(0, 2), None, 1, "query is empty"),
         (torch.zeros(3, 2), None, 3, "k must lie between 1 and the 2"),
         (torch.zeros(3, 2), torch.zeros(4, 2), 5, "k must lie between 1 and the 4"),
-        (torch.zeros(3, 2), None, 0, "k must lie between"),
+        (torch.zeros(3, 2), None, 0, "k must be an integer from 1 on"),
+        (torch.zeros(3, 2), None, 2.0, "k must be an integer from 1 on"),
+        (torch.full((3, 2), 1e154, dtype=torch.float64), None, 1, "values up to 1e.154"),
+        (torch.full((3, 2), 1e-165, dtype=torch.float64), None, 1, "leave the range of float64"),
         (torch.zeros(3, 2), torch.zeros(4, 3), 1, "one dimension, got 2 and 3"),
         (torch.zeros(3), None, 1, "query must be a floating-point matrix"),
         (torch.zeros(3, 2, dtype=torch.long), None, 1, "query must be a floating-point matrix"),

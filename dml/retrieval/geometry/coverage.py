@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dml.retrieval.geometry.classes import items_by_label, members_of_classes
-from dml.retrieval.inputs import check_embeddings, check_labels
+from dml.retrieval.inputs import check_counts, check_embeddings, check_labels, check_one_dimension
 
 
 def proxy_alignment(
@@ -35,6 +35,7 @@ def proxy_alignment(
     check_labels(proxy_labels, len(proxies), "proxy_labels")
     embeddings = check_embeddings(embeddings, "embeddings")
     check_labels(labels, len(embeddings), "labels")
+    check_one_dimension(proxies, embeddings, "proxies and embeddings")
     shared = sorted(set(proxy_labels.tolist()) & set(labels.tolist()))
     if not shared:
         raise ValueError("labels: no class has both proxies and items")
@@ -68,13 +69,15 @@ def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tupl
         ValueError: invalid points or k out of range.
     """
     pool = check_embeddings(pool, "pool").double()
-    if not 1 <= k <= len(pool):
+    check_counts([k], "k")
+    if k > len(pool):
         raise ValueError(f"k must lie between 1 and the {len(pool)} points of the pool, got {k}")
     if covered is None:
         nearest = -_distances(pool.mean(dim=0, keepdim=True), pool)[0]
         reached = torch.full_like(nearest, torch.inf)
     else:
         centers = check_embeddings(covered, "covered").double()
+        check_one_dimension(pool, centers, "pool and covered")
         nearest = reached = torch.stack([(pool - c).norm(dim=1) for c in centers]).amin(dim=0)
     taken = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
     picks, radii = [], []

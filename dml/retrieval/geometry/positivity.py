@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dml.retrieval.inputs import check_counts
+
 
 def positivity(derivatives: Tensor, lambdas: Tensor, bins: int = 20) -> Tensor:
     """Share of mixed embeddings that act as positives, against λ, as measured (Metrix, Fig. 2).
@@ -23,8 +25,9 @@ def positivity(derivatives: Tensor, lambdas: Tensor, bins: int = 20) -> Tensor:
         `bins` shares, fractions of 1; NaN where no λ fell.
 
     Raises:
-        ValueError: shapes differ or a λ lies outside [0, 1].
+        ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is no integer from 1 on.
     """
+    _check_lambdas(derivatives, lambdas)
     return _share_by_lambda(derivatives <= 0, lambdas, bins)
 
 
@@ -53,20 +56,25 @@ def predicted_positivity(
         `bins` shares, fractions of 1; NaN where no λ fell.
 
     Raises:
-        ValueError: shapes differ or a λ lies outside [0, 1].
+        ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is no integer from 1 on.
     """
+    _check_lambdas(similarities, lambdas)
     turning_point = torch.logit(lambdas.double()) / (beta + gamma) + margin
     return _share_by_lambda(similarities.double() <= turning_point, lambdas, bins)
 
 
-def _share_by_lambda(event: Tensor, lambdas: Tensor, bins: int) -> Tensor:
-    if event.shape != lambdas.shape:
+def _check_lambdas(values: Tensor, lambdas: Tensor) -> None:
+    if values.shape != lambdas.shape:
         raise ValueError(
-            f"lambdas must have shape {tuple(event.shape)} like the values, got"
+            f"lambdas must have shape {tuple(values.shape)} like the values, got"
             f" {tuple(lambdas.shape)}"
         )
     if not bool(((lambdas >= 0) & (lambdas <= 1)).all()):
         raise ValueError("lambdas must lie in [0, 1]")
+
+
+def _share_by_lambda(event: Tensor, lambdas: Tensor, bins: int) -> Tensor:
+    check_counts([bins], "bins")
     number = (lambdas.double() * bins).long().clamp_(max=bins - 1).flatten()
     hits = torch.bincount(number, weights=event.double().flatten(), minlength=bins)
     return hits / torch.bincount(number, minlength=bins)
