@@ -2,9 +2,9 @@
 
     python -m dml.benchmarks.retrieval --sizes cub,inshop,sop --repeats 5
 
-Both compute P@1, R-precision and MAP@R (ours Recall@K besides) at the k that these need, one after
-the other in one run, so that only their ratio means something. Embeddings are drawn around class
-centers at the sizes of the test sets; the number of images per class varies as it does there.
+All compute P@1, R-precision and MAP@R at the k that these need, `+recall` Recall@K besides, one
+after the other in one run, so that only their ratio means something. Embeddings are drawn around
+class centers at the sizes of the test sets; the number of images per class varies as it does there.
 """
 
 from __future__ import annotations
@@ -145,9 +145,11 @@ def reference_metrics(arguments: tuple[Tensor, ...]) -> dict[str, float]:
 
 
 def contender(name: str, arguments: tuple[Tensor, ...], size: Size) -> dict[str, float]:
-    """Scores embeddings by PML (`pml`) or by one of our backends."""
+    """Scores embeddings by PML (`pml`) or by one of our backends, with Recall@K if asked for."""
     if name != "pml":
-        return retrieval_metrics(*arguments, recall_at=size.recall_at, backend=name)
+        backend, _, recall = name.partition("+")
+        recall_at = size.recall_at if recall else ()
+        return retrieval_metrics(*arguments, recall_at=recall_at, backend=backend)
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
     names = tuple(PML_NAMES.values())
@@ -190,7 +192,7 @@ def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> 
     arguments = embeddings_of(size)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     moved = tuple(part.to(device) for part in arguments)
-    names = ["pml", *backends]
+    names = ["pml", *(each + more for each in backends for more in ("", "+recall"))]
     seconds: dict[str, list[float]] = {each: [] for each in names}
     results: dict[str, dict[str, float]] = {}
     for _ in range(repeats):
@@ -206,7 +208,7 @@ def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> 
         away = max(abs(results[each][key] - truth[key]) for key in PML_NAMES)
         values = " ".join(f"{key} {v:.4f}" for key, v in results[each].items() if key != "queries")
         memory = f"{memory_of(each, name):+6.0f} MB" if device.type == "cpu" else ""
-        print(f"  {each:6}{median:8.3f} s {base / median:6.2f}x {memory}  {values}")
+        print(f"  {each:12}{median:8.3f} s {base / median:6.2f}x {memory}  {values}")
         print(f"         from {'the float64 ranking' if exact else 'PML'}: {away:.1e}", flush=True)
 
 
