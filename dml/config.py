@@ -26,8 +26,9 @@ C = TypeVar("C", bound=Config)
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
-# Where and how fast a run is computed, not what: these do not enter the digest.
+# Where and how fast a run is computed and how it is shown, not what: not in the digest.
 NOT_IN_DIGEST = (
+    "experiment",
     "tracking",
     "device",
     "outputs",
