@@ -38,6 +38,7 @@ NOT_IN_DIGEST = (
     "data.reader.root",
     "data.workers",
     "data.cache_device",
+    "evaluation.keep_embeddings",
     "protocol.workers",
     "search.storage",
     "search.lease_seconds",
@@ -90,7 +91,9 @@ def notes(config: Config) -> Iterator[str]:
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Everything that decides the result, as dotted name → plain value, sorted by name."""
     flat = _flat(OmegaConf.to_container(cfg, resolve=True))
-    unused = () if cfg.get("search") else ("space",)
+    unused = [] if cfg.get("search") else ["space"]
+    if not flat.get("evaluation.measures"):
+        unused.append("evaluation.measures")
     left_out = tuple(f"{name}." for name in (*NOT_IN_DIGEST, *unused))
     return {name: flat[name] for name in sorted(flat) if not f"{name}.".startswith(left_out)}
 

@@ -19,6 +19,7 @@ class DataConfig:
     root: str
     reader: dict[str, Any]
     label_noise: float
+    query_gallery: str
     sampler: str
     batch_size: int
     images_per_class: int | None
@@ -90,6 +91,14 @@ class ProtocolConfig:
 
 
 @dataclass
+class EvaluationConfig:
+    """What is measured and kept beside the scores."""
+
+    measures: list[str]
+    keep_embeddings: bool
+
+
+@dataclass
 class SearchConfig:
     """A search over the protocol's validation score."""
 
@@ -154,6 +163,7 @@ class Config:
     loss: dict[str, Any]
     method: dict[str, Any]
     protocol: ProtocolConfig
+    evaluation: EvaluationConfig
     tracking: dict[str, Any]
     search: SearchConfig | None
     space: dict[str, Any]

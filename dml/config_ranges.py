@@ -9,6 +9,17 @@ from collections.abc import Iterator
 from dml.config_nodes import Config, EvaluateConfig, SearchConfig
 from dml.errors import nearest
 
+MEASURES = (  # computed by `dml.measures`; `positivity` is a picture of `dml.experiment`
+    "regularizer",
+    "w2",
+    "covering_radius",
+    "inter_class_distance",
+    "alignment",
+    "uniformity",
+    "utilization",
+    "positivity",
+)
+
 
 def ranges(config: Config) -> Iterator[tuple[str, str]]:
     """Numbers out of range, names that do not exist, a device that is not there."""
@@ -21,7 +32,7 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
         "data.images_per_class": (data.images_per_class, 1),
         "data.workers": (data.workers, 0),
         "protocol.repeats": (protocol.repeats, 1),
-        "protocol.epochs": (protocol.epochs, 1),
+        "protocol.epochs": (protocol.epochs, 0),
         "protocol.steps_per_epoch": (protocol.steps_per_epoch, 1),
         "protocol.evaluate_every": (protocol.evaluate_every, 1),
         "protocol.workers": (protocol.workers, 1),
@@ -61,6 +72,7 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
         )
     one_of: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "precision": (config.precision, ("fp32", "bf16")),
+        "data.query_gallery": (data.query_gallery, ("split", "none")),
         "data.sampler": (data.sampler, ("random", "class_stream", "balanced")),
         "transform.augmentation": (
             transform.augmentation,
@@ -71,6 +83,8 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
         "protocol.selected_on": (protocol.selected_on, ("test", "validation")),
         "protocol.stopping.unit": (stopping.unit, ("evaluations", "epochs")),
     }
+    for number, measure in enumerate(config.evaluation.measures or ()):
+        one_of[f"evaluation.measures[{number}]"] = (measure, MEASURES)
     if config.loss is not None:
         kinds = ("pair", "classification")
         one_of["loss.batch_kind"] = (config.loss.get("batch_kind", ""), kinds)
