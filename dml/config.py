@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import is_dataclass, make_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
@@ -150,6 +151,11 @@ def _typed(schema: type, node: Any, path: str, problems: dict[str, str]) -> Any:
 
 def _converted(value: Any, kind: Any) -> Any:
     """`value` as `kind` by OmegaConf's rules: "3" becomes the integer 3, 3.5 is refused."""
-    holder = OmegaConf.structured(make_dataclass("Holder", [("value", kind, MISSING)]))
+    holder = OmegaConf.structured(_holder(kind))
     holder.value = value
     return cast(dict[str, Any], OmegaConf.to_container(holder, throw_on_missing=True))["value"]
+
+
+@cache
+def _holder(kind: Any) -> type:
+    return make_dataclass("Holder", [("value", kind, MISSING)])

@@ -121,6 +121,8 @@ def _search_ranges(search: SearchConfig) -> Iterator[tuple[str, str]]:
 
 def fits(config: Config) -> Iterator[tuple[str, str]]:
     """Values that are fine alone but not together."""
+    if not config.experiment.trains:
+        yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
     batch, m, sampler = config.data.batch_size, config.data.images_per_class, config.data.sampler
     if sampler != "random" and m is None:
         yield "data.images_per_class", f"sampler '{sampler}' needs a number"

@@ -54,6 +54,14 @@ def names() -> list[str]:
     return sorted((path.stem for path in (CONFIGS / "experiment").glob("*.yaml")), key=_place)
 
 
+def about(experiment: str) -> dict[str, Any]:
+    """The node `experiment` of an experiment's file, as written there; no config is composed."""
+    whole = OmegaConf.load(CONFIGS / "train.yaml")
+    own = OmegaConf.load(CONFIGS / "experiment" / f"{experiment}.yaml")
+    node = OmegaConf.merge(whole.experiment, own.experiment)
+    return cast(dict[str, Any], OmegaConf.to_container(node))
+
+
 def cells(experiment: str, overrides: Sequence[str] = ()) -> list[Cell]:
     """The runs of `python train.py experiment=<experiment> <overrides>`, in their order.
 
