@@ -15,6 +15,7 @@ from dml.config import LOSS_KEYS, METHOD_KEYS, Config, arguments
 from dml.constructors import accepted_parameters, located, problems
 from dml.data import loaders, transforms
 from dml.data.base import ImageIndex, ImageSource
+from dml.data.splits import joined_gallery
 from dml.errors import ConfigError, UserError
 from dml.models.embedder import Embedder
 from dml.training.optim import build_optimizer, parameter_groups
@@ -131,7 +132,8 @@ def _embedder_node(config: Config) -> dict[str, Any]:
 
 def build_index(config: Config) -> ImageIndex:
     """Reads the dataset's index."""
-    return instantiate(config.data.reader, "data.reader")
+    index = instantiate(config.data.reader, "data.reader")
+    return joined_gallery(index) if config.data.query_gallery == "none" else index
 
 
 def open_source(config: Config, index: ImageIndex, device: torch.device) -> ImageSource | None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import is_dataclass, make_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
@@ -26,8 +27,9 @@ C = TypeVar("C", bound=Config)
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
-# Where and how fast a run is computed, not what: these do not enter the digest.
+# Where and how fast a run is computed and how it is shown, not what: not in the digest.
 NOT_IN_DIGEST = (
+    "experiment",
     "tracking",
     "device",
     "outputs",
@@ -35,6 +37,7 @@ NOT_IN_DIGEST = (
     "max_minutes",
     "data.workers",
     "data.cache_device",
+    "evaluation.keep_embeddings",
     "protocol.workers",
     "search.storage",
     "search.lease_seconds",
@@ -110,6 +113,8 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
         unused += ROOTS
     else:  # from whatever folder the command is typed
         flat.update({root: str(Path(flat[root]).absolute()) for root in ROOTS if flat.get(root)})
+    if not flat.get("evaluation.measures"):
+        unused += ("evaluation.measures",)
     left_out = tuple(f"{name}." for name in (*NOT_IN_DIGEST, *unused))
     return {name: flat[name] for name in sorted(flat) if not f"{name}.".startswith(left_out)}
 
@@ -166,6 +171,11 @@ def _typed(schema: type, node: Any, path: str, problems: dict[str, str]) -> Any:
 
 def _converted(value: Any, kind: Any) -> Any:
     """`value` as `kind` by OmegaConf's rules: "3" becomes the integer 3, 3.5 is refused."""
-    holder = OmegaConf.structured(make_dataclass("Holder", [("value", kind, MISSING)]))
+    holder = OmegaConf.structured(_holder(kind))
     holder.value = value
     return cast(dict[str, Any], OmegaConf.to_container(holder, throw_on_missing=True))["value"]
+
+
+@cache
+def _holder(kind: Any) -> type:
+    return make_dataclass("Holder", [("value", kind, MISSING)])

@@ -20,6 +20,7 @@ class DataConfig:
     root: str
     reader: dict[str, Any]
     label_noise: float
+    query_gallery: str
     sampler: str
     batch_size: int
     images_per_class: int | None
@@ -91,6 +92,14 @@ class ProtocolConfig:
 
 
 @dataclass
+class EvaluationConfig:
+    """What is measured and kept beside the scores."""
+
+    measures: list[str]
+    keep_embeddings: bool
+
+
+@dataclass
 class SearchConfig:
     """A search over the protocol's validation score."""
 
@@ -104,6 +113,39 @@ class SearchConfig:
 
 
 @dataclass
+class ExperimentConfig:
+    """Which table or figure a run belongs to, and how a report shows it.
+
+    Attributes:
+        id: its name, and the folder of its runs.
+        title: what it shows, in a line.
+        source: the paper: mft | pfml | metrix | ccp.
+        tables: that paper's tables with its numbers (`T1`, `text`).
+        metrics: that they print, the first one to be tested for significance.
+        spread: what stands behind ±: ci95 | std | none.
+        setting: how the paper's tables tell this run from others of the same method.
+        figures: kinds of pictures (`dml.reporting.figure_kinds`).
+        params: table of `configs/params` whose values hold where no override says otherwise.
+        script: command that draws it, from runs or by itself.
+        trains: false: there is nothing to train, the script is all.
+        gpu_hours: of all its trainings, estimated by the rule of `dml.plan`.
+    """
+
+    id: str
+    title: str
+    source: str | None
+    tables: list[str]
+    metrics: list[str]
+    spread: str
+    setting: str | None
+    figures: list[str]
+    params: str | None
+    script: str | None
+    trains: bool
+    gpu_hours: float | None
+
+
+@dataclass
 class Config:
     """A whole run."""
 
@@ -113,7 +155,7 @@ class Config:
     outputs: str
     overwrite: bool
     max_minutes: float | None
-    experiment: dict[str, Any]
+    experiment: ExperimentConfig
     data: DataConfig
     transform: TransformConfig
     backbone: dict[str, Any]
@@ -122,6 +164,7 @@ class Config:
     loss: dict[str, Any]
     method: dict[str, Any]
     protocol: ProtocolConfig
+    evaluation: EvaluationConfig
     tracking: dict[str, Any]
     search: SearchConfig | None
     space: dict[str, Any]

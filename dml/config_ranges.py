@@ -11,6 +11,17 @@ from pathlib import Path
 from dml.config_nodes import Config, EvaluateConfig, SearchConfig, shown
 from dml.errors import nearest
 
+MEASURES = (  # computed by `dml.measures`; `positivity` is a picture of `dml.experiment`
+    "regularizer",
+    "w2",
+    "covering_radius",
+    "inter_class_distance",
+    "alignment",
+    "uniformity",
+    "utilization",
+    "positivity",
+)
+
 
 def ranges(config: Config) -> Iterator[tuple[str, str]]:
     """Numbers out of range, names that do not exist, a device that is not there."""
@@ -24,7 +35,7 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
         "data.images_per_class": (data.images_per_class, 1),
         "data.workers": (data.workers, 0),
         "protocol.repeats": (protocol.repeats, 1),
-        "protocol.epochs": (protocol.epochs, 1),
+        "protocol.epochs": (protocol.epochs, 0),
         "protocol.steps_per_epoch": (protocol.steps_per_epoch, 1),
         "protocol.evaluate_every": (protocol.evaluate_every, 1),
         "protocol.workers": (protocol.workers, 1),
@@ -65,6 +76,7 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
     one_of: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "precision": (config.precision, ("fp32", "bf16")),
         "data.identified_by": (data.identified_by, ("place", "name")),
+        "data.query_gallery": (data.query_gallery, ("split", "none")),
         "data.sampler": (data.sampler, ("random", "class_stream", "balanced")),
         "transform.augmentation": (
             transform.augmentation,
@@ -75,6 +87,8 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
         "protocol.selected_on": (protocol.selected_on, ("test", "validation")),
         "protocol.stopping.unit": (stopping.unit, ("evaluations", "epochs")),
     }
+    for number, measure in enumerate(config.evaluation.measures or ()):
+        one_of[f"evaluation.measures[{number}]"] = (measure, MEASURES)
     if config.loss is not None:
         kinds = ("pair", "classification")
         one_of["loss.batch_kind"] = (config.loss.get("batch_kind", ""), kinds)
@@ -114,6 +128,8 @@ def _search_ranges(search: SearchConfig) -> Iterator[tuple[str, str]]:
 
 def fits(config: Config) -> Iterator[tuple[str, str]]:
     """Values that are fine alone but not together."""
+    if not config.experiment.trains:
+        yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
     batch, m, sampler = config.data.batch_size, config.data.images_per_class, config.data.sampler
     if sampler != "random" and m is None:
         yield "data.images_per_class", f"sampler '{sampler}' needs a number"
@@ -157,7 +173,6 @@ def fits(config: Config) -> Iterator[tuple[str, str]]:
 def names(config: Config) -> Iterator[tuple[str, str]]:
     """What every node must say of itself, and names that become parts of the run folder's path."""
     for node, keys in (
-        ("experiment", ("id",)),
         ("loss", ("name", "result_id", "batch_kind", "_target_")),
         ("method", ("name", "_target_")),
         ("backbone", ("name", "_target_")),
@@ -172,7 +187,7 @@ def names(config: Config) -> Iterator[tuple[str, str]]:
     folders = {f"{node}.name": getattr(config, node) for node in ("loss", "method", "backbone")}
     words = {option: (node or {}).get("name") for option, node in folders.items()}
     words |= {"data.name": config.data.name, "protocol.name": config.protocol.name}
-    words["experiment.id"] = (config.experiment or {}).get("id")
+    words["experiment.id"] = config.experiment.id
     for option, word in words.items():
         if isinstance(word, str) and not re.fullmatch(r"\w[\w.+=,@-]*", word):
             yield (

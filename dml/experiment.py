@@ -176,3 +176,7 @@ def _draw(shared: Shared, jobs: Sequence[Job], folder: RunFolder) -> None:
     first = shared.job_run(jobs[0], folder)
     first.load_best()
     first.draw_neighbors(name, folder.figures / "neighbors.png")
+    if "positivity" in config.evaluation.measures:
+        from dml.methods.metrix_analysis import draw_positivity_of  # late: it imports jobs itself
+
+        draw_positivity_of(first, folder.figures / "positivity.png")

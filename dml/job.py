@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dml import build
 from dml.config import Config
@@ -19,6 +20,7 @@ from dml.durable import read_json, write_json
 from dml.embeddings_file import save_embeddings
 from dml.errors import RunStopped, UserError
 from dml.evaluation import Embedded, Evaluator, Split
+from dml.measures import Measures
 from dml.protocols import FOLDS, Job
 from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import Display, console
@@ -27,7 +29,7 @@ from dml.training.checkpoint import Checkpoints
 from dml.training.stopping import Stopping
 from dml.training.trainer import Plan, Trainer, autocast
 
-EMBEDDINGS = "test_embeddings.npz"  # beside the checkpoints of a model that is one of several
+EMBEDDINGS = "test_embeddings.npz"  # beside the checkpoints of a model, if it is one of several
 
 RESULT = "result.json"  # written last: the job is finished
 
@@ -76,6 +78,13 @@ class JobRun:
         self.method = build.build_method(
             config, job.train.num_classes, self.embedder.embedding_size
         ).to(device)
+        self.measures = Measures(
+            config.evaluation.measures,
+            self.embedder,
+            self.method,
+            self._embedded_training,
+            lambda: self.batches(1),
+        )
 
     def run(
         self,
@@ -95,7 +104,8 @@ class JobRun:
         Returns:
             `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
             `best_step`, `steps`, `seconds` and `images_per_second` of training; with `test` also
-            `metrics` (test, best weights) and `untrained` (test, before training).
+            `metrics` (test, best weights, and what `evaluation.measures` asks for) and `untrained`
+            (test, before training).
         """
         tested = self.job.validation is self.job.test  # the first evaluation is of the test images
         untrained = None if tested or not test else self._scored(self.job.test)
@@ -127,10 +137,16 @@ class JobRun:
         }
         if test:
             embedded = self._embedded(self.job.test)
-            if FOLDS[self.config.protocol.splits] > 1:
+            if FOLDS[self.config.protocol.splits] > 1 or self.config.evaluation.keep_embeddings:
                 path = self.checkpoints.folder / EMBEDDINGS
                 save_embeddings(path, embedded, self.job.test, "float32")
-            result["metrics"] = embedded.score(self.job.test.query.index.recall_at)
+            measured = self.measures.of_run(
+                history.of(self.job.repeat, self.job.fold), best, embedded
+            )
+            result["metrics"] = {
+                **embedded.score(self.job.test.query.index.recall_at),
+                **measured,
+            }
             result["untrained"] = trainer.first_metrics if untrained is None else untrained
         if self.job.noise is not None:
             result["label_noise"] = asdict(self.job.noise)
@@ -161,9 +177,19 @@ class JobRun:
             source=self.source,
         )
 
+    def batches(self, epochs: int) -> Batches:
+        """The augmented training batches of the first epochs, once more."""
+        schedule = self._schedule()
+        return self._training_batches(schedule, 0, epochs * schedule.steps_per_epoch)
+
     def _embedded(self, split: Split) -> Embedded:
         with autocast(self.config.precision, self.device):
             return self.evaluator(split).embed(self.embedder)
+
+    def _embedded_training(self) -> tuple[Tensor, Tensor]:
+        """Embeddings N×D of the training images under the test transform, and their labels."""
+        embedded = self._embedded(Split(self.job.train))
+        return embedded.query, torch.from_numpy(self.job.train.labels).to(self.device)
 
     def _scored(self, split: Split) -> dict[str, float]:
         return self._embedded(split).score(split.query.index.recall_at)
@@ -197,6 +223,25 @@ class JobRun:
             source=self.source,
         )
 
+    def _training_batches(self, schedule: BatchSchedule, start: int, stop: int) -> Batches:
+        return train_batches(
+            self.job.train,
+            self.transforms.train,
+            self.transforms.to_input,
+            schedule,
+            seed=self.batch_seed,
+            start=start,
+            stop=stop,
+            workers=self.config.data.workers,
+            device=self.device,
+            source=self.source,
+        )
+
+    def _validated(self, validation: Evaluator) -> dict[str, float]:
+        embedded = validation.embed(self.embedder)
+        scores = embedded.score(validation.split.query.index.recall_at)
+        return {**scores, **self.measures.at_evaluation(embedded)}
+
     def _trainer(
         self,
         schedule: BatchSchedule,
@@ -207,20 +252,6 @@ class JobRun:
         c, p = self.config, self.config.protocol
         total = p.epochs * schedule.steps_per_epoch
 
-        def batches(start: int) -> Batches:
-            return train_batches(
-                self.job.train,
-                self.transforms.train,
-                self.transforms.to_input,
-                schedule,
-                seed=self.batch_seed,
-                start=start,
-                stop=total,
-                workers=c.data.workers,
-                device=self.device,
-                source=self.source,
-            )
-
         optimizer, scheduler = build.build_training(c, self.embedder, self.method)
         self.display = Display(self.job.name, total)
         validation = self.evaluator(self.job.validation)
@@ -230,8 +261,8 @@ class JobRun:
             self.method,
             optimizer,
             scheduler,
-            batches,
-            lambda: validation(self.embedder),
+            lambda start: self._training_batches(schedule, start, total),
+            lambda: self._validated(validation),
             Plan(
                 epochs=p.epochs,
                 steps_per_epoch=schedule.steps_per_epoch,

@@ -1,7 +1,9 @@
 """`params=`: values of a finished search, or of a published table, for options not given.
 
 `params=outputs/…/best.yaml` holds option → value; `params=mlrc` means `configs/params/mlrc.yaml`,
-whose rows are loss → dataset → option → value.
+whose rows are loss → dataset → option → value; those of the dataset `default` hold for all others
+where the dataset's own say nothing else. A named experiment may choose a table by
+`experiment.params`; it needs no row for what the paper leaves open.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ def taken(words: Sequence[str], config_name: str) -> tuple[list[str], str | None
     rest = [word for word in words if not word.startswith("params=")]
     if not chosen or any(word in ("-m", "--multirun") for word in words):
         return rest, chosen[-1] if chosen else None
+    if any(word.startswith("experiment=") for word in words):  # a multirun, by its own mode
+        return rest, chosen[-1]
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
@@ -49,35 +53,52 @@ def taken(words: Sequence[str], config_name: str) -> tuple[list[str], str | None
 def applied(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> DictConfig:
     """The config with the values of `params` for all options that no override names.
 
+    Args:
+        cfg: as composed.
+        params: what the command line said; None leaves it to `experiment.params`.
+        overrides: of the command line, or of a multirun's job.
+
     Raises:
         ConfigError: no such file or row, or an option that does not exist.
     """
-    if params is None:
+    table = params or cfg.experiment.params
+    if table is None:
         return cfg
     given = {word.lstrip("+~").partition("=")[0] for word in overrides}
     problems = []
-    for name, value in values(params, cfg.loss.name, cfg.data.name).items():
+    for name, value in values(table, cfg.loss.name, cfg.data.name, params is not None).items():
         if name in given:
             continue
         try:
             OmegaConf.update(cfg, name, value)
         except OmegaConfBaseException:
-            problems.append(f"params: {params} sets {name}, which this run does not have")
+            problems.append(f"params: {table} sets {name}, which this run does not have")
     if problems:
         raise ConfigError(problems)
     return cfg
 
 
-def values(params: str, loss: str, data: str) -> dict[str, Any]:
+def values(params: str, loss: str, data: str, must: bool = True) -> dict[str, Any]:
     """Option → value for a loss on a dataset.
 
     Args:
         params: a file, or the name of one in `configs/params/`.
         loss, data: their names.
+        must: whether a row that is not there is an error, rather than empty.
 
     Raises:
         ConfigError: no such file, or no such row in a table.
     """
+    content, path = _content(params)
+    if not any(isinstance(value, dict) for value in content.values()):
+        return {str(name): value for name, value in content.items()}
+    rows = content.get(loss, {})
+    if must and not {data, "default"} & rows.keys():
+        raise ConfigError([_no_row(content, path, loss, data)])
+    return {**rows.get("default", {}), **rows.get(data, {})}
+
+
+def _content(params: str) -> tuple[dict[Any, Any], Path]:
     path = Path(params)
     if not path.is_file():
         path = CONFIGS / "params" / f"{params}.yaml"
@@ -93,18 +114,12 @@ def values(params: str, loss: str, data: str) -> dict[str, Any]:
         raise ConfigError([f"params: {path} cannot be read: {line}"]) from error
     if not isinstance(content, dict):
         raise ConfigError([f"params: {path} holds no options"])
-    if not any(isinstance(value, dict) for value in content.values()):
-        return {str(name): value for name, value in content.items()}
-    return _row(content, path, loss, data)
+    return content, path
 
 
-def _row(table: dict[Any, Any], path: Path, loss: str, data: str) -> dict[str, Any]:
+def _no_row(table: dict[Any, Any], path: Path, loss: str, data: str) -> str:
     if loss not in table:
         hint = nearest(loss, table) or f"; it has {', '.join(table)}"
-        raise ConfigError([f"params: {path.name} has no values for loss '{loss}'{hint}"])
-    if data not in table[loss]:
-        has = ", ".join(table[loss])
-        raise ConfigError(
-            [f"params: {path.name} has no values for {loss} on '{data}', only on {has}"]
-        )
-    return table[loss][data]
+        return f"params: {path.name} has no values for loss '{loss}'{hint}"
+    has = ", ".join(table[loss])
+    return f"params: {path.name} has no values for {loss} on '{data}', only on {has}"

@@ -37,7 +37,7 @@ class RunFolder:
         names = [part["name"] if isinstance(part, dict) else part.name for part in parts]
         return cls(
             Path(config.outputs)
-            / str(config.experiment["id"])
+            / config.experiment.id
             / "-".join(names)
             / f"seed{config.seed}-{digest(cfg)}"
         )

@@ -33,7 +33,7 @@ def test_values_reach_the_config(command_line):
 @pytest.mark.parametrize(
     ("params", "loss", "data", "message"),
     [
-        ("mlrcc", "ms", "cub", "neither a file nor one of mlrc"),
+        ("mlrcc", "ms", "cub", "neither a file nor one of ccp, .*mlrc"),
         ("mlrc", "mfcwms", "cub", "no values for loss 'mfcwms'"),
         ("mlrc", "ms", "glyphs", "ms on 'glyphs', only on cub, cars, sop"),
     ],
@@ -53,3 +53,25 @@ def test_values_of_another_loss_are_told_as_such(tmp_path):
     (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
     with pytest.raises(ConfigError, match=r"params: .* sets loss\.scale, which this run does not"):
         taken([f"params={tmp_path / 'best.yaml'}", "loss=contrastive"], "train")
+
+
+def test_rows_by_default_hold_under_those_of_the_dataset():
+    assert values("pfml", "pfml", "cub") == {"loss.proxies_per_class": 15}
+    assert values("pfml", "pfml", "sop") == {"loss.proxies_per_class": 2}
+    cars = values("ccp", "soft_triple", "cars")
+    assert (cars["loss.la"], cars["loss.centers_per_class"]) == (17.69, 10)
+
+
+def test_an_experiment_chooses_a_table_and_params_another(composed):
+    chosen = ("experiment=metrix_text", "loss=ms", "data=cub")
+    assert applied(composed(*chosen), None, chosen).loss.beta == 75
+    assert applied(composed(*chosen), "mlrc", chosen).loss.beta == 50.6
+    given = (*chosen, "loss.beta=3")
+    assert applied(composed(*given), None, given).loss.beta == 3
+    nothing = ("experiment=metrix_text", "loss=triplet", "data=cub")
+    assert applied(composed(*nothing), None, nothing).loss.margin == 0.05
+
+
+def test_with_an_experiment_the_values_are_left_to_each_run():
+    words = ["experiment=pfml_table7", "params=mlrc"]
+    assert taken(words, "train") == (["experiment=pfml_table7"], "mlrc")

@@ -69,3 +69,9 @@ def single_split(num_classes: int) -> tuple[np.ndarray, np.ndarray]:
 def _at_least(num_classes: int, parts: int) -> None:
     if num_classes < parts:
         raise ValueError(f"num_classes: {num_classes} classes cannot be cut into {parts} parts")
+
+
+def joined_gallery(index: ImageIndex) -> ImageIndex:
+    """Query and gallery as one set of test images; without them the index as it is."""
+    tested = np.isin(index.roles, ("query", "gallery"))
+    return replace(index, roles=np.where(tested, "test", index.roles)) if tested.any() else index

@@ -9,7 +9,7 @@ Shapes: B images, D embedding dimensions, V mixes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from dml import build, protocols
-from dml.data.loaders import train_batches
-from dml.data.samplers import build_schedule
 from dml.durable import replacing, write_text
 from dml.errors import UserError
 from dml.evaluation import Split
@@ -27,9 +25,9 @@ from dml.loading import load_config
 from dml.losses.cosine import unit_rows
 from dml.losses.generic_forms import MultiSimilarity
 from dml.methods.metrix import Metrix
-from dml.methods.metrix_options import draw, form_of
+from dml.methods.metrix_mixes import Batches, mixed_embeddings
+from dml.methods.metrix_options import form_of
 from dml.methods.metrix_pairs import draw_lambdas
-from dml.methods.metrix_pooling import mix
 from dml.methods.metrix_similarity import mixed_similarity
 from dml.retrieval.geometry import (
     alignment,
@@ -40,8 +38,6 @@ from dml.retrieval.geometry import (
 )
 from dml.run_folder import RunFolder
 from dml.training.checkpoint import read
-
-Batches = Iterable[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -55,24 +51,6 @@ class Positivity:
 
     measured: Tensor
     predicted: Tensor | None
-
-
-@torch.no_grad()
-def mixed_embeddings(method: Metrix, embedder: nn.Module, batches: Batches) -> Iterator[Tensor]:
-    """Yields the unit embeddings V×D that a method mixes from each batch; the network stays."""
-    for images, labels in batches:
-        features = embedder.features(images)  # type: ignore[operator]
-        u_BD = unit_rows(embedder.embed(features))[0]  # type: ignore[operator]
-        kind = draw(method.types)
-        _, sources_SD, plan = method.plan(u_BD, labels, kind, draw(method.pairs[kind]))
-        if not len(plan):
-            continue
-        lambda_V = draw_lambdas(len(plan), method.alpha, method.lambda_per, like=u_BD)
-        given = images if kind == "input" else features
-        mixed_VD = method.mixed_embeddings(embedder, kind, given, plan, lambda_V)
-        if mixed_VD is None:
-            mixed_VD = mix(sources_SD, plan.first, plan.second, lambda_V)
-        yield unit_rows(mixed_VD)[0]
 
 
 def measure_positivity(
@@ -157,16 +135,28 @@ def analyze(run_folder: str | Path, epochs: int = 1, job_number: int = 0) -> dic
     }
     method = run.method
     if isinstance(method, Metrix):
-        mixed = mixed_embeddings(method, run.embedder, _batches(run, epochs))
+        mixed = mixed_embeddings(method, run.embedder, run.batches(epochs))
         measures["utilization_mixed"] = utilization(queries, _chain(training, mixed))
     write_measures(measures, folder.path / "analysis" / "measures.csv")
     try:
-        curve = measure_positivity(method.loss, run.embedder, _batches(run, epochs))  # type: ignore[arg-type]
+        curve = measure_positivity(method.loss, run.embedder, run.batches(epochs))  # type: ignore[arg-type]
     except UserError:
         return measures  # a loss with proxies, or with no generic form, has no such curve
     write_positivity(curve, folder.path / "analysis" / "positivity.csv")
     draw_positivity(curve, folder.path / "analysis" / "positivity.png")
     return measures
+
+
+def draw_positivity_of(run: JobRun, path: Path, epochs: int = 1) -> None:
+    """Draws the positivity of a model as it is; a CSV file with the same numbers lies beside it.
+
+    Raises:
+        UserError: its loss has no generic form with positives and negatives.
+    """
+    run.embedder.eval()
+    curve = measure_positivity(run.method.loss, run.embedder, run.batches(epochs))  # type: ignore[arg-type]
+    write_positivity(curve, path.with_suffix(".csv"))
+    draw_positivity(curve, path)
 
 
 def write_measures(measures: dict[str, float], path: Path) -> None:
@@ -208,31 +198,6 @@ def draw_positivity(curve: Positivity, path: Path) -> None:
     with replacing(path) as partial:
         figure.savefig(partial, format="png", dpi=120)
     plt.close(figure)
-
-
-def _batches(run: JobRun, epochs: int) -> Batches:
-    """Training batches of a run from its first epoch on."""
-    data = run.config.data
-    schedule = build_schedule(
-        data.sampler,
-        run.job.train.labels,
-        batch_size=data.batch_size,
-        images_per_class=data.images_per_class,
-        seed=run.batch_seed,
-        steps_per_epoch=run.config.protocol.steps_per_epoch,
-    )
-    return train_batches(
-        run.job.train,
-        run.transforms.train,
-        run.transforms.to_input,
-        schedule,
-        seed=run.batch_seed,
-        start=0,
-        stop=epochs * schedule.steps_per_epoch,
-        workers=data.workers,
-        device=run.device,
-        source=run.source,
-    )
 
 
 def _chain(first: Tensor, others: Iterator[Tensor]) -> Iterator[Tensor]:

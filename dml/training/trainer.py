@@ -142,6 +142,9 @@ class Trainer:
         if self.step == 0 and self.rows == 0:
             self.first_metrics = self._score()
             self._log(self.first_metrics)
+            if self._at_end:  # no epochs: the network as it comes
+                self._keep_best(self.first_metrics)
+                self.finished = True
             self.save()
         if self.finished:
             return
@@ -204,15 +207,7 @@ class Trainer:
         metrics = self._score()
         score = metrics[self.plan.select_metric]
         if self.stopping.update(score, self.epoch, self.step):
-            self.checkpoints.save_best(
-                {
-                    "step": self.step,
-                    "epoch": self.epoch,
-                    "metrics": metrics,
-                    "embedder": self.embedder.state_dict(),
-                    "method": self.method.state_dict(),
-                }
-            )
+            self._keep_best(metrics)
         logs = {name: (total / self._since).item() for name, total in self._sums.items()}
         rates = {
             f"lr_{group['name']}": group["lr"]
@@ -231,6 +226,17 @@ class Trainer:
         ):
             self.finished = True
         self.save()
+
+    def _keep_best(self, metrics: Metrics) -> None:
+        self.checkpoints.save_best(
+            {
+                "step": self.step,
+                "epoch": self.epoch,
+                "metrics": metrics,
+                "embedder": self.embedder.state_dict(),
+                "method": self.method.state_dict(),
+            }
+        )
 
     @property
     def _at_end(self) -> bool:

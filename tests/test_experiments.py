@@ -1,0 +1,275 @@
+"""Every table and figure: its runs compose, are the papers' rows, and run on stand-ins."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from dml import plan
+from dml.config import CONFIGS, Config, check, digest, identity
+from dml.errors import ConfigError
+from dml.experiments import Cell, about, cells, composed, names
+from dml.protocols import FOLDS
+from dml.run_folder import RunFolder
+from dml.summary import protocol_id, result_id
+
+PAPERS = ("mft", "pfml", "metrix", "ccp")
+# Their grids meet in the paper's own values.
+SHARED = {"pfml_figure3": 48}
+# The smallest of everything; `scale=standin` as it is takes minutes.
+SMALLEST = (
+    "scale=standin",
+    "data=digits",
+    "device=cpu",
+    "backbone.width=4",
+    "data.eval_batch_size=1000",
+    "protocol.epochs=1",
+    "protocol.steps_per_epoch=2",
+    "protocol.repeats=1",
+)
+ONE_TRIAL = ("search.trials=1",)
+# In every test run those that differ most; the others before a release.
+QUICK = (
+    "mft_figure5",
+    "mft_table15",
+    "pfml_table1",
+    "pfml_table3",
+    "metrix_figure2",
+    "metrix_text",
+    "ccp_figure7",
+    "ccp_text",
+)
+
+
+def trained() -> list[str]:
+    return [name for name in names() if about(name)["trains"]]
+
+
+def rows(*, own: bool = True) -> list[dict[str, str]]:
+    text = (files("dml.reporting") / "results" / "results.csv").read_text(encoding="utf-8")
+    return [row for row in csv.DictReader(text.splitlines()) if row["origin"] == "own" or not own]
+
+
+def out_of_scope(row: dict[str, str]) -> bool:
+    text = (files("dml.reporting") / "results" / "out_of_scope.csv").read_text(encoding="utf-8")
+    keys = ("source", "table", "method", "metric")
+    return any(
+        all(line[key] in ("", row[key]) for key in keys)
+        for line in csv.DictReader(text.splitlines())
+    )
+
+
+def settings(text: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in text.split(";") if part)
+    return {
+        key: f"{float(value):g}" if value.replace(".", "", 1).isdigit() else value
+        for key, _, value in pairs
+    }
+
+
+def fills(cell: Cell, row: dict[str, str]) -> bool:
+    """Whether a cell's run has the number of a printed row; an empty column says nothing."""
+    cfg = cell.config
+    joined = FOLDS[cfg.protocol.splits] > 1
+    open_columns = {
+        "dataset": cfg.data.name,
+        "backbone": cfg.backbone.name,
+        "dim": str(cfg.embedder.size),
+        "protocol": protocol_id(cfg),
+    }
+    return (
+        row["method"] == result_id(cfg)
+        and row["evaluation"] in (("separated", "concatenated") if joined else ("single",))
+        and all(row[column] in ("", value) for column, value in open_columns.items())
+        and settings(row["setting"]) == settings(cfg.experiment.setting or "")
+    )
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_cell_composes_and_every_own_row_has_one(paper):
+    """In one test per paper, since composing is what takes the time."""
+    left = [row for row in rows() if row["source"].startswith(paper) and not out_of_scope(row)]
+    assert left
+    for name in (name for name in names() if name.startswith(paper)):
+        node, found = about(name), cells(name)
+        assert node["id"] == name
+        assert node["title"]
+        assert len({cell.folder for cell in found}) == SHARED.get(name, len(found))
+        hours = 0.0
+        for cell in found:
+            check(cell.config, Config)
+            hours += plan.hours(cell.config) * cell.trainings
+        if node["trains"]:
+            assert found
+            assert node["gpu_hours"] == pytest.approx(hours, rel=0.06, abs=0.01), name
+            left = [
+                row
+                for row in left
+                if row["source"] != node["source"]
+                or row["table"] not in node["tables"]
+                or row["metric"] not in node["metrics"]
+                or not any(fills(cell, row) for cell in found)
+            ]
+        else:
+            assert node["script"]
+            assert found == []
+    assert left == []
+
+
+@pytest.mark.parametrize("name", trained())
+def test_a_command_runs_its_cell_and_no_other(name):
+    from dml.grids import jobs
+
+    whole = composed_sweeper(name)
+    everything = jobs(whole["params"], whole["grids"], [f"experiment={name}"])
+    for job in everything:
+        given = [word for word in job if not word.startswith("experiment.")]
+        (found,) = jobs(whole["params"], whole["grids"], given)
+        assert sorted(found) == sorted(job)
+
+
+def composed_sweeper(name: str) -> dict:
+    """The grids of an experiment, from its file alone."""
+    from omegaconf import OmegaConf
+
+    node = OmegaConf.load(CONFIGS / "experiment" / f"{name}.yaml")
+    sweeper = OmegaConf.select(node, "hydra.sweeper") or {}
+    return {"params": sweeper.get("params"), "grids": sweeper.get("grids")}
+
+
+@pytest.mark.parametrize("name", names())
+def test_files_open_with_their_command(name):
+    lines = (CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# @package _global_"
+    assert lines[1] == f"# python train.py experiment={name}"
+    hours = about(name)["gpu_hours"]
+    if hours is not None:
+        assert f"# About {hours:g} GPU hours, estimated (dml/plan.py says how)." in lines
+    if lines[2].startswith("# python"):
+        words = shlex.split(lines[2].removeprefix("# python train.py "))
+        OverridesParser.create().parse_overrides(words)
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.soak) for n in trained()]
+)
+def test_a_cell_runs_on_a_stand_in(name, tmp_path):
+    from dml.experiment import run
+
+    search = ONE_TRIAL if composed([f"experiment={name}"]).search is not None else ()
+    found = cells(name, [*SMALLEST, *search, f"outputs={tmp_path}"])
+    cell = found[-1]
+    config = check(cell.config, Config)
+    summary = run(cell.config, config)
+    assert RunFolder.of(cell.config, config).path == cell.folder
+    assert (cell.folder / "summary.json").exists()
+    assert summary["stand_in"]
+    assert summary["result_id"] == result_id(config)
+    measured = set(config.evaluation.measures) - {"positivity"}
+    assert measured <= summary["metrics"].keys()
+    for figure in config.experiment.figures:
+        if figure in ("neighbors", "positivity", "stages", "search_history"):
+            assert (cell.folder / "figures" / f"{figure}.png").exists()
+        if figure == "embedding_map":
+            assert list(cell.folder.glob("checkpoints/*/test_embeddings.npz"))
+
+
+TINY = (*SMALLEST, "loss.alpha=0.01,-1")
+
+
+def test_a_failed_cell_is_listed_and_the_others_are_run(command_line, tmp_path):
+    words = ["experiment=mft_table12", *TINY, f"outputs={tmp_path}"]
+    status, out, err = command_line(*words)
+    assert status == 1
+    assert "1 of 2 runs failed" in err
+    assert "loss.alpha=-1" in err
+    good, bad = cells("mft_table12", words[1:])
+    assert (good.folder / "summary.json").exists()
+    assert not bad.folder.exists()
+    status, out, _ = command_line(*shlex.split(good.command)[2:], f"outputs={tmp_path}")
+    assert status == 0
+    assert "finished before" in out
+    line = plan.line("mft_table12", words[1:-1], str(tmp_path))
+    assert (line.done, len(line.cells)) == (1, 2)
+    assert line.measured > 0
+    assert [plan.status(cell) for cell in line.cells] == [plan.Status.DONE, plan.Status.MISSING]
+    assert plan.reduced(good) == [
+        "protocol.epochs=1",
+        "protocol.steps_per_epoch=2",
+        "protocol.repeats=1",
+    ]
+
+
+def test_what_a_script_draws_is_not_trained(command_line):
+    status, _, err = command_line("experiment=pfml_figure2")
+    assert status == 2
+    assert "python scripts/show_field.py" in err
+
+
+def test_no_such_experiment():
+    with pytest.raises(ConfigError, match="did you mean 'mft_table1'"):
+        cells("mft_tabel1")
+
+
+def test_trainings_count_trials_and_folds():
+    found = cells("mft_table1", ["data=cub", "loss=mfcwms"])
+    assert [cell.trainings for cell in found] == [240]
+    (cell,) = cells("mft_table1", ["data=cub", "loss=mfcwms", "search.trials=5"])
+    assert cell.trainings == 60
+
+
+def test_the_description_of_an_experiment_leaves_runs_where_they_are(composed):
+    words = ["experiment=mft_table12", "loss.alpha=20"]
+    one, other = composed(*words), composed(*words, "experiment.title=another")
+    assert digest(one) == digest(other)
+    assert not any(name.startswith("experiment") for name in identity(one))
+
+
+def test_the_papers_values_hold_where_nothing_else_is_said(composed):
+    (cell,) = cells("ccp_table4", ["data=cars", "loss=c2", "method=plain"])
+    assert cell.config.loss.positive_margin == 0.2652
+    (cell,) = cells(
+        "ccp_table4", ["data=cars", "loss=c2", "method=plain", "loss.positive_margin=1"]
+    )
+    assert cell.config.loss.positive_margin == 1
+    (cell,) = cells("mft_table14", ["data=cub", "loss=mfcwms"])
+    assert (cell.config.loss.alpha, cell.config.experiment.setting) == (20, "alpha=20")
+
+
+def test_large_data_have_fewer_proxies_and_more_memory():
+    sop = cells("ccp_table3", ["data=sop", "loss=c1"])
+    assert [cell.config.method.get("pool_size") for cell in sop] == [None, 7, 7, None, None]
+    assert [cell.config.method.get("memory_batches") for cell in sop][3:] == [1400, 400]
+
+
+def test_the_table_of_the_readme_is_up_to_date():
+    """All but its status, which tells what was run where it was made."""
+    readme = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+
+    def bare(text: str) -> list[str]:
+        table = text.partition(plan.BEGIN)[2].partition(plan.END)[0]
+        return [line.rpartition(" | ")[0] for line in table.strip().splitlines()]
+
+    assert bare(readme) == bare(plan.with_table(readme, dict.fromkeys(names(), "not run")))
+
+
+def test_the_field_is_drawn(tmp_path):
+    from scripts.show_field import main
+
+    assert main(["--out", str(tmp_path / "field.png")]) == 0
+    assert (tmp_path / "field.png").stat().st_size > 10_000
+
+
+def test_a_plan_is_shown(tmp_path, capsys):
+    from scripts.plan import main
+
+    assert main(["mft_table12", "--runs", str(tmp_path), "protocol.repeats=2"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("missing") == 6
+    assert "[reduced: protocol.repeats=2]" in out
+    assert main(["mft_table99"]) == 1
