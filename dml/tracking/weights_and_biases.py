@@ -26,7 +26,6 @@ from dml.tracking.history import History
 
 MODES = ("online", "offline")
 COMBINED = "combined"
-SCORES = ("metrics", "validation", "untrained")  # in results of jobs and in summaries
 SWITCH_OFF = "tracking=none does without"
 
 
@@ -154,19 +153,19 @@ class WandbTracker:
 
     def _finish_job(self, job: Job, result: dict[str, Any]) -> None:
         opened = self._send(job, ())
-        opened.run.summary.update(_scores(result) | _plain(result))
+        opened.run.summary.update(_scores(result, "test") | _plain(result))
         if opened.name != self.main_id:  # that one waits for the pictures
             self._close(opened.name, 0)
 
     def _conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
         if len(self.info.jobs) == 1:
-            opened = self._send(self.info.jobs[0], ())
-        else:
-            opened = self._opened(self.main_id, None)
+            opened, section = self._send(self.info.jobs[0], ()), "test"
+        else:  # by another name than in the models' runs, so that no chart averages both
+            opened, section = self._opened(self.main_id, None), COMBINED
         images = {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
         if images:
             opened.run.log(images)  # a row of its own: the last one of scores is already sent
-        opened.run.summary.update(_scores(summary) | _plain(summary))
+        opened.run.summary.update(_scores(summary, section) | _plain(summary))
 
     def _opened(self, name: str, job: Job | None) -> Open:
         """A W&B run, new or continued."""
@@ -248,20 +247,25 @@ def _job_type(job: Job) -> str:
     return f"repeat{job[0]}-fold{job[1]}"
 
 
-def _scores(found: dict[str, Any]) -> dict[str, float]:
-    """Final scores as `test/map_at_r` and the like, with half-widths as `test_ci95/…`."""
-    sections = {f"{name}": found.get(name) for name in SCORES}
-    sections["test"] = sections.pop("metrics")
+def _scores(found: dict[str, Any], section: str) -> dict[str, float]:
+    """Final scores as `test/map_at_r` and the like, with half-widths as `test_ci95/…`.
+
+    Args:
+        found: a job's result or a run's summary.
+        section: what its test scores are called.
+    """
+    sections = {name: found.get(name) for name in ("validation", "untrained")}
+    sections[section] = found.get("metrics")
     sections["concatenated"] = (found.get("concatenated") or {}).get("metrics")
     scores: dict[str, float] = {}
-    for section, metrics in sections.items():
+    for prefix, metrics in sections.items():
         for name, value in (metrics or {}).items():
             if not isinstance(value, dict):
-                scores[f"{section}/{name}"] = value
+                scores[f"{prefix}/{name}"] = value
                 continue
-            scores[f"{section}/{name}"] = value["mean"]
+            scores[f"{prefix}/{name}"] = value["mean"]
             if value["ci95"] is not None:
-                scores[f"{section}_ci95/{name}"] = value["ci95"]
+                scores[f"{prefix}_ci95/{name}"] = value["ci95"]
     return scores
 
 

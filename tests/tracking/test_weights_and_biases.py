@@ -12,6 +12,7 @@ from dml.errors import RunStopped, UserError
 from dml.experiment import run
 from dml.run_folder import RunFolder
 from dml.tracking import History, JobTracker, NullTracker, RunInfo, tracked
+from dml.tracking.dashboard import BARS, COLUMNS, CURVES, PICTURES
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
 from tests.dying import die_at
@@ -68,6 +69,9 @@ def test_one_model_is_one_run(prepared, service, capsys):
     assert final["test/map_at_r"] == summary["metrics"]["map_at_r"]["mean"]
     assert final["untrained/recall_at_1"] == summary["untrained"]["recall_at_1"]["mean"]
     assert final["images_per_second"] == summary["images_per_second"]
+    assert set(CURVES.values()) <= set(service.rows(name)[-1])  # what the dashboard shows is there
+    assert {*BARS.values()} <= {*final, "concatenated/map_at_r"}
+    assert set(PICTURES) == set(service.pictures(name))
     assert service.exits(name) == [0]
     assert f"https://example.org/{name}" in capsys.readouterr().out.replace("\n", "")
     start(cfg)  # finished, and W&B has it all
@@ -160,7 +164,12 @@ def two_folds(service, tmp_path):
 RESULTS = [
     {"repeat": 0, "fold": f, "metrics": {"map_at_r": f / 10}, "best_epoch": f} for f in (0, 1)
 ]
-TOTAL = {"metrics": {"map_at_r": {"mean": 0.05, "ci95": 0.01, "std": 0.1, "repeats": 2}}}
+TOTAL = {
+    "metrics": {"map_at_r": {"mean": 0.05, "ci95": 0.01, "std": 0.1, "repeats": 2}},
+    "concatenated": {
+        "metrics": {"map_at_r": {"mean": 0.07, "ci95": None, "std": None, "repeats": 1}}
+    },
+}
 
 
 def work(tracker, history):
@@ -192,7 +201,12 @@ def test_folds_are_runs_of_their_own(two_folds, service):
         assert service.rows(name) == history_of(info.folder, (0, fold))
         assert service.summary(name) == {"test/map_at_r": fold / 10, "best_epoch": fold}
     assert service.rows("abc") == []
-    assert service.summary("abc") == {"test/map_at_r": 0.05, "test_ci95/map_at_r": 0.01}
+    assert service.summary("abc") == {
+        "combined/map_at_r": 0.05,
+        "combined_ci95/map_at_r": 0.01,
+        "concatenated/map_at_r": 0.07,
+    }
+    assert set(COLUMNS) <= {*service.summary("abc"), *service.summary(ids[1])}
     assert [service.exits(name) for name in ids] == [[0], [0], [0]]
     # Continued after all is done: nothing is opened again.
     with tracked(tracker, info):
@@ -212,7 +226,7 @@ def test_a_sweep_sees_one_run_under_the_name_it_gave(two_folds, service, monkeyp
     assert service.ids() == ["given"]
     (options,) = service.inits("given")
     assert not {"id", "project", "entity"} & set(options)
-    assert service.summary("given")["test/map_at_r"] == 0.05
+    assert service.summary("given")["combined/map_at_r"] == 0.05
 
 
 def test_a_sweep_s_run_of_a_finished_command_is_filled(prepared, service, monkeypatch):
