@@ -11,7 +11,6 @@ and a network that was gone, or tracking that was chosen late, is made up for by
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -22,11 +21,12 @@ from typing import Any
 
 from dml.errors import UserError
 from dml.tracking.base import Job, RunInfo
+from dml.tracking.final_scores import final_scores
 from dml.tracking.history import History
+from dml.tracking.wandb_access import SWITCH_OFF, load, log_in
 
 MODES = ("online", "offline")
 COMBINED = "combined"
-SWITCH_OFF = "tracking=none does without"
 
 
 @dataclass
@@ -69,16 +69,16 @@ class WandbTracker:
     ) -> None:
         if mode not in MODES:
             raise UserError(f"tracking.mode: '{mode}' must be online or offline; {SWITCH_OFF}")
-        self.wandb = _wandb()
+        self.wandb = load()
         self.project, self.entity, self.mode, self.tags = project, entity, mode, list(tags)
-        quiet = {"quiet": True, "silent": mode == "offline"}
+        options = {"quiet": True, "silent": mode == "offline", **(settings or {})}
         try:
-            self.settings = self.wandb.Settings(**quiet, **(settings or {}))
+            self.settings = self.wandb.Settings(**options)
         except (TypeError, ValueError) as error:
             what = " ".join(str(error).split())
             raise UserError(f"tracking.settings: {what}") from error
         if mode == "online":
-            _log_in(self.wandb)
+            log_in(self.wandb)
         self.sweep = os.environ.get("WANDB_SWEEP_ID")  # set by `wandb agent`
         self._open: dict[str, Open] = {}
         self._failed = self._written = False
@@ -86,7 +86,6 @@ class WandbTracker:
     def start(self, run: RunInfo) -> None:
         """Nothing is opened before the first row."""
         self.info, self._open, self._failed, self._written = run, {}, False, False
-        self.history = History(run.folder / "history.csv")
         # An agent names the W&B run it waits for, and reads the score there.
         own = os.environ.get("WANDB_RUN_ID") if self.sweep else None
         self.main_id = own or run.run_id
@@ -139,7 +138,7 @@ class WandbTracker:
         assert name is not None
         if name not in self._open:
             opened = self._opened(name, job)
-            history = History(self.history.path).of(*job)
+            history = History(self.info.folder / "history.csv").of(*job)
             rows = [*(row for row in history if row["step"] > opened.last), *rows]
         opened = self._open[name]
         for row in rows:
@@ -153,7 +152,7 @@ class WandbTracker:
 
     def _finish_job(self, job: Job, result: dict[str, Any]) -> None:
         opened = self._send(job, ())
-        opened.run.summary.update(_scores(result, "test") | _plain(result))
+        opened.run.summary.update(final_scores(result, "test"))
         if opened.name != self.main_id:  # that one waits for the pictures
             self._close(opened.name, 0)
 
@@ -165,7 +164,7 @@ class WandbTracker:
         images = {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
         if images:
             opened.run.log(images)  # a row of its own: the last one of scores is already sent
-        opened.run.summary.update(_scores(summary, section) | _plain(summary))
+        opened.run.summary.update(final_scores(summary, section))
 
     def _opened(self, name: str, job: Job | None) -> Open:
         """A W&B run, new or continued."""
@@ -220,60 +219,5 @@ class WandbTracker:
             )
 
 
-def _wandb() -> Any:
-    try:
-        return importlib.import_module("wandb")
-    except ImportError as error:
-        raise UserError(f"tracking: {error}; pip install -e '.[wandb]', or {SWITCH_OFF}") from error
-
-
-def _log_in(wandb: Any) -> None:
-    """Looks for a key without asking anyone: a job on a cluster has nobody to answer."""
-    try:
-        found = wandb.login(prompt=False, verify=False)
-    except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(
-            f"tracking: W&B refuses the key: {reason}; wandb login --relogin mends it, {SWITCH_OFF}"
-        ) from error
-    if not found:
-        raise UserError(
-            "tracking.mode: online needs a key of W&B and there is none; run `wandb login`, set "
-            f"WANDB_API_KEY, or take tracking.mode=offline; {SWITCH_OFF}"
-        )
-
-
 def _job_type(job: Job) -> str:
     return f"repeat{job[0]}-fold{job[1]}"
-
-
-def _scores(found: dict[str, Any], section: str) -> dict[str, float]:
-    """Final scores as `test/map_at_r` and the like, with half-widths as `test_ci95/…`.
-
-    Args:
-        found: a job's result or a run's summary.
-        section: what its test scores are called.
-    """
-    sections = {name: found.get(name) for name in ("validation", "untrained")}
-    sections[section] = found.get("metrics")
-    sections["concatenated"] = (found.get("concatenated") or {}).get("metrics")
-    scores: dict[str, float] = {}
-    for prefix, metrics in sections.items():
-        for name, value in (metrics or {}).items():
-            if not isinstance(value, dict):
-                scores[f"{prefix}/{name}"] = value
-                continue
-            scores[f"{prefix}/{name}"] = value["mean"]
-            if value["ci95"] is not None:
-                scores[f"{prefix}_ci95/{name}"] = value["ci95"]
-    return scores
-
-
-def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a result that are no scores: time, memory, best epoch."""
-    left_out = ("repeat", "fold", "seed")
-    return {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, int | float) and name not in left_out and not isinstance(value, bool)
-    }

@@ -39,7 +39,7 @@ def test_a_killed_run_is_whole_after_it_was_continued(composed, tmp_path):
     folder = RunFolder.of(cfg, check(cfg, Config))
     assert die_at("between_checkpoints:3", start, cfg) != 0  # the third row is not in a checkpoint
     summary = start(cfg)
-    found = written(folder.path)
+    found = written(folder.path, folder.run_id())
     assert list(found) == [folder.run_id()]
     (file,) = found.values()
     assert file.run.project == "mine"
@@ -80,8 +80,9 @@ def fail_in_the_second_fold(folder: Path) -> None:
 def test_folds_side_by_side_and_a_failure(tmp_path):
     with pytest.raises(UserError, match="no more"):
         fail_in_the_second_fold(tmp_path)
-    found = written(tmp_path)
-    assert list(found) == ["abc-repeat0-fold0", "abc-repeat0-fold1"]
+    ids = ["abc-repeat0-fold0", "abc-repeat0-fold1"]
+    found = written(tmp_path, *ids)
+    assert list(found) == ids
     assert [file.exit_code for file in found.values()] == [0, 1]
     for file in found.values():
         assert [row["_step"] for row in file.history] == [0, 5]
@@ -128,7 +129,7 @@ def test_the_service_s_death_is_survived_and_the_next_run_has_a_new_one(tmp_path
     assert work.exitcode == 0
     said = (tmp_path / "said.txt").read_text()
     assert said.count("W&B does not answer") == 1
-    second = written(tmp_path)["second"]
+    second = written(tmp_path, "second")["second"]
     assert [row["_step"] for row in second.history] == [0, 5]
     assert second.exit_code == 0
 

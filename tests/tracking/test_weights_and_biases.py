@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dml.config import Config, check
@@ -113,6 +113,7 @@ EVENTS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(EVENTS)
 def test_w_and_b_ends_up_with_the_history(tmp_path_factory, events):
     folder = tmp_path_factory.mktemp("run")

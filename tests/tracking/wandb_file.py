@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,18 @@ class WandbFile:
                 self.exit_code = record.exit.exit_code
 
 
-def written(folder: Path) -> dict[str, WandbFile]:
-    """All offline runs below a run folder, by id; none may be there twice."""
-    files = [WandbFile(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb"))]
+def written(folder: Path, *ids: str, seconds: float = 60) -> dict[str, WandbFile]:
+    """All offline runs below a run folder, by id; none may be there twice.
+
+    Waits for the end of these ids: the service closes a file a moment after `finish` has returned.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        files = [WandbFile(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb"))]
+        whole = [file.run.run_id for file in files if file.exit_code is not None]
+        if set(ids) <= set(whole) or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
     files = [file for file in files if file.run is not None]
     found = {file.run.run_id: file for file in files}
     assert len(found) == len(files)
@@ -67,7 +77,7 @@ def _key(item: Any) -> str:
 def _records(data: bytes) -> Iterator[Any]:
     from wandb.proto.wandb_internal_pb2 import Record
 
-    assert data[:4] == b":W&B"
+    assert data[:4] in (b":W&B", b"")
     at, parts = HEADER, b""
     while at + HEADER <= len(data):
         room = BLOCK - at % BLOCK
@@ -77,6 +87,8 @@ def _records(data: bytes) -> Iterator[Any]:
         if room < HEADER or part == 0:
             at += room
             continue
+        if at + HEADER + length > len(data):  # still being written
+            return
         parts += data[at + HEADER : at + HEADER + length]
         at += HEADER + length
         if part in (FULL, LAST):
