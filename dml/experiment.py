@@ -21,8 +21,9 @@ from dml.reporting.figures import learning_curve
 from dml.reporting.stages import stage_curve
 from dml.reporting.terminal import console, results_table
 from dml.run_folder import Busy, RunFolder
+from dml.run_info import complete_copy, run_info
 from dml.summary import summarize
-from dml.tracking import History
+from dml.tracking import History, Tracker, tracked
 from dml.training.interrupts import StopRequest
 
 SEARCH_LOCK = "search.lock"  # shared by the workers of a search
@@ -56,11 +57,14 @@ def resume(path: str | Path) -> dict[str, Any]:
 
 
 def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any]:
+    tracker = build.instantiate(config.tracking, "tracking")
     summary = None if config.overwrite else folder.read_summary()
     if summary is not None:
         if config.data.identified_by == "place":  # one's own images may have changed
             _check_dataset(folder, build.build_index(config))
         console.print("finished before; overwrite=true runs it anew")
+        if tracker.keeps_a_copy:
+            complete_copy(tracker, summary, folder, cfg, config)
     else:
         # Before the folder: absent data, or a loss that refuses its options, leaves no trace.
         build.check(config)
@@ -69,7 +73,7 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
             console.print(f"note: {note}")
         with StopRequest(config.max_minutes) as stop:
             if config.search is not None:
-                return _search_and_run(folder, cfg, config, index, stop)
+                return _search_and_run(folder, cfg, config, index, tracker, stop)
             with folder.locked():
                 if config.overwrite:
                     folder.clear()
@@ -77,13 +81,19 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
                     return _run_in(folder, cfg, config)
                 _check_dataset(folder, index)
                 folder.write_config(cfg)
-                summary = _train(Shared.of(config, identity(cfg), index), folder, stop)
+                shared = Shared.of(config, identity(cfg), index)
+                summary = _train(cfg, shared, folder, tracker, stop)
     _show(summary, folder)
     return summary
 
 
 def _search_and_run(
-    folder: RunFolder, cfg: DictConfig, config: Config, index: ImageIndex, stop: StopRequest
+    folder: RunFolder,
+    cfg: DictConfig,
+    config: Config,
+    index: ImageIndex,
+    tracker: Tracker,
+    stop: StopRequest,
 ) -> dict[str, Any]:
     """The search, by any number of processes, then the repeats of its best, by one of them."""
     from dml.search.run import search, with_params  # late: Optuna is only needed here
@@ -102,7 +112,7 @@ def _search_and_run(
                 best_cfg = with_params(cfg, found.params)
                 best = check(best_cfg, Config)
                 shared = Shared.of(best, identity(best_cfg), index)
-                summary = _train(shared, folder, stop, search=found.summary)
+                summary = _train(best_cfg, shared, folder, tracker, stop, search=found.summary)
     except Busy as busy:
         console.print(f"the search is finished; its best is being trained ({busy})")
         return {"search": found.summary}
@@ -116,29 +126,35 @@ def _check_dataset(folder: RunFolder, index: ImageIndex) -> None:
 
 def _show(summary: dict[str, Any], folder: RunFolder) -> None:
     console.print(results_table(summary))
-    for picture in sorted(folder.figures.glob("*.png")):
+    for picture in folder.pictures():
         console.print(f"picture     {picture}")
     console.print(f"run folder  {folder.path}")
 
 
-def _train(shared: Shared, folder: RunFolder, stop: StopRequest, **more: Any) -> dict[str, Any]:
+def _train(
+    cfg: DictConfig,
+    shared: Shared,
+    folder: RunFolder,
+    tracker: Tracker,
+    stop: StopRequest,
+    **more: Any,
+) -> dict[str, Any]:
     """All models of the run, the pictures, and last of all the summary (with `more` in it)."""
     started = time.monotonic()
     config, p = shared.config, shared.config.protocol
     jobs = protocols.jobs(p.splits, p.repeats, shared.index, config.data.label_noise, config.seed)
     for note in protocols.notes(jobs):
         console.print(f"note: {note}")
-    tracker = build.instantiate(config.tracking, "tracking", run_id=folder.run_id())
-    try:
+    info = run_info(cfg, config, folder, [(job.repeat, job.fold) for job in jobs])
+    with tracked(tracker, info):
         results = train_all(shared, jobs, folder, tracker, stop)
-    finally:
-        tracker.finish()
-    joined = _concatenated(shared, jobs, folder)
-    _draw(shared, jobs, folder)
-    seconds = time.monotonic() - started
-    tested = jobs[0].test.query
-    summary = {**summarize(config, results, joined, tested, shared.device, seconds), **more}
-    folder.write_summary(summary)
+        joined = _concatenated(shared, jobs, folder)
+        _draw(shared, jobs, folder)
+        seconds = time.monotonic() - started
+        tested = jobs[0].test.query
+        summary = {**summarize(config, results, joined, tested, shared.device, seconds), **more}
+        tracker.conclude(summary, folder.pictures())
+        folder.write_summary(summary)
     return summary
 
 

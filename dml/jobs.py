@@ -71,7 +71,7 @@ def train_all(
         shared: config, data, device.
         jobs: what to train.
         folder: where their checkpoints and the history go.
-        tracker: gets the rows of the history too.
+        tracker: gets the rows of the history too, and the results.
         stop: asked after every step.
         test: whether the test images are scored; a search must not look at them.
         on_result: told of every result as it comes.
@@ -94,6 +94,7 @@ def train_all(
         if result is None:
             result = shared.job_run(job, folder).run(history, tracker, stop, test)
         results.append(result)
+        tracker.job_done(result)
         on_result(result)
     return results
 

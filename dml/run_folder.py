@@ -67,6 +67,10 @@ class RunFolder:
         """Pictures."""
         return self.path / "figures"
 
+    def pictures(self) -> list[Path]:
+        """The pictures that are there."""
+        return sorted(self.figures.glob("*.png"))
+
     @property
     def search(self) -> Path:
         """What the workers of a search share."""
@@ -144,8 +148,8 @@ class RunFolder:
     def clear(self) -> None:
         """Removes all that an earlier run left, but not the lock."""
         files = (self.summary, self.history, self.config, self.dataset, self.best)
-        folders = (self.path / "checkpoints", self.figures, self.search, self.path / "logs")
-        for path in (*files, self.path / "run_id", *folders):
+        folders = ("checkpoints", "figures", "search", "logs", "wandb")
+        for path in (*files, *(self.path / name for name in ("run_id", *folders))):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:

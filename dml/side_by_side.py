@@ -34,6 +34,7 @@ from dml.tracking import History, NullTracker, Tracker
 from dml.training.interrupts import StopRequest
 
 FAILED, STOPPED = 1, 75
+LIVE_SECONDS = 5.0  # between looks at what the processes have written
 ORPHAN_SECONDS = 60.0  # how long the process of a killed parent may take to save and leave
 
 
@@ -81,6 +82,7 @@ def train_side_by_side(
     devices = _devices(shared)
     waiting = list(jobs)
     running: dict[BaseProcess, tuple[Job, Task]] = {}
+    shown = time.monotonic()
     logs = folder.path / "logs"
     logs.mkdir(exist_ok=True)
     console.print(f"{len(jobs)} models, {shared.config.protocol.workers} at a time; logs in {logs}")
@@ -97,11 +99,16 @@ def train_side_by_side(
                 process.start()
                 running[process] = (job, task)
             wait([process.sentinel for process in running], timeout=0.2)
+            if time.monotonic() > shown + LIVE_SECONDS:
+                for job, _ in running.values():
+                    _track(History(own_history(folder, job)), job, tracker)
+                shown = time.monotonic()
             for process in [one for one in running if not one.is_alive()]:
                 job, task = running.pop(process)
                 _collect(process, job, task, folder, history, tracker)
                 result = read_result(folder.job(job.name))
                 if result is not None:
+                    tracker.job_done(result)
                     score = result["validation"][shared.config.protocol.select_metric]
                     console.print(f"{job.name}  done, validation {100 * score:.2f}")
             request = stop()
@@ -158,6 +165,12 @@ def _collect(
         f"protocol.workers: the process of {job.name} ended with status {process.exitcode}; "
         f"see {task.log}"
     )
+
+
+def _track(history: History, job: Job, tracker: Tracker) -> None:
+    """Hands over a job's rows, which the tracker may have had before."""
+    for row in history.of(job.repeat, job.fold):
+        tracker.log(dict(row), int(row["step"]))
 
 
 def _end(running: dict[BaseProcess, tuple[Job, Task]]) -> None:

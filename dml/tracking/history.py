@@ -1,4 +1,4 @@
-"""Where metrics go while a run is under way: one interface, no branches elsewhere."""
+"""`history.csv`: the record of a run, which trackers copy."""
 
 from __future__ import annotations
 
@@ -7,39 +7,11 @@ import io
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dml.durable import write_text
 from dml.errors import UserError
-
-
-class Tracker(Protocol):
-    """Takes one row of metrics at a time."""
-
-    def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Keeps one row; `step` counts training steps of the job."""
-        ...
-
-    def finish(self) -> None:
-        """Closes what is open."""
-        ...
-
-
-class NullTracker:
-    """Keeps nothing.
-
-    Args:
-        run_id: the run's own id, the same when it is continued.
-    """
-
-    def __init__(self, run_id: str = "") -> None:
-        self.run_id = run_id
-
-    def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Does nothing."""
-
-    def finish(self) -> None:
-        """Does nothing."""
+from dml.tracking.base import Tracker
 
 
 class History:

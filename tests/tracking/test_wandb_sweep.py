@@ -1,0 +1,36 @@
+"""The sweep file says what `train.py` understands, and searches what our own search does."""
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from dml.cli import CONFIGS
+from dml.config import Config, check
+
+
+@pytest.fixture
+def sweep():
+    return yaml.safe_load((CONFIGS / "wandb_sweep.yaml").read_text())
+
+
+def test_both_ends_of_every_range_compose(sweep, composed):
+    for end in ("min", "max"):
+        words = [f"{name}={p.get('value', p.get(end))}" for name, p in sweep["parameters"].items()]
+        config = check(composed(*words, *sweep["command"][4:]), Config)
+        assert config.protocol.selected_on == "validation"
+        assert config.tracking["name"] == "wandb"
+
+
+def test_the_space_is_that_of_the_search(sweep):
+    loss = sweep["parameters"]["loss"]["value"]
+    space = OmegaConf.to_container(OmegaConf.load(CONFIGS / "space" / f"{loss}.yaml"))
+    ranges = {
+        name: {
+            "low": p["min"],
+            "high": p["max"],
+            **({"log": True} if p["distribution"] == "log_uniform_values" else {}),
+        }
+        for name, p in sweep["parameters"].items()
+        if "min" in p
+    }
+    assert ranges == space
