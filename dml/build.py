@@ -67,7 +67,7 @@ def check(config: Config) -> None:
     wrong += problems(config.backbone, "backbone")
     wrong += problems(_embedder_node(config), "embedder", given=("backbone",))
     wrong += problems(config.data.reader, "data.reader")
-    wrong += problems(config.tracking, "tracking", given=("run_id",))
+    wrong += problems(config.tracking, "tracking")
     optimizer = {**config.optim.args, "_target_": config.optim._target_}
     given = ("params", "lr", "weight_decay")
     wrong += [

@@ -170,7 +170,8 @@ def _collect(
 def _track(history: History, job: Job, tracker: Tracker) -> None:
     """Hands over a job's rows, which the tracker may have had before."""
     for row in history.of(job.repeat, job.fold):
-        tracker.log(dict(row), int(row["step"]))
+        step = row.pop("step")
+        tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
 
 
 def _end(running: dict[BaseProcess, tuple[Job, Task]]) -> None:
