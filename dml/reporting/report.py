@@ -1,0 +1,161 @@
+"""The report of one experiment: its rows by what they were measured on, tests, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from dml.reporting.collect import Found, Problem, collect
+from dml.reporting.groups import Group, grouped
+from dml.reporting.marks import MEANING
+from dml.reporting.printed import Facts
+from dml.reporting.rows import Cell, Row, Source, missing, rows, swept
+from dml.reporting.significance import Family, families
+from dml.reporting.terminal import is_score
+
+SINGLE = Source(None, (), ("map_at_r", "precision_at_1", "r_precision", "best_epoch"), "ci95")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows that were measured on the same.
+
+    Attributes:
+        facts: what they share (method and setting are empty).
+        stand_in: whether the data are stand-in data.
+        rows: in the order of the experiment.
+        families: tests among them.
+    """
+
+    facts: Facts
+    stand_in: bool
+    rows: tuple[Row, ...]
+    families: tuple[Family, ...]
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        f = self.facts
+        dim = "" if f.dim is None else f"{f.dim}-d"
+        parts = [
+            f.data,
+            f.backbone,
+            dim,
+            f.protocol,
+            "" if f.evaluation == "single" else f.evaluation,
+        ]
+        return ", ".join(filter(None, parts)) + (" — stand-in data" if self.stand_in else "")
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is known of an experiment.
+
+    Attributes:
+        id: of the experiment.
+        title: what it is, if its file says so.
+        source: where its numbers are printed.
+        sections: its rows.
+        groups: its runs, by configuration.
+        swept: options that it varies.
+        figures: kinds of pictures that it wants.
+        cells: how many it has.
+        missing: those that no run fills.
+        problems: folders that were left out.
+        unfinished: folders of runs that are not finished.
+    """
+
+    id: str
+    title: str
+    source: Source
+    sections: tuple[Section, ...]
+    groups: tuple[Group, ...]
+    swept: tuple[str, ...]
+    figures: tuple[str, ...]
+    cells: int
+    missing: tuple[Cell, ...]
+    problems: tuple[Problem, ...]
+    unfinished: tuple[Path, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        """All of all sections."""
+        return [row for section in self.sections for row in section.rows]
+
+    @property
+    def marks(self) -> list[str]:
+        """Codes of the marks that occur, in the order of `MEANING`."""
+        found = {mark.code for row in self.rows for mark in row.marks}
+        return [code for code in MEANING if code in found]
+
+    @property
+    def status(self) -> str:
+        """How far it is, in words."""
+        if not self.groups:
+            return f"not run ({self.cells} cells)" if self.cells else "no runs"
+        if not self.cells:
+            return f"{len(self.groups)} configurations"
+        done = self.cells - len(self.missing)
+        if done == 0 and all(group.stand_in for group in self.groups):
+            return f"stand-in only ({self.cells} cells)"
+        return f"{done} of {self.cells} cells"
+
+
+def build(name: str, cells: Sequence[Cell], root: Path) -> Report:
+    """The report of an experiment.
+
+    Args:
+        name: its id, which is also the folder of its runs below `root`.
+        cells: all of it; none for runs of no experiment.
+        root: where run folders are.
+    """
+    found: Found = collect(root, name)
+    groups = grouped(found.runs)
+    node: dict[str, Any] = {}
+    if cells:
+        node = OmegaConf.to_container(cells[0].config.experiment, resolve=True)  # type: ignore[assignment]
+    source = SINGLE if not cells else source_of(node)
+    all_rows = rows(groups, cells, source)
+    return Report(
+        id=name,
+        title=str(node.get("title") or ""),
+        source=source,
+        sections=tuple(_sections(all_rows, source)),
+        groups=tuple(groups),
+        swept=swept(cells),
+        figures=tuple(node.get("figures") or (("learning_curves",) if not cells else ())),
+        cells=len(cells),
+        missing=tuple(missing(all_rows)),
+        problems=found.problems,
+        unfinished=found.unfinished,
+    )
+
+
+def source_of(node: dict[str, Any]) -> Source:
+    """Where an experiment's numbers are printed, from its `experiment` node."""
+    return Source(
+        node.get("source"),
+        tuple(node.get("tables") or ()),
+        tuple(node.get("metrics") or SINGLE.metrics),
+        str(node.get("spread") or "ci95"),
+    )
+
+
+def _sections(found: Sequence[Row], source: Source) -> list[Section]:
+    together: dict[Facts, list[Row]] = {}
+    for row in found:
+        together.setdefault(replace(row.facts, method="", setting=""), []).append(row)
+    tested = next(filter(is_score, source.metrics), source.metrics[0])
+    return [
+        Section(
+            facts,
+            any(row.group is not None and row.group.stand_in for row in same),
+            tuple(same),
+            tuple(families(same, tested, source.source)),
+        )
+        for facts, same in together.items()
+    ]
