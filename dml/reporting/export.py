@@ -85,7 +85,7 @@ def _csv_line(report: Report, row: Row, metric: str) -> dict[str, object]:
         line |= {"ci95": _or_empty(estimate.ci95), "std": _or_empty(estimate.std)}
     if number.printed is not None:
         one = number.printed
-        line |= {"printed": one.text, "printed_spread": _or_empty(one.spread)}
+        line |= {"printed": one.text, "printed_spread": one.spread_text}
         line |= {"printed_spread_kind": one.spread_kind, "printed_runs": _or_empty(one.runs)}
         line |= {"source": one.source, "table": one.table, "origin": one.origin}
     if number.comparison is not None:

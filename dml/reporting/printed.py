@@ -39,9 +39,8 @@ class Printed:
 
     Attributes:
         source, table: paper and its table.
-        text: the number as printed; its digits tell how far it was rounded.
-        spread, spread_kind: what is printed after ±, and what it is (`ci95` | `std` | `unstated` |
-            `none`).
+        text, spread_text: the number and what follows its ±, as printed; digits tell the rounding.
+        spread_kind: what the ± is: `ci95` | `std` | `unstated` | `none`.
         runs: repeats, where the paper states them.
         origin: `own` | `quoted` | `unclear`.
     """
@@ -49,7 +48,7 @@ class Printed:
     source: str
     table: str
     text: str
-    spread: float | None
+    spread_text: str
     spread_kind: str
     runs: int | None
     origin: str
@@ -58,6 +57,11 @@ class Printed:
     def value(self) -> float:
         """The number."""
         return float(self.text)
+
+    @property
+    def spread(self) -> float | None:
+        """What is printed after ±."""
+        return float(self.spread_text) if self.spread_text else None
 
     @property
     def decimals(self) -> int:
@@ -88,7 +92,7 @@ class Printed:
         return self.value - half, self.value + half
 
     def __str__(self) -> str:
-        return self.text if self.spread is None else f"{self.text} ± {self.spread:g}"
+        return f"{self.text} ± {self.spread_text}" if self.spread_text else self.text
 
 
 def printed(facts: Facts, metric: str, source: str, tables: Sequence[str]) -> Printed | None:
@@ -158,7 +162,7 @@ def _printed(row: dict[str, str]) -> Printed:
         source=row["source"],
         table=row["table"],
         text=row["value"],
-        spread=float(row["spread"]) if row["spread"] else None,
+        spread_text=row["spread"],
         spread_kind=row["spread_kind"],
         runs=int(row["runs"]) if row["runs"] else None,
         origin=row["origin"],

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from dml.reporting.collect import Found, Problem, collect
+from dml.reporting.collect import Problem, collect
 from dml.reporting.groups import Group, grouped
 from dml.reporting.marks import MEANING
 from dml.reporting.printed import Facts
@@ -18,6 +16,7 @@ from dml.reporting.significance import Family, families
 from dml.reporting.terminal import is_score
 
 SINGLE = Source(None, (), ("map_at_r", "precision_at_1", "r_precision", "best_epoch"), "ci95")
+SINGLE_FIGURES = ("learning_curves", "neighbors")
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,18 @@ class Section:
     families: tuple[Family, ...]
 
     @property
-    def title(self) -> str:
-        """In words."""
+    def parts(self) -> list[str]:
+        """Data, backbone, embedding size, protocol, and how models combine, in words."""
         f = self.facts
         dim = "" if f.dim is None else f"{f.dim}-d"
-        parts = [
-            f.data,
-            f.backbone,
-            dim,
-            f.protocol,
-            "" if f.evaluation == "single" else f.evaluation,
-        ]
-        return ", ".join(filter(None, parts)) + (" — stand-in data" if self.stand_in else "")
+        evaluation = "" if f.evaluation == "single" else f.evaluation
+        stand_in = "stand-in data" if self.stand_in else ""
+        return list(filter(None, [f.data, f.backbone, dim, f.protocol, evaluation, stand_in]))
+
+    @property
+    def title(self) -> str:
+        """In a line."""
+        return ", ".join(self.parts)
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,7 @@ class Report:
         groups: its runs, by configuration.
         swept: options that it varies.
         figures: kinds of pictures that it wants.
+        script: command that draws what needs no training of its own, if there is one.
         cells: how many it has.
         missing: those that no run fills.
         problems: folders that were left out.
@@ -76,6 +76,7 @@ class Report:
     groups: tuple[Group, ...]
     swept: tuple[str, ...]
     figures: tuple[str, ...]
+    script: str | None
     cells: int
     missing: tuple[Cell, ...]
     problems: tuple[Problem, ...]
@@ -95,30 +96,30 @@ class Report:
     @property
     def status(self) -> str:
         """How far it is, in words."""
+        if not self.groups and not self.cells:
+            return "drawn by a script" if self.script else "no runs"
         if not self.groups:
-            return f"not run ({self.cells} cells)" if self.cells else "no runs"
+            return f"not run ({self.cells} cells)"
         if not self.cells:
             return f"{len(self.groups)} configurations"
         done = self.cells - len(self.missing)
         if done == 0 and all(group.stand_in for group in self.groups):
             return f"stand-in only ({self.cells} cells)"
-        return f"{done} of {self.cells} cells"
+        return f"{done} of {self.cells} cells run"
 
 
-def build(name: str, cells: Sequence[Cell], root: Path) -> Report:
+def build(name: str, cells: Sequence[Cell], root: Path, node: Mapping[str, Any]) -> Report:
     """The report of an experiment.
 
     Args:
         name: its id, which is also the folder of its runs below `root`.
         cells: all of it; none for runs of no experiment.
         root: where run folders are.
+        node: its `experiment` node; empty for runs of no experiment.
     """
-    found: Found = collect(root, name)
+    found = collect(root, name)
     groups = grouped(found.runs)
-    node: dict[str, Any] = {}
-    if cells:
-        node = OmegaConf.to_container(cells[0].config.experiment, resolve=True)  # type: ignore[assignment]
-    source = SINGLE if not cells else source_of(node)
+    source = source_of(node)
     all_rows = rows(groups, cells, source)
     return Report(
         id=name,
@@ -127,7 +128,8 @@ def build(name: str, cells: Sequence[Cell], root: Path) -> Report:
         sections=tuple(_sections(all_rows, source)),
         groups=tuple(groups),
         swept=swept(cells),
-        figures=tuple(node.get("figures") or (("learning_curves",) if not cells else ())),
+        figures=tuple(node.get("figures") or (() if node else SINGLE_FIGURES)),
+        script=node.get("script"),
         cells=len(cells),
         missing=tuple(missing(all_rows)),
         problems=found.problems,
@@ -135,7 +137,7 @@ def build(name: str, cells: Sequence[Cell], root: Path) -> Report:
     )
 
 
-def source_of(node: dict[str, Any]) -> Source:
+def source_of(node: Mapping[str, Any]) -> Source:
     """Where an experiment's numbers are printed, from its `experiment` node."""
     return Source(
         node.get("source"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -114,9 +114,9 @@ def rows(groups: Sequence[Group], cells: Sequence[Cell], source: Source) -> list
             for one in subjects
             for pair in _bare(one, cell, options[number], not source.source)
         ]
-    for group, place in zip(groups, places, strict=True):
-        if place is None:
-            bare += _bare(group, None, None, not source.source)
+    others = [group for group, place in zip(groups, places, strict=True) if place is None]
+    for group in sorted(others, key=_order(cells)):
+        bare += _bare(group, None, None, not source.source)
     told = labels([(row.facts, own) for row, own in bare], swept(cells))
     return [
         _filled(replace(row, label=label), source)
@@ -174,6 +174,21 @@ def _cell_of(
             distance = len(differing([group.options, options[number]]))
             best = min(best or (distance, number), (distance, number))
     return None if best is None else best[1]
+
+
+def _order(cells: Sequence[Cell]) -> Callable[[Group], tuple]:
+    """Sorts runs that fit no cell as the cells are sorted: by method, then by what is varied."""
+    methods = list(dict.fromkeys(next(cell_facts(cell)).method for cell in cells))
+    names = swept(cells)
+
+    def key(group: Group) -> tuple:
+        method = group.facts("").method
+        place = methods.index(method) if method in methods else len(methods)
+        values = [group.options.get(name) for name in names]
+        numbers = [(0, v, "") if isinstance(v, int | float) else (1, 0, str(v)) for v in values]
+        return place, method, numbers
+
+    return key
 
 
 def _bare(

@@ -71,12 +71,20 @@ def repeats(row: Row) -> str:
     return DASH if not counts else "/".join(map(str, sorted(counts)))
 
 
-def grid(section: Section, report: Report) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of a section; columns of printed numbers only where there are any."""
+def grid(
+    section: Section, report: Report, metrics: Sequence[str] | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of a section; columns of printed numbers only where there are any.
+
+    Args:
+        section: the rows.
+        report: it is of.
+        metrics: some of the report's; None: all.
+    """
     spread = report.source.spread
     header = ["method"]
     columns: list[list[str]] = [[row.name for row in section.rows]]
-    for metric in report.source.metrics:
+    for metric in report.source.metrics if metrics is None else metrics:
         digits = decimals(section.rows, metric)
         header.append(name_of(metric))
         columns.append([ours(row, metric, spread, digits) for row in section.rows])
@@ -119,22 +127,40 @@ def legend(report: Report) -> list[tuple[str, str]]:
     return found + [(code, MEANING[code][0]) for code in report.marks]
 
 
-def terminal(report: Report) -> RenderableType:
-    """Tables for a terminal."""
+def terminal(report: Report, width: int) -> RenderableType:
+    """Tables for a terminal of `width` columns, as many metrics side by side as fit."""
     parts: list[RenderableType] = [Text(heading(report), style="bold")]
     for section in report.sections:
-        header, lines = grid(section, report)
-        table = Table(title=section.title, title_justify="left", caption=caption(report))
-        for number, name in enumerate(header):
-            table.add_column(name, justify="left" if number == 0 else "right", no_wrap=number == 0)
-        for line in lines:
-            table.add_row(*line)
-        parts.append(table)
-        for family in section.families:
-            parts.append(_terminal_tests(family))
+        for number, metrics in enumerate(_fitting(section, report, width)):
+            more = "" if number == 0 else " (more)"
+            parts.append(_terminal_rows(section, report, metrics, f"{section.title}{more}"))
+        parts += [_terminal_tests(family) for family in section.families]
     parts += [Text(f"{sign}  {meaning}") for sign, meaning in legend(report)]
     parts += [Text(line) for line in notes(report, MOST_COMMANDS)]
     return Renderables(*parts)
+
+
+def _fitting(section: Section, report: Report, width: int) -> Iterator[list[str]]:
+    """The metrics, as many at a time as fit beside the names; at least one."""
+    taken: list[str] = []
+    for metric in report.source.metrics:
+        header, lines = grid(section, report, [*taken, metric])
+        columns = zip(header, *lines, strict=True)
+        if taken and sum(max(map(len, column)) + 3 for column in columns) + 1 > width:
+            yield taken
+            taken = []
+        taken.append(metric)
+    yield taken
+
+
+def _terminal_rows(section: Section, report: Report, metrics: Sequence[str], name: str) -> Table:
+    header, lines = grid(section, report, metrics)
+    table = Table(title=name, title_justify="left", caption=caption(report))
+    for number, column in enumerate(header):
+        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=number > 0)
+    for line in lines:
+        table.add_row(*line)
+    return table
 
 
 def _terminal_tests(family: Family) -> Table:
@@ -174,6 +200,8 @@ def notes(report: Report, most: int | None = None) -> Iterator[str]:
         yield f"left out: {problem.path}: {problem.reason}"
     for folder in report.unfinished:
         yield f"not finished: {folder}; python train.py resume={folder}"
+    if report.script and not report.groups:
+        yield f"drawn by: {report.script}"
     for cell in report.missing[:most]:
         yield f"missing: {cell.command}"
     more = len(report.missing) - len(report.missing[:most])

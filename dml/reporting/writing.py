@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any, cast
 
+from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
@@ -39,16 +41,13 @@ def report(wanted: Sequence[str], root: Path, out: Path, figures: bool = True) -
     """
     known = experiments.names()
     names = _resolved(wanted, known, root)
-    reports = [
-        build(name, experiments.cells(name, (f"outputs={root}",)) if name in known else (), root)
-        for name in names
-    ]
+    reports = [_built(name, name in known, root) for name in names]
     console = Console(highlight=False, emoji=False, markup=False)
     if len(reports) > FEW:
         console.print(_overview(reports))
     else:
         for one in reports:
-            console.print(tables.terminal(one))
+            console.print(tables.terminal(one, console.width))
     shown = {one.id: figures_of(one) for one in reports} if figures else {}
     stem = out / (names[0] if len(names) == 1 else "all" if "all" in wanted else "report")
     files = {
@@ -60,6 +59,16 @@ def report(wanted: Sequence[str], root: Path, out: Path, figures: bool = True) -
         write_text(path, text)
         console.print(f"written  {path}", soft_wrap=True)
     return list(files)
+
+
+def _built(name: str, known: bool, root: Path) -> Report:
+    if not known:
+        return build(name, (), root, {})
+    elsewhere = () if root == Path("outputs") else (f"outputs={root}",)
+    whole = experiments.composed((f"experiment={name}",)).experiment
+    node = OmegaConf.to_container(whole, resolve=False)  # a cell's setting refers to its loss
+    cells = experiments.cells(name, elsewhere)
+    return build(name, cells, root, cast(dict[str, Any], node))
 
 
 def _resolved(wanted: Sequence[str], known: Sequence[str], root: Path) -> list[str]:
