@@ -23,12 +23,14 @@ class Curve:
 
     Attributes:
         name: of the group.
+        number: of its color, the same in all pictures of a report.
         x: epochs, or minutes of training.
         estimates: one per x, over repeats.
         tails: of each repeat what comes after the shortest one's end, as x and values.
     """
 
     name: str
+    number: int
     x: np.ndarray
     estimates: tuple[Estimate, ...]
     tails: tuple[tuple[np.ndarray, np.ndarray], ...]
@@ -51,10 +53,9 @@ def learning_curves(named: Sequence[tuple[str, Group]], column: str | None) -> I
         named: groups with their names.
         column: to draw; None: the metric that chose the epoch.
     """
-    for data in dict.fromkeys(group.facts("").data for _, group in named):
-        own = [(name, group) for name, group in named if group.facts("").data == data]
-        what = column or _selected(own[0][1])
-        curves = [found for name, group in own if (found := curve(name, group, what)) is not None]
+    for data, what, own in _by_data(named):
+        what = column or what
+        curves = _curves(own, what)
         if curves:
             label = f"{title(what)}, percent" if is_score(what) else what.replace("_", " ")
             yield drawn(
@@ -66,29 +67,36 @@ def learning_curves(named: Sequence[tuple[str, Group]], column: str | None) -> I
 
 def runtime(named: Sequence[tuple[str, Group]]) -> Iterator[Picture]:
     """One picture per dataset: the selecting score against minutes of training."""
-    for data in dict.fromkeys(group.facts("").data for _, group in named):
-        own = [(name, group) for name, group in named if group.facts("").data == data]
-        what = _selected(own[0][1])
-        curves = [
-            found
-            for name, group in own
-            if (found := curve(name, group, what, timed=True)) is not None
-        ]
-        devices = sorted({str(run.summary.get("device")) for _, g in own for run in g.runs})
+    for data, what, own in _by_data(named):
+        curves = _curves(own, what, timed=True)
+        devices = {str(run.summary.get("device")) for _, _, group in own for run in group.runs}
         if curves:
+            x_label, y_label = "minutes of training", f"{title(what)}, percent"
             yield drawn(
-                partial(
-                    _draw,
-                    curves=curves,
-                    x_label="minutes of training",
-                    y_label=f"{title(what)}, percent",
-                ),
-                f"{title(what)} against training time on {data}, on {', '.join(devices)}",
+                partial(_draw, curves=curves, x_label=x_label, y_label=y_label),
+                f"{title(what)} against training time on {data}, on {', '.join(sorted(devices))}",
                 f"Score against training time on {data}. {_ends(curves, 'minute')}",
             )
 
 
-def curve(name: str, group: Group, column: str, timed: bool = False) -> Curve | None:
+def _by_data(
+    named: Sequence[tuple[str, Group]],
+) -> Iterator[tuple[str, str, list[tuple[int, str, Group]]]]:
+    """Per dataset the metric that chose the epoch, and its groups with number and name."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(n for n, _ in named))}
+    for data in dict.fromkeys(group.facts("").data for _, group in named):
+        own = [(numbers[n], n, group) for n, group in named if group.facts("").data == data]
+        yield data, str(own[0][2].first.summary["selected_by"]).partition(" ")[0], own
+
+
+def _curves(own: Sequence[tuple[int, str, Group]], column: str, timed: bool = False) -> list[Curve]:
+    found = (curve(name, group, column, timed, number) for number, name, group in own)
+    return [one for one in found if one is not None]
+
+
+def curve(
+    name: str, group: Group, column: str, timed: bool = False, number: int = 0
+) -> Curve | None:
     """The mean over repeats at the evaluations that all have; None without a history.
 
     Args:
@@ -96,6 +104,7 @@ def curve(name: str, group: Group, column: str, timed: bool = False) -> Curve | 
         group: its runs.
         column: of `history.csv`.
         timed: against minutes, at the mean speed of each job, instead of epochs.
+        number: of its color.
     """
     series = [one for run in group.runs for one in _series(run, column, timed)]
     series = [(x, y) for x, y in series if len(x)]
@@ -105,7 +114,7 @@ def curve(name: str, group: Group, column: str, timed: bool = False) -> Curve | 
     values = np.array([y[:shortest] for _, y in series])
     x = np.mean([x[:shortest] for x, _ in series], axis=0)
     tails = tuple((x[shortest - 1 :], y[shortest - 1 :]) for x, y in series if len(x) > shortest)
-    return Curve(name, x, tuple(Estimate(tuple(column)) for column in values.T), tails)
+    return Curve(name, number, x, tuple(Estimate(tuple(at)) for at in values.T), tails)
 
 
 def _series(run: Run, column: str, timed: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -128,14 +137,10 @@ def _series(run: Run, column: str, timed: bool) -> Iterator[tuple[np.ndarray, np
         )
 
 
-def _selected(group: Group) -> str:
-    return str(group.first.summary["selected_by"]).partition(" ")[0]
-
-
 def _draw(figure: Figure, curves: Sequence[Curve], x_label: str, y_label: str) -> None:
     axis = figure.subplots()
-    for number, one in enumerate(curves):
-        look = style(number)
+    for one in curves:
+        look = style(one.number)
         dot: dict[str, Any] = {"marker": "o", "ms": 4} if len(one.x) == 1 else {}
         axis.plot(one.x, one.mean, lw=1.7, label=one.name, **look, **dot)
         axis.fill_between(

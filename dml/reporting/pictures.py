@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 # Okabe and Ito's colors without yellow: told apart by color-blind readers, on white and on black.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46", "#7f7f7f")
 LINES = ("-", "--", ":", "-.")
-WIDTH = 7.0  # inches
+WIDTH = 6.2  # inches
 
 _COMMON: dict[Any, Any] = {
     "svg.hashsalt": "dml",  # the same picture gives the same bytes
@@ -57,7 +57,7 @@ class Picture:
 
 
 def drawn(
-    draw: Callable[[Figure], None], title: str, alt: str, height: float = 3.8, raster: bool = False
+    draw: Callable[[Figure], None], title: str, alt: str, height: float = 3.6, raster: bool = False
 ) -> Picture:
     """Calls `draw` with an empty figure for each ground.
 

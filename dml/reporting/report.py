@@ -101,7 +101,7 @@ class Report:
         if not self.groups:
             return f"not run ({self.cells} cells)"
         if not self.cells:
-            return f"{len(self.groups)} configurations"
+            return f"{len(self.groups)} configuration{'s' if len(self.groups) > 1 else ''}"
         done = self.cells - len(self.missing)
         if done == 0 and all(group.stand_in for group in self.groups):
             return f"stand-in only ({self.cells} cells)"
@@ -148,11 +148,12 @@ def source_of(node: Mapping[str, Any]) -> Source:
 
 
 def _sections(found: Sequence[Row], source: Source) -> list[Section]:
+    """Those with runs first, then those of printed numbers alone; none with neither."""
     together: dict[Facts, list[Row]] = {}
     for row in found:
         together.setdefault(replace(row.facts, method="", setting=""), []).append(row)
     tested = next(filter(is_score, source.metrics), source.metrics[0])
-    return [
+    sections = [
         Section(
             facts,
             any(row.group is not None and row.group.stand_in for row in same),
@@ -160,4 +161,6 @@ def _sections(found: Sequence[Row], source: Source) -> list[Section]:
             tuple(families(same, tested, source.source)),
         )
         for facts, same in together.items()
+        if any(row.group or any(n.printed for n in row.numbers.values()) for row in same)
     ]
+    return sorted(sections, key=lambda section: not any(row.group for row in section.rows))
