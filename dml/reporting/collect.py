@@ -34,9 +34,9 @@ NEEDED = (
     "metrics",
     "jobs",
 )
-# Not what was trained but how often, or under which name: seeds and repeats of a configuration
-# differ in these alone.
-NOT_IN_GROUP = ("seed", "protocol.repeats", "experiment")
+# Not what was trained but how often, under which name, and what is measured beside the scores:
+# seeds and repeats of a configuration differ in these alone.
+NOT_IN_GROUP = ("seed", "protocol.repeats", "experiment", "evaluation")
 
 
 @dataclass(frozen=True)

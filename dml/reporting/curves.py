@@ -83,6 +83,7 @@ def _by_data(
     named: Sequence[tuple[str, Group]],
 ) -> Iterator[tuple[str, str, list[tuple[int, str, Group]]]]:
     """Per dataset the metric that chose the epoch, and its groups with number and name."""
+    named = [(n, group) for n, group in named if any(run.history.rows for run in group.runs)]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(n for n, _ in named))}
     for data in dict.fromkeys(group.facts("").data for _, group in named):
         own = [(numbers[n], n, group) for n, group in named if group.facts("").data == data]

@@ -69,14 +69,11 @@ class Group:
         }
 
     def estimate(self, metric: str, evaluation: str) -> Estimate | None:
-        """A metric over all seeds and repeats; None if a run does not know it."""
-        values = []
-        for (_, repeat), run in sorted(self._repeats.items(), key=lambda pair: pair[0]):
-            found = run.values(metric, evaluation)
-            if repeat not in found:
-                return None
-            values.append(found[repeat])
-        return Estimate(tuple(values)) if values else None
+        """A metric over all seeds and repeats that know it; None if none does."""
+        places = sorted(self._repeats.items(), key=lambda pair: pair[0])
+        found = [(run.values(metric, evaluation), repeat) for (_, repeat), run in places]
+        values = tuple(of_run[repeat] for of_run, repeat in found if repeat in of_run)
+        return Estimate(values) if values else None
 
 
 def grouped(runs: Iterable[Run]) -> list[Group]:

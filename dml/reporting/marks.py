@@ -29,6 +29,7 @@ MEANING = {
 # Options by what a difference in them means; the first prefix that fits counts.
 KINDS = (
     ("data.label_noise", "N"),
+    ("data.query_gallery", "P"),
     ("data.name", "D"),
     ("data.stand_in", "D"),
     ("data.reader", "D"),

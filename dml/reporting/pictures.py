@@ -102,7 +102,7 @@ def style(number: int) -> dict[str, Any]:
 
 def legend(axis: Axes, names: Sequence[str]) -> None:
     """A legend, beside the axis where it would cover the lines."""
-    if len(names) <= 5:
+    if len(names) <= 3:
         axis.legend()
     else:
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

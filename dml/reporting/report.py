@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +64,7 @@ class Report:
         swept: options that it varies.
         figures: kinds of pictures that it wants.
         script: command that draws what needs no training of its own, if there is one.
+        command: that runs all of it.
         cells: how many it has.
         missing: those that no run fills.
         problems: folders that were left out.
@@ -77,6 +79,7 @@ class Report:
     swept: tuple[str, ...]
     figures: tuple[str, ...]
     script: str | None
+    command: str
     cells: int
     missing: tuple[Cell, ...]
     problems: tuple[Problem, ...]
@@ -130,11 +133,17 @@ def build(name: str, cells: Sequence[Cell], root: Path, node: Mapping[str, Any])
         swept=swept(cells),
         figures=tuple(node.get("figures") or (() if node else SINGLE_FIGURES)),
         script=node.get("script"),
+        command=shlex.join(["python", "train.py", f"experiment={name}", *elsewhere(root)]),
         cells=len(cells),
         missing=tuple(missing(all_rows)),
         problems=found.problems,
         unfinished=found.unfinished,
     )
+
+
+def elsewhere(root: Path) -> tuple[str, ...]:
+    """The override that a command needs if runs are not in `outputs`."""
+    return () if root == Path("outputs") else (f"outputs={root}",)
 
 
 def source_of(node: Mapping[str, Any]) -> Source:

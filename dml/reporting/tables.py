@@ -136,7 +136,6 @@ def terminal(report: Report, width: int) -> RenderableType:
             parts.append(_terminal_rows(section, report, metrics, f"{section.title}{more}"))
         parts += [_terminal_tests(family) for family in section.families]
     parts += [Text(f"{sign}  {meaning}") for sign, meaning in legend(report)]
-    parts += [Text(line) for line in notes(report, MOST_COMMANDS)]
     return Renderables(*parts)
 
 
@@ -206,5 +205,4 @@ def notes(report: Report, most: int | None = None) -> Iterator[str]:
         yield f"missing: {cell.command}"
     more = len(report.missing) - len(report.missing[:most])
     if more:
-        whole = f"python train.py -m experiment={report.id}"
-        yield f"missing: {more} more; {whole} runs all, and leaves finished ones alone"
+        yield f"missing: {more} more; {report.command} runs all, and leaves finished ones alone"

@@ -19,7 +19,7 @@ from dml.reporting.collect import experiments_with_runs
 from dml.reporting.export import as_csv, markdown
 from dml.reporting.page import figures as figures_of
 from dml.reporting.page import page
-from dml.reporting.report import Report, build
+from dml.reporting.report import Report, build, elsewhere
 
 FEW = 3  # experiments whose tables a terminal shows; of more it shows one line each
 
@@ -48,6 +48,8 @@ def report(wanted: Sequence[str], root: Path, out: Path, figures: bool = True) -
     else:
         for one in reports:
             console.print(tables.terminal(one, console.width))
+            for line in tables.notes(one, tables.MOST_COMMANDS):
+                console.print(line, soft_wrap=True)  # to be copied whole
     shown = {one.id: figures_of(one) for one in reports} if figures else {}
     stem = out / (names[0] if len(names) == 1 else "all" if "all" in wanted else "report")
     files = {
@@ -64,10 +66,9 @@ def report(wanted: Sequence[str], root: Path, out: Path, figures: bool = True) -
 def _built(name: str, known: bool, root: Path) -> Report:
     if not known:
         return build(name, (), root, {})
-    elsewhere = () if root == Path("outputs") else (f"outputs={root}",)
     whole = experiments.composed((f"experiment={name}",)).experiment
     node = OmegaConf.to_container(whole, resolve=False)  # a cell's setting refers to its loss
-    cells = experiments.cells(name, elsewhere)
+    cells = experiments.cells(name, elsewhere(root))
     return build(name, cells, root, cast(dict[str, Any], node))
 
 

@@ -13,16 +13,24 @@ from omegaconf import DictConfig, OmegaConf
 from dml.config import digest
 from dml.summary import protocol_id, result_id
 
-NODE = (
-    "experiment.id=mft_table1",
-    "+experiment.source=mft",
-    "+experiment.tables=[T1,T3,T4,T5]",
-    "+experiment.metrics=[map_at_r,precision_at_1]",
-    "+experiment.spread=ci95",
-    "+experiment.setting=null",
-    "+experiment.figures=[learning_curves]",
-)
-MLRC = ("protocol=mlrc", "backbone=bn_inception", "data=cub")
+NODE = {
+    "title": "made by hand",
+    "source": "mft",
+    "tables": ["T1", "T3"],
+    "metrics": ["map_at_r", "precision_at_1"],
+    "figures": ["learning_curves"],
+}
+MLRC = ("protocol=mlrc", "data=cub")
+
+
+def node(name: str, **more: Any) -> tuple[str, ...]:
+    """Overrides that make a run one of an experiment."""
+    values = {"id": name, **NODE, **more}
+    return tuple(f"experiment.{key}={_word(value)}" for key, value in values.items())
+
+
+def _word(value: Any) -> str:
+    return f"[{','.join(value)}]" if isinstance(value, list) else f"'{value}'"
 
 
 @dataclass(frozen=True)
