@@ -63,7 +63,7 @@ def page(reports: Sequence[Report], shown: Mapping[str, Figures], made: datetime
         name=name,
         reports=reports,
         figures=shown,
-        none=Figures((), ()),
+        no_figures=Figures((), ()),
         made=made.strftime("%Y-%m-%d %H:%M"),
         style=Markup(style),
     )
