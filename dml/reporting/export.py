@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from itertools import product
 
 from dml.reporting.report import Report
 from dml.reporting.rows import Row
@@ -55,8 +56,8 @@ def as_csv(reports: Sequence[Report]) -> str:
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for report in reports:
-        for row in report.rows:
-            for metric in report.source.metrics:
+        for section in report.sections:
+            for row, metric in product(section.rows, section.metrics):
                 writer.writerow(_csv_line(report, row, metric))
     return text.getvalue()
 

@@ -72,7 +72,7 @@ def page(reports: Sequence[Report], shown: Mapping[str, Figures], made: datetime
 def cells(section: Section, report: Report, row: Row) -> list[dict[str, Any]]:
     """What a row's table cells show, per metric."""
     found = []
-    for metric in report.source.metrics:
+    for metric in section.metrics:
         number = row.numbers[metric]
         digits = tables.decimals(section.rows, metric)
         comparison = number.comparison

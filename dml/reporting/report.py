@@ -37,6 +37,14 @@ class Section:
     families: tuple[Family, ...]
 
     @property
+    def metrics(self) -> list[str]:
+        """Those of the experiment that any row has: the K of Recall@K differ by dataset."""
+        found = dict.fromkeys(metric for row in self.rows for metric in row.numbers)
+        return [
+            m for m in found if any(r.numbers[m].ours or r.numbers[m].printed for r in self.rows)
+        ]
+
+    @property
     def parts(self) -> list[str]:
         """Data, backbone, embedding size, protocol, and how models combine, in words."""
         f = self.facts

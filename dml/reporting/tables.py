@@ -79,12 +79,12 @@ def grid(
     Args:
         section: the rows.
         report: it is of.
-        metrics: some of the report's; None: all.
+        metrics: some of the section's; None: all.
     """
     spread = report.source.spread
     header = ["method"]
     columns: list[list[str]] = [[row.name for row in section.rows]]
-    for metric in report.source.metrics if metrics is None else metrics:
+    for metric in section.metrics if metrics is None else metrics:
         digits = decimals(section.rows, metric)
         header.append(name_of(metric))
         columns.append([ours(row, metric, spread, digits) for row in section.rows])
@@ -142,7 +142,7 @@ def terminal(report: Report, width: int) -> RenderableType:
 def _fitting(section: Section, report: Report, width: int) -> Iterator[list[str]]:
     """The metrics, as many at a time as fit beside the names; at least one."""
     taken: list[str] = []
-    for metric in report.source.metrics:
+    for metric in section.metrics:
         header, lines = grid(section, report, [*taken, metric])
         columns = zip(header, *lines, strict=True)
         if taken and sum(max(map(len, column)) + 3 for column in columns) + 1 > width:

@@ -54,6 +54,15 @@ def test_numbers_and_verdicts(cells, tmp_path):
     assert row_of(found, "mf_cwms").marks == ()
 
 
+def test_only_metrics_of_the_dataset_are_shown(cells, tmp_path):
+    some = cells("mfcwms")
+    write_run(tmp_path, some[0].config, folds(TEN), TEN)
+    node = OmegaConf.to_container(some[0].config.experiment)
+    node["metrics"] = ["recall_at_100", "map_at_r", "recall_at_10"]
+    found = build("mft_table1", some, tmp_path, node)
+    assert [section.metrics for section in found.sections] == [["map_at_r"], ["map_at_r"]]
+
+
 def test_what_is_missing(cells, tmp_path):
     some = cells("mfcwms", "arcface")
     write_run(tmp_path, some[0].config, folds(TEN), TEN)
