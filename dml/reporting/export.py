@@ -9,7 +9,16 @@ from itertools import product
 
 from dml.reporting.report import Report
 from dml.reporting.rows import Row
-from dml.reporting.tables import TESTS, caption, grid, heading, legend, matrix, notes, tests_title
+from dml.reporting.tables import (
+    caption,
+    grid,
+    heading,
+    legend,
+    matrix,
+    notes,
+    tests_caption,
+    tests_title,
+)
 
 
 def markdown(reports: Sequence[Report]) -> str:
@@ -28,7 +37,7 @@ def markdown(reports: Sequence[Report]) -> str:
                     for number, row, line in zip(names, family.rows, matrix(family), strict=True)
                 ]
                 lines += [f"{tests_title(family)}", ""]
-                lines += [*_markdown_table(["", *names], named), "", TESTS, ""]
+                lines += [*_markdown_table(["", *names], named), "", tests_caption(family), ""]
         lines += [f"- `{sign}` {meaning}" for sign, meaning in legend(report)]
         lines += [""] if report.rows else []
         lines += [f"- {line}" for line in notes(report)]

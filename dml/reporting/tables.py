@@ -115,7 +115,7 @@ def matrix(family: Family) -> list[list[str]]:
 def caption(report: Report) -> str:
     """What the numbers of a report mean."""
     spread = "standard deviation" if report.source.spread == "std" else "95 % interval"
-    percent = "percent; " if any(map(is_score, report.source.metrics)) else ""
+    percent = "scores in percent; " if any(map(is_score, report.source.metrics)) else ""
     return f"{percent}± {spread} over n repeats"
 
 
@@ -163,7 +163,7 @@ def _terminal_rows(section: Section, report: Report, metrics: Sequence[str], nam
 
 
 def _terminal_tests(family: Family) -> Table:
-    table = Table(title=tests_title(family), title_justify="left", caption=TESTS)
+    table = Table(title=tests_title(family), title_justify="left", caption=tests_caption(family))
     table.add_column("")
     for number in range(len(family.rows)):
         table.add_column(str(number + 1), justify="center")
@@ -172,9 +172,10 @@ def _terminal_tests(family: Family) -> Table:
     return table
 
 
-TESTS = (
-    "▲ higher than the column's row, ▼ lower: Welch, Holm-corrected, 5 %; in brackets the paper's"
-)
+def tests_caption(family: Family) -> str:
+    """What the signs of `matrix` mean."""
+    paper = "; in brackets the paper's" if any(t.paper for t in family.tests.values()) else ""
+    return f"▲ higher than the column's row, ▼ lower: Welch, Holm-corrected, 5 %{paper}"
 
 
 def tests_title(family: Family) -> str:
