@@ -1,8 +1,10 @@
-"""Means and their uncertainty over repeats."""
+"""Means, their uncertainty over repeats, and tests of whether two of them differ."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import stats
@@ -27,5 +29,89 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     mean = float(array.mean())
     if len(array) == 1:
         return mean, None
-    quantile = stats.t.ppf((1 + confidence) / 2, len(array) - 1)
-    return mean, float(quantile * array.std(ddof=1) / np.sqrt(len(array)))
+    return mean, t_half_width(float(array.std(ddof=1)), len(array), confidence)
+
+
+def t_half_width(std: float, n: int, confidence: float = 0.95) -> float:
+    """Half-width of the t-interval of a mean of n ≥ 2 values with standard deviation `std`."""
+    return float(stats.t.ppf((1 + confidence) / 2, n - 1)) * std / n**0.5
+
+
+def std_of_half_width(half: float, n: int, confidence: float = 0.95) -> float:
+    """The standard deviation behind the half-width of a t-interval of n ≥ 2 values."""
+    return half * n**0.5 / float(stats.t.ppf((1 + confidence) / 2, n - 1))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What repeats say of one number.
+
+    Attributes:
+        values: one per repeat, at least one.
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def n(self) -> int:
+        """Repeats."""
+        return len(self.values)
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean over the repeats."""
+        return mean_interval(self.values)[0]
+
+    @cached_property
+    def ci95(self) -> float | None:
+        """Half-width of the 95 % t-interval of the mean; None for one repeat."""
+        return mean_interval(self.values)[1]
+
+    @cached_property
+    def std(self) -> float | None:
+        """Standard deviation of the repeats (n − 1); None for one repeat."""
+        return None if self.n == 1 else float(np.std(self.values, ddof=1))
+
+    def spread(self, kind: str) -> float | None:
+        """What stands behind ±: `ci95`, `std`, or nothing for any other kind."""
+        return {"ci95": self.ci95, "std": self.std}.get(kind)
+
+    @property
+    def moments(self) -> Moments | None:
+        """For `welch`; None for one repeat."""
+        return None if self.std is None else Moments(self.mean, self.std, self.n)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean, standard deviation (n − 1) and number of values."""
+
+    mean: float
+    std: float
+    n: int
+
+
+def welch(a: Moments | None, b: Moments | None) -> float | None:
+    """Two-sided p-value of Welch's t-test; variances may differ.
+
+    Returns:
+        None where there is nothing to test: a side is unknown, has fewer than two values, or
+        neither varies.
+    """
+    if a is None or b is None or min(a.n, b.n) < 2 or a.std == b.std == 0:
+        return None
+    found = stats.ttest_ind_from_stats(a.mean, a.std, a.n, b.mean, b.std, b.n, equal_var=False)
+    return float(found.pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values corrected for their number by Holm's step-down method, in the order given.
+
+    Rejecting where they are at most 5 % keeps the chance of any wrong rejection at 5 %.
+    """
+    corrected = [0.0] * len(p_values)
+    reached = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        reached = max(reached, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = reached
+    return corrected

@@ -1,0 +1,85 @@
+"""Maps of test embeddings by t-SNE, from the embeddings that a run has stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from sklearn.manifold import TSNE
+
+from dml.embeddings_file import load_embeddings
+from dml.reporting.groups import Group
+from dml.reporting.pictures import COLORS, Picture, drawn
+
+MOST_CLASSES, MOST_POINTS = 15, 1500
+SHAPES = "os^D"  # with eight colors enough to tell 32 classes apart
+
+
+def embedding_maps(named: Sequence[tuple[str, Group]]) -> Iterator[Picture]:
+    """One picture per group whose first run has stored its test embeddings."""
+    for name, group in named:
+        path = stored_embeddings(group.first.folder)
+        if path is None:
+            continue
+        points, labels = chosen(path)
+        if len(points) < 5:  # t-SNE needs neighbors
+            continue
+        flat = flattened(points)
+        classes = len(set(labels.tolist()))
+        data = group.facts("").data
+        yield drawn(
+            partial(_draw, points=flat, labels=labels),
+            f"Test embeddings of {name} on {data} by t-SNE: {len(flat)} images, {classes} classes",
+            f"A map of {len(flat)} test images of {classes} unseen classes of {data}, embedded by "
+            f"{name}; images of one class share color and shape.",
+            height=5.0,
+            raster=True,
+        )
+
+
+def without_embeddings(named: Sequence[tuple[str, Group]]) -> list[str]:
+    """Commands that store the embeddings a map would need."""
+    return [
+        f"python evaluate.py run={group.first.folder} save=float16"
+        for _, group in named
+        if stored_embeddings(group.first.folder) is None
+    ]
+
+
+def stored_embeddings(folder: Path) -> Path | None:
+    """The test embeddings of a run: of `evaluate.py`, or of its first model."""
+    places = [folder / "embeddings.npz", *sorted(folder.glob("checkpoints/*/test_embeddings.npz"))]
+    return next((path for path in places if path.exists()), None)
+
+
+def chosen(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings n×D and labels n of the first classes, evenly thinned if there are too many."""
+    embedded = load_embeddings(path, torch.device("cpu"))
+    labels = embedded.query_labels.numpy()
+    some = np.flatnonzero(np.isin(labels, np.unique(labels)[:MOST_CLASSES]))
+    some = some[:: -(-len(some) // MOST_POINTS) or 1]
+    return embedded.query.float().numpy()[some], labels[some]
+
+
+def flattened(points: np.ndarray) -> np.ndarray:
+    """Positions n×2 by t-SNE (van der Maaten and Hinton, JMLR 2008), the same at every call."""
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
+
+
+def _draw(figure: Figure, points: np.ndarray, labels: np.ndarray) -> None:
+    axis = figure.subplots()
+    for number, label in enumerate(np.unique(labels)):
+        own = points[labels == label]
+        shape = SHAPES[number // len(COLORS) % len(SHAPES)]
+        color = COLORS[number % len(COLORS)]
+        axis.scatter(own[:, 0], own[:, 1], s=14, color=color, marker=shape, alpha=0.75, lw=0)
+    axis.set_aspect("equal", adjustable="datalim")
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.grid(False)
+    axis.spines[:].set_visible(False)

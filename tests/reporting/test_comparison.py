@@ -1,0 +1,84 @@
+"""Verdicts worked out by hand: ours by Student's t, the printed interval by what is printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from dml.reporting.comparison import Verdict, compare
+from dml.reporting.marks import Mark
+from dml.reporting.printed import Printed
+from dml.reporting.statistics import Estimate
+
+# Three values d apart around m: standard deviation d, half-width 4.302653 d / sqrt(3) = 2.484138 d.
+HALF = 2.484138
+
+
+def around(mean: float, step: float) -> Estimate:
+    return Estimate((mean - step, mean, mean + step))
+
+
+def as_printed(text: str, spread: str = "", kind: str = "none", runs: int | None = None) -> Printed:
+    return Printed("mft", "T1", text, spread, kind, runs, "own")
+
+
+@pytest.mark.parametrize(
+    ("ours", "printed", "verdict"),
+    [
+        # 20 ± 0.248 against 20.4 ± 0.2: 20.248 is above 20.2
+        (around(20.0, 0.1), as_printed("20.4", "0.2", "ci95", 10), Verdict.OVERLAP),
+        # against 20.5 ± 0.2: 20.248 is below 20.3
+        (around(20.0, 0.1), as_printed("20.5", "0.2", "ci95", 10), Verdict.BELOW),
+        (around(21.0, 0.1), as_printed("20.5", "0.2", "ci95", 10), Verdict.ABOVE),
+        # std 0.2 of 5 runs is ± 2.776445 × 0.2 / sqrt(5) = 0.2483: 20.248 is below 20.2517
+        (around(20.0, 0.1), as_printed("20.5", "0.2", "std", 5), Verdict.BELOW),
+        (around(20.0, 0.1), as_printed("20.49", "0.2", "std", 5), Verdict.OVERLAP),
+        # no interval: 20.248 reaches 20.25, the least that is printed as 20.3, only from 20.002
+        (around(20.0, 0.1), as_printed("20.3"), Verdict.BELOW),
+        (around(20.01, 0.1), as_printed("20.3"), Verdict.OVERLAP),
+        # a ± of unknown meaning is no interval
+        (around(20.0, 0.1), as_printed("20.3", "5", "unstated"), Verdict.BELOW),
+        (Estimate((20.0,)), as_printed("20.3", "0.2", "ci95", 10), Verdict.ONE_RUN),
+    ],
+)
+def test_verdicts(ours, printed, verdict):
+    found = compare(ours, printed, [], "map_at_r")
+    assert found.verdict == verdict
+    assert found.difference == pytest.approx(ours.mean - printed.value)
+
+
+def test_touching_intervals_overlap():
+    half = around(0.0, 0.1).ci95
+    assert half == pytest.approx(0.1 * HALF, rel=1e-6)
+    printed = as_printed("20.4", "0.2", "ci95", 10)
+    assert compare(around(20.2 - half, 0.1), printed, [], "map_at_r").verdict == Verdict.OVERLAP
+
+
+def test_p_value_against_the_printed_mean():
+    from scipy import stats
+
+    values = (20.0, 20.2, 20.4)
+    printed = as_printed("20.6", "0.2", "std", 5)
+    found = compare(Estimate(values), printed, [], "map_at_r").p_value
+    # A sample with the printed mean and deviation: 20.6 ± 0.2 × sqrt(4 / 2) at both ends.
+    end = 0.2 * 2**0.5
+    sample = (20.6 - end, 20.6, 20.6, 20.6, 20.6 + end)
+    assert found == pytest.approx(stats.ttest_ind(values, sample, equal_var=False).pvalue)
+    bare = compare(Estimate(values), as_printed("20.6"), [], "map_at_r")
+    assert bare.p_value is None
+
+
+@pytest.mark.parametrize("code", "SDPENWBOX")
+def test_blocking_marks_leave_numbers_uncompared(code):
+    found = compare(around(20.0, 0.1), as_printed("20.4"), [Mark(code)], "map_at_r")
+    assert (found.verdict, found.difference, found.p_value) == (Verdict.NOT_COMPARED, None, None)
+
+
+@pytest.mark.parametrize("code", "RCM")
+def test_other_marks_do_not(code):
+    found = compare(around(20.0, 0.1), as_printed("20.4"), [Mark(code)], "map_at_r")
+    assert found.difference == pytest.approx(-0.4)
+
+
+def test_times_are_never_compared():
+    found = compare(around(14.0, 0.1), as_printed("14.2"), [], "epoch_seconds")
+    assert found.verdict == Verdict.NOT_COMPARED
