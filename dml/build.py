@@ -17,8 +17,12 @@ from dml.data import loaders, transforms
 from dml.data.base import ImageIndex, ImageSource
 from dml.data.splits import joined_gallery
 from dml.errors import ConfigError, UserError
+from dml.launch import launched
 from dml.models.embedder import Embedder
+from dml.training.batch_norm import synchronize_batch_norm
+from dml.training.distributed import ALONE, World
 from dml.training.optim import build_optimizer, parameter_groups
+from dml.training.precision import set_convolutions
 
 
 def instantiate(node: dict[str, Any], option: str, *reserved: str, **extra: Any) -> Any:
@@ -160,6 +164,23 @@ def _headed(config: Config, backbone: nn.Module) -> Embedder:
         raise ConfigError(str(error).splitlines()) from error
 
 
+def build_network(config: Config, world: World, device: torch.device) -> Embedder:
+    """The network on its device, as the processes of `world` train it.
+
+    Raises:
+        UserError: the device cannot do what the config asks for.
+    """
+    set_convolutions(config.precision, device)
+    embedder = world.main_first(lambda: build_embedder(config)).to(device)
+    if config.channels_last:
+        embedder.backbone.to(memory_format=torch.channels_last)
+    if world.size > 1 and not embedder.freeze_batch_norm:
+        synchronize_batch_norm(embedder, device)
+    if config.compile:
+        embedder.backbone.compile()  # in place: names in checkpoints stay the same
+    return embedder
+
+
 @dataclass(frozen=True)
 class Transforms:
     """What happens to an image on its way into the network."""
@@ -243,8 +264,21 @@ def build_training(
     return optimizer, instantiate(o.schedule, "optim.schedule", optimizer=optimizer)
 
 
-def resolve_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one."""
+def resolve_device(name: str, world: World = ALONE) -> torch.device:
+    """`auto` is the GPU where there is one; of several processes, each takes a GPU of its own.
+
+    Raises:
+        UserError: the machine has fewer GPUs than processes.
+    """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if world.size == 1 or name == "cpu":
+        return torch.device(name)
+    launch, gpus = launched(), torch.cuda.device_count()
+    if launch.local_rank >= gpus:
+        raise UserError(
+            f"torchrun: {launch.local_size} processes on a machine of which each sees {gpus} GPUs; "
+            f"use --nproc-per-node={gpus}, with SLURM gpus_per_node instead of gpus_per_task"
+        )
+    torch.cuda.set_device(launch.local_rank)
+    return torch.device("cuda", launch.local_rank)

@@ -14,6 +14,7 @@ from typing import Any
 
 from dml.config import CONFIGS
 from dml.errors import ConfigError, RunStopped, UserError
+from dml.launch import adopt_submitit, launched
 from dml.params import applied, taken
 from dml.words import arranged
 
@@ -90,6 +91,7 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         done += 1
         overrides = _overrides()
         try:
+            adopt_submitit()
             return job(applied(cfg, params, overrides))
         except Exception as error:
             if os.getpid() != here:  # a launcher's own process: let it carry the error home
@@ -132,7 +134,8 @@ def _overrides() -> list[str]:
 
 
 def _stopped(stop: RunStopped) -> int:
-    print(f"{stop}; saved, the same command continues", file=sys.stderr)
+    if launched().rank == 0:
+        print(f"{stop}; saved, the same command continues", file=sys.stderr)
     return stop.status
 
 
@@ -144,6 +147,8 @@ def _interrupted() -> int:
 def _tell(error: Exception) -> None:
     """One line per problem for the user's mistakes; a traceback for ours."""
     if isinstance(error, UserError):
+        if error.repeated or (isinstance(error, ConfigError) and launched().rank > 0):
+            return  # another process of torchrun says it
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -32,6 +32,8 @@ NOT_IN_DIGEST = (
     "experiment",
     "tracking",
     "device",
+    "channels_last",
+    "compile",
     "outputs",
     "overwrite",
     "max_minutes",

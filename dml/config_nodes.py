@@ -152,6 +152,8 @@ class Config:
     seed: int
     device: str
     precision: str
+    channels_last: bool
+    compile: bool
     outputs: str
     overwrite: bool
     max_minutes: float | None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dml.config_nodes import Config, EvaluateConfig, SearchConfig, shown
 from dml.errors import nearest
+from dml.launch import launched
 
 MEASURES = (  # computed by `dml.measures`; `positivity` is a picture of `dml.experiment`
     "regularizer",
@@ -74,9 +75,9 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
             f"no '{metric}'; one of map_at_r | r_precision | precision_at_1 | recall_at_<K>",
         )
     one_of: dict[str, tuple[str | None, tuple[str, ...]]] = {
-        "precision": (config.precision, ("fp32", "bf16")),
         "data.identified_by": (data.identified_by, ("place", "name")),
         "data.query_gallery": (data.query_gallery, ("split", "none")),
+        "precision": (config.precision, ("fp32", "tf32", "bf16")),
         "data.sampler": (data.sampler, ("random", "class_stream", "balanced")),
         "transform.augmentation": (
             transform.augmentation,
@@ -145,6 +146,7 @@ def fits(config: Config) -> Iterator[tuple[str, str]]:
             f"loss '{config.loss.get('name')}' compares pairs of one class and 1 image per class "
             f"leaves none; use 2 or more",
         )
+    yield from _together(config, launched().size)
     protocol = config.protocol
     if config.search is not None and protocol.selected_on == "test":
         yield (
@@ -219,6 +221,43 @@ def groups(config: Config) -> Iterator[tuple[str, str]]:
             numbers = value if isinstance(value, list) else [value]
             if not all(isinstance(one, int | float) and 0 <= one < math.inf for one in numbers):
                 yield f"optim.groups.{name}.{key}", f"{shown(value)} must be a number, at least 0"
+
+
+def _together(config: Config, processes: int) -> Iterator[tuple[str, str]]:
+    """What several processes cannot share."""
+    if processes == 1:
+        return
+    if isinstance(config, EvaluateConfig):
+        yield "torchrun", "evaluate.py is one process; start it with python"
+        return
+    batch, m = config.data.batch_size, config.data.images_per_class
+    unit = processes if config.data.sampler == "random" or m is None else math.lcm(processes, m)
+    if batch % processes:
+        near = [str(size) for size in (batch // unit * unit, (batch // unit + 1) * unit) if size]
+        yield (
+            "data.batch_size",
+            f"batch {batch} must be a multiple of {processes} processes "
+            f"(nearest {', '.join(near)})",
+        )
+    if config.protocol.workers > 1:
+        yield (
+            "protocol.workers",
+            f"{config.protocol.workers} models side by side, or one at a time by {processes} "
+            f"processes of torchrun, but not both; use protocol.workers=1, or python",
+        )
+    if config.search is not None:
+        yield (
+            "search",
+            "processes of torchrun share one trial, which small batches gain little by; start the "
+            "same command with python once for each GPU (device=cuda:0, device=cuda:1, …): they "
+            "share out the trials",
+        )
+    if ":" in config.device:
+        yield (
+            "device",
+            f"{config.device} is one GPU for {processes} processes; with device=cuda each "
+            "takes its own",
+        )
 
 
 def _device(name: str, device: str) -> Iterator[tuple[str, str]]:

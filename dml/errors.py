@@ -10,7 +10,12 @@ class UserError(Exception):
     """A problem the user can mend: shown as it stands, without a traceback.
 
     The message names the dotted option, says what is wrong and what to do, one line per problem.
+
+    Attributes:
+        repeated: another process of the same run says it.
     """
+
+    repeated = False
 
 
 class ConfigError(UserError):

@@ -12,6 +12,7 @@ from dml.data.base import ImageSource, View
 from dml.data.loaders import eval_batches
 from dml.errors import UserError
 from dml.retrieval import retrieval_metrics
+from dml.training.distributed import ALONE, World
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Evaluator:
         workers: loading processes.
         device: where the network is.
         source: where pixels come from (`dml.data.loaders.open_source`).
+        world: the processes that each embed their share of the images; all get all embeddings, and
+            the first one scores them.
     """
 
     split: Split
@@ -80,10 +83,15 @@ class Evaluator:
     workers: int
     device: torch.device
     source: ImageSource | None = None
+    world: World = ALONE
 
     def __call__(self, embedder: nn.Module) -> dict[str, float]:
         """Metrics of the network as it is."""
-        return self.embed(embedder).score(self.split.query.index.recall_at)
+        return self.score(self.embed(embedder))
+
+    def score(self, embedded: Embedded) -> dict[str, float]:
+        """Metrics of the split's embeddings."""
+        return self.world.on_main(lambda: embedded.score(self.split.query.index.recall_at))
 
     @torch.no_grad()
     def embed(self, embedder: nn.Module) -> Embedded:
@@ -100,8 +108,11 @@ class Evaluator:
                 workers=self.workers,
                 device=self.device,
                 source=self.source,
+                rank=self.world.rank,
+                world_size=self.world.size,
             )
-            parts.append(torch.cat([embedder(images) for images, _ in batches]))
+            own = torch.cat([embedder(images) for images, _ in batches])
+            parts.append(self.world.gather(own, len(view)))
             parts.append(torch.from_numpy(dataset_labels(view)).to(self.device))
         embedder.train(was_training)
         return Embedded(*parts)

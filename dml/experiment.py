@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dml import build, protocols
 from dml.config import Config, check, identity, notes
 from dml.data.base import ImageIndex
 from dml.ensemble import concatenated
+from dml.errors import RunStopped
 from dml.job import EMBEDDINGS
 from dml.jobs import Shared, train_all
 from dml.loading import load_cfg
@@ -23,10 +25,12 @@ from dml.reporting.terminal import console, results_table
 from dml.run_folder import Busy, RunFolder
 from dml.run_info import complete_copy, run_info
 from dml.summary import summarize
-from dml.tracking import History, Tracker, tracked
+from dml.tracking import History, NullTracker, Tracker, tracked
+from dml.training.distributed import World, joined
 from dml.training.interrupts import StopRequest
 
 SEARCH_LOCK = "search.lock"  # shared by the workers of a search
+Stop = Callable[[], RunStopped | None]
 
 
 def run(cfg: DictConfig, config: Config) -> dict[str, Any]:
@@ -57,11 +61,18 @@ def resume(path: str | Path) -> dict[str, Any]:
 
 
 def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any]:
-    tracker = build.instantiate(config.tracking, "tracking")
-    summary = None if config.overwrite else folder.read_summary()
+    with joined(config.device) as world:
+        console.quiet = not world.is_main
+        return _run_by(world, folder, cfg, config)
+
+
+def _run_by(world: World, folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any]:
+    made: Tracker | None = world.main_only(lambda: build.instantiate(config.tracking, "tracking"))
+    tracker = NullTracker() if made is None else made
+    summary = None if config.overwrite else world.on_main(folder.read_summary)
     if summary is not None:
         if config.data.identified_by == "place":  # one's own images may have changed
-            _check_dataset(folder, build.build_index(config))
+            world.on_main(lambda: _check_dataset(folder, build.build_index(config)))
         console.print("finished before; overwrite=true runs it anew")
         if tracker.keeps_a_copy:
             complete_copy(tracker, summary, folder, cfg, config)
@@ -74,15 +85,16 @@ def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any
         with StopRequest(config.max_minutes) as stop:
             if config.search is not None:
                 return _search_and_run(folder, cfg, config, index, tracker, stop)
-            with folder.locked():
+            with ExitStack() as held:
+                world.main_only(lambda: held.enter_context(folder.locked()))
                 if config.overwrite:
-                    folder.clear()
-                elif folder.summary.exists():  # finished by another process in the meantime
-                    return _run_in(folder, cfg, config)
-                _check_dataset(folder, index)
-                folder.write_config(cfg)
-                shared = Shared.of(config, identity(cfg), index)
-                summary = _train(cfg, shared, folder, tracker, stop)
+                    world.on_main(folder.clear)
+                elif world.on_main(folder.summary.exists):  # by another run in the meantime
+                    return _run_by(world, folder, cfg, config)
+                world.on_main(lambda: _check_dataset(folder, index))
+                world.on_main(lambda: folder.write_config(cfg))
+                shared = Shared.of(config, identity(cfg), index, world)
+                summary = _train(cfg, shared, folder, tracker, world.agreed(stop))
     _show(summary, folder)
     return summary
 
@@ -136,25 +148,27 @@ def _train(
     shared: Shared,
     folder: RunFolder,
     tracker: Tracker,
-    stop: StopRequest,
+    stop: Stop,
     **more: Any,
 ) -> dict[str, Any]:
     """All models of the run, the pictures, and last of all the summary (with `more` in it)."""
     started = time.monotonic()
-    config, p = shared.config, shared.config.protocol
+    config, p, world = shared.config, shared.config.protocol, shared.world
     jobs = protocols.jobs(p.splits, p.repeats, shared.index, config.data.label_noise, config.seed)
     for note in protocols.notes(jobs):
         console.print(f"note: {note}")
-    info = run_info(cfg, config, folder, [(job.repeat, job.fold) for job in jobs])
-    with tracked(tracker, info):
+    which = [(job.repeat, job.fold) for job in jobs]
+    info = world.main_only(lambda: run_info(cfg, config, folder, which))
+    with nullcontext() if info is None else tracked(tracker, info):
         results = train_all(shared, jobs, folder, tracker, stop)
-        joined = _concatenated(shared, jobs, folder)
+        together = world.on_main(lambda: _concatenated(shared, jobs, folder))
         _draw(shared, jobs, folder)
         seconds = time.monotonic() - started
         tested = jobs[0].test.query
-        summary = {**summarize(config, results, joined, tested, shared.device, seconds), **more}
+        summary = summarize(config, results, together, tested, shared.device, seconds)
+        summary |= {"processes": world.size, **more}
         tracker.conclude(summary, folder.pictures())
-        folder.write_summary(summary)
+        world.on_main(lambda: folder.write_summary(summary))
     return summary
 
 
@@ -179,6 +193,18 @@ def _draw(shared: Shared, jobs: Sequence[Job], folder: RunFolder) -> None:
     """The learning curves, and what the first model retrieves."""
     config = shared.config
     name = f"{config.loss['name']} on {config.data.name}"
+    shared.world.on_main(lambda: _draw_curves(config, jobs, folder, name))
+    first = shared.job_run(jobs[0], folder)
+    first.load_best()
+    first.draw_neighbors(name, folder.figures / "neighbors.png")
+    if "positivity" in config.evaluation.measures:
+        from dml.methods.metrix_analysis import draw_positivity_of  # late: it imports jobs itself
+
+        picture = folder.figures / "positivity.png"
+        shared.world.on_main(lambda: draw_positivity_of(first, picture))
+
+
+def _draw_curves(config: Config, jobs: Sequence[Job], folder: RunFolder, name: str) -> None:
     history = History(folder.history)
     learning_curve(
         [history.of(job.repeat, job.fold) for job in jobs],
@@ -189,10 +215,3 @@ def _draw(shared: Shared, jobs: Sequence[Job], folder: RunFolder) -> None:
     rows = history.of(jobs[0].repeat, jobs[0].fold)
     if any("stage" in row for row in rows):
         stage_curve(rows, config.protocol.select_metric, name, folder.figures / "stages.png")
-    first = shared.job_run(jobs[0], folder)
-    first.load_best()
-    first.draw_neighbors(name, folder.figures / "neighbors.png")
-    if "positivity" in config.evaluation.measures:
-        from dml.methods.metrix_analysis import draw_positivity_of  # late: it imports jobs itself
-
-        draw_positivity_of(first, folder.figures / "positivity.png")

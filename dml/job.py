@@ -25,9 +25,13 @@ from dml.protocols import FOLDS, Job
 from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import Display, console
 from dml.tracking import History, JobTracker, Tracker
-from dml.training.checkpoint import Checkpoints
+from dml.training.checkpoint import random_state, set_random_state
+from dml.training.distributed import ALONE, World
+from dml.training.plan import Plan
+from dml.training.precision import autocast
+from dml.training.shared_checkpoints import SharedCheckpoints
 from dml.training.stopping import Stopping
-from dml.training.trainer import Plan, Trainer, autocast
+from dml.training.trainer import Trainer
 
 EMBEDDINGS = "test_embeddings.npz"  # beside the checkpoints of a model, if it is one of several
 
@@ -56,6 +60,7 @@ class JobRun:
         folder: of its checkpoints.
         device: where to train.
         source: where pixels come from (`dml.data.loaders.open_source`).
+        world: the processes that train it together.
     """
 
     def __init__(
@@ -66,18 +71,22 @@ class JobRun:
         folder: Path,
         device: torch.device,
         source: ImageSource | None,
+        world: World = ALONE,
     ) -> None:
         self.config, self.job, self.device, self.source = config, job, device, source
-        self.checkpoints = Checkpoints(folder, identity)
+        self.world = world
+        self.checkpoints = SharedCheckpoints(folder, identity, world)
         self.result_file = folder / RESULT
         seeds = np.random.SeedSequence([config.seed, job.repeat, job.fold]).generate_state(2)
         self.model_seed, self.batch_seed = (int(seed) for seed in seeds)
         torch.manual_seed(self.model_seed)
-        self.embedder = build.build_embedder(config).to(device)
+        self.embedder = build.build_network(config, world, device)
         self.transforms = build.build_transforms(config, self.embedder)
         self.method = build.build_method(
             config, job.train.num_classes, self.embedder.embedding_size
         ).to(device)
+        world.copy_from_main(self.embedder, self.method)
+        set_random_state(world.on_main(lambda: random_state(device)), device)
         self.measures = Measures(
             config.evaluation.measures,
             self.embedder,
@@ -118,7 +127,8 @@ class JobRun:
             if note:
                 console.print(f"note: {note}")
             trainer.load_state_dict(state)
-        history.rewind((self.job.repeat, self.job.fold), trainer.rows)
+        own = self.job.repeat, self.job.fold
+        self.world.on_main(lambda: history.rewind(own, trainer.rows))
         if loaded is not None and not trainer.finished:
             console.print(f"continuing {self.job.name} from epoch {trainer.epoch:g}")
         with self.display.showing(trainer.step):
@@ -139,24 +149,23 @@ class JobRun:
             embedded = self._embedded(self.job.test)
             if FOLDS[self.config.protocol.splits] > 1 or self.config.evaluation.keep_embeddings:
                 path = self.checkpoints.folder / EMBEDDINGS
-                save_embeddings(path, embedded, self.job.test, "float32")
-            measured = self.measures.of_run(
-                history.of(self.job.repeat, self.job.fold), best, embedded
-            )
-            result["metrics"] = {
-                **embedded.score(self.job.test.query.index.recall_at),
-                **measured,
-            }
+                self.world.on_main(
+                    lambda: save_embeddings(path, embedded, self.job.test, "float32")
+                )
+            rows = self.world.on_main(lambda: history.of(*own))
+            measured = self.measures.of_run(rows, best, embedded)
+            result["metrics"] = {**self.evaluator(self.job.test).score(embedded), **measured}
             result["untrained"] = trainer.first_metrics if untrained is None else untrained
         if self.job.noise is not None:
             result["label_noise"] = asdict(self.job.noise)
-        write_json(self.result_file, result)
+        self.world.on_main(lambda: write_json(self.result_file, result))
         return result
 
     def draw_neighbors(self, name: str, path: Path) -> None:
         """The neighbors that the network as it is retrieves on the test images."""
         embedded = self._embedded(self.job.test)
-        draw_neighbors(self.job.test, embedded, self.transforms.test, name, path)
+        split, transform = self.job.test, self.transforms.test
+        self.world.on_main(lambda: draw_neighbors(split, embedded, transform, name, path))
 
     def load_best(self) -> dict[str, Any]:
         """Puts the weights of the best evaluation into network and method; returns its state."""
@@ -175,12 +184,13 @@ class JobRun:
             workers=self.config.data.workers,
             device=self.device,
             source=self.source,
+            world=self.world,
         )
 
     def batches(self, epochs: int) -> Batches:
-        """The augmented training batches of the first epochs, once more."""
+        """The augmented training batches of the first epochs, once more, whole on any process."""
         schedule = self._schedule()
-        return self._training_batches(schedule, 0, epochs * schedule.steps_per_epoch)
+        return self._training_batches(schedule, 0, epochs * schedule.steps_per_epoch, ALONE)
 
     def _embedded(self, split: Split) -> Embedded:
         with autocast(self.config.precision, self.device):
@@ -192,7 +202,7 @@ class JobRun:
         return embedded.query, torch.from_numpy(self.job.train.labels).to(self.device)
 
     def _scored(self, split: Split) -> dict[str, float]:
-        return self._embedded(split).score(split.query.index.recall_at)
+        return self.evaluator(split).score(self._embedded(split))
 
     def _schedule(self) -> BatchSchedule:
         data = self.config.data
@@ -221,9 +231,13 @@ class JobRun:
             workers=self.config.data.workers,
             device=self.device,
             source=self.source,
+            rank=self.world.rank,
+            world_size=self.world.size,
         )
 
-    def _training_batches(self, schedule: BatchSchedule, start: int, stop: int) -> Batches:
+    def _training_batches(
+        self, schedule: BatchSchedule, start: int, stop: int, world: World
+    ) -> Batches:
         return train_batches(
             self.job.train,
             self.transforms.train,
@@ -235,12 +249,13 @@ class JobRun:
             workers=self.config.data.workers,
             device=self.device,
             source=self.source,
+            rank=world.rank,
+            world_size=world.size,
         )
 
     def _validated(self, validation: Evaluator) -> dict[str, float]:
         embedded = validation.embed(self.embedder)
-        scores = embedded.score(validation.split.query.index.recall_at)
-        return {**scores, **self.measures.at_evaluation(embedded)}
+        return {**validation.score(embedded), **self.measures.at_evaluation(embedded)}
 
     def _trainer(
         self,
@@ -261,7 +276,7 @@ class JobRun:
             self.method,
             optimizer,
             scheduler,
-            lambda start: self._training_batches(schedule, start, total),
+            lambda start: self._training_batches(schedule, start, total, self.world),
             lambda: self._validated(validation),
             Plan(
                 epochs=p.epochs,
@@ -278,6 +293,7 @@ class JobRun:
             self.checkpoints,
             should_stop,
             self.display.step,
+            self.world,
         )
 
     def _evaluated(self, metrics: dict[str, Any]) -> None:

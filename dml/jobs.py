@@ -16,7 +16,8 @@ from dml.errors import RunStopped
 from dml.job import JobRun, read_result
 from dml.protocols import Job
 from dml.run_folder import RunFolder
-from dml.tracking import History, Tracker
+from dml.tracking import History, NullHistory, Tracker
+from dml.training.distributed import ALONE, World
 
 Result = dict[str, Any]
 
@@ -31,6 +32,7 @@ class Shared:
         index: the dataset.
         device: where to train.
         source: where pixels come from (`dml.data.loaders.open_source`).
+        world: the processes that train each model together.
     """
 
     config: Config
@@ -38,12 +40,15 @@ class Shared:
     index: ImageIndex
     device: torch.device
     source: ImageSource | None
+    world: World = ALONE
 
     @classmethod
-    def of(cls, config: Config, identity: dict[str, Any], index: ImageIndex) -> Shared:
+    def of(
+        cls, config: Config, identity: dict[str, Any], index: ImageIndex, world: World = ALONE
+    ) -> Shared:
         """Opens what the config asks for."""
-        device = build.resolve_device(config.device)
-        return cls(config, identity, index, device, build.open_source(config, index, device))
+        device = build.resolve_device(config.device, world)
+        return cls(config, identity, index, device, build.open_source(config, index, device), world)
 
     def with_config(self, config: Config, identity: dict[str, Any]) -> Shared:
         """The same data and device for another config."""
@@ -52,7 +57,7 @@ class Shared:
     def job_run(self, job: Job, folder: RunFolder) -> JobRun:
         """One model, built and untrained."""
         here = folder.job(job.name)
-        return JobRun(self.config, self.identity, job, here, self.device, self.source)
+        return JobRun(self.config, self.identity, job, here, self.device, self.source, self.world)
 
 
 def train_all(
@@ -80,23 +85,34 @@ def train_all(
         RunStopped: asked for; the same call continues.
         UserError: see `JobRun.run`.
     """
-    history = History(folder.history)
-    for job in jobs:  # what processes of their own left behind, if they were stopped
-        adopt_rows(history, job, folder, tracker)
-    open_jobs = [job for job in jobs if read_result(folder.job(job.name)) is None]
+    world = shared.world
+    history = world.main_only(lambda: _history(jobs, folder, tracker)) or NullHistory()
+    open_jobs = [job for job in jobs if _result(world, job, folder) is None]
     if shared.config.protocol.workers > 1 and len(open_jobs) > 1:
         from dml.side_by_side import train_side_by_side
 
         train_side_by_side(shared, open_jobs, folder, history, tracker, stop, test)
     results = []
     for job in jobs:
-        result = read_result(folder.job(job.name))
+        result = _result(world, job, folder)
         if result is None:
             result = shared.job_run(job, folder).run(history, tracker, stop, test)
         results.append(result)
         tracker.job_done(result)
         on_result(result)
     return results
+
+
+def _result(world: World, job: Job, folder: RunFolder) -> Result | None:
+    return world.on_main(lambda: read_result(folder.job(job.name)))
+
+
+def _history(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> History:
+    """The run's history, with what processes of single jobs left behind if they were stopped."""
+    history = History(folder.history)
+    for job in jobs:
+        adopt_rows(history, job, folder, tracker)
+    return history
 
 
 def adopt_rows(history: History, job: Job, folder: RunFolder, tracker: Tracker) -> None:

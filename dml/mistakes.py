@@ -24,6 +24,10 @@ from dml.errors import ConfigError, nearest
 from dml.words import WITH_VALUE, is_multirun
 
 SEARCHPATH = "hydra.searchpath"
+NO_ACCUMULATION = (
+    "these losses compare all images of a batch, and the gradients of small batches do not add up "
+    "to those of a large one; use precision=bf16, or torchrun and more GPUs, which share a batch"
+)
 # Nodes that take options which their file does not list, with a `+` before the name.
 OPEN = {"loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
         "optim.schedule", "space.own", "protocol.lookup", "hydra.launcher"}  # fmt: skip
@@ -159,6 +163,8 @@ class _Command:
         if name in options and inner:  # option={inner: …}
             name, value = f"{name}.{inner[1]}", "…"
         if name not in options:
+            if "accumul" in name:
+                return f"{name}: no such option, on purpose: {NO_ACCUMULATION}"
             return f"{name}: no such option{self._hint(name, value, options)}"
         if sign == "+":
             return f"{name}: is there already; leave the + out"

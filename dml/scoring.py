@@ -21,7 +21,7 @@ from dml.protocols import tested_split
 from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import console, scores_table
 from dml.run_folder import RunFolder
-from dml.training.trainer import autocast
+from dml.training.precision import autocast, set_convolutions
 
 # what is looked at; the rest is decided by the run, or means nothing to stored embeddings
 FOR_EMBEDDINGS = {"embeddings", "recall_at", "device", "outputs"}
@@ -99,6 +99,7 @@ def _score_network(
         device=device,
         source=build.open_source(trained, index, device),
     )
+    set_convolutions(config.precision, device)
     with autocast(config.precision, device):
         embedded = evaluator.embed(embedder)
     recall_at = index.recall_at if config.recall_at is None else tuple(config.recall_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,13 +186,20 @@ def pool_batches(
     workers: int,
     device: torch.device,
     source: ImageSource | None = None,
+    rank: int = 0,
+    world_size: int = 1,
 ) -> Batches:
-    """As many random images of every class, augmented, class by class (`class_pool`)."""
+    """As many random images of every class, augmented, class by class (`class_pool`).
+
+    Of several ranks, each loads its part of every batch. Batches are equally large, or else the
+    last one might leave a rank without images.
+    """
     pool = class_pool(view.labels, images_per_class, seed, number)
+    batches = np.array_split(np.arange(len(pool)), math.ceil(len(pool) / batch_size))
+    parts = [np.array_split(batch, world_size)[rank] for batch in batches]
     loader = DataLoader(
         ImageDataset(view, transform, source),
-        batch_size=batch_size,
-        sampler=pool,
+        batch_sampler=[[pool[place] for place in part] for part in parts],
         **_loading(workers, device, source),
     )
     return Batches(loader, to_input, device)

@@ -16,7 +16,15 @@ class BatchMethod(nn.Module):
 
     Parameters are trained along with the loss's; everything else that decides the future belongs
     into buffers or `get_extra_state`, in plain types and tensors: a checkpoint holds both.
+
+    Where several processes share a batch, each of them computes the loss of the whole batch: labels
+    and embeddings are those of all (`dml.training.division`), images and features are not.
+
+    Attributes:
+        whole: what of the whole batch is needed beside that: "images", "features".
     """
+
+    whole: frozenset[str] = frozenset()
 
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor

@@ -43,6 +43,8 @@ class IMix(Plain):
         UserError: the loss has no such form, or an option is wrong.
     """
 
+    whole = frozenset({"images"})
+
     def __init__(
         self, loss: nn.Module, miner: Miner | None = None, alpha: float = 1.0, clean: float = 0.0
     ) -> None:

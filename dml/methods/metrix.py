@@ -64,6 +64,8 @@ class Metrix(Plain):
         super().__init__(loss, miner)
         self.form = form_of(loss, "metrix")
         self.types = choices("method.types", types, TYPES)
+        of_type = {"input": "images", "feature": "features"}
+        self.whole = frozenset(of_type[name] for name in self.types if name in of_type)
         asked = choices("method.pairs", pairs, PAIRS)
         self.pairs = {name: self._possible(name, asked) for name in self.types}
         self.w = number("method.w", w, 0)

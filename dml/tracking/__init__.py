@@ -1,6 +1,6 @@
 """Where metrics go while a run is under way: one interface, no branches elsewhere."""
 
 from dml.tracking.base import NullTracker, RunInfo, Tracker, tracked
-from dml.tracking.history import History, JobTracker
+from dml.tracking.history import History, JobTracker, NullHistory
 
-__all__ = ["History", "JobTracker", "NullTracker", "RunInfo", "Tracker", "tracked"]
+__all__ = ["History", "JobTracker", "NullHistory", "NullTracker", "RunInfo", "Tracker", "tracked"]

@@ -127,6 +127,19 @@ class History:
         return text.getvalue()
 
 
+class NullHistory(History):
+    """Keeps nothing: another process keeps it."""
+
+    def __init__(self) -> None:
+        self.rows, self.columns = [], list(self.FIRST)
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Does nothing."""
+
+    def rewind(self, job: tuple[int, int], count: int) -> None:
+        """Does nothing."""
+
+
 class JobTracker:
     """Puts one job's rows into the history, passes them to the user's tracker, and shows them."""
 

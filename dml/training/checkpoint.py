@@ -158,24 +158,27 @@ def read(path: str | Path) -> dict[str, Any]:
     return content
 
 
-def random_state() -> dict[str, Any]:
-    """The state of every global random number generator, in plain types."""
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The state of every global random number generator, in plain types.
+
+    Args:
+        device: of all GPUs' generators only that of the one in use counts.
+    """
     kind, keys, position, has_gauss, cached = cast(tuple[Any, ...], np.random.get_state())
     version, internal, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "cuda": [torch.cuda.get_rng_state(device)] if device.type == "cuda" else [],
         "numpy": [kind, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached],
         "python": [version, list(internal), gauss],
     }
 
 
-def set_random_state(state: dict[str, Any]) -> None:
-    """Restores what `random_state` returned; GPUs beyond those there were are left alone."""
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Restores what `random_state` returned, on whatever device it was taken."""
     torch.set_rng_state(state["torch"])
-    if torch.cuda.is_initialized():
-        for device, one in enumerate(state["cuda"][: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(one, device)
+    if device.type == "cuda" and state["cuda"]:
+        torch.cuda.set_rng_state(state["cuda"][0], device)
     kind, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
     version, internal, gauss = state["python"]

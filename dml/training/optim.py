@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -107,11 +108,14 @@ def check_complete(groups: list[dict[str, Any]], parameters: Iterable[nn.Paramet
 def build_optimizer(
     make: Callable[..., Optimizer], groups: list[dict[str, Any]], args: dict[str, Any]
 ) -> Optimizer:
-    """The optimizer `make` over the groups.
+    """The optimizer `make` over the groups, as one kernel on GPUs unless `args.fused` is false.
 
     Raises:
         ConfigError: `args` does not fit the optimizer.
     """
+    on_gpu = all(p.is_cuda for group in groups for p in group["params"])
+    if on_gpu and "fused" in inspect.signature(make).parameters:
+        args = {"fused": True, **args}
     try:
         return make(groups, **args)
     except (TypeError, ValueError) as error:

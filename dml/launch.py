@@ -1,0 +1,50 @@
+"""Which of several processes this one is, as torchrun and submitit tell it; needs no torch.
+
+Other launchers (plain `srun`, `mpirun`) start processes that know nothing of each other: let them
+start torchrun.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Launch:
+    """This process among those that train one model together.
+
+    Attributes:
+        rank: of all `size` processes, from 0.
+        size: how many there are on all machines.
+        local_rank: among the `local_size` of this machine.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+
+def launched() -> Launch:
+    """What the launcher put into the environment; one process alone where there was none."""
+    found = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    if not all(value.isdigit() for value in found):
+        return Launch()
+    rank, size = int(found[0]), int(found[1])
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    return Launch(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+
+
+def adopt_submitit() -> None:
+    """Lets the tasks of one submitit job (`hydra/launcher=slurm`) find each other.
+
+    Changes the environment as torchrun would have, if this process is one of several tasks.
+    """
+    if "SUBMITIT_EXECUTOR" not in os.environ or "RANK" in os.environ:
+        return
+    import submitit
+
+    if submitit.JobEnvironment().num_tasks > 1:
+        # Every process sees all GPUs of its machine and takes the one of its local rank.
+        submitit.helpers.TorchDistributedEnvironment().export(set_cuda_visible_devices=False)

@@ -1,0 +1,92 @@
+"""One training step: from images and labels to weights that moved."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from dml.errors import UserError
+from dml.training.distributed import World
+from dml.training.division import DividedEmbedder
+from dml.training.plan import Plan
+from dml.training.precision import autocast
+
+
+class BatchRefused(UserError):
+    """The loss cannot be computed of a batch."""
+
+
+class TrainingStep:
+    """Forward pass, backward pass, and the optimizer's step, on all processes alike.
+
+    Args:
+        embedder: the network; its `backbone` rests during warm-up.
+        method: see `dml.training.plan.Method`.
+        optimizer: over both.
+        plan: precision and limits of gradients.
+        world: the processes that share each batch.
+    """
+
+    def __init__(
+        self,
+        embedder: nn.Module,
+        method: nn.Module,
+        optimizer: Optimizer,
+        plan: Plan,
+        world: World,
+    ) -> None:
+        self.embedder, self.method, self.optimizer = embedder, method, optimizer
+        self.plan, self.world = plan, world
+        self._backbone = [p for p in embedder.backbone.parameters() if p.requires_grad]  # type: ignore[union-attr]
+        self._resting = False
+        whole: frozenset[str] = getattr(method, "whole", frozenset())
+        self._divided = DividedEmbedder(embedder, world, whole) if world.size > 1 else None
+
+    def __call__(self, images: Tensor, labels: Tensor, warming_up: bool) -> dict[str, Tensor]:
+        """Trains on this process's share of a batch.
+
+        Args:
+            images: B×3×H×W.
+            labels: B.
+            warming_up: the backbone rests.
+
+        Returns:
+            Scalars to log, `loss` among them: those of the whole batch.
+
+        Raises:
+            BatchRefused: the loss says what it does not like.
+        """
+        self._rest_backbone(warming_up)
+        self.embedder.train()
+        self.method.train()
+        loss, logs = self._loss(images, labels)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.world.average_gradients(chain(self.embedder.parameters(), self.method.parameters()))
+        self.method.after_backward(self.embedder)  # type: ignore[operator]
+        if self.plan.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.embedder.parameters(), self.plan.clip_norm)
+        if self.plan.clip_value is not None:
+            nn.utils.clip_grad_value_(self.embedder.parameters(), self.plan.clip_value)
+        self.optimizer.step()
+        return {"loss": loss.detach(), **logs}
+
+    def _loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        embedder: Any = self.embedder
+        if self._divided is not None:
+            embedder = self._divided
+            images, labels = embedder.given(images, labels)
+        try:
+            with autocast(self.plan.precision, images.device):
+                return self.method(embedder, images, labels)
+        except ValueError as error:
+            raise BatchRefused(str(error)) from error
+
+    def _rest_backbone(self, rest: bool) -> None:
+        if rest != self._resting:
+            for parameter in self._backbone:
+                parameter.requires_grad_(not rest)
+            self._resting = rest
