@@ -1,7 +1,8 @@
 """Named places at which a test can make the process die.
 
 `DML_FAULT=after_step:7` kills the process, without any cleaning up, the seventh time it passes
-`fault_point("after_step")`. Without the variable a fault point costs one look-up.
+`fault_point("after_step")`; `after_step:7@1` the process of rank 1 only. Without the variable a
+fault point costs one look-up.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ _passed: Counter[str] = Counter()
 
 
 def fault_point(name: str) -> None:
-    """Dies by SIGKILL here if `DML_FAULT` names this point (`name` or `name:n`, n from 1)."""
+    """Dies by SIGKILL here if `DML_FAULT` names this point (`name[:n][@rank]`, n from 1)."""
     wanted = os.environ.get("DML_FAULT")
     if not wanted:
         return
-    point, _, count = wanted.partition(":")
-    if point != name:
+    place, _, rank = wanted.partition("@")
+    point, _, count = place.partition(":")
+    if point != name or (rank and rank != os.environ.get("RANK")):
         return
     _passed[name] += 1
     if _passed[name] == int(count or 1):

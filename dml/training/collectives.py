@@ -35,7 +35,8 @@ def contact() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = (str(error).splitlines() or [""])[0].rsplit("] ", 1)[-1][:120]
+        line = (str(error).splitlines() or [""])[0].rsplit("] ", 1)[-1]
+        reason = line.partition(". ")[0]
         raise LostContact(
             f"torchrun: process {dist.get_rank()} lost contact with another of "
             f"{dist.get_world_size()}, which ended or was killed ({reason}); the last checkpoint "

@@ -8,6 +8,8 @@ all decide alike. The others need no access to the run folder.
 from __future__ import annotations
 
 import hashlib
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +22,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dml.errors import RunStopped, UserError
+from dml.errors import ConfigError, RunStopped, UserError
 from dml.launch import Launch, launched
-from dml.training.collectives import AllGather, all_sum_, contact
+from dml.training.collectives import AllGather, LostContact, all_sum_, contact
 
 Result = TypeVar("Result")
 
@@ -220,10 +222,24 @@ def joined(device: str) -> Iterator[World]:
         with contact():
             dist.barrier()  # nobody leaves while another one still waits for an answer
     except UserError as error:
-        error.repeated = error.repeated or _was_said(store, str(error))
+        if isinstance(error, LostContact):
+            _outlive_the_launcher()
+        if isinstance(error, ConfigError):  # the same on all processes
+            error.repeated = launch.rank > 0
+        else:
+            error.repeated = error.repeated or _was_said(store, str(error))
         raise
     finally:
         dist.destroy_process_group()
+
+
+def _outlive_the_launcher() -> None:
+    """Torchrun sends SIGTERM when a process died; this one still has to say so, and ends anyway.
+
+    A process that does not end is killed by torchrun half a minute later.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _backend(device: str) -> str:

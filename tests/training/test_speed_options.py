@@ -1,0 +1,92 @@
+"""Options that change how fast a run is computed: the same run, or a refusal."""
+
+import inspect
+
+import pytest
+import torch
+
+from dml.config import Config, check, digest
+from dml.errors import UserError
+from dml.training.optim import build_optimizer
+
+SHORT = ("protocol.steps_per_epoch=3", "data.batch_size=60", "loss=mfcont")
+
+
+@pytest.fixture
+def score(run_tiny):
+    def scored(*overrides):
+        summary, _ = run_tiny("overwrite=true", *SHORT, *overrides)
+        return summary["metrics"]["map_at_r"]["mean"]
+
+    return scored
+
+
+@pytest.mark.parametrize(
+    "option", ["channels_last=true", pytest.param("compile=true", marks=pytest.mark.soak)]
+)
+def test_a_faster_run_is_the_same_run(score, composed, option):
+    assert digest(composed(option)) == digest(composed())
+    assert score(option) == pytest.approx(score(), rel=1e-3)
+
+
+def test_convolutions_are_float32_unless_asked_otherwise(score, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    score()
+    assert not torch.backends.cudnn.allow_tf32
+    with pytest.raises(UserError, match="precision: tf32 is a format of GPUs"):
+        score("precision=tf32")
+
+
+def test_optimizers_are_fused_on_gpus_where_they_can_be():
+    seen = []
+
+    def make(groups, lr=0.1, fused=None):
+        seen.append(fused)
+
+    class OnGPU:
+        is_cuda = True
+
+    gpu, cpu = [{"params": [OnGPU()]}], [{"params": [torch.zeros(1)]}]
+    for groups, args in ((gpu, {}), (gpu, {"fused": False}), (cpu, {})):
+        build_optimizer(make, groups, args)
+    build_optimizer(lambda groups: seen.append("none"), gpu, {})
+    assert seen == [True, False, None, "none"]
+    assert "fused" in inspect.signature(torch.optim.AdamW).parameters
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["data.batch_size=30"], "batch 30 must be a multiple of 4 processes (nearest 28, 32)"),
+        (
+            ["data.batch_size=42", "data.sampler=balanced", "data.images_per_class=7"],
+            "must be a multiple of 4 processes (nearest 28, 56)",
+        ),
+        (["data.batch_size=2"], "(nearest 4)"),
+        (["protocol.workers=2"], "protocol.workers: 2 models side by side"),
+        (["protocol=mlrc", "search=bayes"], "search: processes of torchrun share one trial"),
+    ],
+)
+def test_what_several_processes_cannot_share_is_refused(composed, monkeypatch, overrides, expected):
+    alone = composed(*overrides)
+    check(alone, Config)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(UserError) as problem:
+        check(alone, Config)
+    assert expected in str(problem.value)
+
+
+def test_only_the_first_process_tells_of_a_wrong_config(command_line, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        status, _, err = command_line("data.batch_size=3")
+        assert status == 2
+        assert err.count("error:") == lines
+
+
+def test_gradient_accumulation_is_refused_with_the_reason(command_line):
+    status, _, err = command_line("optim.accumulate_steps=4")
+    assert status == 2
+    assert "compare all images of a batch" in err
