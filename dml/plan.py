@@ -2,8 +2,8 @@
 
 The estimate: images to be trained on, over the images per second that a network is guessed to train
 on one data-center GPU (A100 or newer, float32 with TF32, images decoded in time). Where training
-may stop early, a third of the epochs allowed is counted. Methods that pass the network twice or
-more count that often. It says whether a table takes hours or months, not more; finished runs are
+may stop early, it is taken to last for five times its patience. Methods that pass the network twice
+or more count that often. It says whether a table takes hours or months, not more; finished runs are
 counted by their clock.
 """
 
@@ -31,7 +31,7 @@ IMAGES_PER_SECOND = {
 TRAIN_IMAGES = {"cub": 5864, "cars": 8054, "sop": 59551, "inshop": 25882, "digits": 901}
 SHARE_IN_FOLD = {"published": 1.0, "mlrc": 0.75, "ccp": 0.75, "holdout": 2 / 3}
 BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"  # around the README's table
-SHARE_OF_EPOCHS = 1 / 3  # of those allowed, where training may stop early
+PATIENCES = 5  # that training lasts for, where it may stop early
 
 
 class Status(StrEnum):
@@ -112,11 +112,22 @@ def hours(cfg: DictConfig) -> float:
     """Estimated GPU hours of one training."""
     protocol, data = cfg.protocol, cfg.data
     images = TRAIN_IMAGES.get(data.name, 5864) * SHARE_IN_FOLD[protocol.splits]
-    per_epoch = (protocol.steps_per_epoch or images // data.batch_size) * data.batch_size
-    share = SHARE_OF_EPOCHS if protocol.stopping.patience is not None else 1.0
-    passes = _passes(cfg)
-    speed = IMAGES_PER_SECOND.get(cfg.backbone.name, 500.0)
-    return share * protocol.epochs * per_epoch * passes / speed / 3600
+    steps = protocol.steps_per_epoch or images // data.batch_size
+    total = _epochs(cfg, steps) * steps * data.batch_size
+    return total * _passes(cfg) / IMAGES_PER_SECOND.get(cfg.backbone.name, 500.0) / 3600
+
+
+def _epochs(cfg: DictConfig, steps_per_epoch: float) -> float:
+    """How long training is taken to last."""
+    protocol, patience = cfg.protocol, cfg.protocol.stopping.patience
+    if patience is None:
+        return protocol.epochs
+    if protocol.stopping.unit == "epochs":
+        every = 1.0
+    else:
+        in_steps = protocol.evaluate_unit == "steps"
+        every = protocol.evaluate_every / (steps_per_epoch if in_steps else 1)
+    return min(protocol.epochs, PATIENCES * patience * every)
 
 
 def reduced(cell: Cell) -> list[str]:

@@ -66,3 +66,18 @@ def test_the_embedded_default(composed):
     cfg = composed()
     names = [cfg[group].name for group in ("data", "backbone", "loss", "protocol", "method")]
     assert names == ["digits", "small_cnn", "mfcwms", "traditional", "plain"]
+
+
+def test_scale_wins_over_the_experiment_and_the_command_line_over_scale(composed):
+    experiment = "experiment=metrix_figure4"
+    assert names_of(composed(experiment)) == ["cub", "resnet50", "contrastive", "metrix", "plain"]
+    small = composed(experiment, "scale=standin")
+    assert names_of(small)[:2] == ["glyphs", "small_cnn"]
+    assert small.protocol.epochs == 3
+    own = composed(experiment, "scale=standin", "data=digits", "protocol.epochs=2")
+    assert names_of(own)[:2] == ["digits", "small_cnn"]
+    assert own.protocol.epochs == 2
+
+
+def names_of(cfg):
+    return [cfg[group].name for group in ("data", "backbone", "loss", "protocol", "method")]
