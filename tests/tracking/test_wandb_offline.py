@@ -2,8 +2,6 @@
 
 import multiprocessing
 import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from dml.tracking import History, JobTracker, RunInfo, tracked
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
 from tests.dying import die_at
+from tests.tracking.lost_service import lose_the_service
 from tests.tracking.wandb_file import written
 
 pytest.importorskip("wandb", reason="wandb is an extra")
@@ -90,42 +89,13 @@ def test_folds_side_by_side_and_a_failure(tmp_path):
     assert found["abc-repeat0-fold0"].summary["test/map_at_r"] == 0.5
 
 
-def lose_the_service(folder: Path, said: Path) -> None:
-    """Logs on after wandb's own process was killed, and starts another run after that."""
-    with open(said, "w") as file:
-        history = History(folder / "history.csv")
-        for run_id in ("first", "second"):
-            tracker = WandbTracker(project="p", mode="offline")
-            info = RunInfo(
-                folder, run_id, "n", "g", {}, [(0, 0)], say=lambda line: print(line, file=file)
-            )
-            history.rewind((0, 0), 0)
-            rows = JobTracker(history, tracker, 0, 0, lambda metrics: None)
-            with tracked(tracker, info):
-                rows.log({"epoch": 0.0}, 0)
-                if run_id == "first":
-                    (service,) = [pid for pid in children() if "wandb-core" in command_of(pid)]
-                    os.kill(service, signal.SIGKILL)
-                    time.sleep(0.5)
-                rows.log({"epoch": 1.0}, 5)
-
-
-def children() -> list[int]:
-    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
-
-
-def command_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the service in /proc")
 def test_the_service_s_death_is_survived_and_the_next_run_has_a_new_one(tmp_path):
     work = multiprocessing.get_context("spawn").Process(
         target=lose_the_service, args=(tmp_path, tmp_path / "said.txt")
     )
     work.start()
-    work.join(120)
+    work.join(300)
     assert work.exitcode == 0
     said = (tmp_path / "said.txt").read_text()
     assert said.count("W&B does not answer") == 1
