@@ -194,7 +194,7 @@ def test_the_command(monkeypatch, capfd, tmp_path):
     from evaluate import evaluate
 
     monkeypatch.setattr("sys.argv", ["evaluate.py", "run=nowhere", f"outputs={tmp_path}"])
-    assert command(evaluate, "evaluate") == 1
+    assert command(evaluate, "evaluate") == 2
     assert capfd.readouterr().err.startswith("error: run: nowhere holds no config.yaml")
     monkeypatch.setattr("sys.argv", ["evaluate.py", "save=float8", "embedings=x"])
     assert command(evaluate, "evaluate") == 2
