@@ -95,8 +95,8 @@ def test_seeds_and_repeats_are_one_group(mlrc, tmp_path):
 
 
 def test_the_same_repeat_counts_once(mlrc, tmp_path):
-    # seed 0 with one repeat is the first repeat of seed 0 with three
-    write_run(tmp_path, mlrc("seed=0", "protocol.repeats=1"), [[0.10]])
+    # seed 0 with one repeat is the first repeat of seed 0 with three; the longer run counts
+    write_run(tmp_path, mlrc("seed=0", "protocol.repeats=1"), [[0.11]])
     write_run(tmp_path, mlrc("seed=0", "protocol.repeats=3"), [[0.10], [0.20], [0.30]])
     (group,) = grouped(collect(tmp_path, "mft_table1").runs)
     assert group.estimate("map_at_r", "single").values == pytest.approx((10, 20, 30))
