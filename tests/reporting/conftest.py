@@ -1,10 +1,17 @@
-"""Cells of MLRC as the catalogue has them."""
+"""Configs as the catalogue composes them, and cells of MLRC."""
 
 from __future__ import annotations
 
 import pytest
 
+from dml import experiments
 from tests.reporting.made_runs import MLRC, MadeCell, node
+
+
+@pytest.fixture
+def composed():
+    """Composes `train.yaml` with overrides as the catalogue does: files of groups only once."""
+    return lambda *overrides: experiments.composed(overrides)
 
 
 @pytest.fixture

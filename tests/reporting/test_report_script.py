@@ -28,7 +28,7 @@ def test_runs_of_no_experiment_side_by_side(two_seeds, tmp_path, capsys):
 
 
 def test_an_experiment_and_all(two_seeds, tmp_path, capsys, monkeypatch):
-    known = ["mft_table12", "mft_table1"]
+    known = ["mft_table12", "mft_figure5"]
     monkeypatch.setattr(experiments, "names", lambda: known)
     arguments = ["--runs", str(two_seeds), "--no-figures"]
     assert main(["mft_table12", *arguments]) == 0
