@@ -100,6 +100,7 @@ def train_all(
         results.append(result)
         tracker.job_done(result)
         on_result(result)
+    history.sort()  # models side by side, stopped and continued in turn, wrote in another order
     return results
 
 

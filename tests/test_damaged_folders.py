@@ -57,7 +57,14 @@ def told_or_true(work, folder, expected):
     """Either one line that says what to do, or the result of the undisturbed run."""
     told = refusal(work)
     if told:
-        remedies = ("overwrite=true", "delete it", "no run folder", "mends it", "cannot be read")
+        remedies = (
+            "overwrite=true",
+            "delete it",
+            "no run folder",
+            "mend that",
+            "mends it",
+            "cannot be read",
+        )
         assert any(remedy in told for remedy in remedies), told
         assert len(told.splitlines()) == 1
     else:

@@ -111,7 +111,7 @@ def test_resume_refuses_options_beside_it(monkeypatch, capfd, tmp_path):
     assert command(print, "train", resume) == WRONG_COMMAND
     assert "leave out optim.lr=1" in capfd.readouterr().err
     monkeypatch.setattr("sys.argv", ["train.py", f"resume={tmp_path}"])
-    assert command(print, "train", resume) == 1
+    assert command(print, "train", resume) == WRONG_COMMAND
     assert "holds no config.yaml" in capfd.readouterr().err
 
 

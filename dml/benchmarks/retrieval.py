@@ -112,6 +112,7 @@ class PeakMemory:
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
         self._thread.join()
+        self.peak = max(self.peak, resident_mb())
 
     @property
     def above(self) -> float:
