@@ -169,7 +169,7 @@ def with_table(readme: str, states: dict[str, str]) -> str:
     for id in names():
         node = about(id)
         cost = "-" if node["gpu_hours"] is None else f"{node['gpu_hours']:,g}"
-        rows.append(f"| `{id}` | {node['title']} | {cost} | {states[id]} |")
+        rows.append(f"| `experiment={id}` | {node['title']} | {cost} | {states[id]} |")
     before, _, rest = readme.partition(BEGIN)
     after = rest.partition(END)[2]
     return before + BEGIN + "\n" + "\n".join(rows) + "\n" + END + after
