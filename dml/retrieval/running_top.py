@@ -79,7 +79,7 @@ class RunningTop:
             first: row of the gallery where the tile begins.
             seen: gallery items these queries have seen with this tile, or somewhat more.
         """
-        largest_nW = tile_nc.unflatten(1, (self.group, -1)).amax(dim=1)
+        largest_nW = _group_maxima(tile_nc, self.group)
         if self.threshold[rows.start] == -torch.inf and not self._start(rows, largest_nW, seen):
             self._sort_in(rows, tile_nc, first, seen)
             return
@@ -149,6 +149,20 @@ class RunningTop:
         self.indices[rows, part] = indices.add_(first).int()
         self.filled[rows] = part.stop
         self._make_room(rows, seen)
+
+
+def _group_maxima(tile_nc: Tensor, group: int) -> Tensor:
+    """Returns the maxima (n×W) of groups of columns; group w holds columns w, w + W, w + 2W, …
+
+    Both ways read the memory in its order; `amax` across it takes forty times as long.
+    """
+    if tile_nc.stride(0) == 1:
+        return tile_nc.T.unflatten(0, (group, -1)).amax(dim=0).T.contiguous()
+    while group > 1:  # pairs of halves: `amax` is slow for most numbers of groups
+        half = tile_nc.shape[1] // 2
+        tile_nc = torch.maximum(tile_nc[:, :half], tile_nc[:, half:])
+        group //= 2
+    return tile_nc
 
 
 def _beyond(
