@@ -16,7 +16,7 @@ import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-BYTES_PER_WORKER = 16 << 20  # a tile of 4 MB and what selecting from it takes
+BYTES_PER_WORKER = 24 << 20  # a tile of 9 MB and what selecting from it takes
 
 
 def worker_count(device: torch.device, memory_bytes: int) -> int:

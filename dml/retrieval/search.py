@@ -32,8 +32,9 @@ from dml.retrieval.scans import scan_rows, scan_symmetric
 Result = TypeVar("Result")
 
 MEMORY_MB = 64.0
-ROWS = 1024  # queries and gallery items of a tile: 4 MB of scores stay in the cache
-TILE = 1024
+ROWS = 1024  # queries of a chunk
+TILE = 1536  # gallery items of a tile: 9 MB of scores stay in the cache
+SMALL_TILE = 640
 BLOCKS = 9  # tiles of a small gallery: many enough to leave out the half that symmetry spares
 
 
@@ -140,7 +141,7 @@ class NeighborSearch:
     def space(self) -> Gallery:
         """The gallery made ready for products."""
         items = len(self.gallery)
-        usual = max(TILE * 5 // 8, min(TILE, items // BLOCKS))
+        usual = min(TILE, max(SMALL_TILE, items // BLOCKS))
         least = min(max(usual, self._candidates(self.most) + 1), items)
         blocks = max(1, items // least)
         return Gallery(self.gallery, self.query, GROUP * math.ceil(items / blocks / GROUP))
