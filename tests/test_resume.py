@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -306,32 +307,33 @@ def test_ctrl_c_on_the_command_line_leaves_readable_files(tmp_path):
 
 @pytest.mark.soak
 def test_twenty_kills_at_random_moments(tmp_path):
-    import random
+    def start(name):
+        options = ("data.workers=2", "protocol.epochs=300", "protocol.stopping.patience=null")
+        return subprocess.Popen(
+            [sys.executable, "train.py", f"outputs={tmp_path / name}", "embedder.size=8", *options],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+        )
 
-    def command(name):
-        return [
-            *(sys.executable, "train.py", f"outputs={tmp_path / name}", "data.workers=2"),
-            *("protocol.epochs=40", "protocol.stopping.patience=null", "embedder.size=8"),
-        ]
+    def last_written(name):
+        return max((path.stat().st_mtime for path in (tmp_path / name).rglob("last.pt")), default=0)
 
     def only_folder(name):
         (config,) = (tmp_path / name).rglob("config.yaml")
         return RunFolder(config.parent)
 
-    subprocess.run(command("calm"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    generator = random.Random(0)
-    kills = 0
-    while kills < 20:
-        process = subprocess.Popen(command("killed"), cwd=ROOT, stdout=subprocess.DEVNULL)
-        try:
-            process.wait(timeout=generator.uniform(4, 12))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
-        else:
-            assert process.returncode == 0
-            break
-    subprocess.run(command("killed"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    assert kills > 3
+    assert start("calm").wait() == 0
+    moments = random.Random(0)
+    for kill in range(20):
+        process = start("killed")
+        if kill % 4:  # else while it is starting, or has just begun
+            before, deadline = last_written("killed"), time.monotonic() + 300
+            while last_written("killed") == before and time.monotonic() < deadline:
+                assert process.poll() is None
+                time.sleep(0.05)
+        time.sleep(moments.uniform(0, 2 if kill % 4 else 8))
+        assert process.poll() is None, f"it was done before kill {kill}"
+        process.kill()
+        process.wait()
+    assert start("killed").wait() == 0
     assert essence(only_folder("killed")) == essence(only_folder("calm"))
