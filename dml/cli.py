@@ -135,12 +135,16 @@ def _overrides() -> list[str]:
 
 def _stopped(stop: RunStopped) -> int:
     if launched().rank == 0:
-        print(f"{stop}; saved, the same command continues", file=sys.stderr)
+        saved = "saved, the same command continues" if stop.saved else "the same command begins again"
+        print(f"{stop}; {saved}", file=sys.stderr)
     return stop.status
 
 
 def _interrupted() -> int:
-    print("interrupted; the same command continues from the last checkpoint", file=sys.stderr)
+    print(
+        "interrupted; the same command continues from the last checkpoint if there is one",
+        file=sys.stderr,
+    )
     return INTERRUPTED
 
 
