@@ -36,6 +36,6 @@ class Plain(BatchMethod):
         """Loss of images B×3×H×W with labels B, and nothing more to log."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = working_precision(embeddings)  # losses of other packages know nothing of autocast
+            embeddings = working_precision(embeddings)  # other packages' losses know no autocast
             mined = None if self.miner is None else self.miner(embeddings, labels)
             return self.loss(embeddings, labels, mined), {}
