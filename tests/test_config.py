@@ -200,7 +200,12 @@ def test_weights_of_a_file_are_known_by_their_content(composed, tmp_path):
 
 @pytest.mark.parametrize(
     ("protocol", "cache", "same"),
-    [("mlrc", 256, True), ("mlrc", "full", True), ("mlrc", 128, False), ("traditional", 256, False)],
+    [
+        ("mlrc", 256, True),
+        ("mlrc", "full", True),
+        ("mlrc", 128, False),
+        ("traditional", 256, False),
+    ],
 )
 def test_a_cache_that_changes_no_pixel_makes_no_other_run(composed, protocol, cache, same):
     chosen = ("data=cub", f"protocol={protocol}")

@@ -143,5 +143,5 @@ def test_plain_pair_losses_compare_what_the_clipped_normalizer_leaves(
 
 
 def test_classification_losses_keep_their_own_similarity(composed):
-    loss = build_method(check(composed("protocol=mlrc_ccp", "loss=proxy_anchor"), Config), 2, 8).loss
-    assert loss.distance.normalize_embeddings
+    config = check(composed("protocol=mlrc_ccp", "loss=proxy_anchor"), Config)
+    assert build_method(config, 2, 8).loss.distance.normalize_embeddings
