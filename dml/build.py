@@ -18,6 +18,8 @@ from dml.data.base import ImageIndex, ImageSource
 from dml.data.splits import joined_gallery
 from dml.errors import ConfigError, UserError
 from dml.launch import launched
+from dml.methods.chance_constrained_losses import take_vectors_as_they_are
+from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.training.batch_norm import synchronize_batch_norm
 from dml.training.distributed import ALONE, World
@@ -220,16 +222,33 @@ def build_method(config: Config, num_classes: int, embedding_size: int) -> nn.Mo
     miner = config.loss.get("miner")
     try:
         loss = instantiate(config.loss, "loss", *LOSS_KEYS, **_accepted(sizes, config.loss, "loss"))
+        miner = None if miner is None else instantiate(miner, "loss.miner")
+        if _compares_clipped(config):
+            for part in (loss, miner):
+                if isinstance(part, nn.Module):
+                    take_vectors_as_they_are(part)
         return instantiate(
             config.method,
             "method",
             *METHOD_KEYS,
             loss=loss,
-            miner=None if miner is None else instantiate(miner, "loss.miner"),
+            miner=miner,
             **_accepted(sizes, config.method, "method"),
         )
     except UserError as error:
         raise ConfigError(str(error).splitlines()) from error
+
+
+def _compares_clipped(config: Config) -> bool:
+    """Whether pairs are compared by the lengths that the normalizer left (ccp, section 4.4).
+
+    Losses of pytorch-metric-learning would normalize once more, and a plain baseline would be
+    trained in another space than ccp and than the one it is scored in. Mixing methods keep unit
+    vectors for the clean loss as for the mixed one; proxies have no such lengths.
+    """
+    clipped = config.embedder.get("normalize") == "clipped"
+    plain = config.method["_target_"] == f"{Plain.__module__}.{Plain.__qualname__}"
+    return clipped and plain and config.loss["batch_kind"] == "pair"
 
 
 def _accepted(sizes: dict[str, int], node: dict[str, Any], option: str) -> dict[str, int]:

@@ -83,20 +83,19 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         _tell(mistake)
         return WRONG_COMMAND
     here = os.getpid()
-    failures: list[tuple[str, Exception]] = []
-    done = 0
+    failures: list[tuple[list[str], Exception]] = []
+    jobs: list[list[str]] = []
 
     def guarded(cfg: Any) -> Any:
-        nonlocal done
-        done += 1
         overrides = _overrides()
+        jobs.append(overrides)
         try:
             adopt_submitit()
             return job(applied(cfg, params, overrides))
         except Exception as error:
             if os.getpid() != here:  # a launcher's own process: let it carry the error home
                 raise
-            failures.append((" ".join(overrides), error))
+            failures.append((overrides, error))
             _tell(error)
             return None
 
@@ -113,11 +112,13 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
             return FAILED
         _tell(ConfigError(mistakes or [str(problem).splitlines()[0]]))
         return WRONG_COMMAND
-    if done > 1 and failures:
-        print(f"{len(failures)} of {done} runs failed:", file=sys.stderr)
+    if len(jobs) > 1 and failures:
+        print(f"{len(failures)} of {len(jobs)} runs failed:", file=sys.stderr)
+        shared = set(jobs[0]).intersection(*jobs)
         for overrides, error in failures:
+            own = [word for word in overrides if word not in shared] or overrides
             first = (str(error).splitlines() or [type(error).__name__])[0]
-            print(f"  {overrides}: {first}", file=sys.stderr)
+            print(f"  {' '.join(own)}: {first}", file=sys.stderr)
     if not failures:
         return FINISHED
     only_config = all(isinstance(error, ConfigError) for _, error in failures)
@@ -135,12 +136,16 @@ def _overrides() -> list[str]:
 
 def _stopped(stop: RunStopped) -> int:
     if launched().rank == 0:
-        print(f"{stop}; saved, the same command continues", file=sys.stderr)
+        saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
+        print(f"{stop}; {saved}", file=sys.stderr)
     return stop.status
 
 
 def _interrupted() -> int:
-    print("interrupted; the same command continues from the last checkpoint", file=sys.stderr)
+    print(
+        "interrupted; the same command continues from the last checkpoint if there is one",
+        file=sys.stderr,
+    )
     return INTERRUPTED
 
 

@@ -90,7 +90,12 @@ def _unresolved(cfg: DictConfig) -> Iterator[str]:
 
 def notes(config: Config) -> Iterator[str]:
     """What is allowed but worth knowing before a number is compared."""
-    side, t = config.data.cache, config.transform
+    side, t, data = config.data.cache, config.transform, config.data
+    if data.sampler == "random" and data.images_per_class is not None:
+        yield (
+            f"data.images_per_class={data.images_per_class} has no effect with "
+            f"data.sampler=random; data.sampler=balanced draws so many of each class"
+        )
     if isinstance(side, int) and t.resize != side:
         yield (
             f"data.cache={side} keeps small images, so training crops differ from those of the "
@@ -111,6 +116,11 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
     """Everything that decides the result, as dotted name → plain value, sorted by name."""
     flat = _flat(OmegaConf.to_container(cfg, resolve=True))
     unused: tuple[str, ...] = () if cfg.get("search") else ("space",)
+    if _cache_is_exact(flat):
+        unused += ("data.cache",)
+    weights = flat.get("backbone.weights")
+    if isinstance(weights, str) and (file := Path(weights).expanduser()).is_file():
+        flat["backbone.weights"] = f"file with sha256 {_sha256(file, *_stamp(file))}"
     if flat.get("data.identified_by") == "name":
         unused += ROOTS
     else:  # from whatever folder the command is typed
@@ -119,6 +129,25 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
         unused += ("evaluation.measures",)
     left_out = tuple(f"{name}." for name in (*NOT_IN_DIGEST, *unused))
     return {name: flat[name] for name in sorted(flat) if not f"{name}.".startswith(left_out)}
+
+
+def _cache_is_exact(flat: dict[str, Any]) -> bool:
+    """Whether crops come out of the cache as they come out of the files (or there is no cache)."""
+    side = flat.get("data.cache")
+    sizes = {flat.get("transform.resize"), flat.get("transform.test_resize")}
+    return side in (None, "full") or sizes == {side}
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+@cache
+def _sha256(file: Path, size: int, time: int) -> str:
+    """Of the content: weights that were trained further under the same name are others."""
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:16]
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:

@@ -47,12 +47,13 @@ class RunStopped(BaseException):
 
     Attributes:
         status: exit status of the process: 130 after SIGINT, 143 after SIGTERM, 75 at a time limit.
+        saved: False where there was nothing to save yet, as while a dataset is decoded.
     """
 
-    def __init__(self, reason: str, status: int) -> None:
-        self.status = status
+    def __init__(self, reason: str, status: int, saved: bool = True) -> None:
+        self.status, self.saved = status, saved
         super().__init__(reason)
 
-    def __reduce__(self) -> tuple[type[RunStopped], tuple[str, int]]:
+    def __reduce__(self) -> tuple[type[RunStopped], tuple[str, int, bool]]:
         """As it was made, when a process passes it on."""
-        return type(self), (str(self), self.status)
+        return type(self), (str(self), self.status, self.saved)

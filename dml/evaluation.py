@@ -42,6 +42,12 @@ class Embedded:
     gallery: Tensor | None = None
     gallery_labels: Tensor | None = None
 
+    @property
+    def collapsed(self) -> bool:
+        """Whether all embeddings are one point, so that ties alone decide every score."""
+        points = self.query if self.gallery is None else torch.cat([self.query, self.gallery])
+        return len(points) > 1 and bool((points == points[0]).all())
+
     def score(self, recall_at: tuple[int, ...]) -> dict[str, float]:
         """The metrics of `dml.retrieval.retrieval_metrics`.
 

@@ -35,6 +35,7 @@ from dml.training.trainer import Trainer
 
 EMBEDDINGS = "test_embeddings.npz"  # beside the checkpoints of a model, if it is one of several
 
+COLLAPSED = "collapsed"  # among the metrics of an evaluation that ties alone decided
 RESULT = "result.json"  # written last: the job is finished
 
 
@@ -114,7 +115,8 @@ class JobRun:
             `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
             `best_step`, `steps`, `seconds` and `images_per_second` of training; with `test` also
             `metrics` (test, best weights, and what `evaluation.measures` asks for) and `untrained`
-            (test, before training).
+            (test, before training). `collapsed` if all embeddings of the best network's validation
+            images are one point.
         """
         tested = self.job.validation is self.job.test  # the first evaluation is of the test images
         untrained = None if tested or not test else self._scored(self.job.test)
@@ -134,6 +136,7 @@ class JobRun:
         with self.display.showing(trainer.step):
             trainer.fit()
         best = self.load_best()
+        collapsed = best["metrics"].pop(COLLAPSED, 0)
         result = {
             "repeat": self.job.repeat,
             "fold": self.job.fold,
@@ -155,7 +158,14 @@ class JobRun:
             rows = self.world.on_main(lambda: history.of(*own))
             measured = self.measures.of_run(rows, best, embedded)
             result["metrics"] = {**self.evaluator(self.job.test).score(embedded), **measured}
-            result["untrained"] = trainer.first_metrics if untrained is None else untrained
+            first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
+            result["untrained"] = first if untrained is None else untrained
+        if collapsed:
+            result[COLLAPSED] = True
+            console.print(
+                f"note: {self.job.name}: the best network maps all images to one point; its scores "
+                f"come from the order of ties"
+            )
         if self.job.noise is not None:
             result["label_noise"] = asdict(self.job.noise)
         self.world.on_main(lambda: write_json(self.result_file, result))
@@ -255,7 +265,8 @@ class JobRun:
 
     def _validated(self, validation: Evaluator) -> dict[str, float]:
         embedded = validation.embed(self.embedder)
-        return {**validation.score(embedded), **self.measures.at_evaluation(embedded)}
+        noted = {COLLAPSED: 1.0} if embedded.collapsed else {}
+        return {**validation.score(embedded), **self.measures.at_evaluation(embedded), **noted}
 
     def _trainer(
         self,

@@ -17,12 +17,13 @@ from dml.errors import ConfigError
 from dml.evaluation import Embedded, Evaluator
 from dml.loading import load_config, load_embedder
 from dml.models.embedder import Embedder
-from dml.protocols import tested_split
+from dml.protocols import FOLDS, tested_split
 from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import console, scores_table
 from dml.run_folder import RunFolder
 from dml.training.precision import autocast, set_convolutions
 
+MODEL = "repeat0-fold0"  # of a run, the one that is scored
 # what is looked at; the rest is decided by the run, or means nothing to stored embeddings
 FOR_EMBEDDINGS = {"embeddings", "recall_at", "device", "outputs"}
 FOR_RUN = {"run", "recall_at", "device", "outputs", "save", "precision"} | {
@@ -59,8 +60,13 @@ def score(config: EvaluateConfig, said: Collection[str] = ()) -> dict[str, Any]:
         trained = load_config(folder.path)
         if "data.root" in said:
             trained = _at_root(trained, config.data.root)
-        embedder = load_embedder(trained, folder, "repeat0-fold0")
+        if "precision" not in said:  # as the run scored itself
+            config = replace(config, precision=trained.precision)
+        embedder = load_embedder(trained, folder, MODEL)
         name, target = f"{trained.loss['name']} on {trained.data.name}", folder.path
+        models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
+        if models > 1:  # the run's own scores are means over all of them
+            name += f", {MODEL} of {models} models"
     else:
         trained, embedder = config, build.build_embedder(config)
         name = f"{config.backbone['name']} on {config.data.name}"

@@ -90,7 +90,7 @@ def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
     )
     assert status != 0
     assert "1 of 2 runs failed:" in err
-    assert "data.batch_size=0" in err
+    assert "  data.batch_size=0: data.batch_size: 0 must" in err  # what is shared is left out
     assert out.count("run folder") == 1
     assert len(list(tmp_path.rglob("summary.json"))) == 1
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from dml.config import Config, check, digest, identity
+from dml.config import Config, check, digest, identity, notes
 from dml.errors import ConfigError
 
 
@@ -186,6 +186,41 @@ def test_ones_own_images_are_told_apart_by_their_place(composed, tmp_path, monke
     )
     assert digest(relative) == digest(absolute)
     assert digest(composed("data=cub", "data.root=/a")) == digest(composed("data=cub"))
+
+
+def test_weights_of_a_file_are_known_by_their_content(composed, tmp_path):
+    file, copy = tmp_path / "a.pth", tmp_path / "b.pth"
+    file.write_bytes(b"first")
+    copy.write_bytes(b"first")
+    before = digest(composed(f"backbone.weights={file}"))
+    assert digest(composed(f"backbone.weights={copy}")) == before
+    file.write_bytes(b"trained further")
+    assert digest(composed(f"backbone.weights={file}")) != before
+
+
+@pytest.mark.parametrize(
+    ("protocol", "cache", "same"),
+    [
+        ("mlrc", 256, True),
+        ("mlrc", "full", True),
+        ("mlrc", 128, False),
+        ("traditional", 256, False),
+    ],
+)
+def test_a_cache_that_changes_no_pixel_makes_no_other_run(composed, protocol, cache, same):
+    chosen = ("data=cub", f"protocol={protocol}")
+    assert (digest(composed(*chosen, f"data.cache={cache}")) == digest(composed(*chosen))) is same
+
+
+def test_an_option_without_effect_is_told(composed):
+    def told(*overrides: str) -> list[str]:
+        return [note for note in notes(check(composed(*overrides), Config)) if "no effect" in note]
+
+    assert told("loss=ms", "data.images_per_class=4") == [
+        "data.images_per_class=4 has no effect with data.sampler=random; "
+        "data.sampler=balanced draws so many of each class"
+    ]
+    assert not told("protocol=mlrc", "loss=ms")
 
 
 @pytest.mark.parametrize("scale", ["[1]", "[-1,1]", "[0.5,nan]", "[2,1]", "[0.1,0.2,0.3]"])

@@ -7,6 +7,7 @@ import torch
 import yaml
 
 from dml.errors import UserError
+from dml.models.embedder import NORMALIZERS
 
 
 def rows(folder):
@@ -136,3 +137,12 @@ def test_bf16_trains(run_tiny):
     losses = [float(row["loss"]) for row in rows(folder)[1:]]
     assert losses[-1] < losses[0]
     assert summary["precision"] == "bf16"
+
+
+def test_a_network_that_maps_all_images_to_one_point_is_told(run_tiny, monkeypatch, capsys):
+    monkeypatch.setitem(NORMALIZERS, "l2", lambda v_BD: 0 * v_BD + 1)
+    summary, folder = run_tiny("loss=mfcont", "protocol.epochs=1")
+    assert summary["jobs"][0]["collapsed"] is True
+    assert not any("collapsed" in part for part in (summary["metrics"], summary["untrained"]))
+    assert "maps all images to one point" in " ".join(capsys.readouterr().out.split())
+    assert [row["collapsed"] for row in rows(folder)] == ["1.0", "1.0"]

@@ -24,13 +24,19 @@ def evaluated(tmp_path):
     return evaluate
 
 
-def test_a_run_scores_as_it_did_when_it_was_trained(run_tiny, evaluated):
-    summary, folder = run_tiny()
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_scores_as_it_did_when_it_was_trained(run_tiny, evaluated, precision):
+    summary, folder = run_tiny(f"precision={precision}", "protocol.epochs=1")
     result = evaluated(f"run={folder}")
     trained = summary["jobs"][0]["metrics"]
     assert result["metrics"] == pytest.approx(trained, abs=1e-12)
     assert json.loads((folder / "evaluation.json").read_text()) == result
     assert (folder / "figures" / "evaluation.png").exists()
+
+
+def test_one_of_several_models_is_named(run_tiny, evaluated):
+    _, folder = run_tiny("protocol.repeats=2", "protocol.epochs=1")
+    assert evaluated(f"run={folder}")["name"] == "mfcwms on digits, repeat0-fold0 of 2 models"
 
 
 def test_a_run_finds_its_data_where_it_was_unless_told_otherwise(run_tiny, evaluated, monkeypatch):

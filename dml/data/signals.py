@@ -36,4 +36,4 @@ def signals_raise() -> Iterator[None]:
 def _raise(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
-    raise RunStopped(f"stopped by {signal.Signals(number).name}", 128 + number)
+    raise RunStopped(f"stopped by {signal.Signals(number).name}", 128 + number, saved=False)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.errors import UserError
+from dml.losses.base import working_precision
 from dml.losses.distances import clip_to_ball
 from dml.losses.pairwise import C1Loss, C2Loss
 from dml.methods.base import BatchMethod, SamplePool
@@ -122,7 +123,7 @@ class ChanceConstrained(BatchMethod):
         self._stage_steps += self.training
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = embeddings.float()
+            embeddings = working_precision(embeddings)
             references = self.proxies if self.loss_clips else clip_to_ball(self.proxies)
             loss = self.loss(embeddings, labels, ref_emb=references, ref_labels=self.proxy_labels)
             if self.batch_pairs_weight:

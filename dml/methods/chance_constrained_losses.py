@@ -34,19 +34,26 @@ def for_references(loss: nn.Module, miner: Any, embedding_size: int, method: str
             f"use the loss without it (ms instead of ms_miner) or loss.miner=null"
         )
     if type(loss).__module__.startswith("pytorch_metric_learning."):
-        loss = _taking_vectors_as_they_are(loss)
+        take_vectors_as_they_are(loss)
+        loss = _without_triplet_list(loss)
     _try(loss, embedding_size, method)
     return loss
 
 
-def _taking_vectors_as_they_are(loss: nn.Module) -> nn.Module:
-    from pytorch_metric_learning.distances import BaseDistance, LpDistance
-    from pytorch_metric_learning.losses import TripletMarginLoss
-    from pytorch_metric_learning.reducers import AvgNonZeroReducer
+def take_vectors_as_they_are(loss: nn.Module) -> None:
+    """Tells the distances of a loss or miner of pytorch-metric-learning not to normalize."""
+    from pytorch_metric_learning.distances import BaseDistance
 
     for module in loss.modules():
         if isinstance(module, BaseDistance):
             module.normalize_embeddings = False
+
+
+def _without_triplet_list(loss: nn.Module) -> nn.Module:
+    from pytorch_metric_learning.distances import LpDistance
+    from pytorch_metric_learning.losses import TripletMarginLoss
+    from pytorch_metric_learning.reducers import AvgNonZeroReducer
+
     if (
         type(loss) is TripletMarginLoss
         and type(loss.distance) is LpDistance

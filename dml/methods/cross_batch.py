@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.errors import UserError
+from dml.losses.base import working_precision
 from dml.methods.base import BatchMethod
 from dml.methods.chance_constrained_losses import for_references
 
@@ -64,7 +65,7 @@ class CrossBatchMemory(BatchMethod):
         """Loss of images B×3×H×W with labels B."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = embeddings.float()
+            embeddings = working_precision(embeddings)
             loss = self.loss(embeddings, labels)
             is_due = self._steps >= self.start_after
             if self.training:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dml.losses.base import working_precision
 from dml.methods.base import BatchMethod
 
 
@@ -35,6 +36,6 @@ class Plain(BatchMethod):
         """Loss of images B×3×H×W with labels B, and nothing more to log."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = embeddings.float()  # losses of other packages know nothing of autocast
+            embeddings = working_precision(embeddings)  # other packages' losses know no autocast
             mined = None if self.miner is None else self.miner(embeddings, labels)
             return self.loss(embeddings, labels, mined), {}

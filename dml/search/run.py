@@ -20,6 +20,7 @@ from dml.config import Config, check, identity
 from dml.durable import write_text
 from dml.errors import RunStopped, UserError
 from dml.faults import fault_point
+from dml.job import COLLAPSED
 from dml.jobs import Result, Shared, train_all
 from dml.reporting.terminal import console
 from dml.run_folder import RunFolder
@@ -134,7 +135,9 @@ def _validate(cfg: DictConfig, shared: Shared, study: Study, claim: Claim, stop:
     scores: list[float] = []
 
     def fold_done(result: Result) -> None:
-        scores.append(result["validation"][p.select_metric])
+        # Ties alone give 1 / classes, which beats a poor network where classes are few.
+        score = 0.0 if result.get(COLLAPSED) else result["validation"][p.select_metric]
+        scores.append(score)
         mean = statistics.fmean(scores)
         study.report(claim, len(scores) - 1, mean)
         if study.config.pruning and len(scores) < len(jobs):

@@ -100,6 +100,7 @@ def test_signal_ends_decoding_at_once_though_a_run_is_listening(
             open_cache(index, 20, tmp_path / "cache")
         assert len(decoded) < 80
         assert getattr(caught.value, "status", None) == status
+        assert not getattr(caught.value, "saved", False)
         assert [file.suffix for file in (tmp_path / "cache").iterdir()] == [".lock"]
         assert stop() is None
         os.kill(os.getpid(), number)  # from here on the run listens again

@@ -340,3 +340,17 @@ def test_whole_runs_have_the_patience_of_the_paper(composed, protocol, more, pat
     stopping = check(cfg, Config).protocol.stopping
     assert (stopping.unit, stopping.patience, stopping.min_delta) == ("evaluations", patience, 1e-5)
     assert cfg.embedder.normalize == "clipped"
+
+
+@pytest.mark.parametrize("protocol", ["mlrc", "mlrc_ccp", "holdout", "conventional", "traditional"])
+@pytest.mark.parametrize(
+    ("data", "proxies", "pool", "memory"),
+    [("cub", 8, 12, 25), ("cars", 8, 12, 25), ("inshop", 4, 7, 400), ("sop", 4, 7, 1400)],
+)
+def test_sizes_of_the_paper_belong_to_the_data_under_any_protocol(
+    composed, protocol, data, proxies, pool, memory
+):
+    chosen = (f"protocol={protocol}", f"data={data}", "loss=c1")
+    ccp = composed(*chosen, "method=ccp").method
+    assert (ccp.proxies_per_class, ccp.pool_size) == (proxies, pool)
+    assert composed(*chosen, "method=xbm").method.memory_batches == memory

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml
@@ -114,3 +116,32 @@ def test_clipping_is_idempotent_the_identity_inside_the_ball_and_finite_at_zero(
     torch.testing.assert_close(clipped.norm(dim=1)[~inside], torch.ones(int((~inside).sum())))
     (grad,) = torch.autograd.grad(clipped.sum(), x)
     assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["protocol=mlrc_ccp", "loss=ms"], "inner product"),
+        (["protocol=holdout", "loss=ms_miner"], "inner product"),
+        (["protocol=mlrc_ccp", "loss=ms", "method=imix"], "cosine"),
+        (["protocol=mlrc", "loss=ms"], "cosine"),
+    ],
+)
+def test_plain_pair_losses_compare_what_the_clipped_normalizer_leaves(
+    composed, overrides, expected
+):
+    method = build_method(check(composed(*overrides), Config), 2, 2)
+    x = torch.tensor([[0.5, 0.0], [0.5, 0.0], [0.0, 0.5], [0.0, 0.5]])
+    y = torch.tensor([0, 0, 1, 1])
+    positive, negative = {"inner product": (0.25, 0.0), "cosine": (1.0, 0.0)}[expected]
+    loss = method.loss
+    pull = math.log1p(math.exp(-loss.alpha * (positive - loss.base))) / loss.alpha
+    push = math.log1p(2 * math.exp(loss.beta * (negative - loss.base))) / loss.beta
+    assert float(loss(x, y)) == pytest.approx(pull + push, rel=1e-5)
+    if method.miner is not None:
+        assert not method.miner.distance.normalize_embeddings
+
+
+def test_classification_losses_keep_their_own_similarity(composed):
+    config = check(composed("protocol=mlrc_ccp", "loss=proxy_anchor"), Config)
+    assert build_method(config, 2, 8).loss.distance.normalize_embeddings

@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from dml.config import Config, check
 from dml.errors import ConfigError, UserError
 from dml.experiment import run
+from dml.models.embedder import NORMALIZERS
 from dml.run_folder import RunFolder
 from tests.dying import die_at
 from tests.search.small import SMALL, essence
@@ -203,3 +204,10 @@ def test_a_whole_search_on_glyphs(composed, tmp_path):
         assert part["map_at_r"]["repeats"] == 10
         assert part["map_at_r"]["ci95"] > 0
     assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
+
+
+def test_ties_of_a_collapsed_network_win_no_search(prepared, monkeypatch):
+    monkeypatch.setitem(NORMALIZERS, "l2", lambda v_BD: 0 * v_BD + 1)
+    cfg, folder = prepared("search.trials=1")
+    start(cfg)
+    assert [value for _, _, value, _ in trials(folder)] == [0.0]
