@@ -56,8 +56,7 @@ def _line(pair: Pair) -> str:
     facts = pair.facts
     parts = [facts.data, facts.backbone, facts.dim, facts.evaluation, facts.method, facts.setting]
     numbers = [
-        f"{metric} {all[0]} ({all[0].table}{'' if all[0].origin == 'own' else ', ' + all[0].origin})"
-        for metric, all in pair.numbers.items()
+        f"{metric} {one} ({one.table}, {one.origin})" for metric, (one, *_) in pair.numbers.items()
     ]
     told = ", ".join(numbers) or f"not printed: {pair.reason or 'no reason'}"
     return f"{' '.join(str(part) for part in parts if part)} -> {told}"
