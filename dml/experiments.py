@@ -20,6 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from dml.compositions import remembered
 from dml.config import CONFIGS, Config
 from dml.errors import ConfigError, nearest
 from dml.grids import jobs
@@ -79,12 +80,10 @@ def cells(experiment: str, overrides: Sequence[str] = ()) -> list[Cell]:
     if experiment not in names():
         raise ConfigError([f"experiment: no '{experiment}'{nearest(experiment, names())}"])
     given = (f"experiment={experiment}", *overrides)
-    with _hydra():
-        whole = _composed(tuple(word for word in given if _is_choice(word)), hydra=True)
-        if not whole.experiment.trains:
-            return []
-        sweeper = whole.hydra.sweeper
-        return [_cell(experiment, tuple(job)) for job in jobs(sweeper.params, sweeper.grids, given)]
+    swept = _swept(tuple(word for word in given if _is_choice(word)))
+    if not swept["trains"]:
+        return []
+    return [_cell(experiment, tuple(job)) for job in jobs(swept["params"], swept["grids"], given)]
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
@@ -93,14 +92,13 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     Choices of groups are composed once; single options then take their values on a copy, which is
     what Hydra does, in a tenth of the time.
     """
-    with _hydra():
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-        simple = [one for one in parsed if _is_plain(one)]
-        others = [one.input_line or "" for one in parsed if not _is_plain(one)]
-        cfg = _composed(tuple(others)).copy()
-        for one in simple:
-            OmegaConf.update(cfg, one.key_or_group, one.value(), merge=True)
-        return applied(cfg, None, overrides)
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    simple = [one for one in parsed if _is_plain(one)]
+    others = [one.input_line or "" for one in parsed if not _is_plain(one)]
+    cfg = _composed(tuple(others)).copy()
+    for one in simple:
+        OmegaConf.update(cfg, one.key_or_group, one.value(), merge=True)
+    return applied(cfg, None, overrides)
 
 
 def trainings(cfg: DictConfig) -> int:
@@ -121,8 +119,30 @@ def _cell(experiment: str, overrides: tuple[str, ...]) -> Cell:
 
 
 @cache
-def _composed(choices: tuple[str, ...], hydra: bool = False) -> DictConfig:
-    return compose("train", overrides=list(choices), return_hydra_config=hydra)
+def _composed(choices: tuple[str, ...]) -> DictConfig:
+    if GlobalHydra.instance().is_initialized():  # inside a job, whose search path may be longer
+        return compose("train", overrides=list(choices))
+
+    def made() -> Any:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            return OmegaConf.to_container(compose("train", overrides=list(choices)))
+
+    cfg = OmegaConf.create(remembered(("config", *choices), made))
+    OmegaConf.set_struct(cfg, True)  # as Hydra leaves it
+    return cfg
+
+
+def _swept(choices: tuple[str, ...]) -> dict[str, Any]:
+    """Whether an experiment trains, and the grids that its file gives the sweeper."""
+
+    def made() -> Any:
+        with _hydra():
+            whole = compose("train", overrides=list(choices), return_hydra_config=True)
+        own = {"params": whole.hydra.sweeper.params, "grids": whole.hydra.sweeper.grids}
+        plain = OmegaConf.to_container(OmegaConf.create(own))
+        return {"trains": whole.experiment.trains, **cast(dict[str, Any], plain)}
+
+    return remembered(("sweeper", *choices), made)
 
 
 @contextmanager

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from sklearn.manifold import TSNE
 
+from dml.durable import replacing
 from dml.embeddings_file import load_embeddings
 from dml.reporting.groups import Group
 from dml.reporting.pictures import COLORS, Picture, drawn
@@ -28,7 +32,7 @@ def embedding_maps(named: Sequence[tuple[str, Group]]) -> Iterator[Picture]:
         points, labels = chosen(path)
         if len(points) < 5:  # t-SNE needs neighbors
             continue
-        flat = flattened(points)
+        flat = remembered_map(points, group.first.folder / "figures" / "embedding_map.npz")
         classes = len(set(labels.tolist()))
         data = group.facts("").data
         yield drawn(
@@ -63,6 +67,23 @@ def chosen(path: Path) -> tuple[np.ndarray, np.ndarray]:
     some = np.flatnonzero(np.isin(labels, np.unique(labels)[:MOST_CLASSES]))
     some = some[:: -(-len(some) // MOST_POINTS) or 1]
     return embedded.query.float().numpy()[some], labels[some]
+
+
+def remembered_map(points: np.ndarray, path: Path) -> np.ndarray:
+    """`flattened`, kept beside the run: drawing a report again need not lay points out again.
+
+    Args:
+        points: n×D.
+        path: of the positions, with a digest of the points that they are of.
+    """
+    key = sha256(np.ascontiguousarray(points).tobytes()).hexdigest()
+    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(path) as known:
+        if str(known["key"]) == key:
+            return known["positions"]
+    flat = flattened(points)
+    with suppress(OSError), replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, key=key, positions=flat)  # a folder that cannot be written costs time only
+    return flat
 
 
 def flattened(points: np.ndarray) -> np.ndarray:

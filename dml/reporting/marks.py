@@ -22,6 +22,7 @@ MEANING = {
     "X": ("not part of the experiment", True),
     "T": ("times depend on the device and are not compared", False),
     "R": ("fewer repeats than the paper", False),
+    "Q": ("the printed number is not the authors' own run, or they do not say", False),
     "C": ("code with changes that are in no commit", False),
     "M": ("runs of one row differ in code, versions or device", False),
 }
@@ -100,6 +101,13 @@ def fewer_repeats(repeats: int, printed: Printed | None) -> list[Mark]:
     if printed is None or printed.runs is None or repeats >= printed.runs:
         return []
     return [Mark("R", f"{repeats} instead of {printed.runs}")]
+
+
+def others_number(printed: Printed | None) -> list[Mark]:
+    """A mark if the paper has the number from elsewhere, where settings may differ."""
+    if printed is None or printed.origin == "own":
+        return []
+    return [Mark("Q", {"quoted": "quoted", "unclear": "not said who ran it"}[printed.origin])]
 
 
 def _kind(name: str) -> str:

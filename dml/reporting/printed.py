@@ -11,6 +11,7 @@ from importlib.resources import files
 from dml.reporting.statistics import Moments, std_of_half_width, t_half_width
 
 ORIGINS = ("own", "unclear", "quoted")  # of two rows for the same cell the first of these counts
+THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Printed:
         spread_kind: what the ± is: `ci95` | `std` | `unstated` | `none`.
         runs: repeats, where the paper states them.
         origin: `own` | `quoted` | `unclear`.
+        line: of `results.csv`, which tells it from all others.
+        unit: what the last printed digit counts: 0.1, or 1000 for steps printed as `62K`.
     """
 
     source: str
@@ -52,6 +55,8 @@ class Printed:
     spread_kind: str
     runs: int | None
     origin: str
+    line: int
+    unit: float
 
     @property
     def value(self) -> float:
@@ -88,7 +93,7 @@ class Printed:
         elif self.moments is not None:
             half = t_half_width(self.moments.std, self.moments.n)
         else:
-            half = 0.5 * 10.0**-self.decimals
+            half = 0.5 * self.unit
         return self.value - half, self.value + half
 
     def __str__(self) -> str:
@@ -96,22 +101,28 @@ class Printed:
 
 
 def printed(facts: Facts, metric: str, source: str, tables: Sequence[str]) -> Printed | None:
-    """The number that some tables of a paper print for a metric; None if they do not.
+    """The number that some tables of a paper print for a metric; None if they do not."""
+    return next(iter(fitting(facts, metric, source, tables)), None)
+
+
+def fitting(facts: Facts, metric: str, source: str, tables: Sequence[str]) -> list[Printed]:
+    """All printed numbers that fit, the one that counts first.
 
     What a paper leaves open (an empty cell) fits everything. Of several the authors' own run
     counts, then the one with the most digits, then the first table.
     """
     found = [
         _printed(row)
-        for row in _results()
+        for row in printed_rows()
         if row["source"] == source
         and row["table"] in tables
         and row["metric"] == metric
         and _fits(row, facts)
         and settings(row["setting"]) == settings(facts.setting)
     ]
-    order = [(ORIGINS.index(one.origin), -one.decimals, tables.index(one.table)) for one in found]
-    return found[order.index(min(order))] if found else None
+    return sorted(
+        found, key=lambda one: (ORIGINS.index(one.origin), -one.decimals, tables.index(one.table))
+    )
 
 
 def significance(facts: Facts, against: str, metric: str, source: str) -> str | None:
@@ -166,19 +177,23 @@ def _printed(row: dict[str, str]) -> Printed:
         spread_kind=row["spread_kind"],
         runs=int(row["runs"]) if row["runs"] else None,
         origin=row["origin"],
+        line=int(row["line"]),
+        unit=THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2]),
     )
 
 
 @cache
-def _results() -> tuple[dict[str, str], ...]:
-    return tuple(_read("results.csv"))
+def printed_rows() -> tuple[dict[str, str], ...]:
+    """The lines of `results.csv`, with their numbers in the file as `line`."""
+    return tuple({**row, "line": str(2 + n)} for n, row in enumerate(read_table("results.csv")))
 
 
 @cache
 def _marks() -> tuple[dict[str, str], ...]:
-    return tuple(_read("ttests.csv"))
+    return tuple(read_table("ttests.csv"))
 
 
-def _read(name: str) -> Iterator[dict[str, str]]:
+def read_table(name: str) -> Iterator[dict[str, str]]:
+    """The lines of one of `results/*.csv`, column → text."""
     text = (files("dml.reporting") / "results" / name).read_text(encoding="utf-8")
     return csv.DictReader(text.splitlines())

@@ -180,4 +180,5 @@ def _sections(found: Sequence[Row], source: Source) -> list[Section]:
         for facts, same in together.items()
         if any(row.group or any(n.printed for n in row.numbers.values()) for row in same)
     ]
-    return sorted(sections, key=lambda section: not any(row.group for row in section.rows))
+    known = [section for section in sections if section.metrics]  # joined models have no steps
+    return sorted(known or sections, key=lambda section: not any(row.group for row in section.rows))

@@ -13,7 +13,7 @@ from dml.protocols import FOLDS
 from dml.reporting.collect import group_options
 from dml.reporting.comparison import TIMES, Comparison, Verdict, compare
 from dml.reporting.groups import Group, differing, labels
-from dml.reporting.marks import Mark, fewer_repeats, marks
+from dml.reporting.marks import Mark, fewer_repeats, marks, others_number
 from dml.reporting.printed import Facts, Printed, printed
 from dml.reporting.statistics import Estimate
 from dml.summary import protocol_id, result_id
@@ -208,10 +208,10 @@ def _bare(
 
 def _filled(row: Row, source: Source) -> Row:
     numbers = {metric: _number(row, metric, source) for metric in source.metrics}
-    more: list[Mark] = []
+    one = next((n.printed for n in numbers.values() if n.printed), None)
+    more = others_number(one)
     if row.group is not None:
         repeats = max((n.ours.n for n in numbers.values() if n.ours), default=0)
-        one = next((n.printed for n in numbers.values() if n.printed), None)
         more += fewer_repeats(repeats, one) if repeats else []
         more += [Mark("T")] if any(metric in TIMES for metric in source.metrics) else []
     return replace(row, numbers=numbers, marks=(*row.marks, *more))

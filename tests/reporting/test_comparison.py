@@ -18,7 +18,8 @@ def around(mean: float, step: float) -> Estimate:
 
 
 def as_printed(text: str, spread: str = "", kind: str = "none", runs: int | None = None) -> Printed:
-    return Printed("mft", "T1", text, spread, kind, runs, "own")
+    unit = 10.0 ** -len(text.partition(".")[2])
+    return Printed("mft", "T1", text, spread, kind, runs, "own", line=2, unit=unit)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,11 @@ def test_intervals_by_kind():
     assert bare.interval == pytest.approx((92.65, 92.75))
 
 
+def test_steps_are_printed_in_thousands():
+    facts = Facts("sop", "bn_inception", 128, "mlrc", "separated", "c2")
+    assert printed(facts, "train_steps", "ccp", ("T5",)).interval == (61500, 62500)
+
+
 def test_marks_of_the_paper():
     cars = Facts("cars", "bn_inception", 128, "mlrc", "concatenated", "mf_contrastive")
     assert significance(cars, "arcface", "map_at_r", "mft") == "worse"
