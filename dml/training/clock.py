@@ -64,7 +64,7 @@ class StepClock:
 
     def watched(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """The same batches; what the caller does with one before it takes the next is a step."""
-        self._begun = time.perf_counter()
+        self.start()
         iterator = iter(batches)
         while True:
             self._gaps.begin()
@@ -84,6 +84,10 @@ class StepClock:
         """
         self.stop()
         yield
+        self.start()
+
+    def start(self) -> None:
+        """The time that follows is training."""
         self._begun = time.perf_counter()
 
     def stop(self) -> None:
