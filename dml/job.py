@@ -24,6 +24,7 @@ from dml.measures import Measures
 from dml.protocols import FOLDS, Job
 from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import Display, console
+from dml.shortages import shortages_told
 from dml.throughput import LoaderHint, ThroughputLog
 from dml.tracking import JobTracker, Records, Tracker
 from dml.training.checkpoint import random_state, set_random_state
@@ -98,6 +99,7 @@ class JobRun:
             lambda: self.batches(1),
         )
 
+    @shortages_told()
     def run(
         self,
         records: Records,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dml.durable import write_text
+from dml.durable import name_file, write_text
 from dml.errors import UserError
 from dml.tracking.base import Tracker
 
@@ -69,10 +69,14 @@ class History:
             write_text(self.path, self._lines(self.rows, header=True))
             self._whole = True
             return
-        with open(self.path, "a", newline="", encoding="utf-8") as file:
-            file.write(self._lines([written], header=False))
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(self.path, "a", newline="", encoding="utf-8") as file:
+                file.write(self._lines([written], header=False))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            name_file(error, self.path)
+            raise
 
     def rewind(self, job: tuple[int, int], count: int) -> None:
         """Keeps the first `count` rows of this (repeat, fold), and all rows of others.
