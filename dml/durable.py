@@ -39,10 +39,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files for the owner alone
         fault_point("before_rename")
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        name_file(error, path)
         raise
     _sync_folder(path.parent)
+
+
+def name_file(error: BaseException, path: Path) -> None:
+    """Lets an error say which file it is about: writing and syncing leave that out."""
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = str(path)
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -24,7 +24,9 @@ from dml.measures import Measures
 from dml.protocols import FOLDS, Job
 from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import Display, console
-from dml.tracking import History, JobTracker, Tracker
+from dml.shortages import shortages_told
+from dml.throughput import LoaderHint, ThroughputLog
+from dml.tracking import JobTracker, Records, Tracker
 from dml.training.checkpoint import random_state, set_random_state
 from dml.training.distributed import ALONE, World
 from dml.training.plan import Plan
@@ -62,6 +64,7 @@ class JobRun:
         device: where to train.
         source: where pixels come from (`dml.data.loaders.open_source`).
         world: the processes that train it together.
+        hint: told how long training waits for images; None: nobody is.
     """
 
     def __init__(
@@ -73,9 +76,10 @@ class JobRun:
         device: torch.device,
         source: ImageSource | None,
         world: World = ALONE,
+        hint: LoaderHint | None = None,
     ) -> None:
         self.config, self.job, self.device, self.source = config, job, device, source
-        self.world = world
+        self.world, self.hint = world, hint
         self.checkpoints = SharedCheckpoints(folder, identity, world)
         self.result_file = folder / RESULT
         seeds = np.random.SeedSequence([config.seed, job.repeat, job.fold]).generate_state(2)
@@ -96,9 +100,10 @@ class JobRun:
             lambda: self.batches(1),
         )
 
+    @shortages_told()
     def run(
         self,
-        history: History,
+        records: Records,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
         test: bool = True,
@@ -106,23 +111,23 @@ class JobRun:
         """Trains from the last checkpoint, or from the start, to the end; scores the best weights.
 
         Args:
-            history: gets a row per evaluation.
-            tracker: gets them too.
+            records: get a row per evaluation.
+            tracker: gets those of the history too.
             should_stop: asked after every step.
             test: False leaves the test images alone, as a search must.
 
         Returns:
             `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
-            `best_step`, `steps`, `seconds` and `images_per_second` of training; with `test` also
-            `metrics` (test, best weights, and what `evaluation.measures` asks for) and `untrained`
-            (test, before training). `collapsed` if all embeddings of the best network's validation
-            images are one point.
+            `best_step`, `steps`; of training `seconds`, `images_per_second` and `waiting_share`
+            (of the seconds, for data); with `test` also `metrics` (test, best weights, and what
+            `evaluation.measures` asks for) and `untrained` (test, before training). `collapsed` if
+            all embeddings of the best network's validation images are one point.
         """
         tested = self.job.validation is self.job.test  # the first evaluation is of the test images
         untrained = None if tested or not test else self._scored(self.job.test)
         schedule = self._schedule()
         self.method.attach(self._pool)  # type: ignore[operator]
-        trainer = self._trainer(schedule, history, tracker, should_stop)
+        trainer = self._trainer(schedule, records, tracker, should_stop)
         loaded = self.checkpoints.load(trainer.STATE)
         if loaded is not None:
             state, note = loaded
@@ -130,7 +135,7 @@ class JobRun:
                 console.print(f"note: {note}")
             trainer.load_state_dict(state)
         own = self.job.repeat, self.job.fold
-        self.world.on_main(lambda: history.rewind(own, trainer.rows))
+        self.world.on_main(lambda: records.rewind(own, trainer.rows, trainer.step))
         if loaded is not None and not trainer.finished:
             console.print(f"continuing {self.job.name} from epoch {trainer.epoch:g}")
         with self.display.showing(trainer.step):
@@ -145,8 +150,9 @@ class JobRun:
             "best_epoch": best["epoch"],
             "best_step": best["step"],
             "steps": trainer.step,
-            "seconds": trainer.seconds,
-            "images_per_second": trainer.step * schedule.batch_size / max(trainer.seconds, 1e-9),
+            "seconds": trainer.clock.total.seconds,
+            "images_per_second": trainer.clock.total.images_per_second(schedule.batch_size),
+            "waiting_share": trainer.clock.total.waiting_share,
         }
         if test:
             embedded = self._embedded(self.job.test)
@@ -155,7 +161,7 @@ class JobRun:
                 self.world.on_main(
                     lambda: save_embeddings(path, embedded, self.job.test, "float32")
                 )
-            rows = self.world.on_main(lambda: history.of(*own))
+            rows = self.world.on_main(lambda: records.history.of(*own))
             measured = self.measures.of_run(rows, best, embedded)
             result["metrics"] = {**self.evaluator(self.job.test).score(embedded), **measured}
             first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
@@ -271,7 +277,7 @@ class JobRun:
     def _trainer(
         self,
         schedule: BatchSchedule,
-        history: History,
+        records: Records,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
     ) -> Trainer:
@@ -300,10 +306,17 @@ class JobRun:
                 precision=c.precision,
             ),
             Stopping(p.stopping.patience, p.stopping.unit, p.stopping.min_delta),
-            JobTracker(history, tracker, self.job.repeat, self.job.fold, self._evaluated),
+            JobTracker(records.history, tracker, self.job.repeat, self.job.fold, self._evaluated),
             self.checkpoints,
             should_stop,
             self.display.step,
+            ThroughputLog(
+                records.throughput,
+                (self.job.repeat, self.job.fold),
+                schedule.batch_size,
+                self.device,
+                self.hint,
+            ),
             self.world,
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,8 @@ from dml.errors import RunStopped
 from dml.job import JobRun, read_result
 from dml.protocols import Job
 from dml.run_folder import RunFolder
-from dml.tracking import History, NullHistory, Tracker
+from dml.throughput import LoaderHint
+from dml.tracking import Records, Tracker
 from dml.training.distributed import ALONE, World
 
 Result = dict[str, Any]
@@ -33,6 +33,7 @@ class Shared:
         device: where to train.
         source: where pixels come from (`dml.data.loaders.open_source`).
         world: the processes that train each model together.
+        hint: one for all models, so that the user is told once.
     """
 
     config: Config
@@ -41,6 +42,7 @@ class Shared:
     device: torch.device
     source: ImageSource | None
     world: World = ALONE
+    hint: LoaderHint | None = None
 
     @classmethod
     def of(
@@ -48,7 +50,9 @@ class Shared:
     ) -> Shared:
         """Opens what the config asks for."""
         device = build.resolve_device(config.device, world)
-        return cls(config, identity, index, device, build.open_source(config, index, device), world)
+        source = build.open_source(config, index, device)
+        hint = LoaderHint(config, index, device)
+        return cls(config, identity, index, device, source, world, hint)
 
     def with_config(self, config: Config, identity: dict[str, Any]) -> Shared:
         """The same data and device for another config."""
@@ -57,7 +61,8 @@ class Shared:
     def job_run(self, job: Job, folder: RunFolder) -> JobRun:
         """One model, built and untrained."""
         here = folder.job(job.name)
-        return JobRun(self.config, self.identity, job, here, self.device, self.source, self.world)
+        shared = (self.device, self.source, self.world, self.hint)
+        return JobRun(self.config, self.identity, job, here, *shared)
 
 
 def train_all(
@@ -75,7 +80,7 @@ def train_all(
     Args:
         shared: config, data, device.
         jobs: what to train.
-        folder: where their checkpoints and the history go.
+        folder: where their checkpoints and tables go.
         tracker: gets the rows of the history too, and the results.
         stop: asked after every step.
         test: whether the test images are scored; a search must not look at them.
@@ -86,21 +91,21 @@ def train_all(
         UserError: see `JobRun.run`.
     """
     world = shared.world
-    history = world.main_only(lambda: _history(jobs, folder, tracker)) or NullHistory()
+    records = world.main_only(lambda: _records(jobs, folder, tracker)) or Records.none()
     open_jobs = [job for job in jobs if _result(world, job, folder) is None]
     if shared.config.protocol.workers > 1 and len(open_jobs) > 1:
         from dml.side_by_side import train_side_by_side
 
-        train_side_by_side(shared, open_jobs, folder, history, tracker, stop, test)
+        train_side_by_side(shared, open_jobs, folder, records, tracker, stop, test)
     results = []
     for job in jobs:
         result = _result(world, job, folder)
         if result is None:
-            result = shared.job_run(job, folder).run(history, tracker, stop, test)
+            result = shared.job_run(job, folder).run(records, tracker, stop, test)
         results.append(result)
         tracker.job_done(result)
         on_result(result)
-    history.sort()  # models side by side, stopped and continued in turn, wrote in another order
+    records.sort()  # models side by side, stopped and continued in turn, wrote in another order
     return results
 
 
@@ -108,31 +113,31 @@ def _result(world: World, job: Job, folder: RunFolder) -> Result | None:
     return world.on_main(lambda: read_result(folder.job(job.name)))
 
 
-def _history(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> History:
-    """The run's history, with what processes of single jobs left behind if they were stopped."""
-    history = History(folder.history)
+def _records(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> Records:
+    """The run's tables, with what processes of single jobs left behind if they were stopped."""
+    records = Records.of(folder.path)
     for job in jobs:
-        adopt_rows(history, job, folder, tracker)
-    return history
+        adopt_rows(records, job, folder, tracker)
+    return records
 
 
-def adopt_rows(history: History, job: Job, folder: RunFolder, tracker: Tracker) -> None:
-    """Moves the rows that a process of its own wrote for a job into the run's history.
+def adopt_rows(records: Records, job: Job, folder: RunFolder, tracker: Tracker) -> None:
+    """Moves the rows that a process of its own wrote for a job into the run's tables.
 
     The process began with the rows that were there; the tracker is told of the others alone.
     """
-    path = own_history(folder, job)
-    if not path.exists():
+    own = own_records(folder, job)
+    if not own.history.path.exists():
         return
-    told = {row["step"] for row in history.of(job.repeat, job.fold)}
-    history.adopt(History(path), (job.repeat, job.fold))
-    for row in history.of(job.repeat, job.fold):
+    told = {row["step"] for row in records.history.of(job.repeat, job.fold)}
+    records.adopt(own, (job.repeat, job.fold))
+    for row in records.history.of(job.repeat, job.fold):
         step = row.pop("step")
         if step not in told:
             tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
-    path.unlink()
+    own.remove()
 
 
-def own_history(folder: RunFolder, job: Job) -> Path:
-    """Where a process that trains one job alone writes its history."""
-    return folder.job(job.name) / "history.csv"
+def own_records(folder: RunFolder, job: Job) -> Records:
+    """What a process that trains one job alone writes, beside the checkpoints."""
+    return Records.of(folder.job(job.name))

@@ -53,6 +53,11 @@ class RunFolder:
         return self.path / "history.csv"
 
     @property
+    def throughput(self) -> Path:
+        """How long training took between evaluations: another machine, other numbers."""
+        return self.path / "throughput.csv"
+
+    @property
     def summary(self) -> Path:
         """Written last: its presence means that the run is finished."""
         return self.path / "summary.json"
@@ -147,7 +152,14 @@ class RunFolder:
 
     def clear(self) -> None:
         """Removes all that an earlier run left, but not the lock."""
-        files = (self.summary, self.history, self.config, self.dataset, self.best)
+        files = (
+            self.summary,
+            self.history,
+            self.throughput,
+            self.config,
+            self.dataset,
+            self.best,
+        )
         folders = ("checkpoints", "figures", "search", "logs", "wandb")
         for path in (*files, *(self.path / name for name in ("run_id", *folders))):
             if path.is_dir():

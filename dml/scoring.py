@@ -21,6 +21,7 @@ from dml.protocols import FOLDS, tested_split
 from dml.reporting.neighbors import draw_neighbors
 from dml.reporting.terminal import console, scores_table
 from dml.run_folder import RunFolder
+from dml.shortages import shortages_told
 from dml.training.precision import autocast, set_convolutions
 
 MODEL = "repeat0-fold0"  # of a run, the one that is scored
@@ -88,6 +89,7 @@ def _refuse_idle(config: EvaluateConfig, said: Collection[str]) -> None:
         raise ConfigError([f"{name}: {reason}; leave it out" for name in idle])
 
 
+@shortages_told()
 def _score_network(
     config: EvaluateConfig, trained: Config, embedder: Embedder, name: str, target: Path
 ) -> dict[str, Any]:

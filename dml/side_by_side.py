@@ -26,11 +26,11 @@ from dml import build, protocols
 from dml.config import Config
 from dml.errors import RunStopped, UserError
 from dml.job import read_result
-from dml.jobs import Shared, adopt_rows, own_history
+from dml.jobs import Shared, adopt_rows, own_records
 from dml.protocols import Job
 from dml.reporting.terminal import console
 from dml.run_folder import Busy, RunFolder
-from dml.tracking import History, NullTracker, Tracker
+from dml.tracking import History, NullTracker, Records, Tracker
 from dml.training.interrupts import StopRequest
 
 FAILED, STOPPED = 1, 75
@@ -67,7 +67,7 @@ def train_side_by_side(
     shared: Shared,
     jobs: Sequence[Job],
     folder: RunFolder,
-    history: History,
+    records: Records,
     tracker: Tracker,
     stop: Callable[[], RunStopped | None],
     test: bool,
@@ -93,19 +93,19 @@ def train_side_by_side(
                 busy = [task.config.device for _, task in running.values()]
                 device = min(devices, key=busy.count)
                 task = _task(shared, job, folder, device, test)
-                own = History(own_history(folder, job))
-                own.adopt(history, (job.repeat, job.fold))  # it may have been begun before
+                own = own_records(folder, job)
+                own.adopt(records, (job.repeat, job.fold))  # it may have been begun before
                 process: BaseProcess = context.Process(target=_train, args=(task,), name=job.name)
                 process.start()
                 running[process] = (job, task)
             wait([process.sentinel for process in running], timeout=0.2)
             if time.monotonic() > shown + LIVE_SECONDS:
                 for job, _ in running.values():
-                    _track(History(own_history(folder, job)), job, tracker)
+                    _track(own_records(folder, job).history, job, tracker)
                 shown = time.monotonic()
             for process in [one for one in running if not one.is_alive()]:
                 job, task = running.pop(process)
-                _collect(process, job, task, folder, history, tracker)
+                _collect(process, job, task, folder, records, tracker)
                 result = read_result(folder.job(job.name))
                 if result is not None:
                     tracker.job_done(result)
@@ -117,8 +117,8 @@ def train_side_by_side(
     finally:
         _end(running)
         for job, _ in running.values():
-            adopt_rows(history, job, folder, tracker)
-    history.sort()
+            adopt_rows(records, job, folder, tracker)
+    records.sort()
 
 
 def _task(shared: Shared, job: Job, folder: RunFolder, device: str, test: bool) -> Task:
@@ -148,11 +148,11 @@ def _collect(
     job: Job,
     task: Task,
     folder: RunFolder,
-    history: History,
+    records: Records,
     tracker: Tracker,
 ) -> None:
     """Takes over the rows of a process that ended; tells if it failed."""
-    adopt_rows(history, job, folder, tracker)
+    adopt_rows(records, job, folder, tracker)
     if process.exitcode == 0:
         return
     if task.problem.exists():
@@ -221,8 +221,8 @@ def _train_one(task: Task) -> None:
     )
     job = next(one for one in jobs if (one.repeat, one.fold) == (task.repeat, task.fold))
     with requested, _own(RunFolder(folder.job(job.name))):
-        history = History(own_history(folder, job))
-        shared.job_run(job, folder).run(history, NullTracker(), stop, task.test)
+        records = own_records(folder, job)
+        shared.job_run(job, folder).run(records, NullTracker(), stop, task.test)
 
 
 def _own(folder: RunFolder) -> ExitStack:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import platform
-import resource
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from hydra.utils import get_class
 from dml import protocols
 from dml.config import Config
 from dml.data.base import View
+from dml.training.clock import peak_memory_mb
 
 
 def summarize(
@@ -69,6 +68,7 @@ def summarize(
         "precision": config.precision,
         "wall_seconds": round(seconds, 2),
         "images_per_second": round(float(np.mean([r["images_per_second"] for r in results])), 1),
+        "waiting_share": round(float(np.mean([r.get("waiting_share", 0) for r in results])), 4),
         "peak_memory_mb": round(peak_memory_mb(device), 1),
         "versions": versions(),
         "git_revision": git_revision(),
@@ -99,14 +99,6 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
-
-
-def peak_memory_mb(device: torch.device) -> float:
-    """Most memory ever taken by this process: on the GPU, or else of the machine."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def versions() -> dict[str, str]:

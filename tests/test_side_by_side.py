@@ -10,9 +10,9 @@ import pytest
 
 from dml import protocols
 from dml.errors import UserError
-from dml.jobs import adopt_rows, own_history
+from dml.jobs import adopt_rows, own_records
 from dml.run_folder import RunFolder
-from dml.tracking import History, NullTracker
+from dml.tracking import NullTracker, Records
 from tests.search.small import SMALL, essence
 from tests.test_protocols import index_of
 
@@ -64,23 +64,27 @@ def test_stopped_side_by_side_and_continued_in_turn(run_small, tmp_path, glyphs_
 def test_a_tracker_is_told_of_every_row_once(tmp_path):
     folder, job = RunFolder(tmp_path), protocols.jobs("mlrc", 1, index_of(16))[1]
     folder.job(job.name).mkdir(parents=True)
-    history, tracker = History(folder.history), Told()
+    records, tracker = Records.of(folder.path), Told()
 
     def trained(*steps):
         """As a process does that goes on with the rows that are there."""
-        own = History(own_history(folder, job))
-        own.adopt(history, (job.repeat, job.fold))
+        own = own_records(folder, job)
+        own.adopt(records, (job.repeat, job.fold))
         for step in steps:
-            own.append({"repeat": 0, "fold": 1, "epoch": 0.5, "step": step, "map_at_r": step / 10})
+            row = {"repeat": 0, "fold": 1, "epoch": 0.5, "step": step}
+            own.history.append({**row, "map_at_r": step / 10})
+            own.throughput.append({**row, "waiting_share": 0.5})
 
     trained(0, 2)
-    adopt_rows(history, job, folder, tracker)
+    adopt_rows(records, job, folder, tracker)
     assert tracker.rows == [(0, 1, 0, 0.0), (0, 1, 2, 0.2)]
     trained(4)
-    adopt_rows(history, job, folder, tracker)
-    adopt_rows(history, job, folder, tracker)
+    adopt_rows(records, job, folder, tracker)
+    adopt_rows(records, job, folder, tracker)
     assert [step for _, _, step, _ in tracker.rows] == [0, 2, 4]
-    assert [row["step"] for row in history.of(0, 1)] == [0, 2, 4]
+    for table in (records.history, records.throughput):
+        assert [row["step"] for row in table.of(0, 1)] == [0, 2, 4]
+    assert not list(folder.job(job.name).iterdir())
 
 
 def test_a_process_that_fails_is_told(run_small, tmp_path):

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 from dml.data.decode import load_image
 from dml.data.fingerprint import fingerprint
 from dml.data.steps import batch_steps
+from dml.errors import UserError
 
 ROLES = ("train", "test", "query", "gallery")
 
@@ -158,10 +159,20 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
         row, draw = key if isinstance(key, tuple) else (key, None)
-        image = self.source[int(self.view.rows[row])]
+        image = self._loaded(int(self.view.rows[row]))
         with _global_generator_kept():
             _seed(draw)
             return self.transform(image), int(self.view.labels[row])
+
+    def _loaded(self, row: int) -> Tensor:
+        try:
+            return self.source[row]
+        except UserError as error:  # it was there, and whole, when the index was made
+            index = self.view.index
+            raise UserError(
+                f"{error} (class {index.labels[row]} of {index.name}); put the file back, and type "
+                f"the same command again: what was saved before is intact"
+            ) from error
 
     def __getitems__(
         self, keys: Sequence[int | tuple[int, int]]

@@ -19,7 +19,7 @@ from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained_pool import mean_covering_radius
 from dml.protocols import Job
 from dml.reporting.stages import ProxyPanel, proxy_map
-from dml.tracking import History, NullTracker
+from dml.tracking import NullTracker, Records
 
 # Small enough for a CPU; stages end after 3 evaluations, 25 steps apart, without improvement.
 OVERRIDES = (
@@ -65,7 +65,7 @@ def demonstrate(
 
         assert isinstance(run.method, ChanceConstrained)
         run.method.on_stage = watch
-        run.run(History(Path(folder) / "history.csv"), NullTracker(), lambda: None)
+        run.run(Records.of(Path(folder)), NullTracker(), lambda: None)
     proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
     return panels
 

@@ -2,5 +2,15 @@
 
 from dml.tracking.base import NullTracker, RunInfo, Tracker, tracked
 from dml.tracking.history import History, JobTracker, NullHistory
+from dml.tracking.records import Records
 
-__all__ = ["History", "JobTracker", "NullHistory", "NullTracker", "RunInfo", "Tracker", "tracked"]
+__all__ = [
+    "History",
+    "JobTracker",
+    "NullHistory",
+    "NullTracker",
+    "Records",
+    "RunInfo",
+    "Tracker",
+    "tracked",
+]

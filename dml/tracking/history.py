@@ -1,4 +1,4 @@
-"""`history.csv`: the record of a run, which trackers copy."""
+"""`history.csv`: the record of a run, which trackers copy; and tables like it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,30 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dml.durable import write_text
+from dml.durable import name_file, write_text
 from dml.errors import UserError
 from dml.tracking.base import Tracker
 
 
 class History:
-    """`history.csv`: one row per evaluation, on disk before the next step begins.
+    """A table with one row per evaluation, on disk before the next step begins.
 
     Columns are `repeat, fold, epoch, step`, then what is logged, in the order of first appearance.
     A killed process leaves whole rows; `rewind` drops those that a checkpoint does not know yet.
+
+    Args:
+        path: of the file, `history.csv` or one beside it.
+        remedy: what to do if the file is damaged.
     """
 
     FIRST = ("repeat", "fold", "epoch", "step")
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(
+        self,
+        path: str | Path,
+        remedy: str = "put it back as it was, or start anew with overwrite=true",
+    ) -> None:
+        self.path, self.remedy = Path(path), remedy
         self.rows: list[dict[str, str]] = []
         self.columns: list[str] = list(self.FIRST)
         self._whole = False  # whether the file is there and ends with a whole row
@@ -49,10 +57,7 @@ class History:
             raise self._damaged("no text") from error
 
     def _damaged(self, why: str) -> UserError:
-        return UserError(
-            f"outputs: {self.path} is damaged ({why}); put it back as it was, or start anew with "
-            f"overwrite=true"
-        )
+        return UserError(f"outputs: {self.path} is damaged ({why}); {self.remedy}")
 
     def append(self, row: dict[str, Any]) -> None:
         """Adds a row; a column not seen before is empty in the rows above."""
@@ -64,10 +69,14 @@ class History:
             write_text(self.path, self._lines(self.rows, header=True))
             self._whole = True
             return
-        with open(self.path, "a", newline="", encoding="utf-8") as file:
-            file.write(self._lines([written], header=False))
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(self.path, "a", newline="", encoding="utf-8") as file:
+                file.write(self._lines([written], header=False))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            name_file(error, self.path)
+            raise
 
     def rewind(self, job: tuple[int, int], count: int) -> None:
         """Keeps the first `count` rows of this (repeat, fold), and all rows of others.
@@ -86,6 +95,20 @@ class History:
             kept.append(row)
         if seen < count:
             raise self._damaged(f"{seen} of the {count} rows that the checkpoint knows")
+        self._keep(kept)
+
+    def drop_after(self, job: tuple[int, int], step: int) -> None:
+        """Drops the rows of this (repeat, fold) that are about later steps."""
+        repeat, fold = (str(number) for number in job)
+        self._keep(
+            [
+                row
+                for row in self.rows
+                if (row["repeat"], row["fold"]) != (repeat, fold) or int(row["step"]) <= step
+            ]
+        )
+
+    def _keep(self, kept: list[dict[str, str]]) -> None:
         if len(kept) == len(self.rows) and self._whole:
             return
         self.rows, self._whole = kept, bool(kept)
@@ -131,7 +154,7 @@ class NullHistory(History):
     """Keeps nothing: another process keeps it."""
 
     def __init__(self) -> None:
-        self.rows, self.columns = [], list(self.FIRST)
+        self.rows, self.columns, self._whole = [], list(self.FIRST), True
 
     def append(self, row: dict[str, Any]) -> None:
         """Does nothing."""

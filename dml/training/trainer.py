@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 from dml.errors import RunStopped, UserError
 from dml.faults import fault_point
 from dml.training.checkpoint import random_state, set_random_state
+from dml.training.clock import StepClock
 from dml.training.distributed import ALONE, World
 from dml.training.plan import Metrics, Plan, Storage, Tracker
 from dml.training.precision import autocast
@@ -37,6 +37,7 @@ class Trainer:
         checkpoints: where the state goes.
         should_stop: asked after every step; what to raise once the state is saved, or None.
         on_step: told after every step, for a progress bar.
+        on_interval: told epoch, step and the clock at every evaluation after training steps.
         world: the processes that share each batch; `batches` gives this one's part.
     """
 
@@ -56,6 +57,7 @@ class Trainer:
         checkpoints: Storage,
         should_stop: Callable[[], RunStopped | None] = lambda: None,
         on_step: Callable[[int], None] = lambda step: None,
+        on_interval: Callable[[float, int, StepClock], None] = lambda *place: None,
         world: World = ALONE,
     ) -> None:
         self.embedder, self.method = embedder, method
@@ -63,14 +65,15 @@ class Trainer:
         self.batches, self.evaluate = batches, evaluate
         self.plan, self.stopping = plan, stopping
         self.tracker, self.checkpoints = tracker, checkpoints
-        self.should_stop, self.on_step, self.world = should_stop, on_step, world
+        self.should_stop, self.on_step, self.on_interval = should_stop, on_step, on_interval
+        self.world = world
         self._train_on = TrainingStep(embedder, method, optimizer, plan, world)
         self._means = RunningMeans()
         self.step = 0
         self.rows = 0  # rows of history that belong to the state
         self.finished = False
         self.first_metrics: Metrics = {}
-        self.seconds = 0.0  # spent on training steps and waiting for their images
+        self.clock = StepClock(_device_of(embedder))
 
     @property
     def epoch(self) -> float:
@@ -93,8 +96,7 @@ class Trainer:
             self.save()
         if self.finished:
             return
-        begun = time.perf_counter()
-        for images, labels in self.batches(self.step):
+        for images, labels in self.clock.watched(self.batches(self.step)):
             fault_point("before_step")
             try:
                 self._train_step(images, labels)
@@ -106,10 +108,9 @@ class Trainer:
             fault_point("after_step")
             self.on_step(self.step)
             if self.step % self.plan.evaluate_every == 0 or self._at_end:
-                self.seconds += time.perf_counter() - begun
                 self._means.check_finite()
-                self._evaluate()
-                begun = time.perf_counter()
+                with self.clock.paused():
+                    self._evaluate()
             elif self._epoch_ended:
                 self._end_epoch()
             if self.finished:
@@ -117,6 +118,7 @@ class Trainer:
             stop = self.should_stop()
             if stop is not None:
                 self._means.check_finite()
+                self.clock.stop()
                 self.save()
                 raise stop
 
@@ -145,6 +147,7 @@ class Trainer:
         }
         noted = self.method.on_evaluation(self.embedder, score)  # type: ignore[operator]
         self._log({**self._means.taken(), **rates, **noted, **metrics})
+        self.on_interval(round(self.epoch, 6), self.step, self.clock)
         if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             self.scheduler.step(score)
         if self._epoch_ended:
@@ -204,7 +207,7 @@ class Trainer:
             "finished": self.finished,
             "first_metrics": self.first_metrics,
             **self._means.state_dict(),
-            "seconds": self.seconds,
+            "clock": self.clock.state_dict(),
             "embedder": self.embedder.state_dict(),
             "method": self.method.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -216,7 +219,9 @@ class Trainer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Puts back what `state_dict` returned."""
         self.step, self.rows, self.finished = state["step"], state["rows"], state["finished"]
-        self.first_metrics, self.seconds = state["first_metrics"], state["seconds"]
+        self.first_metrics = state["first_metrics"]
+        if "clock" in state:  # earlier versions kept no such thing
+            self.clock.load_state_dict(state["clock"])
         device = _device_of(self.embedder)
         self._means.load_state_dict(state, device)
         self.embedder.load_state_dict(state["embedder"])

@@ -18,7 +18,7 @@ from dml.losses import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
 from dml.summary import result_id
-from dml.tracking import History, NullTracker
+from dml.tracking import NullTracker, Records
 from dml.training.checkpoint import read
 
 LABELS = torch.arange(4).repeat_interleave(5)
@@ -289,7 +289,7 @@ def final_state(composed, folder, stop_at=()):
             return RunStopped("stopped", 143) if stop and next(taken) + 1 == done else None
 
         try:
-            run.run(History(folder / "history.csv"), NullTracker(), should_stop)
+            run.run(Records.of(folder), NullTracker(), should_stop)
             assert stop is None
         except RunStopped:
             assert stop is not None

@@ -60,7 +60,7 @@ def default_config() -> Config:
         return check(compose("train"), Config)
 
 
-def trained(case: str, world: World) -> dict[str, Tensor]:
+def trained(case: str, world: World, device: str = "cpu") -> dict[str, Tensor]:
     """Gradients of the first step, loss, weights and buffers after the last, by name."""
     for seed in (torch.manual_seed, np.random.seed, random.seed):
         seed(3)
@@ -70,7 +70,8 @@ def trained(case: str, world: World) -> dict[str, Tensor]:
     embedder = Embedder(backbone, 5, pooling="avg+max", freeze_batch_norm=case == "frozen")
     if world.size > 1 and case != "frozen":
         synchronize_batch_norm(embedder, torch.device("cpu"))
-    method: BatchMethod = build.build_method(config_of(case), 4, 5)
+    embedder = embedder.to(device)
+    method: BatchMethod = build.build_method(config_of(case), 4, 5).to(device)
     parameters = [p for m in (embedder, method) for p in m.parameters() if p.requires_grad]
     # pfml's gradients are so large that a step of this rate would be a leap into the unknown
     optimizer = torch.optim.SGD(parameters, lr=1e-4 if case == "pfml" else 0.05, momentum=0.9)
@@ -80,7 +81,8 @@ def trained(case: str, world: World) -> dict[str, Tensor]:
     own = world.share(len(LABELS))
     found: dict[str, Tensor] = {}
     for number in range(STEPS):
-        values = step(images[number][own], LABELS[own], case == "warm-up" and number < 2)
+        batch = images[number][own].to(device), LABELS[own].to(device)
+        values = step(*batch, case == "warm-up" and number < 2)
         found[f"loss {number}"] = values["loss"]
         if number == 0:
             found |= {

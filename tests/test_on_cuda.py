@@ -1,0 +1,208 @@
+"""On a GPU as on the CPU: steps of every loss and method, scores, whole runs, the benchmark."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import torch
+
+from dml.benchmarks import train as benchmark
+from dml.errors import RunStopped
+from dml.losses import C2Loss
+from dml.methods.chance_constrained import ChanceConstrained
+from dml.retrieval import nearest_neighbors, retrieval_metrics
+from dml.tracking import History
+from dml.training.clock import StepClock
+from dml.training.distributed import ALONE
+from dml.training.precision import set_convolutions
+from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
+from tests.training.divided_steps import CASES, relative, trained
+
+DEVICE = "cuda"
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _strict_float32():
+    set_convolutions("fp32", torch.device(DEVICE))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_is_that_of_the_cpu(case):
+    """Every loss file, every method but ccp, and the ways to train a network."""
+    gpu, cpu = trained(case, ALONE, DEVICE), trained(case, ALONE)
+    assert gpu.keys() == cpu.keys()
+    for name, expected in cpu.items():
+        first = name == "loss 0" or name.startswith("gradient of ")
+        # Later steps start from weights that differ by what the first one was rounded by.
+        tolerance = 0.05 if case == "bf16" else 1e-4 if first else 1e-3
+        assert relative(gpu[name].cpu(), expected) < tolerance, name
+
+
+def test_ccp_takes_the_steps_of_the_cpu():
+    labels = torch.arange(4).repeat_interleave(5)
+    images = images_of(labels)
+    found = {}
+    for device in ("cpu", DEVICE):
+        torch.manual_seed(0)
+        embedder = TinyEmbedder().to(device)
+        method = ChanceConstrained(C2Loss(), None, 4, 3, proxies_per_class=2, pool_size=4)
+        pool = Pool(images, labels)
+        method.to(device).train().attach(
+            lambda *which, pool=pool, device=device: [
+                (some.to(device), theirs.to(device)) for some, theirs in pool(*which)
+            ]
+        )
+        optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.05)
+        losses = []
+        for _ in range(6):
+            loss, _ = method(embedder, images.to(device), labels.to(device))
+            optimizer.zero_grad()
+            loss.backward()
+            method.after_backward(embedder)
+            optimizer.step()
+            losses.append(loss.item())
+            method.on_evaluation(embedder, 0.0)  # no improvement: stages end
+            method.on_stall(embedder)
+        found[device] = losses
+    assert found[DEVICE] == pytest.approx(found["cpu"], rel=1e-3)
+
+
+@pytest.fixture
+def embedded():
+    torch.manual_seed(0)
+    labels = torch.arange(60).repeat_interleave(7)
+    centers = torch.randn(60, 32)
+    x = torch.nn.functional.normalize(centers[labels] + 1.5 * torch.randn(len(labels), 32))
+    x[5] = x[40]  # a tie
+    return x, labels
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("split", [False, True])
+def test_scores_are_those_of_the_cpu(embedded, split, dtype):
+    x, labels = embedded[0].to(dtype), embedded[1]
+    arguments = (x[::2], labels[::2], x[1::2], labels[1::2]) if split else (x, labels)
+    expected = retrieval_metrics(*arguments, recall_at=(1, 2, 4, 8))
+    on_gpu = [argument.to(DEVICE) for argument in arguments]
+    assert retrieval_metrics(*on_gpu, recall_at=(1, 2, 4, 8)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_faiss_and_torch_share_the_gpu(embedded):
+    """Each works after the other has, with training in between, and finds the same neighbors."""
+    faiss = pytest.importorskip("faiss")
+    if not hasattr(faiss, "StandardGpuResources"):
+        pytest.skip("needs faiss-gpu")
+    x, _ = embedded
+    expected = nearest_neighbors(x, k=9).indices
+    layer = torch.nn.Linear(32, 32).to(DEVICE)
+    for backend in ("faiss", "torch", "faiss", "torch"):
+        layer(x.to(DEVICE)).square().sum().backward()  # not waited for
+        found = nearest_neighbors(x.to(DEVICE), k=9, backend=backend)
+        assert found.indices.device.type == DEVICE
+        assert torch.equal(found.indices.cpu(), expected), backend
+
+
+RUN = ("device=cuda", "loss=mfcont", "protocol.epochs=3", "overwrite=true")
+
+
+def rows(folder):
+    return History(folder / "history.csv").of(0, 0)
+
+
+def assert_alike(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        # Sums of a GPU come in any order; neighbors at almost the same distance change places.
+        assert one == pytest.approx(other, rel=5e-3, abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("data.cache_device=cuda",),
+        ("precision=tf32", "channels_last=true"),
+        ("precision=bf16",),
+        ("data.workers=2",),
+    ],
+    ids=" ".join,
+)
+def test_a_short_training(run_tiny, options):
+    summary, folder = run_tiny(*RUN, *options)
+    assert summary["device"] == torch.cuda.get_device_name()
+    assert summary["peak_memory_mb"] > 0
+    (last,) = History(folder / "throughput.csv").of(0, 0)[-1:]
+    assert 0 <= last["waiting_share"] <= 1
+    assert last["images_per_second"] > 0
+    on_gpu = rows(folder)
+    loss = [row["loss"] for row in on_gpu if "loss" in row]
+    assert loss[-1] < loss[0]
+    if not options[0].startswith("precision"):
+        _, same = run_tiny(*RUN, "device=cpu")
+        assert_alike(rows(same), on_gpu)
+
+
+def test_a_training_that_is_stopped_goes_on(run_tiny):
+    _, folder = run_tiny(*RUN)
+    whole = rows(folder)
+    with pytest.raises(RunStopped):
+        run_tiny(*RUN, "max_minutes=1e-9")
+    assert len(rows(folder)) == 1
+    _, folder = run_tiny(*RUN, "overwrite=false")
+    assert_alike(rows(folder), whole)
+    _, moved = run_tiny(*RUN, "overwrite=false", "device=cpu")  # finished is finished anywhere
+    assert moved == folder
+
+
+@pytest.mark.parametrize("method", ["metrix", "ccp", "xbm"])
+def test_a_short_training_with_a_method(run_tiny, method):
+    options = {
+        "metrix": ("loss=contrastive",),
+        "ccp": ("loss=c2", "protocol=conventional"),
+        "xbm": ("loss=c1", "method.start_after=2"),
+    }[method]
+    _, folder = run_tiny("device=cuda", f"method={method}", *options)
+    assert all(row["map_at_r"] > 0 for row in rows(folder))
+    assert json.loads((folder / "summary.json").read_text())["precision"] == "fp32"
+
+
+def test_a_gpu_that_waits_for_its_loader_says_so():
+    """A loader is hidden behind a long step, but a short step is not enough for a slow one."""
+    matrix = torch.randn(4096, 4096, device=DEVICE)
+
+    def share(sleep, products):
+        clock = StepClock(torch.device(DEVICE))
+
+        def batches():
+            for _ in range(20):
+                time.sleep(sleep)
+                yield
+
+        for _ in clock.watched(batches()):
+            for _ in range(products):
+                torch.mm(matrix, matrix)
+        torch.cuda.synchronize()
+        clock.stop()
+        assert clock.total.steps == 20
+        return clock.total.waiting_share
+
+    share(0.0, 1)  # the first product loads its kernels
+    assert share(0.05, 1) > 0.7
+    assert share(0.0, 20) < 0.2
+
+
+def test_the_benchmark_runs(capsys):
+    benchmark.main(
+        [
+            *("--device", "cuda", "--network", "small_cnn", "--size", "32", "--batch", "8"),
+            *("--images", "16", "--steps", "2", "--rounds", "1", "--workers", "1", "--models", "2"),
+        ]
+    )
+    out = capsys.readouterr().out
+    assert "not here" not in out
+    assert "protocol.workers=2" in out
