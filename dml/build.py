@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from dml.constructors import accepted_parameters, located, problems
 from dml.data import loaders, transforms
 from dml.data.base import ImageIndex, ImageSource
 from dml.data.splits import joined_gallery
-from dml.errors import ConfigError, UserError
+from dml.errors import ConfigError, UserError, first_line
 from dml.launch import launched
 from dml.methods.chance_constrained_losses import take_vectors_as_they_are
 from dml.methods.plain import Plain
@@ -25,6 +26,28 @@ from dml.training.batch_norm import synchronize_batch_norm
 from dml.training.distributed import ALONE, World
 from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.precision import set_convolutions
+
+KINDS: dict[str, tuple[str, type, tuple[str, ...]]] = {  # what a target must make, and have
+    "loss": ("loss, a torch.nn.Module", nn.Module, ()),
+    "loss.miner": ("miner, which can be called", Callable, ()),  # type: ignore[dict-item]
+    "method": (
+        "method; derive it from dml.methods.base.BatchMethod",
+        nn.Module,
+        ("attach", "after_backward", "on_evaluation", "on_stall"),
+    ),
+    "backbone": (
+        "backbone, a torch.nn.Module with channels, kind and input (dml.models.base.Backbone)",
+        nn.Module,
+        ("channels", "kind", "input"),
+    ),
+    "data.reader": ("index of images, a dml.data.base.ImageIndex", ImageIndex, ()),
+    "tracking": (
+        "tracker; derive it from dml.tracking.NullTracker",
+        object,
+        ("keeps_a_copy", "start", "log", "job_done", "conclude", "finish"),
+    ),
+    "optim.schedule": ("learning-rate schedule", object, ("step", "state_dict")),
+}
 
 
 def instantiate(node: dict[str, Any], option: str, *reserved: str, **extra: Any) -> Any:
@@ -36,103 +59,34 @@ def instantiate(node: dict[str, Any], option: str, *reserved: str, **extra: Any)
         reserved: keys of the node that are not for the constructor.
 
     Raises:
-        ConfigError: there is no such target, or it refuses its arguments.
+        ConfigError: there is no such target, it refuses its arguments, or makes something else.
         UserError: what it raises itself.
     """
     if wrong := list(problems(node, option, *reserved, given=extra)):
         raise ConfigError(wrong)
     try:
-        return hydra_instantiate(arguments(node, *reserved), **extra, _convert_="all")
+        made = hydra_instantiate(arguments(node, *reserved), **extra, _convert_="all")
     except InstantiationException as error:
         cause = error.__cause__ or error
         if isinstance(cause, UserError):
             raise cause from None
         raise ConfigError([_refusal(node, option, cause)]) from error
+    if option in KINDS:
+        what, kind, needed = KINDS[option]
+        if not (isinstance(made, kind) and all(hasattr(made, name) for name in needed)):
+            raise ConfigError([f"{option}._target_: {node['_target_']} makes no {what}"])
+    return made
 
 
 def _refusal(node: dict[str, Any], option: str, error: BaseException) -> str:
     """Why a constructor refused its arguments, by the option that its message begins with."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    reason = first_line(error)
     first, _, rest = reason.partition(" ")
     return f"{option}.{first}: {rest}" if first in node else f"{option}: {reason}"
 
 
-def check(config: Config) -> None:
-    """Refuses what constructors refuse, before a run has a folder or a batch; builds no network.
-
-    Raises:
-        ConfigError: every argument that does not fit, of loss, method, network, optimizer, reader
-            and tracker; else the first refusal of one of them.
-        UserError: see `build_training`.
-    """
-    sizes = ("num_classes", "embedding_size")
-    wrong = list(problems(config.loss, "loss", *LOSS_KEYS, given=sizes))
-    if config.loss.get("miner") is not None:
-        wrong += problems(config.loss["miner"], "loss.miner")
-    wrong += problems(config.method, "method", *METHOD_KEYS, given=("loss", "miner", *sizes))
-    wrong += problems(config.backbone, "backbone")
-    wrong += problems(_embedder_node(config), "embedder", given=("backbone",))
-    wrong += problems(config.data.reader, "data.reader")
-    wrong += problems(config.tracking, "tracking")
-    optimizer = {**config.optim.args, "_target_": config.optim._target_}
-    given = ("params", "lr", "weight_decay")
-    wrong += [
-        line.replace("optim.args._target_", "optim._target_")
-        for line in problems(optimizer, "optim.args", given=given)
-    ]
-    if config.optim.schedule is not None:
-        wrong += problems(config.optim.schedule, "optim.schedule", given=("optimizer",))
-    if wrong:
-        raise ConfigError(wrong)
-    _try_embedder(config)
-    _try_optimizer(config, build_method(config, num_classes=2, embedding_size=8))
-
-
-def _try_embedder(config: Config) -> None:
-    """Builds the head on a backbone that is as wide as the head wants it."""
-    size = config.embedder.get("size")
-    network = nn.Module()
-    network.channels, network.kind = size if size and size > 0 else 8, "maps"  # type: ignore[assignment]
-    network.input = None  # type: ignore[assignment]
-    _headed(config, network)
-
-
-def _try_optimizer(config: Config, method: nn.Module) -> None:
-    """Steps the optimizer and its schedule as often as the run would, on a network of no meaning.
-
-    Learning-rate schedules check little when they are built: one with `step_size: 0` fails at the
-    end of the first epoch, one made for fewer epochs at the end of its last.
-    """
-    network = nn.Module()
-    network.backbone = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
-    network.head = nn.Linear(1, 1)
-    optimizer, schedule = build_training(config, network, method)
-    for name, values in config.optim.groups.items():
-        for key in values:
-            if key not in optimizer.defaults:
-                raise ConfigError(
-                    [
-                        f"optim.groups.{name}.{key}: {type(optimizer).__name__} takes no such "
-                        f"option; its groups have {', '.join(sorted(optimizer.defaults))}"
-                    ]
-                )
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.zeros_like(parameter)
-    what = "optim.groups" if config.optim.groups else "optim.args"
-    try:
-        optimizer.step()
-        if schedule is not None:
-            what = "optim.schedule"
-            takes_score = isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau)
-            for _ in range(config.protocol.epochs):
-                schedule.step(*((0.0,) if takes_score else ()))
-    except Exception as error:  # of torch, and of optimizers of anybody's own
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError([f"{what}: these values make it fail in use: {reason}"]) from error
-
-
-def _embedder_node(config: Config) -> dict[str, Any]:
+def embedder_node(config: Config) -> dict[str, Any]:
+    """The node `embedder` with its class, of which there is one."""
     return {**config.embedder, "_target_": f"{Embedder.__module__}.{Embedder.__qualname__}"}
 
 
@@ -156,12 +110,13 @@ def build_embedder(config: Config) -> Embedder:
         ConfigError: an option has none of its values, or does not go with another.
         UserError: there are no such weights.
     """
-    return _headed(config, instantiate(config.backbone, "backbone"))
+    return headed(config, instantiate(config.backbone, "backbone"))
 
 
-def _headed(config: Config, backbone: nn.Module) -> Embedder:
+def headed(config: Config, backbone: nn.Module) -> Embedder:
+    """The embedder on a backbone; see `build_embedder`."""
     try:
-        return instantiate(_embedder_node(config), "embedder", backbone=backbone)
+        return instantiate(embedder_node(config), "embedder", backbone=backbone)
     except UserError as error:
         raise ConfigError(str(error).splitlines()) from error
 

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from dml.config import CONFIGS
-from dml.errors import ConfigError, RunStopped, UserError
+from dml.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.launch import adopt_submitit, launched
 from dml.params import applied, taken
 from dml.words import arranged
 
+LONGEST = 800  # characters of a message: a value that it quotes may have any length
 # Exit statuses
 FINISHED, FAILED, WRONG_COMMAND, INTERRUPTED = 0, 1, 2, 130
 
@@ -149,18 +150,32 @@ def _interrupted() -> int:
     return INTERRUPTED
 
 
+def shortened(line: str) -> str:
+    """Without the middle of what is too long to read."""
+    left_out = len(line) - LONGEST
+    if left_out <= 0:
+        return line
+    return f"{line[:300]} … ({left_out} characters) … {line[300 + left_out :]}"
+
+
 def _tell(error: Exception) -> None:
     """One line per problem for the user's mistakes; a traceback for ours."""
     if isinstance(error, UserError):
         if error.repeated or (isinstance(error, ConfigError) and launched().rank > 0):
             return  # another process of torchrun says it
         for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
+            print(f"error: {shortened(line)}", file=sys.stderr)
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "a file"
         print(
             f"error: outputs: cannot write {where}: {error.strerror}; what was saved before is "
             f"intact, make room and run the same command to continue",
+            file=sys.stderr,
+        )
+    elif is_out_of_memory(error):
+        print(
+            f"error: memory: {shortened(first_line(error))}; smaller data.batch_size, "
+            f"data.eval_batch_size, data.workers, transform.size or network need less",
             file=sys.stderr,
         )
     else:

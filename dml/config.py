@@ -182,7 +182,12 @@ def _typed(schema: type, node: Any, path: str, problems: dict[str, str]) -> Any:
             values[name] = None
             continue
         if is_dataclass(kind):
-            values[name] = _typed(cast(type, kind), value, f"{dotted}.", problems)
+            told: dict[str, str] = {}
+            values[name] = _typed(cast(type, kind), value, f"{dotted}.", told)
+            if isinstance(value, dict) or value is None:
+                problems.update(told)
+            else:  # not a line for each of its options
+                problems[dotted] = f"{shown(value)} must be {in_words(dict)}"
             continue
         try:
             if not isinstance(node, dict) or name not in node:

@@ -22,40 +22,19 @@ MEASURES = (  # computed by `dml.measures`; `positivity` is a picture of `dml.ex
     "utilization",
     "positivity",
 )
+# Beyond any use: a slip of the keyboard must not fill the machine, or hang before the first step.
+MOST_WORKERS = 1024
+MOST_REPEATS = 1000
+MOST_IMAGES = 1_000_000  # of a batch
+MOST_PIXELS = 16_384  # of a side
 
 
 def ranges(config: Config) -> Iterator[tuple[str, str]]:
     """Numbers out of range, names that do not exist, a device that is not there."""
     yield from names(config)
+    yield from _limits(config)
     data, optim, protocol = config.data, config.optim, config.protocol
     transform, stopping = config.transform, config.protocol.stopping
-    at_least: dict[str, tuple[float | None, float]] = {
-        "seed": (config.seed, 0),
-        "data.batch_size": (data.batch_size, 1),
-        "data.eval_batch_size": (data.eval_batch_size, 1),
-        "data.images_per_class": (data.images_per_class, 1),
-        "data.workers": (data.workers, 0),
-        "protocol.repeats": (protocol.repeats, 1),
-        "protocol.epochs": (protocol.epochs, 0),
-        "protocol.steps_per_epoch": (protocol.steps_per_epoch, 1),
-        "protocol.evaluate_every": (protocol.evaluate_every, 1),
-        "protocol.workers": (protocol.workers, 1),
-        "protocol.stopping.patience": (stopping.patience, 1),
-        "protocol.stopping.min_delta": (stopping.min_delta, 0),
-        "optim.lr": (optim.lr, 0),
-        "optim.loss_lr": (optim.loss_lr, 0),
-        "optim.loss_lr_ratio": (optim.loss_lr_ratio, 0),
-        "optim.weight_decay": (optim.weight_decay, 0),
-        "optim.warmup_epochs": (optim.warmup_epochs, 0),
-        "transform.size": (transform.size, 1),
-        "transform.resize": (transform.resize, 1),
-        "transform.test_resize": (transform.test_resize, 1),
-        "transform.padding": (transform.padding, 0),
-        "transform.degrees": (transform.degrees, 0),
-    }
-    for name, (number, low) in at_least.items():
-        if number is not None and not low <= number < math.inf:
-            yield name, f"{number} must be a number, at least {low}"
     for name, positive in (
         ("optim.clip_value", optim.clip_value),
         ("optim.clip_norm", optim.clip_norm),
@@ -113,6 +92,40 @@ def ranges(config: Config) -> Iterator[tuple[str, str]]:
     for name, device in (("device", config.device), ("data.cache_device", data.cache_device)):
         if device is not None:
             yield from _device(name, device)
+
+
+def _limits(config: Config) -> Iterator[tuple[str, str]]:
+    """Numbers that are too small, too large, or none."""
+    data, optim, protocol = config.data, config.optim, config.protocol
+    transform, stopping = config.transform, config.protocol.stopping
+    limits: dict[str, tuple[float | None, float, float]] = {
+        "seed": (config.seed, 0, math.inf),
+        "data.batch_size": (data.batch_size, 1, MOST_IMAGES),
+        "data.eval_batch_size": (data.eval_batch_size, 1, math.inf),
+        "data.images_per_class": (data.images_per_class, 1, MOST_IMAGES),
+        "data.workers": (data.workers, 0, MOST_WORKERS),
+        "protocol.repeats": (protocol.repeats, 1, MOST_REPEATS),
+        "protocol.epochs": (protocol.epochs, 0, math.inf),
+        "protocol.steps_per_epoch": (protocol.steps_per_epoch, 1, math.inf),
+        "protocol.evaluate_every": (protocol.evaluate_every, 1, math.inf),
+        "protocol.workers": (protocol.workers, 1, MOST_WORKERS),
+        "protocol.stopping.patience": (stopping.patience, 1, math.inf),
+        "protocol.stopping.min_delta": (stopping.min_delta, 0, math.inf),
+        "optim.lr": (optim.lr, 0, math.inf),
+        "optim.loss_lr": (optim.loss_lr, 0, math.inf),
+        "optim.loss_lr_ratio": (optim.loss_lr_ratio, 0, math.inf),
+        "optim.weight_decay": (optim.weight_decay, 0, math.inf),
+        "optim.warmup_epochs": (optim.warmup_epochs, 0, math.inf),
+        "transform.size": (transform.size, 1, MOST_PIXELS),
+        "transform.resize": (transform.resize, 1, MOST_PIXELS),
+        "transform.test_resize": (transform.test_resize, 1, MOST_PIXELS),
+        "transform.padding": (transform.padding, 0, MOST_PIXELS),
+        "transform.degrees": (transform.degrees, 0, 360),
+    }
+    for name, (number, low, most) in limits.items():
+        if number is not None and not (low <= number <= most and number < math.inf):
+            limit = "" if most == math.inf else f", at most {most}"
+            yield name, f"{number} must be a number, at least {low}{limit}"
 
 
 def _search_ranges(search: SearchConfig) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -24,6 +25,7 @@ WORDS = {
     list: "a list",
     dict: "a node of options",
     type(None): "null",
+    Path: "text",
 }
 
 
@@ -94,6 +96,8 @@ def problems(
     try:
         target = located(node.get("_target_"), option)
         accepted = accepted_parameters(target)
+        # Not of all that is accepted: a class gives its parents what they cannot do without.
+        own = inspect.signature(target).parameters
     except ConfigError as error:
         yield from error.problems
         return
@@ -108,8 +112,6 @@ def problems(
                 yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
         elif problem := misfit(value, accepted[name]):
             yield f"{option}.{name}: {problem}"
-    # Not of all that is accepted: a class gives its parents what they cannot do without.
-    own = inspect.signature(target).parameters
     for name, one in accepted.items():
         if one.default is one.empty and name in own and name not in {*values, *given}:
             yield f"{option}.{name}: missing; give it a value"
@@ -141,6 +143,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if kind in (bool, str, type(None)):
         return isinstance(value, kind)
+    if kind is Path:
+        return isinstance(value, str)
     if origin in (list, tuple) or kind in (list, tuple):
         return isinstance(value, list)
     return True

@@ -73,7 +73,7 @@ def read_json(path: str | Path) -> dict[str, Any] | None:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:  # a folder, not UTF-8, not JSON
+    except (OSError, ValueError, RecursionError) as error:  # a folder, not UTF-8, not JSON
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"outputs: {path} is damaged ({reason}); delete it") from error
     if not isinstance(value, dict):

@@ -6,8 +6,6 @@ Arrays: `embeddings` N×D and `labels` N; for a query–gallery split also `gall
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +15,6 @@ from dml.data.base import View
 from dml.durable import replacing
 from dml.errors import UserError
 from dml.evaluation import Embedded, Split
-
-DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def save_embeddings(path: Path, embedded: Embedded, split: Split, dtype: str) -> None:
@@ -53,7 +49,7 @@ def load_embeddings(path: str | Path, device: torch.device) -> Embedded:
         file = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
         raise UserError(f"embeddings: {path} is not there") from error
-    except DAMAGED as error:
+    except Exception as error:  # of many classes, for bytes of any kind
         raise UserError(f"embeddings: {path} is no .npz file, or a damaged one") from error
     if isinstance(file, np.ndarray):
         raise UserError(
@@ -109,13 +105,16 @@ def _array(file: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.ndarra
         there = ", ".join(file.files) or "nothing"
         raise UserError(f"embeddings: {path} has no array '{name}', only {there}")
     try:
-        return file[name]
+        found = file[name]
     except ValueError as error:
         raise UserError(
             f"embeddings: '{name}' of {path} holds Python objects or is damaged; save numbers"
         ) from error
-    except DAMAGED as error:
+    except Exception as error:  # of zipfile, zlib and numpy
         raise UserError(f"embeddings: '{name}' of {path} is damaged") from error
+    if not isinstance(found, np.ndarray):  # what does not begin as an array comes as bytes
+        raise UserError(f"embeddings: '{name}' of {path} is damaged")
+    return found
 
 
 def _paths(view: View) -> np.ndarray:

@@ -22,11 +22,11 @@ class ConfigError(UserError):
     """Everything that is wrong with a config, found before data or GPU are touched.
 
     Attributes:
-        problems: one line each.
+        problems: one line each, whatever line breaks are in the values that they quote.
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = list(problems)
+        self.problems = ["\\n".join(problem.splitlines()) for problem in problems]
         super().__init__("\n".join(self.problems))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
@@ -34,10 +34,28 @@ class ConfigError(UserError):
         return type(self), (self.problems,)
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest(name: object, valid: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, else an empty string."""
-    close = get_close_matches(name, list(valid), n=1, cutoff=0.6)
+    close = get_close_matches(str(name), list(valid), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def first_line(error: BaseException) -> str:
+    """Of an exception's message; its class where it has none."""
+    return next(iter(str(error).splitlines()), "").strip() or type(error).__name__
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was no memory, of the machine or of its GPU, for what was asked for.
+
+    torch has no class of its own for the machine's.
+    """
+    told = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and any(words in str(error) for words in told))
+    )
 
 
 class RunStopped(BaseException):

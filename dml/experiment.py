@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from dml import build, protocols
+from dml import build, protocols, trials
 from dml.config import Config, check, identity, notes
 from dml.data.base import ImageIndex
 from dml.ensemble import concatenated
@@ -78,7 +78,7 @@ def _run_by(world: World, folder: RunFolder, cfg: DictConfig, config: Config) ->
             complete_copy(tracker, summary, folder, cfg, config)
     else:
         # Before the folder: absent data, or a loss that refuses its options, leaves no trace.
-        build.check(config)
+        trials.check(config)
         index = build.build_index(config)
         for note in notes(config):
             console.print(f"note: {note}")

@@ -27,7 +27,7 @@ from dml.reporting.terminal import Display, console
 from dml.shortages import shortages_told
 from dml.throughput import LoaderHint, ThroughputLog
 from dml.tracking import JobTracker, Records, Tracker
-from dml.training.checkpoint import random_state, set_random_state
+from dml.training.checkpoint import fitting, random_state, set_random_state
 from dml.training.distributed import ALONE, World
 from dml.training.plan import Plan
 from dml.training.precision import autocast
@@ -133,7 +133,8 @@ class JobRun:
             state, note = loaded
             if note:
                 console.print(f"note: {note}")
-            trainer.load_state_dict(state)
+            with fitting(self.checkpoints.last):
+                trainer.load_state_dict(state)
         own = self.job.repeat, self.job.fold
         self.world.on_main(lambda: records.rewind(own, trainer.rows, trainer.step))
         if loaded is not None and not trainer.finished:
@@ -186,8 +187,9 @@ class JobRun:
     def load_best(self) -> dict[str, Any]:
         """Puts the weights of the best evaluation into network and method; returns its state."""
         best = self.checkpoints.load_best()
-        self.embedder.load_state_dict(best["embedder"])
-        self.method.load_state_dict(best["method"])
+        with fitting(self.checkpoints.best):
+            self.embedder.load_state_dict(best["embedder"])
+            self.method.load_state_dict(best["method"])
         return best
 
     def evaluator(self, split: Split) -> Evaluator:

@@ -83,8 +83,8 @@ def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:
     embedder = build.build_embedder(config)
     try:
         embedder.load_state_dict(state["embedder"])
-    except (KeyError, RuntimeError) as error:
-        line = str(error).splitlines()[-1].strip()
+    except Exception as error:  # no such entry, another shape, no state at all
+        line = (str(error).splitlines() or [""])[-1].strip()
         raise UserError(f"run: {path} does not fit {folder.config}: {line}") from error
     return embedder
 

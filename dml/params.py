@@ -61,12 +61,16 @@ def applied(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> Di
     Raises:
         ConfigError: no such file or row, or an option that does not exist.
     """
-    table = params or cfg.experiment.params
-    if table is None:
-        return cfg
+    try:
+        table = params or OmegaConf.select(cfg, "experiment.params")
+        loss, data = (OmegaConf.select(cfg, f"{node}.name") for node in ("loss", "data"))
+    except OmegaConfBaseException:
+        return cfg  # whoever checks the config tells
+    if not all(isinstance(word, str) for word in (table, loss, data)):
+        return cfg  # likewise, unless there is no table
     given = {word.lstrip("+~").partition("=")[0] for word in overrides}
     problems = []
-    for name, value in values(table, cfg.loss.name, cfg.data.name, params is not None).items():
+    for name, value in values(table, loss, data, params is not None).items():
         if name in given:
             continue
         try:

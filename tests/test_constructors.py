@@ -4,10 +4,10 @@ from typing import Literal
 import pytest
 from torch import nn
 
-from dml.build import check as check_built
 from dml.config import Config, check
 from dml.constructors import accepted_parameters, located, misfit, problems
 from dml.errors import ConfigError
+from dml.trials import check as check_built
 
 
 class Parent(nn.Module):

@@ -1,8 +1,10 @@
 """Whatever happened to the files of a run folder: the true result, or one line that says so."""
 
+import random
 import shutil
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -12,6 +14,7 @@ from dml.experiment import resume, run
 from dml.run_folder import RunFolder
 from tests.conftest import TINY
 from tests.dying import die_at
+from tests.fuzz.damage import BINARY, TEXT, damaged
 from tests.test_resume import KILLED, essence
 
 JOB = "checkpoints/repeat0-fold0"
@@ -135,3 +138,60 @@ def test_resume_needs_a_legible_config(restored, damage):
     _, folder, expected = restored("killed")
     DAMAGES[damage](folder.config)
     assert told_or_true(lambda: resume(folder.path), folder, expected)
+
+
+def _leaves(node):
+    """Every (container, key) below a checkpoint's content."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        yield node, key
+        if isinstance(value, dict | list):
+            yield from _leaves(value)
+
+
+def rewritten(rng, path):
+    """A whole checkpoint with other content: something missing, of another type or shape, NaN."""
+    content = torch.load(path, weights_only=True)
+    node, key = rng.choice(list(_leaves(content)))
+    value = node[key]
+    others = [None, "x", -1, [], {}, torch.zeros(3), float("nan")]
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        others += [
+            torch.full_like(value, float("nan")),
+            value.reshape(-1)[:0],
+            value.to(torch.int64),
+        ]
+    node[key] = rng.choice(others)
+    if isinstance(node, dict) and rng.random() < 0.3:
+        del node[key]
+    torch.save(content, path)
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(4), pytest.param(range(4, 200), marks=pytest.mark.soak)], ids=["few", "many"]
+)
+@pytest.mark.parametrize("state", ["killed", "finished"])
+def test_random_damage(restored, state, seeds):
+    """One line, or a run that goes on: some damage leaves a file that could be right."""
+    cfg, folder, _ = restored(state)
+    whole = folder.path.with_name("whole")
+    shutil.copytree(folder.path, whole)
+    files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+    files = [path for path in files if path.suffix in (".pt", ".json", ".csv", ".yaml", "")]
+    for seed in seeds:
+        rng = random.Random(seed)
+        shutil.rmtree(folder.path)
+        shutil.copytree(whole, folder.path)
+        path = folder.path / rng.choice(files)
+        if state == "finished":
+            folder.summary.unlink(missing_ok=path != folder.summary)
+        if path.suffix == ".pt" and rng.random() < 0.7:
+            rewritten(rng, path)
+        elif path.exists():
+            kinds = BINARY if path.suffix == ".pt" else TEXT
+            path.write_bytes(damaged(rng, path.read_bytes(), kinds))
+        try:
+            run(cfg, check(cfg, Config))
+        except UserError as error:
+            assert len(str(error).splitlines()) == 1, f"seed {seed}: {error}"  # noqa: PT017
+        except Exception as error:
+            pytest.fail(f"seed {seed}, {path.name}: {error!r}")

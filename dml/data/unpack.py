@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
+import errno
 import shutil
 import stat
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from dml.data.progress import transferred
-from dml.errors import UserError
+from dml.errors import UserError, first_line
 
-DAMAGE = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    gzip.BadGzipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-)
+# What writing a file fails with because of its name, or of a file that has that of a folder.
+NAMES = (errno.EISDIR, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks a tar or zip archive into `folder`; any other file is copied there as it is.
 
     Raises:
-        UserError: the archive is damaged or encrypted, or holds a link, a device or a path that
-            leads out of the folder. What was unpacked before that stays; the caller throws the
-            folder away.
+        UserError: the archive is damaged or encrypted, or holds a link, a device, a path that
+            leads out of the folder or one that cannot be. What was unpacked before that stays;
+            the caller throws the folder away.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -41,12 +33,25 @@ def unpack(archive: Path, folder: Path) -> None:
             _unpack_zip(archive, folder)
         elif tarfile.is_tarfile(archive):
             _unpack_tar(archive, folder)
-        elif archive.suffix in (".zip", ".tar", ".tgz", ".gz"):
+        elif archive.suffix in (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz"):
             raise UserError(f"{archive}: this is no archive; get the file again")
         else:
             shutil.copyfile(archive, folder / archive.name)
-    except DAMAGE as error:
-        raise UserError(f"{archive} is damaged ({error}); get the file again") from error
+    except UserError:
+        raise
+    except OSError as error:
+        if error.errno in NAMES:
+            reason = f"a name in it cannot be a file's ({error.strerror})"
+            raise UserError(f"{archive}: refused, {reason}") from error
+        if error.errno not in (None, errno.EINVAL):  # of decompressors; a place before the start
+            raise  # a full disk
+        raise _damaged(archive, error) from error
+    except Exception as error:  # of many classes, down to struct.error and OverflowError
+        raise _damaged(archive, error) from error
+
+
+def _damaged(archive: Path, error: Exception) -> UserError:
+    return UserError(f"{archive} is damaged ({first_line(error)}); get the file again")
 
 
 def _unpack_tar(archive: Path, folder: Path) -> None:

@@ -30,6 +30,7 @@ NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "clipped": lambda v_BD: v_BD / v_BD.norm(dim=1, keepdim=True).clamp(min=1),
     "none": lambda v_BD: v_BD,
 }
+LARGEST = 65_536  # dimensions; a slip of the keyboard must not take all memory
 HEADS = ("linear", "linear+relu", "none")
 INITS = ("default", "kaiming_fan_out")
 
@@ -164,8 +165,11 @@ def _build_head(
 def _embedding_size(size: int | None, channels: int, head: str) -> int:
     if size is None:
         return channels
-    if size < 1:
-        raise UserError(f"embedder.size={size} must be at least 1, or null for the backbone's own")
+    if not 1 <= size <= LARGEST:
+        raise UserError(
+            f"embedder.size={size} must be at least 1 and at most {LARGEST}, "
+            f"or null for the backbone's own"
+        )
     if head == "none" and size != channels:
         raise UserError(
             f"embedder.size={size} needs a head, for the backbone has {channels} channels: "

@@ -10,6 +10,8 @@ from dml.errors import ConfigError
 from dml.models.base import Backbone, InputSpec
 from dml.models.weights import load_weights
 
+WIDEST = 4096
+
 
 class SmallCNN(Backbone):
     """Three convolutions with BatchNorm and ReLU; halves the images twice, larger ones three times.
@@ -23,7 +25,7 @@ class SmallCNN(Backbone):
         width: channels of the first layer; the features have four times as many.
 
     Raises:
-        ConfigError: `input_size` or `width` is too small.
+        ConfigError: `input_size` or `width` is out of range.
         UserError: there are no such weights, or they are another network's.
     """
 
@@ -33,8 +35,8 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
-        if width < 1:
-            raise ConfigError([f"backbone.width: {width} must be at least 1"])
+        if not 1 <= width <= WIDEST:
+            raise ConfigError([f"backbone.width: {width} must be at least 1, at most {WIDEST}"])
         if input_size is not None and input_size < 8:
             raise ConfigError([f"backbone.input_size: {input_size} must be at least 8, or null"])
         self.channels = 4 * width

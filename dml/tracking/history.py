@@ -40,13 +40,21 @@ class History:
             text = self._text()
             self._whole = text.endswith("\n")
             # A full disk or a lost machine may have cut the last line short.
-            reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
+            self._read(text[: text.rfind("\n") + 1])
+
+    def _read(self, text: str) -> None:
+        reader = csv.DictReader(text.splitlines())
+        try:
             self.rows = list(reader)
-            self.columns = list(reader.fieldnames or self.FIRST)
-            if self.rows and not all(
-                _is_number(row.get(key)) for row in self.rows for key in self.FIRST
-            ):
+        except csv.Error as error:
+            raise self._damaged(str(error)) from error
+        self.columns = list(reader.fieldnames or self.FIRST)
+        for row in self.rows:
+            counts = [row.get(key) for key in ("repeat", "fold", "step")]
+            if not (all(map(_is_count, counts)) and row.get("epoch")):
                 raise self._damaged(f"no {', '.join(self.FIRST)} in every row")
+            if not all(_is_number(value) for value in row.values() if value != ""):
+                raise self._damaged("a value that is no number")
 
     def _text(self) -> str:
         try:
@@ -185,8 +193,17 @@ class JobTracker:
         self.show(metrics)
 
 
-def _is_number(text: str | None) -> bool:
-    return text is not None and text.replace(".", "", 1).isdigit()
+def _is_count(text: str | None) -> bool:
+    return text is not None and text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _is_number(text: str | list[str] | None) -> bool:
+    """False for None and lists, of rows shorter and longer than the header."""
+    try:
+        float(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _text(value: Any) -> str:

@@ -109,14 +109,16 @@ class Checkpoints:
             ) from error
         except UserError as error:
             raise UserError(f"resume: {error}; overwrite=true starts anew") from error
-        if not {"embedder", "method", "metrics"} <= state.keys():
+        if not {"embedder", "method", "metrics", "epoch", "step"} <= state.keys():
             raise UserError(f"resume: {self.best} holds no weights; overwrite=true starts anew")
         self._check_identity(self.best, state)
         return state
 
     def _check_identity(self, path: Path, state: dict[str, Any]) -> None:
-        found = state.get("identity", {})
-        for key in sorted(found.keys() | self.identity.keys()):
+        found = state.get("identity")
+        if not isinstance(found, dict):
+            raise UserError(f"resume: {path} does not say of which run; overwrite=true starts anew")
+        for key in sorted(found.keys() | self.identity.keys(), key=str):
             # As text: NaN is not equal to itself.
             if repr(found.get(key)) != repr(self.identity.get(key)):
                 raise UserError(
@@ -137,6 +139,25 @@ def _writing(path: Path) -> Iterator[Path]:
         raise UserError(
             f"outputs: cannot save {path}: {error.strerror or error}; the checkpoint before it is "
             f"intact, {remedy} and run the same command to continue"
+        ) from error
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Tells of a state that is put back, and is another one than this run's.
+
+    Raises:
+        UserError: whatever is wrong with it.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # a missing entry, another shape, another type: of many classes
+        reason = (str(error).splitlines() or [""])[-1].strip()
+        raise UserError(
+            f"resume: {path} does not fit this run ({type(error).__name__}: {reason}); "
+            f"overwrite=true starts anew"
         ) from error
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from dml.errors import ConfigError, UserError, nearest
+from dml.errors import ConfigError, UserError, first_line, nearest
 
 GROUPS = ("backbone", "batch_norm", "head", "loss")
 
@@ -117,6 +117,9 @@ def build_optimizer(
     if on_gpu and "fused" in inspect.signature(make).parameters:
         args = {"fused": True, **args}
     try:
-        return make(groups, **args)
-    except (TypeError, ValueError) as error:
-        raise ConfigError([f"optim.args: {error}"]) from error
+        made = make(groups, **args)
+    except Exception as error:  # of torch, and of optimizers of anybody's own
+        raise ConfigError([f"optim.args: {first_line(error)}"]) from error
+    if not isinstance(made, Optimizer):
+        raise ConfigError(["optim._target_: makes no torch.optim.Optimizer"])
+    return made

@@ -1,0 +1,50 @@
+"""What a command may end with: a finished or stopped run, or lines that name options."""
+
+from __future__ import annotations
+
+import re
+
+from dml.cli import FAILED, FINISHED, INTERRUPTED, WRONG_COMMAND
+from dml.config_nodes import EvaluateConfig
+from tests.fuzz.contained import TIMED_OUT, Outcome
+
+STOPPED = 75
+LONGEST = 1000  # letters of a line that is still read
+ROOTS = {
+    *EvaluateConfig.__annotations__,
+    *(name for part in EvaluateConfig.__mro__ for name in getattr(part, "__annotations__", {})),
+    *("params", "resume", "hydra", "torchrun", "memory"),
+}
+
+
+def complaint(outcome: Outcome, words: list[str]) -> str:
+    """What is wrong with how a command ended; empty if nothing is."""
+    if outcome.status == TIMED_OUT:
+        return "hangs"
+    for text in (outcome.out, outcome.err):
+        if "Traceback" in text or "Fatal Python error" in text:
+            return "traceback"
+    if outcome.status in (FINISHED, STOPPED):
+        return ""
+    if outcome.status not in (FAILED, WRONG_COMMAND, INTERRUPTED):
+        return f"status {outcome.status}"
+    errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    if not errors:
+        return "no line says error"
+    for line in errors:
+        if len(line) > LONGEST:
+            return f"a line of {len(line)} letters"
+        if not _names_an_option(line.removeprefix("error: "), words):
+            return f"names no option: {line}"
+    return ""
+
+
+def _names_an_option(line: str, words: list[str]) -> bool:
+    """Whether it begins with an option, or with what was typed, and says something of it."""
+    name, colon, said = line.partition(": ")
+    if not (colon and said.strip()):
+        return False
+    typed = {word.partition("=")[0].lstrip("+~") for word in words} | set(words)
+    root = re.split(r"[.\[/@=]", name.removeprefix("space of "))[0]
+    known = said.startswith("no such option") or root in ROOTS or name in typed
+    return known or any(line.startswith(word[:20]) for word in words if word)
