@@ -1,4 +1,4 @@
-"""Composed configs are remembered between processes, and forgotten with the files they come from."""
+"""Composed configs are remembered between processes, and forgotten with the files behind them."""
 
 from __future__ import annotations
 
