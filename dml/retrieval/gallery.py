@@ -63,8 +63,9 @@ class Gallery:
         self.order = torch.randperm(total, generator=generator).to(device)
         self.place = torch.empty_like(self.order)
         self.place[self.order] = torch.arange(total, device=device)
-        self.rows = torch.empty(total, D, device=device)
-        self.half_squares = torch.empty(total, device=device)
+        # whatever torch.set_default_dtype says
+        self.rows = torch.empty(total, D, dtype=torch.float32, device=device)
+        self.half_squares = torch.empty(total, dtype=torch.float32, device=device)
         for start in range(0, total, self._step):
             part = slice(start, start + self._step)
             chosen_nD = gallery_ND.index_select(0, self.order[part].clamp(max=N - 1))

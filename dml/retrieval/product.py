@@ -51,8 +51,8 @@ def _one_dnn(a_nE: Tensor, b_cE: Tensor, out_nc: Tensor) -> Tensor:
 def _one_dnn_is_faster(dim: int, threads: int) -> bool:
     """Times both products on this machine; oneDNN's must be as accurate and clearly faster."""
     generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(n, dim, generator=generator) for n in (512, 1024))
-    out = torch.empty(512, 1024)
+    a, b = (torch.randn(n, dim, generator=generator, dtype=torch.float32) for n in (512, 1024))
+    out = torch.empty(512, 1024, dtype=torch.float32)
     try:
         error = (_one_dnn(a, b, out).double() - a.double() @ b.double().T).abs()
     except (AttributeError, NotImplementedError, RuntimeError):

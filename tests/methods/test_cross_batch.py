@@ -11,6 +11,7 @@ from tiny_training import TinyEmbedder, images_of
 from dml.errors import UserError
 from dml.losses import C2Loss
 from dml.methods.cross_batch import CrossBatchMemory
+from dml.methods.plain import Plain
 
 BATCHES = [torch.randint(3, (4,), generator=torch.Generator().manual_seed(i)) for i in range(9)]
 
@@ -103,3 +104,10 @@ def test_runs_whole(run_tiny, loss):
     few = ("data.batch_size=64", "protocol.steps_per_epoch=3", "method.start_after=2")
     summary, _ = run_tiny("method=xbm", f"loss={loss}", *few)
     assert summary["result_id"] == f"xbm_{loss}_l"
+
+
+@pytest.mark.parametrize("method", [Plain(C2Loss()), CrossBatchMemory(C2Loss(), None, 3)])
+def test_double_precision_stays(method):
+    x = torch.eye(4, 3, dtype=torch.float64)
+    loss, _ = method(torch.nn.Identity(), x, torch.tensor([0, 0, 1, 1]))
+    assert loss.dtype == torch.float64

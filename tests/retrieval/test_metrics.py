@@ -241,3 +241,14 @@ def test_concatenate_refuses_models_of_other_length():
         concatenate([torch.zeros(2, 2), torch.zeros(3, 2)])
     with pytest.raises(ValueError, match="no models"):
         concatenate([])
+
+
+def test_scores_do_not_depend_on_the_default_type_of_tensors():
+    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = torch.arange(40) % 5
+    expected = retrieval_metrics(x, labels)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert retrieval_metrics(x, labels) == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
