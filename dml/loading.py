@@ -43,30 +43,41 @@ def load(
 
 
 def load_config(run_folder: str | Path) -> Config:
-    """The config a run was made with; the device is this machine's.
+    """The config that a run's networks were trained with; the device is this machine's.
+
+    Where a search came first, its best values are in it.
 
     Raises:
         UserError: it is absent or damaged.
     """
     cfg = load_cfg(run_folder)
     cfg["device"] = "auto"
+    found = RunFolder(run_folder).best
+    if cfg.get("search") and found.exists():
+        for option, value in _read(found).items():
+            OmegaConf.update(cfg, str(option), value)
     return check(cfg, Config)
 
 
 def load_cfg(run_folder: str | Path) -> DictConfig:
     """The config a run was made with, as it is stored; see `load_config`."""
     path = RunFolder(run_folder).config
-    try:
-        cfg = OmegaConf.load(path)
-    except FileNotFoundError as error:
-        raise ConfigError(
-            [f"run: {run_folder} holds no config.yaml, so it is no run folder"]
-        ) from error
-    except (OSError, ValueError, OmegaConfBaseException, yaml.YAMLError) as error:
-        raise UserError(f"run: {path} cannot be read: {str(error).splitlines()[0]}") from error
-    if not isinstance(cfg, DictConfig) or "protocol" not in cfg:
+    if not path.exists():
+        raise ConfigError([f"run: {run_folder} holds no config.yaml, so it is no run folder"])
+    cfg = _read(path)
+    if "protocol" not in cfg:
         raise UserError(f"run: {path} is no config of a run; the command that made it mends it")
     cfg["overwrite"] = False  # it was said once, of the run as it was then
+    return cfg
+
+
+def _read(path: Path) -> DictConfig:
+    try:
+        cfg = OmegaConf.load(path)
+    except (OSError, ValueError, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise UserError(f"run: {path} cannot be read: {str(error).splitlines()[0]}") from error
+    if not isinstance(cfg, DictConfig):
+        raise UserError(f"run: {path} is no file of a run; the command that made it mends it")
     return cfg
 
 

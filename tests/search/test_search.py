@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from dml.config import Config, check
 from dml.errors import ConfigError, UserError
 from dml.experiment import run
+from dml.loading import load_config
 from dml.models.embedder import NORMALIZERS
 from dml.run_folder import RunFolder
 from tests.dying import die_at
@@ -96,6 +97,8 @@ def test_best_values_go_back_in(undisturbed, prepared, tmp_path, composed):
     given = applied(composed("loss=contrastive"), str(folder.best), ["loss.neg_margin=9"])
     assert given.loss.pos_margin == best["loss.pos_margin"]
     assert given.loss.neg_margin != best["loss.neg_margin"]  # the user's own stays
+    trained = load_config(folder.path)  # for whoever analyzes the networks
+    assert {name: trained.loss[name.removeprefix("loss.")] for name in best} == best
     for name in ("search_history", "search_slices"):
         assert (folder.figures / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     assert len((folder.search / "trials.csv").read_text().splitlines()) == 3
