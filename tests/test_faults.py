@@ -204,7 +204,7 @@ def full_disk(monkeypatch):
     [
         ("history.csv", 3),
         ("throughput.csv", 2),
-        ("best.pt", 2),  # last.pt: tests/test_resume.py
+        ("best.pt", 1),  # last.pt: tests/test_resume.py
         ("result.json", 1),
         ("learning_curve.png", 1),
         ("summary.json", 1),
