@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,33 +29,46 @@ def shortages_told() -> Iterator[None]:
     """
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise UserError(
+    except Exception as error:
+        told = _told(error)
+        _let_go(error)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _told(error: Exception) -> UserError | None:
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return UserError(
             "data.eval_batch_size: so many images, or their embeddings, do not fit into the GPU's "
             f"memory; try fewer, or precision=bf16; {GOES_ON}"
-        ) from error
-    except MemoryError as error:
-        raise _no_host_memory() from error
-    except RuntimeError as error:
-        text = str(error)
-        if text.startswith(DEAD_WORKER):
-            raise UserError(
-                f"data.workers: a loading process died ({_reason(text)}); where memory is short, "
-                f"fewer of them need less; {GOES_ON}"
-            ) from error
-        if any(sign in text for sign in NO_HOST_MEMORY):
-            raise _no_host_memory() from error
-        raise
+        )
+    if isinstance(error, RuntimeError) and text.startswith(DEAD_WORKER):
+        return UserError(
+            f"data.workers: a loading process died ({_reason(text)}); where memory is short, "
+            f"fewer of them need less; {GOES_ON}"
+        )
+    no_memory = isinstance(error, RuntimeError) and any(sign in text for sign in NO_HOST_MEMORY)
+    if isinstance(error, MemoryError) or no_memory:
+        return UserError(
+            "data.workers: the machine's memory is full; try fewer, a smaller "
+            f"data.eval_batch_size, or a smaller data.batch_size; {GOES_ON}"
+        )
+    return None
 
 
-def _no_host_memory() -> UserError:
-    return UserError(
-        "data.workers: the machine's memory is full; try fewer, a smaller data.eval_batch_size, or "
-        f"a smaller data.batch_size; {GOES_ON}"
-    )
+def _let_go(error: BaseException | None) -> None:
+    """Frees what the functions held that failed: a multirun keeps its errors until it ends.
+
+    Loading processes end with the last one that holds them, and so does a GPU's memory.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _reason(text: str) -> str:
     """Of "DataLoader worker (pid 7) is killed by signal: Killed. …" what follows the number."""
-    first = text.splitlines()[0].partition(") ")[2] or text.splitlines()[0]
-    return first.partition(". ")[0].rstrip(". ")
+    found = re.match(r"DataLoader worker \(pid(?:\(s\))? [\d, ]*\) ([^.\n]*)", text)
+    return found[1] if found else text.splitlines()[0]

@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -133,7 +134,9 @@ def test_a_killed_loading_process(command, after_step, goes_on, tmp_path, monkey
     after_step(9, kill)
     found = command(*DIGITS, "data.workers=2", f"outputs={tmp_path / 'outputs'}")
     line = the_line(found[0], found[2])
-    assert line.startswith("error: data.workers: a loading process died (is killed by signal")
+    assert re.match(
+        r"error: data\.workers: a loading process died \((is killed by signal|exited unexp)", line
+    )
     assert "the same command continues" in line
     assert not multiprocessing.active_children()
     monkeypatch.undo()
@@ -201,7 +204,7 @@ def full_disk(monkeypatch):
     [
         ("history.csv", 3),
         ("throughput.csv", 2),
-        ("best.pt", 2),  # last.pt: tests/test_resume.py
+        ("best.pt", 1),  # last.pt: tests/test_resume.py
         ("result.json", 1),
         ("learning_curve.png", 1),
         ("summary.json", 1),
