@@ -1,4 +1,4 @@
-"""Composed configs are remembered between processes, and forgotten with the files behind them."""
+"""Composed configs are remembered between processes, as long as their files stay the same."""
 
 from __future__ import annotations
 

@@ -184,6 +184,7 @@ def group_options(cfg: DictConfig) -> dict[str, Any]:
 def _wrong_scores(summary: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with the numbers of a summary, whoever wrote it."""
     try:
+        int(summary["embedding_size"]), int(summary["seed"])
         joined = summary.get("concatenated")
         results = [*summary["jobs"], *(joined["repeats"] if joined else ())]
         if not results:
@@ -194,4 +195,4 @@ def _wrong_scores(summary: Mapping[str, Any]) -> Iterator[str]:
                 if not isinstance(value, int | float) or not math.isfinite(value):
                     yield f"{name} is {value}"
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        yield f"jobs are not of this version ({type(error).__name__}: {error})"
+        yield f"not of this version ({type(error).__name__}: {error})"

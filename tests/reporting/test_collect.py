@@ -49,6 +49,7 @@ def test_seconds_per_epoch_need_the_length_of_an_epoch(mlrc, tmp_path):
         ({"jobs": [{"repeat": 0, "metrics": {"map_at_r": float("nan")}}]}, "map_at_r is nan"),
         ({"jobs": [{"fold": 0}]}, "not of this version"),
         ({"jobs": 3}, "not of this version"),
+        ({"embedding_size": None}, "not of this version"),
     ],
 )
 def test_a_summary_that_is_none_is_named_and_left_out(mlrc, tmp_path, content, reason):

@@ -7,9 +7,15 @@ import base64
 import numpy as np
 import pytest
 
+from dml.reporting import embedding_maps as embedding_maps_room
 from dml.reporting.collect import collect
 from dml.reporting.curves import curve, learning_curves, runtime
-from dml.reporting.embedding_maps import chosen, embedding_maps, without_embeddings
+from dml.reporting.embedding_maps import (
+    chosen,
+    embedding_maps,
+    remembered_map,
+    without_embeddings,
+)
 from dml.reporting.groups import grouped
 from dml.reporting.report import build
 from dml.reporting.sweeps import axes_of, heat_maps, hyperparameter_curves
@@ -98,6 +104,18 @@ def test_heat_map_and_curves_of_a_sweep(sweep):
     assert "2 lines" in over_beta.alt
     assert "3 lines" in over_delta.alt
     assert "highest value 40 at 80 (mf_cwms, delta 0.8)" in over_beta.alt
+
+
+def test_a_map_is_laid_out_once(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(embedding_maps_room, "flattened", lambda p: calls.append(p) or p[:, :2])
+    points, path = np.eye(6, dtype=np.float32), tmp_path / "figures" / "embedding_map.npz"
+    for given in (points, points, 2 * points, 2 * points):
+        assert (remembered_map(given, path) == given[:, :2]).all()
+    assert len(calls) == 2
+    path.write_bytes(b"PK cut short")
+    remembered_map(points, path)
+    assert len(calls) == 3
 
 
 def test_embedding_maps_of_what_is_stored(group):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dml.reporting.marks import others_number
 from dml.reporting.printed import Facts, printed, settings, significance
 from dml.reporting.statistics import Moments
 
@@ -73,6 +74,14 @@ def test_intervals_by_kind():
 def test_steps_are_printed_in_thousands():
     facts = Facts("sop", "bn_inception", 128, "mlrc", "separated", "c2")
     assert printed(facts, "train_steps", "ccp", ("T5",)).interval == (61500, 62500)
+
+
+@pytest.mark.parametrize(("method", "code"), [("pfml", []), ("ms", ["Q"])])
+def test_a_number_that_is_not_the_authors_own_is_marked(method, code):
+    facts = Facts("cub", "bn_inception", 128, "mlrc", "separated", method)
+    one = printed(facts, "map_at_r", "pfml", ("T7",))
+    assert [mark.code for mark in others_number(one)] == code
+    assert not any(mark.blocks for mark in others_number(one))
 
 
 def test_marks_of_the_paper():
