@@ -149,9 +149,14 @@ def _leaves(node):
 
 
 def rewritten(rng, path):
-    """A whole checkpoint with other content: something missing, of another type or shape, NaN."""
+    """A whole checkpoint with other weights: something missing, of another type or shape, NaN.
+
+    Weights alone: they may come from another program. The rest is this one's own, and no disk
+    changes a value in a file whose checksums fit.
+    """
     content = torch.load(path, weights_only=True)
-    node, key = rng.choice(list(_leaves(content)))
+    weights = {name: content[name] for name in ("embedder", "method")}
+    node, key = rng.choice([(node, key) for node, key in _leaves(weights) if node is not weights])
     value = node[key]
     others = [None, "x", -1, [], {}, torch.zeros(3), float("nan")]
     if isinstance(value, torch.Tensor) and value.is_floating_point():
