@@ -138,9 +138,14 @@ def _swept(choices: tuple[str, ...]) -> dict[str, Any]:
     def made() -> Any:
         with _hydra():
             whole = compose("train", overrides=list(choices), return_hydra_config=True)
-        own = {"params": whole.hydra.sweeper.params, "grids": whole.hydra.sweeper.grids}
-        plain = OmegaConf.to_container(OmegaConf.create(own))
-        return {"trains": whole.experiment.trains, **cast(dict[str, Any], plain)}
+        sweeper = whole.hydra.sweeper
+        # Resolved as Hydra does on reading: what a file escapes, a job's config interpolates.
+        own = {"params": sweeper.params, "grids": sweeper.grids}
+        plain = {
+            key: value if value is None else OmegaConf.to_container(value, resolve=True)
+            for key, value in own.items()
+        }
+        return {"trains": whole.experiment.trains, **plain}
 
     return remembered(("sweeper", *choices), made)
 

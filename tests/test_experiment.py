@@ -110,7 +110,7 @@ def test_diverged_training_stops_with_its_step(run_tiny, monkeypatch):
 
     def poisoned(self, *args, **kwargs):
         nonlocal calls
-        calls += 1
+        calls += len(args[0]) > 8  # the trial before a run has eight images
         return clean(self, *args, **kwargs) * (math.nan if calls >= 9 else 1.0)
 
     monkeypatch.setattr(MeanFieldContrastiveLoss, "forward", poisoned)

@@ -248,7 +248,7 @@ def test_a_signal_ends_the_step_and_saves(prepared, undisturbed, monkeypatch, nu
 
     def interrupted(self, *arguments):
         nonlocal calls
-        calls += 1
+        calls += len(arguments[-1]) > 8  # the trial before a run has eight images
         if calls == 10:
             os.kill(os.getpid(), number)
         return forward(self, *arguments)

@@ -42,6 +42,7 @@ def test_optimizers_are_fused_on_gpus_where_they_can_be():
 
     def make(groups, lr=0.1, fused=None):
         seen.append(fused)
+        return torch.optim.SGD([torch.zeros(1)], lr)
 
     class OnGPU:
         is_cuda = True
@@ -49,7 +50,12 @@ def test_optimizers_are_fused_on_gpus_where_they_can_be():
     gpu, cpu = [{"params": [OnGPU()]}], [{"params": [torch.zeros(1)]}]
     for groups, args in ((gpu, {}), (gpu, {"fused": False}), (cpu, {})):
         build_optimizer(make, groups, args)
-    build_optimizer(lambda groups: seen.append("none"), gpu, {})
+
+    def plain(groups):
+        seen.append("none")
+        return torch.optim.SGD([torch.zeros(1)])
+
+    build_optimizer(plain, gpu, {})
     assert seen == [True, False, None, "none"]
     assert "fused" in inspect.signature(torch.optim.AdamW).parameters
 
