@@ -2,7 +2,7 @@
 
 Composing the configs of all experiments takes minutes, and a report or a plan of them needs every
 one. They follow from the files of `configs/` alone, so they are kept in the user's cache folder
-under a digest of those files: a changed file forgets everything, and nothing else has to.
+under a digest of those files and of the module that composes them: a change forgets everything.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def folder() -> Path:
 @cache
 def _path() -> Path:
     found = sha256("\n".join(version(name) for name in ("hydra-core", "omegaconf")).encode())
+    found.update(Path(__file__).with_name("experiments.py").read_bytes())  # which composes them
     for path in sorted(CONFIGS.rglob("*.yaml")):
         found.update(f"\n{path.relative_to(CONFIGS)}\n".encode())
         found.update(path.read_bytes())
