@@ -70,5 +70,5 @@ def _let_go(error: BaseException | None) -> None:
 
 def _reason(text: str) -> str:
     """Of "DataLoader worker (pid 7) is killed by signal: Killed. …" what follows the number."""
-    found = re.match(r"DataLoader worker \(pid(?:\(s\))? [\d, ]*\) ([^.\n]*)", text)
+    found = re.match(r"DataLoader worker (?:\(pid(?:\(s\))? [\d, ]*\) )?([^.\n]*)", text)
     return found[1] if found else text.splitlines()[0]

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from dml import experiment
 from dml.cli import FAILED, FINISHED
+from dml.data import loaders
 from dml.errors import UserError
 from dml.evaluation import Evaluator
 from dml.methods.plain import Plain
@@ -141,6 +143,33 @@ def test_a_killed_loading_process(command, after_step, goes_on, tmp_path, monkey
     assert not multiprocessing.active_children()
     monkeypatch.undo()
     goes_on(*DIGITS, workers=["data.workers=2"])
+
+
+class BrokenLoader:
+    """A loader whose process dies as it hands a batch over."""
+
+    def __iter__(self):
+        raise ConnectionResetError
+        yield
+
+
+@pytest.mark.parametrize("handled", [True, False])
+def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled):
+    def handler(*received):
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+
+    monkeypatch.setattr(loaders, "HANDLER_S", 0.3)
+    batches = loaders.Batches(BrokenLoader(), nn.Identity(), torch.device("cpu"))
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1 * handled)  # 0: never
+        with pytest.raises(UserError) as raised, shortages_told():
+            next(iter(batches))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    reason = "is killed by signal: Killed" if handled else "gone before its batch was here"
+    assert f"data.workers: a loading process died ({reason})" in str(raised.value)
 
 
 def too_much(*arguments, **options):

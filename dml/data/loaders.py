@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from dml.data.base import ImageDataset, ImageIndex, ImageSource, View
 from dml.data.cache import PixelCache, open_cache
 from dml.data.samplers import BatchSchedule, class_pool, draws
 from dml.errors import UserError
+
+HANDLER_S = 2.0  # far longer than the system takes to tell of a process that died
 
 
 def open_source(
@@ -112,6 +115,11 @@ class Batches:
             # A worker's exception arrives with its traceback in the message; the last line is ours.
             line = str(error).strip().splitlines()[-1]
             raise UserError(line.partition("UserError: ")[2] or line) from None
+        except (ConnectionError, EOFError) as error:
+            # A worker that dies as it hands a batch over breaks the connection before torch's
+            # handler of its death has run. That one knows the reason: it raises while we wait.
+            time.sleep(HANDLER_S)
+            raise RuntimeError("DataLoader worker gone before its batch was here") from error
 
 
 def train_batches(
