@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dml.retrieval import selection
 from dml.retrieval.exact import FLOAT32_UNIT, lexical_order, score_error, squared_distances
 from dml.retrieval.gallery import Gallery, norms
-from dml.retrieval.running_top import GROUP
 
 SLACK = 1.2  # room for rounding the thresholds themselves
 
@@ -103,17 +103,13 @@ def count_ahead(
             own = own_row_n[active] - first
             inside = ((own >= 0) & (own < space.tile)).nonzero().squeeze(1)
             scores[inside, own[inside]] = -torch.inf
-        # the farther from the query, the fewer groups hold anything that lies closer
-        grouped = scores.view(len(active), GROUP, -1)
-        row_P, group_P = (grouped.amax(dim=1) >= below_n[active, None]).nonzero(as_tuple=True)
-        values_PG = grouped[row_P, :, group_P]
+        # the farther from the query, the fewer items lie closer
+        row_P, column_P, value_P = selection.beyond(scores, below_n[active])
         query_P = active[row_P]
-        surely_PG = values_PG > above_n[query_P, None]
-        ahead.index_add_(0, query_P, surely_PG.sum(dim=1))
-        perhaps_PG = (values_PG >= below_n[query_P, None]) & ~surely_PG
-        entry, member = perhaps_PG.nonzero(as_tuple=True)
-        query_P = query_P[entry]
-        cols_P = space.order[member * grouped.shape[2] + group_P[entry] + first]
+        surely_P = value_P > above_n[query_P]
+        ahead += torch.bincount(query_P[surely_P], minlength=len(ahead))
+        query_P, column_P = query_P[~surely_P], column_P[~surely_P]
+        cols_P = space.order[column_P + first]
         squared_P = squared_distances(query_nD, gallery_ND, query_P, cols_P)
         tied_P = (squared_P == target_n[query_P]) & (cols_P < target_index_n[query_P])
         precedes_P = (squared_P < target_n[query_P]) | tied_P

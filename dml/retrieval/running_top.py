@@ -1,11 +1,9 @@
 """Keeps the best-scored gallery items of every query while tiles of scores pass by.
 
-Selecting costs more than multiplying if every score is looked at by a sort. So the maximum over
-groups of scores is taken first, only groups whose maximum beats the query's threshold are opened,
-and the few entries found are put aside unsorted until the end.
+Selecting costs more than multiplying if every score is looked at by a sort. So only entries that
+beat the query's threshold are taken, and put aside unsorted until the end.
 
-Shapes: n queries and c gallery items of one tile, G scores of a group, W = c / G groups, m entries
-wanted, P groups or entries found.
+Shapes: n queries and c gallery items of one tile, m entries wanted, P entries found.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-GROUP = 16
+from dml.retrieval import selection
 
 
 class RunningTop:
@@ -46,12 +44,12 @@ class RunningTop:
         self.items = items
         self.cautious = cautious
         self.width = self._width(m)
-        # where a good part of all groups would be opened, smaller ones spare more
-        self.group = GROUP if m * 96 < items else GROUP // 4
-        self.scores = torch.full((queries, self.width), -torch.inf, device=device)
+        self.scores = torch.full(
+            (queries, self.width), -torch.inf, dtype=torch.float32, device=device
+        )
         self.indices = torch.zeros(queries, self.width, dtype=torch.int32, device=device)
         self.filled = torch.zeros(queries, dtype=torch.long, device=device)
-        self.threshold = torch.full((queries,), -torch.inf, device=device)
+        self.threshold = torch.full((queries,), -torch.inf, dtype=torch.float32, device=device)
 
     @staticmethod
     def _width(m: int) -> int:
@@ -75,16 +73,15 @@ class RunningTop:
 
         Args:
             rows: the queries of the tile.
-            tile_nc: scores; c a multiple of the group size. A transposed matrix is fine.
+            tile_nc: scores. A transposed matrix is fine.
             first: row of the gallery where the tile begins.
             seen: gallery items these queries have seen with this tile, or somewhat more.
         """
-        largest_nW = _group_maxima(tile_nc, self.group)
-        if self.threshold[rows.start] == -torch.inf and not self._start(rows, largest_nW, seen):
+        if self.threshold[rows.start] == -torch.inf and not self._start(rows, tile_nc, seen):
             self._sort_in(rows, tile_nc, first, seen)
             return
-        row_P, column_P, value_P = _beyond(tile_nc, largest_nW, self.threshold[rows])
-        counts_n = torch.bincount(row_P, minlength=len(largest_nW))
+        row_P, column_P, value_P = selection.beyond(tile_nc, self.threshold[rows])
+        counts_n = torch.bincount(row_P, minlength=len(tile_nc))
         if self._overflows(rows, counts_n):
             self._make_room(rows, seen)
             if self._overflows(rows, counts_n):
@@ -103,14 +100,16 @@ class RunningTop:
         rank = self._rank(seen)
         width = int(self.filled[rows].max())
         if rank <= width:
-            ranked_nr = self.scores[rows, :width].topk(rank, dim=1).values
-            self.threshold[rows] = torch.maximum(self.threshold[rows], ranked_nr[:, -1])
+            ranked_n = selection.ranked(self.scores[rows, :width], rank)
+            self.threshold[rows] = torch.maximum(self.threshold[rows], ranked_n)
 
     def sort(self, rows: slice) -> None:
         """Keeps the m best entries of these queries, in order."""
         width = max(self.m, int(self.filled[rows].max()))
-        scores_nm, order_nm = self.scores[rows, :width].topk(self.m, dim=1)
-        self.indices[rows, : self.m] = self.indices[rows, :width].gather(1, order_nm)
+        scores_nm, indices_nm = selection.best(
+            self.scores[rows, :width], self.indices[rows, :width], self.m
+        )
+        self.indices[rows, : self.m] = indices_nm
         self.scores[rows, : self.m] = scores_nm
         self.scores[rows, self.m : width] = -torch.inf
         self.filled[rows] = self.m
@@ -120,15 +119,16 @@ class RunningTop:
         expected = self.m * seen / self.items
         if self.cautious or seen >= self.items:
             return self.m
-        return min(self.m, math.ceil(expected + 3.5 * math.sqrt(expected) + 1))
+        return min(self.m, math.ceil(expected + 4.0 * math.sqrt(expected) + 2.0))
 
-    def _start(self, rows: slice, largest_nW: Tensor, seen: int) -> bool:
-        """Sets the first thresholds from a tile's maxima, unless they are too few to tell."""
+    def _start(self, rows: slice, tile_nc: Tensor, seen: int) -> bool:
+        """Sets the first thresholds from a tile, unless that would take most of it."""
         rank = self._rank(seen)
-        if rank == self.m or rank > largest_nW.shape[1] // 2:
+        if rank > tile_nc.shape[1] // 2:
             return False
-        # the r-th largest of the maxima is at most the r-th largest entry
-        self.threshold[rows] = largest_nW.topk(rank, dim=1).values[:, -1]
+        # just below, so that the entry of this rank is taken too
+        ranked_n = selection.ranked(tile_nc, rank)
+        self.threshold[rows] = ranked_n.nextafter(torch.full_like(ranked_n, -torch.inf))
         return True
 
     def _overflows(self, rows: slice, counts_n: Tensor) -> bool:
@@ -149,48 +149,3 @@ class RunningTop:
         self.indices[rows, part] = indices.add_(first).int()
         self.filled[rows] = part.stop
         self._make_room(rows, seen)
-
-
-def _group_maxima(tile_nc: Tensor, group: int) -> Tensor:
-    """Returns the maxima (n×W) of groups of columns; group w holds columns w, w + W, w + 2W, …
-
-    Both ways read the memory in its order; `amax` across it takes forty times as long.
-    """
-    if tile_nc.stride(0) == 1:
-        return tile_nc.T.unflatten(0, (group, -1)).amax(dim=0).T.contiguous()
-    while group > 1:  # pairs of halves: `amax` is slow for most numbers of groups
-        half = tile_nc.shape[1] // 2
-        tile_nc = torch.maximum(tile_nc[:, :half], tile_nc[:, half:])
-        group //= 2
-    return tile_nc
-
-
-def _beyond(
-    tile_nc: Tensor, largest_nW: Tensor, threshold_n: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Finds a tile's entries above their query's threshold; rows (P) ascend.
-
-    Args:
-        tile_nc: scores, in row-major or column-major order.
-        largest_nW: maxima of its groups; group w holds columns w, w + W, w + 2W, …
-        threshold_n: one for each row.
-
-    Returns:
-        Rows, columns and values (P each).
-    """
-    W = largest_nW.shape[1]
-    group = tile_nc.shape[1] // W
-    down, across = tile_nc.stride()
-    opened_P = (largest_nW > threshold_n[:, None]).flatten().nonzero().squeeze(1)
-    row_P = opened_P // W
-    group_P = opened_P - row_P * W
-    members_G = torch.arange(group, device=tile_nc.device) * W
-    # one-dimensional selections cost a third of indexing by rows and columns
-    memory = tile_nc.as_strided((tile_nc.numel(),), (1,))
-    address_PG = (row_P * down + group_P * across)[:, None] + members_G * across
-    value_PG = memory.index_select(0, address_PG.view(-1)).view(-1, group)
-    better = value_PG > threshold_n.index_select(0, row_P)[:, None]
-    found_P = better.flatten().nonzero().squeeze(1)
-    entry_P = found_P // group
-    column_P = group_P.index_select(0, entry_P) + (found_P - entry_P * group) * W
-    return row_P.index_select(0, entry_P), column_P, value_PG.view(-1).index_select(0, found_P)

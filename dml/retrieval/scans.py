@@ -8,7 +8,6 @@ Shapes: n queries, D dimensions, m candidates per query.
 
 from __future__ import annotations
 
-from functools import partial
 from threading import Lock, local
 
 import torch
@@ -68,9 +67,12 @@ def scan_symmetric(gallery: Gallery, m: int, workers: int) -> RunningTop:
     locks = [Lock() for _ in blocks]
     buffers = local()
 
-    def visit(number: int, offset: int, seen: int) -> None:
+    def visit(pair: tuple[int, int]) -> None:
+        offset, number = pair
         other = (number + offset) % len(blocks)
         rows, columns = blocks[number], blocks[other]
+        # others may lag behind, and less be seen than this: thresholds then are lower than needed
+        seen = min(total, (2 * offset + 1) * tile)
         if not hasattr(buffers, "scores"):
             buffers.scores = gallery.rows.new_empty(tile, tile)
         scores = gallery.scores(
@@ -79,18 +81,18 @@ def scan_symmetric(gallery: Gallery, m: int, workers: int) -> RunningTop:
         if offset == 0:
             scores.fill_diagonal_(-torch.inf)
         with locks[number]:
+            if _worth_raising(offset - 1):
+                top.raise_thresholds(rows, seen - 2 * tile)
             top.offer(rows, scores, columns.start, seen)
         if offset > 0:
             with locks[other]:
                 top.offer(columns, scores.T, rows.start, seen)
 
-    for offset in range(len(blocks) // 2 + 1):
-        # the last diagonal of an even number of blocks would meet every pair twice
-        count = len(blocks) if 2 * offset != len(blocks) else offset
-        seen = min(total, (2 * offset + 1) * tile)
-        for_each(partial(visit, offset=offset, seen=seen), range(count), workers)
-        if _worth_raising(offset) and seen < total:
-            for_each(partial(top.raise_thresholds, seen=seen), blocks, workers)
+    # the last diagonal of an even number of blocks would meet every pair twice
+    most, even = len(blocks) // 2, len(blocks) % 2 == 0
+    counts = [most if even and offset == most else len(blocks) for offset in range(most + 1)]
+    pairs = [(offset, number) for offset, count in enumerate(counts) for number in range(count)]
+    for_each(visit, pairs, workers)
     for_each(top.sort, blocks, workers)
     missed = top.incomplete()
     missed = missed[gallery.order[missed] < gallery.items]

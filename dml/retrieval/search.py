@@ -26,7 +26,7 @@ from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimen
 from dml.retrieval.parallel import for_each, worker_count
 from dml.retrieval.product import full_float32
 from dml.retrieval.ranks import Members, count_ahead, nearest_relevant
-from dml.retrieval.running_top import GROUP, RunningTop
+from dml.retrieval.running_top import RunningTop
 from dml.retrieval.scans import scan_rows, scan_symmetric
 
 Result = TypeVar("Result")
@@ -35,6 +35,7 @@ MEMORY_MB = 64.0
 ROWS = 1024  # queries of a chunk
 TILE = 1536  # gallery items of a tile: 9 MB of scores stay in the cache
 SMALL_TILE = 640
+ROUND = 8  # tiles are multiples of this: products of odd sizes are slower
 BLOCKS = 9  # tiles of a small gallery: many enough to leave out the half that symmetry spares
 
 
@@ -144,7 +145,7 @@ class NeighborSearch:
         usual = min(TILE, max(SMALL_TILE, items // BLOCKS))
         least = min(max(usual, self._candidates(self.most) + 1), items)
         blocks = max(1, items // least)
-        return Gallery(self.gallery, self.query, GROUP * math.ceil(items / blocks / GROUP))
+        return Gallery(self.gallery, self.query, ROUND * math.ceil(items / blocks / ROUND))
 
     @property
     def _workers(self) -> int:
@@ -208,10 +209,12 @@ class NeighborSearch:
             FLOAT32_UNIT,
             one_product=self.backend == "faiss",
         )
-        indices_nm = space.order[found_nm.long()]
+        # selecting from flat indices takes half the time of indexing by a matrix
+        indices_nm = space.order.index_select(0, found_nm.flatten()).view_as(found_nm)
         relevant_nm = None
         if classes is not None:
-            relevant_nm = classes[1][indices_nm] == classes[0][rows, None]
+            classes_nm = classes[1].index_select(0, indices_nm.flatten()).view_as(indices_nm)
+            relevant_nm = classes_nm == classes[0][rows, None]
         sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k, relevant_nm)
         indices_nk = indices_nm[:, :k]
         if m < self.available:
