@@ -30,15 +30,14 @@ def beyond(tile_nc: Tensor, threshold_n: Tensor) -> tuple[Tensor, Tensor, Tensor
     n, c = tile_nc.shape
     threshold = threshold_n.numpy()
     if tile_nc.stride(1) == 1:
-        found_P, value_P = _above(tile_nc.numpy(), threshold[:, None])
-        row_P, column_P = np.divmod(found_P, c)
+        found, values = _above(tile_nc.numpy(), threshold[:, None])
+        rows, columns = np.divmod(found, c)
     else:  # in the order of the memory, and then by rows: a radix sort, as 16 bits are enough
-        found_P, value_P = _above(tile_nc.T.numpy(), threshold)
-        column_P, row_P = np.divmod(found_P, n)
-        narrow = row_P.astype(np.uint16) if n <= 1 << 16 else row_P
-        order_P = np.argsort(narrow, kind="stable")
-        row_P, column_P, value_P = row_P[order_P], column_P[order_P], value_P[order_P]
-    return torch.from_numpy(row_P), torch.from_numpy(column_P), torch.from_numpy(value_P)
+        found, values = _above(tile_nc.T.numpy(), threshold)
+        columns, rows = np.divmod(found, n)
+        order = np.argsort(rows.astype(np.uint16) if n <= 1 << 16 else rows, kind="stable")
+        rows, columns, values = rows[order], columns[order], values[order]
+    return torch.from_numpy(rows), torch.from_numpy(columns), torch.from_numpy(values)
 
 
 def ranked(scores_nw: Tensor, rank: int) -> Tensor:
@@ -61,12 +60,12 @@ def best(scores_nw: Tensor, indices_nw: Tensor, m: int) -> tuple[Tensor, Tensor]
         scores_nm, order_nm = scores_nw.topk(m, dim=1)
         return scores_nm, indices_nw.gather(1, order_nm)
     # Numbers of 64 bits, score above index, sort as they are: without an order to be applied.
-    keys_nw = _ordered(scores_nw.numpy().view(np.int32)).astype(np.int64) << 32
-    keys_nw |= indices_nw.numpy()
-    keys_nw.sort(axis=1)
-    keys_nm = keys_nw[:, : -m - 1 : -1]
-    scores_nm = _ordered((keys_nm >> 32).astype(np.int32)).view(np.float32)
-    return torch.from_numpy(scores_nm), torch.from_numpy(keys_nm.astype(np.int32))
+    keys = _ordered(scores_nw.numpy().view(np.int32)).astype(np.int64) << 32
+    keys |= indices_nw.numpy()
+    keys.sort(axis=1)
+    keys = keys[:, : -m - 1 : -1]
+    scores = _ordered((keys >> 32).astype(np.int32)).view(np.float32)
+    return torch.from_numpy(scores), torch.from_numpy(keys.astype(np.int32))
 
 
 def _in_numpys_reach(scores: Tensor) -> bool:
