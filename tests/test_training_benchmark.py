@@ -27,12 +27,17 @@ def test_the_whole_suite_at_a_tiny_size(capsys, monkeypatch):
         [
             *("--network", "small_cnn", "--size", str(SIZE), "--batch", str(BATCH)),
             *("--images", "6", "--steps", "2", "--rounds", "1", "--workers", "0"),
-            *("--only", "ours,+ bf16,+ data.cache=full", "--models", "1", "--no-memory"),
+            *("--only", "ours,+ channels_last,+ data.cache=full", "--models", "1", "--no-memory"),
         ]
     )
     lines = capsys.readouterr().out.splitlines()
     rows = [line for line in lines if "x" in line and "%" in line]
-    assert [row[:32].strip() for row in rows] == [PLAIN, "ours", "+ bf16", "+ data.cache=full"]
+    assert [row[:32].strip() for row in rows] == [
+        PLAIN,
+        "ours",
+        "+ channels_last",
+        "+ data.cache=full",
+    ]
     assert "1.00x" in rows[0]
     assert sum(line.startswith("roof in ") for line in lines) == 2
     assert not any("not here" in line for line in lines)

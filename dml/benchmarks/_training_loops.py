@@ -88,7 +88,7 @@ def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
     add("+ channels_last", channels_last=True)
     if on_gpu:
         add("+ tf32", precision="tf32")
-    add("+ bf16", precision="bf16")
+        add("+ bf16", precision="bf16")  # few CPUs compute in it; the others take many times longer
     add("+ compile", compile=True)
     add("+ data.cache=full", cache="full")
     if most_workers > workers:

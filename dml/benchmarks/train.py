@@ -77,6 +77,7 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
     print(f"\n{setting.network}, batch {setting.batch}")
     loops = {}
     for variant in variants:
+        _progress(f"preparing {variant.name}")
         try:
             loops[variant] = Loop(setting, variant)
             loops[variant].advance(1 + options.drained)  # compiles, and empties the loader's queue
@@ -100,8 +101,9 @@ def measure(
         drained: steps before those: while others ran, the loader filled its queue.
     """
     measured = {variant: Measured() for variant in loops}
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
         for variant, loop in loops.items():
+            _progress(f"round {number} of {rounds}: {variant.name}")
             loop.advance(drained)
             spent = loop.advance(steps)
             measured[variant].rates.append(spent.images_per_second(loop.setting.batch))
@@ -151,7 +153,8 @@ def _models(setting: Setting, options: argparse.Namespace) -> None:
     if variant is None:
         return
     one, several = [], []
-    for _ in range(options.rounds):
+    for number in range(1, options.rounds + 1):
+        _progress(f"models side by side: round {number} of {options.rounds}")
         one.append(rate_of_processes(1, setting, variant, options.steps))
         several.append(rate_of_processes(options.models, setting, variant, options.steps))
     ratio = median(b / a for a, b in zip(one, several, strict=True))
@@ -166,6 +169,7 @@ def _memory(setting: Setting, variants: Sequence[Variant]) -> dict[Variant, floa
     """Peak MB of a fresh process for each loop."""
     found = {}
     for variant in variants:
+        _progress(f"memory of {variant.name}")
         question = json.dumps([asdict(setting), asdict(variant)])
         command = [sys.executable, "-m", __name__, "--memory-of", question]
         answer = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -184,6 +188,11 @@ def _chosen(options: argparse.Namespace) -> list[Variant]:
     if not options.only:
         return rungs
     return [rung for rung in rungs if rung.name == PLAIN or rung.name in options.only]
+
+
+def _progress(text: str) -> None:
+    """Where a row takes minutes, what they are spent on; the table alone goes to stdout."""
+    print(f"… {text}", file=sys.stderr, flush=True)
 
 
 def _cpus() -> int:

@@ -6,6 +6,7 @@ there is the gap in its own work: from the end of a step until the next batch li
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -192,5 +194,9 @@ def peak_memory_mb(device: torch.device) -> float:
     """Most memory ever taken by this process: on the GPU, or else of the machine."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes / (2**20 if sys.platform == "darwin" else 2**10)
+    # Linux counts what the program that started this one held into `ru_maxrss`, not into VmHWM.
+    status = Path("/proc/self/status")
+    if status.exists() and (peak := re.search(r"VmHWM:\s*(\d+) kB", status.read_text())):
+        return int(peak[1]) / 2**10
+    taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return taken / (2**20 if sys.platform == "darwin" else 2**10)
