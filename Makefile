@@ -25,7 +25,7 @@ demo: $(INSTALLED)
 	@$(BIN)/python train.py
 
 test: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) -m "not soak"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not soak"
 
 soak: $(INSTALLED)
 	@$(BIN)/python -m pytest -m soak

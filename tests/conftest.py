@@ -39,6 +39,17 @@ def _fresh_hydra():
     GlobalHydra.instance().clear()
 
 
+@pytest.fixture(autouse=True)
+def _no_pictures(request):
+    """They take as long as a tiny run: tests that look at them are marked `pictures`."""
+    if request.node.get_closest_marker("pictures"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dml.experiment._draw", lambda *more: None)
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread():
     import torch

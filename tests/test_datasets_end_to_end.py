@@ -31,6 +31,7 @@ def tree(tmp_path, request):
     return name, tmp_path / "data"
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize("cache", ["null", "full", "24"])
 @pytest.mark.parametrize("tree", [*sorted(TREES), "folder"], indirect=True)
 def test_one_epoch(run_tiny, tree, cache, capsys):

@@ -9,12 +9,15 @@ import yaml
 from dml.errors import UserError
 from dml.models.embedder import NORMALIZERS
 
+SOAK = pytest.mark.soak
+
 
 def rows(folder):
     with open(folder / "history.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.pictures
 def test_a_run_leaves_what_a_reader_needs(run_tiny, capsys):
     summary, folder = run_tiny("loss=mfcont")
     assert summary == json.loads((folder / "summary.json").read_text())
@@ -81,7 +84,9 @@ def test_repeats_differ_and_give_an_interval(run_tiny):
     assert {row["repeat"] for row in rows(folder)} == {"0", "1"}
 
 
-@pytest.mark.parametrize("loss", ["mfcwms", "mfcont", "proxy_anchor"])
+@pytest.mark.parametrize(
+    "loss", ["mfcwms", *(pytest.param(one, marks=SOAK) for one in ("mfcont", "proxy_anchor"))]
+)
 def test_training_helps_on_unseen_classes(composed, tmp_path, loss):
     from dml.config import Config, check
     from dml.experiment import run

@@ -156,6 +156,7 @@ def test_files_open_with_their_command(name):
         OverridesParser.create().parse_overrides(words)
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.soak) for n in trained()]
 )

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-from dml import experiment
 from dml.cli import FAILED, FINISHED
 from dml.data import loaders
 from dml.errors import UserError
@@ -34,19 +33,6 @@ PHOTOS = (
 )
 
 
-@pytest.fixture
-def command(command_line, monkeypatch):
-    """Types a command; pictures, which take longer than the run, only where they are asked for."""
-
-    def typed(*words, pictures=False):
-        with monkeypatch.context() as patch:
-            if not pictures:
-                patch.setattr(experiment, "_draw", lambda *more: None)
-            return command_line(*words)
-
-    return typed
-
-
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     root = tmp_path_factory.mktemp("photos")
@@ -60,15 +46,15 @@ def undisturbed():
 
 
 @pytest.fixture
-def goes_on(command, undisturbed, tmp_path):
+def goes_on(command_line, undisturbed, tmp_path):
     """Asserts that the command, typed again, ends as if nothing had happened."""
 
     def assert_so(*words, workers=()):
         out = f"outputs={tmp_path / 'outputs'}"
-        status, _, err = command(*words, *workers, out)
+        status, _, err = command_line(*words, *workers, out)
         assert status == FINISHED, err
         if words not in undisturbed:
-            assert command(*words, f"outputs={tmp_path / 'calm'}")[0] == FINISHED
+            assert command_line(*words, f"outputs={tmp_path / 'calm'}")[0] == FINISHED
             undisturbed[words] = essence(only(tmp_path / "calm"))
         assert essence(only(tmp_path / "outputs")) == undisturbed[words]
 
@@ -110,14 +96,14 @@ def the_line(status, err):
     ("harm", "workers"), [(Path.unlink, 0), (truncate, 2)], ids=["vanished", "corrupt"]
 )
 def test_an_image_that_is_lost_during_training(
-    command, after_step, goes_on, photos, tmp_path, monkeypatch, harm, workers
+    command_line, after_step, goes_on, photos, tmp_path, monkeypatch, harm, workers
 ):
     trained = sorted(photos.glob("*/*"))[1]  # the first classes train
     kept = shutil.copy2(trained, tmp_path / "kept")
     words = (*PHOTOS, f"data.root={photos}")
     after_step(2, lambda: harm(trained))
     try:
-        found = command(*words, f"data.workers={workers}", f"outputs={tmp_path / 'outputs'}")
+        found = command_line(*words, f"data.workers={workers}", f"outputs={tmp_path / 'outputs'}")
         line = the_line(found[0], found[2])
     finally:
         shutil.copy2(kept, trained)
@@ -129,12 +115,12 @@ def test_an_image_that_is_lost_during_training(
     goes_on(*words, workers=[f"data.workers={workers}"])
 
 
-def test_a_killed_loading_process(command, after_step, goes_on, tmp_path, monkeypatch):
+def test_a_killed_loading_process(command_line, after_step, goes_on, tmp_path, monkeypatch):
     def kill():
         os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
 
     after_step(9, kill)
-    found = command(*DIGITS, "data.workers=2", f"outputs={tmp_path / 'outputs'}")
+    found = command_line(*DIGITS, "data.workers=2", f"outputs={tmp_path / 'outputs'}")
     line = the_line(found[0], found[2])
     assert re.match(
         r"error: data\.workers: a loading process died \((is killed by signal|exited unexp)", line
@@ -190,10 +176,10 @@ def no_memory(*arguments, **options):
     ids=["GPU in a step", "GPU in an evaluation", "host"],
 )
 def test_not_enough_memory(
-    command, after_step, goes_on, tmp_path, monkeypatch, where, what, expected
+    command_line, after_step, goes_on, tmp_path, monkeypatch, where, what, expected
 ):
     after_step(9, lambda: monkeypatch.setattr(*where, what))
-    found = command(*DIGITS, f"outputs={tmp_path / 'outputs'}")
+    found = command_line(*DIGITS, f"outputs={tmp_path / 'outputs'}")
     assert the_line(found[0], found[2]).startswith(f"error: {expected}")
     monkeypatch.undo()
     goes_on(*DIGITS)
@@ -235,13 +221,13 @@ def full_disk(monkeypatch):
         ("throughput.csv", 2),
         ("best.pt", 1),  # last.pt: tests/test_resume.py
         ("result.json", 1),
-        ("learning_curve.png", 1),
+        pytest.param("learning_curve.png", 1, marks=pytest.mark.pictures),
         ("summary.json", 1),
     ],
 )
-def test_a_full_disk(command, goes_on, full_disk, tmp_path, monkeypatch, name, number):
+def test_a_full_disk(command_line, goes_on, full_disk, tmp_path, monkeypatch, name, number):
     full_disk(name, number)
-    found = command(*DIGITS, f"outputs={tmp_path / 'outputs'}", pictures=name.endswith("png"))
+    found = command_line(*DIGITS, f"outputs={tmp_path / 'outputs'}")
     line = the_line(found[0], found[2])
     assert f"{name}: No space left on device" in line
     assert "run the same command to continue" in line
@@ -250,14 +236,16 @@ def test_a_full_disk(command, goes_on, full_disk, tmp_path, monkeypatch, name, n
     goes_on(*DIGITS)
 
 
-def test_a_full_disk_while_images_are_cached(command, full_disk, photos, tmp_path, monkeypatch):
+def test_a_full_disk_while_images_are_cached(
+    command_line, full_disk, photos, tmp_path, monkeypatch
+):
     full_disk("folder-full-", 1)
     words = (*PHOTOS, f"data.root={photos}", "data.cache=full", "protocol.epochs=1")
-    status, _, err = command(*words, f"outputs={tmp_path}")
+    status, _, err = command_line(*words, f"outputs={tmp_path}")
     assert "data.cache: cannot write" in the_line(status, err)
     assert not [path for path in (photos / ".cache").iterdir() if path.suffix != ".lock"]
     monkeypatch.undo()
-    assert command(*words, f"outputs={tmp_path}")[0] == FINISHED
+    assert command_line(*words, f"outputs={tmp_path}")[0] == FINISHED
     shutil.rmtree(photos / ".cache")
 
 

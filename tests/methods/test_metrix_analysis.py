@@ -68,6 +68,7 @@ def test_one_class_alone_is_one_line():
         measure_positivity(pml.MultiSimilarityLoss(), tiny_embedder(), images)
 
 
+@pytest.mark.pictures
 def test_analyzes_a_finished_run(run_tiny):
     _, folder = run_tiny(
         "loss=ms", "method=metrix", "data.batch_size=40", "protocol.steps_per_epoch=4"

@@ -23,6 +23,7 @@ def test_stage_curve_of_a_history(tmp_path):
     assert np.asarray(Image.open(tmp_path / "stages.png")).std() > 1
 
 
+@pytest.mark.pictures
 def test_a_run_with_stages_has_the_picture_and_others_have_not(run_tiny):
     few = ("data.batch_size=64", "protocol.steps_per_epoch=2")
     _, folder = run_tiny("method=ccp", "loss=c1", "method.pool_size=3", *few)

@@ -32,6 +32,7 @@ def start(cfg):
     return run(cfg, check(cfg, Config))
 
 
+@pytest.mark.pictures
 def test_a_killed_run_is_whole_after_it_was_continued(composed, tmp_path):
     places = (f"outputs={tmp_path}", "tracking=wandb", "tracking.mode=offline")
     cfg = composed(*TINY, *places, "tracking.project=mine", "experiment.id=mft_table1")

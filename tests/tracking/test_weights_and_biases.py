@@ -44,6 +44,7 @@ def history_of(folder, job=(0, 0)):
     ]
 
 
+@pytest.mark.pictures
 def test_one_model_is_one_run(prepared, service, capsys):
     cfg, folder = prepared("experiment.id=mft_table1", "tracking.tags=[mine]")
     summary = start(cfg)
