@@ -59,22 +59,37 @@ def jobs(
         seed: of the noise; each repeat and fold draws its own.
 
     Raises:
-        UserError: too few classes for the folds.
+        UserError: too few classes for the folds, or images none of which has another of its class
+            to be found.
     """
     if splits not in FOLDS:
         raise ValueError(f"splits: no '{splits}'; valid are {', '.join(FOLDS)}")
     if splits == "mlrc":
         index = halved(index)
     test = published_test(index)
+    _refuse_unscorable(test, "test")
     found = []
     for repeat in range(repeats):
         for fold, (train, validation) in enumerate(_folds(splits, index.view("train"), test)):
+            _refuse_unscorable(validation, f"validation (fold {fold})")
             noise = None
             if label_noise:
                 noise_seed = np.random.SeedSequence([seed, repeat, fold]).generate_state(1)
                 train, noise = with_label_noise(train, label_noise, int(noise_seed[0]))
             found.append(Job(repeat, fold, train, validation, test, noise))
     return found
+
+
+def _refuse_unscorable(split: Split, part: str) -> None:
+    """Says before hours of training what the first evaluation would only say after them."""
+    counts = np.bincount(split.query.index.labels[split.views[-1].rows])
+    wanted = np.unique(split.query.index.labels[split.query.rows])
+    least = 2 if split.gallery is None else 1  # an image does not find itself
+    if not (counts[wanted[wanted < len(counts)]] >= least).any():
+        raise UserError(
+            f"data: no image of '{split.query.index.name}' for {part} has another of its class to "
+            f"be found; give a class there more images"
+        )
 
 
 def _folds(splits: str, train: View, test: Split) -> list[tuple[View, Split]]:

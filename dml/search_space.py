@@ -11,13 +11,14 @@ from typing import Any
 
 from dml.errors import nearest
 
+PARTS = ("loss", "method", "own")  # later ones win
 KEYS = {"low", "high", "log", "int", "step", "choices"}
 
 
 def merged(space: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Option → range, sorted by option: of the loss, over that of the method, over the user's."""
     found: dict[str, Any] = {}
-    for part in ("loss", "method", "own"):
+    for part in PARTS:
         found.update(_flat(space.get(part) or {}, ""))
     return {name: found[name] for name in sorted(found) if found[name] is not None}
 
@@ -29,6 +30,11 @@ def problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tuple[s
         space: the node `space`.
         options: dotted option → value of the whole config.
     """
+    for part in PARTS:
+        if not isinstance(space.get(part) or {}, dict):
+            again = f"+space.{part}.<option>={{low: 0, high: 1}}"
+            yield f"space.{part}", f"'{space[part]}' gives no ranges; write {again}"
+            return
     ranges = merged(space)
     if not ranges:
         loss = options.get("loss.name")

@@ -25,7 +25,11 @@ def main(arguments: list[str]) -> int:
     if suite not in suites:
         print(f"no suite '{suite}'{nearest(suite, suites)}\n{usage}", file=sys.stderr)
         return 2
-    importlib.import_module(f"dml.benchmarks.{suite}").main(options)
+    try:
+        importlib.import_module(f"dml.benchmarks.{suite}").main(options)
+    except KeyboardInterrupt:
+        print("interrupted: the lines above are whole", file=sys.stderr)
+        return 130
     return 0
 
 

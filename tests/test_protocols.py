@@ -252,6 +252,18 @@ def test_an_evaluation_by_steps_has_fractional_epochs(run_small):
     ]
 
 
+def test_images_without_another_of_their_class_are_refused_before_training():
+    labels = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4])
+    roles = np.where(labels < 4, "train", "test")
+    lonely = ImageIndex("probe", np.zeros((9, 4, 4, 3), dtype=np.uint8), labels, roles)
+    assert protocols.jobs("published", 1, lonely)
+    with pytest.raises(UserError, match=r"no image of 'probe' for validation \(fold"):
+        protocols.jobs("ccp", 1, lonely)
+    with pytest.raises(UserError, match="no image of 'probe' for test"):
+        protocols.jobs("published", 1, index_of(4, per_class=1))
+    assert protocols.jobs("published", 1, index_of(4, query=True))
+
+
 def test_folds_that_validate_one_class_are_noted_and_not_searched():
     five = protocols.jobs("mlrc", 1, index_of(10))
     (note,) = protocols.notes(five)

@@ -80,15 +80,7 @@ def test_a_roof_is_counted_by_hand(setting):
     assert Work(10.0, 4.0).images_per_second(2, flop_rate=5.0, byte_rate=1.0) == 0.5
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--network", "resnet"], "--network: unknown resnet; of bn_inception, resnet50"),
-        (["--batch", "3,x"], "--batch: '3,x' are no whole numbers"),
-        (["--only", "ours,bf16"], "--only: unknown bf16; of plain loop, ours"),
-    ],
-)
-def test_wrong_options_are_refused(capsys, words, problem):
+def test_rows_that_do_not_exist_are_refused(capsys):
     with pytest.raises(SystemExit):
-        train.main(words)
-    assert problem in capsys.readouterr().err
+        train.main(["--only", "ours,bf16"])
+    assert "--only: unknown bf16; of plain loop, ours" in capsys.readouterr().err

@@ -24,6 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 
+from dml.benchmarks._options import at_least
 from dml.data.base import ImageIndex, View
 from dml.data.loaders import eval_batches, open_source, train_batches
 from dml.data.samplers import RandomBatches
@@ -37,9 +38,16 @@ Path_ = Callable[[], Iterator[Any]]
 def main(argv: list[str] | None = None) -> None:
     """Prints images/s and ratios; `--help` lists the options."""
     parser = argparse.ArgumentParser(prog="benchmark.py input", description=__doc__)
-    parser.add_argument("--images", type=int, default=512, help="JPEG files of 500x375")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5, help="each path once a round; median")
+    parser.add_argument(
+        "--images",
+        type=at_least(BATCH),
+        default=512,
+        help=f"JPEG files of 500x375, {BATCH} or more",
+    )
+    parser.add_argument("--workers", type=at_least(0), default=2)
+    parser.add_argument(
+        "--rounds", type=at_least(1), default=5, help="each path once a round; median"
+    )
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         view = write_photos(Path(folder), options.images)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from dml.benchmarks import _textbook
 from dml.benchmarks._measure import Step, added_peak, machine, median_times
+from dml.benchmarks._options import add_device, at_least, several
 from dml.losses import (
     C1Loss,
     C2Loss,
@@ -196,22 +197,20 @@ def main(argv: list[str]) -> None:
     """Measures the chosen cases and prints a line for each implementation."""
     parser = argparse.ArgumentParser(prog="benchmark.py losses", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--cases", default=",".join(CASES), help="comma-separated names")
-    parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default 7)")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--cases", type=several(CASES), default=list(CASES), help="comma-separated names"
+    )
+    parser.add_argument("--rounds", type=at_least(1), default=7, help="timed rounds (default 7)")
+    add_device(parser)
     parser.add_argument("--no-dense", action="store_true", help="leave out the textbook forms")
     parser.add_argument("--no-memory", action="store_true", help="measure time only")
     options = parser.parse_args(argv)
-    names = options.cases.split(",")
-    unknown = [name for name in names if name not in CASES]
-    if unknown:
-        parser.error(f"--cases: unknown {', '.join(unknown)}; choose from {', '.join(CASES)}")
 
     print(
         f"# {machine(options.device)}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     )
     print(f"# forward + backward, B {BATCH}, D {DIMENSIONS}, float32, {options.rounds} rounds")
-    for name in names:
+    for name in options.cases:
         case = CASES[name]
         kinds = [k for k in case.implementations() if not (options.no_dense and k == "dense")]
         steps = {kind: case.step(kind, options.device) for kind in kinds}

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.benchmarks._measure import Step, added_peak, machine, median_times
+from dml.benchmarks._options import add_device, at_least
 from dml.methods.metrix import Metrix
 from dml.methods.metrix_pairs import Pairs
 from dml.methods.metrix_pooling import mix
@@ -125,11 +126,13 @@ def main(argv: list[str]) -> None:
     """Measures and prints a line for each form."""
     parser = argparse.ArgumentParser(prog="benchmark.py metrix", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--classes", type=int, default=20, help="of 5 images each (default 20)")
+    parser.add_argument(
+        "--classes", type=at_least(2), default=20, help="of 5 images each (default 20)"
+    )
     parser.add_argument("--pooling", choices=["avg", "max", "avg+max"], default="avg+max")
     parser.add_argument("--network", action="store_true", help="with ResNet-50 before it")
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (default 5)")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--rounds", type=at_least(1), default=5, help="timed rounds (default 5)")
+    add_device(parser)
     parser.add_argument("--no-direct", action="store_true", help="leave out the direct form")
     parser.add_argument("--no-memory", action="store_true", help="measure time only")
     options = parser.parse_args(argv)

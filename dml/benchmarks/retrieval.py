@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dml.benchmarks._options import at_least, several
 from dml.retrieval import retrieval_metrics
 
 PML_NAMES = {
@@ -55,6 +56,7 @@ class Size:
     recall_at: tuple[int, ...]
 
 
+BACKENDS = ("auto", "torch", "faiss")
 SIZES = {
     "cub": Size(5_924, 0, 100, 60, 512, 3.0, (1, 2, 4, 8)),
     "inshop": Size(14_218, 12_612, 3_985, 15, 128, 1.4, (1, 10)),
@@ -217,25 +219,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the suite from the command line."""
     parser = argparse.ArgumentParser(prog="benchmark.py retrieval", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--sizes", default="cub,inshop,sop", help=f"of {', '.join(SIZES)}")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--backends", default="auto", help="of auto, torch, faiss")
+    parser.add_argument(
+        "--sizes", type=several(SIZES), default="cub,inshop,sop", help=f"of {', '.join(SIZES)}"
+    )
+    parser.add_argument("--repeats", type=at_least(1), default=5)
+    parser.add_argument(
+        "--backends", type=several(BACKENDS), default="auto", help=f"of {', '.join(BACKENDS)}"
+    )
     parser.add_argument("--exact", action="store_true", help="compare with a float64 ranking too")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    names = options.sizes.split(",")
-    if unknown := [name for name in names if name not in SIZES]:
-        parser.error(f"argument --sizes: unknown {', '.join(unknown)}; of {', '.join(SIZES)}")
     if options.memory_of:
-        print_memory(options.memory_of, SIZES[names[0]])
+        print_memory(options.memory_of, SIZES[options.sizes[0]])
         return
     print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads,"
         f" {torch.backends.cpu.get_cpu_capability()},"
         f" {torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'}"
     )
-    for name in names:
-        benchmark(name, options.repeats, options.backends.split(","), options.exact)
+    for name in options.sizes:
+        benchmark(name, options.repeats, options.backends, options.exact)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from statistics import median
 import torch
 
 from dml.benchmarks._measure import machine
+from dml.benchmarks._options import add_device, at_least, several
 from dml.benchmarks._roofline import byte_rate, flop_rate, work_of
 from dml.benchmarks._side_by_side import rate_of_processes
 from dml.benchmarks._training_loops import PLAIN, Loop, Setting, Variant, ladder
@@ -199,39 +200,47 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _sizes(words: str) -> list[int]:
+    return [at_least(1)(word) for word in words.split(",")]
+
+
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmark.py train", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--network", default="bn_inception,resnet50", help=", ".join(NETWORKS))
-    parser.add_argument("--batch", default="32,128", help="images of a step (default 32,128)")
-    parser.add_argument("--size", type=int, default=224, help="side of the crops (default 224)")
-    parser.add_argument("--images", type=int, default=512, help="JPEG files (default 512)")
-    parser.add_argument("--steps", type=int, default=20, help="in a round (default 20)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--workers", type=int, default=min(4, _cpus()), help="of the plain loop")
     parser.add_argument(
-        "--most-workers", type=int, default=min(16, _cpus()), help="of the last row"
+        "--network",
+        type=several(NETWORKS),
+        default="bn_inception,resnet50",
+        help=", ".join(NETWORKS),
+    )
+    parser.add_argument(
+        "--batch", type=_sizes, default="32,128", help="images of a step (default 32,128)"
+    )
+    parser.add_argument(
+        "--size", type=at_least(1), default=224, help="side of the crops (default 224)"
+    )
+    parser.add_argument("--images", type=at_least(1), default=512, help="JPEG files (default 512)")
+    parser.add_argument("--steps", type=at_least(1), default=20, help="in a round (default 20)")
+    parser.add_argument("--rounds", type=at_least(1), default=5)
+    add_device(parser)
+    parser.add_argument(
+        "--workers", type=at_least(0), default=min(4, _cpus()), help="of the plain loop"
+    )
+    parser.add_argument(
+        "--most-workers", type=at_least(0), default=min(16, _cpus()), help="of the last row"
     )
     parser.add_argument("--only", default="", help="rows beside the plain loop: 'ours,+ bf16'")
-    parser.add_argument("--models", type=int, default=4, help="side by side; 1: leave that out")
+    parser.add_argument(
+        "--models", type=at_least(1), default=4, help="side by side; 1: leave that out"
+    )
     parser.add_argument("--no-memory", action="store_true", help="leave out the fresh processes")
     parser.add_argument("--no-roof", action="store_true", help="leave out the roofline")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    options.network = options.network.split(",")
     options.only = [name.strip() for name in options.only.split(",") if name.strip()]
-    if unknown := [name for name in options.network if name not in NETWORKS]:
-        parser.error(f"--network: unknown {', '.join(unknown)}; of {', '.join(NETWORKS)}")
-    try:
-        options.batch = [int(size) for size in options.batch.split(",")]
-    except ValueError:
-        parser.error(f"--batch: '{options.batch}' are no whole numbers")
     names = [rung.name for rung in ladder(options.device, options.workers, options.most_workers)]
     if unknown := [name for name in options.only if name not in names]:
         parser.error(f"--only: unknown {', '.join(unknown)}; of {', '.join(names)}")
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device: this machine has no GPU that torch can use")
     # A loader has two batches ready for each of its workers.
     options.drained = 2 * options.most_workers if options.device == "cuda" else 1
     return options

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dml.errors import UserError
 from dml.losses.base import working_precision
 from dml.losses.cosine import unit_rows
-from dml.methods.metrix_options import choices, draw, form_of, number
+from dml.methods.metrix_options import choices, count, draw, form_of, number
 from dml.methods.metrix_pairs import PAIRS, Pairs, draw_lambdas, hardest, mixing_pairs
 from dml.methods.metrix_pooling import mix, mixed_pool
 from dml.methods.metrix_similarity import mixed_proxy_loss, mixed_similarity
@@ -71,14 +71,20 @@ class Metrix(Plain):
         self.w = number("method.w", w, 0)
         self.alpha = number("method.alpha", alpha, 0, above=True)
         (self.lambda_per,) = choices("method.lambda_per", [lambda_per], ("batch", "pair"))
-        self.hard_negatives = {"input": 3} if hard_negatives is None else dict(hard_negatives)
+        hard_negatives = {"input": 3} if hard_negatives is None else hard_negatives
+        if not isinstance(hard_negatives, Mapping):
+            raise UserError(
+                f"method.hard_negatives={hard_negatives} must say for which types: "
+                f"{{{', '.join(f'{name}: {hard_negatives}' for name in self.types)}}}"
+            )
+        self.hard_negatives = dict(hard_negatives)
         for name, k in self.hard_negatives.items():
             choices("method.hard_negatives", [name], TYPES)
             if k is not None:
-                number(f"method.hard_negatives.{name}", k, 1)
+                count(f"method.hard_negatives.{name}", k)
         self.input_positives = input_positives
         if input_positives is not None:
-            number("method.input_positives", input_positives, 1)
+            count("method.input_positives", input_positives)
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ A loss qualifies if it is additive over positives and negatives, that is, has a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 from torch import nn
@@ -52,8 +52,11 @@ def choices(option: str, value: Sequence[str] | str, valid: Collection[str]) -> 
     Raises:
         UserError: there is none, or one that does not exist.
     """
-    chosen = [value] if isinstance(value, str) else list(value)
     listed = ", ".join(valid)
+    if not isinstance(value, Iterable):
+        written = "null" if value is None else value
+        raise UserError(f"{option}={written} must be a list of [{listed}]")
+    chosen = [value] if isinstance(value, str) else list(value)
     for name in chosen:
         if name not in valid:
             raise UserError(
@@ -73,6 +76,17 @@ def number(option: str, value: float, low: float, *, above: bool = False) -> flo
     fits = isinstance(value, int | float) and (value > low if above else value >= low)
     if not fits or value == float("inf"):
         raise UserError(f"{option}={value} must be {'above' if above else 'at least'} {low:g}")
+    return value
+
+
+def count(option: str, value: object) -> int:
+    """Returns a whole number, 1 or more.
+
+    Raises:
+        UserError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"{option}={value} must be a whole number, at least 1")
     return value
 
 

@@ -80,6 +80,8 @@ class NeighborSearch:
                 f"k must lie between 1 and the {self.available} gallery items a query can find,"
                 f" got {most}"
             )
+        if not 0 < memory_mb < math.inf:
+            raise ValueError(f"memory_mb must be above 0 and finite, got {memory_mb}")
         self.most = most
         self.backend = backend
         self.memory_bytes = int(memory_mb * 2**20)

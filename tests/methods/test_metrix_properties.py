@@ -221,6 +221,9 @@ def test_proxies_are_not_copied():
         ({"lambda_per": "anchor"}, r"method\.lambda_per"),
         ({"hard_negatives": {"inputs": 3}}, r"method\.hard_negatives: no 'inputs'"),
         ({"hard_negatives": {"input": 0}}, r"method\.hard_negatives\.input=0"),
+        ({"hard_negatives": {"embed": 2.5}}, r"method\.hard_negatives\.embed=2\.5 must be a whole"),
+        ({"hard_negatives": 5}, r"method\.hard_negatives=5 must say .* \{feature: 5\}"),
+        ({"types": None}, r"method\.types=null must be a list of \[input, feature, embed\]"),
         ({"input_positives": 0}, r"method\.input_positives=0"),
     ],
 )

@@ -291,3 +291,9 @@ def test_missing_faiss_is_said(monkeypatch):
     with pytest.raises(ValueError, match="'faiss' needs the package"):
         nearest_neighbors(torch.zeros(3, 2), k=1, backend="faiss")
     assert nearest_neighbors(torch.zeros(3, 2), k=1).indices[0] == 1
+
+
+@pytest.mark.parametrize("memory_mb", [0, -1, float("nan"), float("inf")])
+def test_a_bound_on_memory_that_is_none(memory_mb):
+    with pytest.raises(ValueError, match="memory_mb must be above 0 and finite"):
+        nearest_neighbors(torch.eye(3), k=1, memory_mb=memory_mb)

@@ -40,9 +40,3 @@ def test_memory_is_watched():
         kept = torch.ones(10_000_000)
         retrieval.time.sleep(0.05)
     assert kept.numel() * 4 / 1e6 * 0.9 < peak.above
-
-
-def test_unknown_sizes_are_refused(capsys):
-    with pytest.raises(SystemExit):
-        retrieval.main(["--sizes", "cup"])
-    assert "unknown cup; of cub, inshop" in capsys.readouterr().err

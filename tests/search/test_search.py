@@ -186,6 +186,8 @@ def test_pruned_trials_count(prepared):
             ("search=bayes", "protocol=mlrc", "+space.own.optim.lr={low:1,high:0}"),
             "low 1 is not below high 0",
         ),
+        (("search=bayes", "protocol=mlrc", "space.own=3"), "space.own: '3' gives no ranges; write"),
+        (("search=bayes", "protocol=mlrc", "space.loss=x"), "space.loss: 'x' gives no ranges; wri"),
     ],
 )
 def test_impossible_searches_are_refused(composed, overrides, message):
