@@ -92,9 +92,12 @@ def embeddings_of(size: Size, seed: int = 0) -> tuple[Tensor, ...]:
 
 
 def resident_mb() -> float:
-    """Returns the memory of this process in MB (Linux)."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 1e6
+    """Returns the memory of this process in MB (Linux), without files that lie mapped in it.
+
+    The system takes those pages away and gives them back as it likes.
+    """
+    resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
+    return (int(resident) - int(shared)) * 4096 / 1e6
 
 
 class PeakMemory:

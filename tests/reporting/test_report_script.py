@@ -15,6 +15,7 @@ def two_seeds(run_tiny, tmp_path):
     return tmp_path / "outputs"
 
 
+@pytest.mark.pictures
 def test_runs_of_no_experiment_side_by_side(two_seeds, tmp_path, capsys):
     assert main(["single", "--runs", str(two_seeds), "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out

@@ -79,6 +79,7 @@ def test_one_model_is_one_run(prepared, service, capsys):
     assert len(service.inits(name)) == 1
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize(
     ("point", "lost"),
     [

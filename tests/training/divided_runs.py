@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hydra import compose, initialize_config_dir
 
@@ -33,11 +34,12 @@ DRAW = experiment._draw
 
 def start(place: Path, *overrides: str, pictures: bool = False) -> Path:
     """A run from its options to its folder, which is returned."""
-    experiment._draw = DRAW if pictures else lambda *more: None  # they take longer than the run
+    draw = DRAW if pictures else lambda *more: None  # they take longer than the run
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose("train", [f"outputs={place}", *TINY, *overrides])
     config = check(cfg, Config)
-    experiment.run(cfg, config)
+    with mock.patch.object(experiment, "_draw", draw):
+        experiment.run(cfg, config)
     return RunFolder.of(cfg, config).path
 
 
