@@ -38,9 +38,8 @@ def nearest_neighbors(
         query: B×D embeddings on any device.
         gallery: N×D embeddings; None searches the queries among themselves, each without itself.
         k: neighbors per query, 1 to N (N − 1 without a gallery).
-        backend: "torch", "faiss" (must be installed) or "auto", which means torch. Measured on two
-            cores with AVX2, CPU seconds of all metrics by torch and faiss: CUB 0.63, 0.74; In-Shop
-            1.05, 0.95; SOP 10.4, 14.6; and on a busy machine torch is ahead everywhere.
+        backend: "torch", "faiss" (must be installed) or "auto", which means torch.
+            `python scripts/benchmark.py retrieval --backends torch,faiss` compares them.
         memory_mb: bound on the size of the working buffers, beside a float32 copy of the gallery.
 
     Raises:
