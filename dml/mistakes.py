@@ -28,6 +28,8 @@ NO_ACCUMULATION = (
     "these losses compare all images of a batch, and the gradients of small batches do not add up "
     "to those of a large one; use precision=bf16, or torchrun and more GPUs, which share a batch"
 )
+# What composing raises for a wrong word; a list of numbers for a group trips Hydra itself.
+REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
 # Nodes that take options which their file does not list, with a `+` before the name.
 OPEN = {"loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
         "optim.schedule", "space.own", "protocol.lookup", "hydra.launcher"}  # fmt: skip
@@ -133,7 +135,7 @@ class _Command:
             if any(one.is_sweep_override() or not one.key_or_group for one in parsed):
                 return False
             compose(self.config_name, overrides=[*self.good, *words])
-        except (HydraException, OmegaConfBaseException, ValueError):
+        except REFUSALS:
             return False
         self.good += words
         return True
@@ -155,7 +157,7 @@ class _Command:
         for single in singles:
             try:
                 compose(self.config_name, overrides=[*self.good, single])
-            except (HydraException, OmegaConfBaseException, ValueError) as reason:
+            except REFUSALS as reason:
                 return self._say(single, reason)
         self.good += singles[:1]
         return ""

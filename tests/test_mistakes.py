@@ -18,6 +18,7 @@ from dml.mistakes import choices_for_help, chosen_groups, explain, overlooked
         (["optim.args.ep=1"], "optim.args.ep: no such option; did you mean 'optim.args.eps'?; +"),
         (["optim.args={lr:3}"], "optim.args.lr: no such option; did you mean 'optim.args.eps'?; +"),
         (["seeed=1"], "seeed: no such option; did you mean 'seed'?"),
+        (["embedder=[1,2,3]"], "embedder: no '[1,2,3]'; one of default"),
         (["+seed=4"], "seed: is there already; leave the + out"),
         (["seed=0,1"], "seed: 0,1 are several values; for a grid of runs add -m; for a list "),
         (["loss=ms,c1"], "loss: ms,c1 are several values; for a grid of runs add -m"),
