@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -117,6 +118,8 @@ def sort_near_ties(
 
 def lexical_order(*keys_P: Tensor) -> Tensor:
     """Returns the permutation that sorts by the first key, ties by the second, and so on."""
+    if keys_P[0].device.type == "cpu":
+        return torch.from_numpy(np.lexsort([key_P.numpy() for key_P in reversed(keys_P)]))
     order_P = torch.argsort(keys_P[-1], stable=True)
     for key_P in reversed(keys_P[:-1]):
         order_P = order_P[torch.argsort(key_P[order_P], stable=True)]

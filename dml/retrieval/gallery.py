@@ -14,6 +14,7 @@ from torch import Tensor
 from dml.retrieval.exact import CHUNK_BYTES
 from dml.retrieval.product import fastest_product
 
+SAFE = 2.0**-60  # norms from here to 1 / SAFE leave float32 differences accurate
 PADDING_SCORE = -16.0  # below every true score, which are at least −2
 
 
@@ -37,7 +38,7 @@ class Gallery:
         tile: items of a tile.
         order: gallery index of each row (N'), N and above for padding.
         place: row of each gallery index (N').
-        center: D values, float64.
+        center: a point near the middle of the items, D values, float64.
         scale: a power of two that brings all norms into [0, 1].
         largest: largest norm of a scaled row.
     """
@@ -46,16 +47,15 @@ class Gallery:
         N, D = gallery_ND.shape
         device = gallery_ND.device
         self.items, self.tile = N, tile
-        self._step = max(1, CHUNK_BYTES // (32 * D))
-        middle = torch.zeros(D, dtype=torch.float64, device=device)
-        for part in gallery_ND.split(self._step):
-            middle += part.sum(dim=0, dtype=torch.float64)
-        self.center = middle / N
-        own = query_BD is gallery_ND
-        largest = self._largest_norm(gallery_ND)
-        both = largest if own else max(largest, self._largest_norm(query_BD))
-        self.scale = math.ldexp(1.0, -math.frexp(both)[1])
-        self.largest = largest * self.scale
+        self._step = max(1, CHUNK_BYTES // (64 * D))
+        # Any center will do. One in the vectors' own type leaves their differences to it exact but
+        # for one rounding, without a detour over float64.
+        own_type = torch.promote_types(gallery_ND.dtype, query_BD.dtype)
+        self._center, largest = self._middle(gallery_ND, query_BD, own_type)
+        if not SAFE < largest < 1 / SAFE:
+            self._center, largest = self._middle(gallery_ND, query_BD, torch.float64)
+        self.center = self._center.double()
+        self.scale = math.ldexp(1.0, -math.frexp(largest)[1])
 
         # padding is spread over all tiles, for each to be a fair sample
         total = -(-N // tile) * tile
@@ -69,7 +69,8 @@ class Gallery:
         for start in range(0, total, self._step):
             part = slice(start, start + self._step)
             chosen_nD = gallery_ND.index_select(0, self.order[part].clamp(max=N - 1))
-            self.rows[part], self.half_squares[part] = self.queries(chosen_nD)
+            self.half_squares[part] = self._write(chosen_nD, self.rows[part])
+        self.largest = math.sqrt(-2.0 * float(self.half_squares.min()))
         padding = self.place[N:]
         self.rows[padding] = 0.0
         self.half_squares[padding] = PADDING_SCORE
@@ -77,8 +78,8 @@ class Gallery:
 
     def queries(self, query_nD: Tensor) -> tuple[Tensor, Tensor]:
         """Returns centered and scaled queries (n×D, float32) and −½‖q‖² of each (n, float32)."""
-        centered = (query_nD.double() - self.center).mul_(self.scale).float()
-        return centered, -0.5 * norms(centered).square().float()
+        rows_nD = torch.empty_like(query_nD, dtype=torch.float32)
+        return rows_nD, self._write(query_nD, rows_nD)
 
     def scores(
         self, query_nD: Tensor, half_square_n: Tensor | None, tile: slice, out: Tensor
@@ -99,14 +100,50 @@ class Gallery:
         product.add_(self.half_squares[tile])
         return product if half_square_n is None else product.add_(half_square_n[:, None])
 
+    def scores_among(self, tile: slice, out: Tensor) -> Tensor:
+        """Returns −½‖g − h‖² of the items of a tile among themselves (c×c), by ¾ of the product.
+
+        Args:
+            tile: rows of the gallery.
+            out: a buffer (c×c), which the result lies in.
+        """
+        half = len(out) // 2
+        upper, lower = slice(tile.start, tile.start + half), slice(tile.start + half, tile.stop)
+        for rows, columns, place in (
+            (upper, tile, out[:half]),
+            (lower, lower, out[half:, half:]),
+        ):
+            found = self.scores(self.rows[rows], self.half_squares[rows], columns, place)
+            if found is not place:
+                place.copy_(found)
+        out[half:, :half] = out[:half, half:].T
+        return out
+
     @cached_property
     def rows_and_squares(self) -> Tensor:
         """Vectors with −½‖g‖² as one more dimension (N'×(D + 1)), for other software."""
         return torch.cat([self.rows, self.half_squares[:, None]], dim=1)
 
-    def _largest_norm(self, rows_ND: Tensor) -> float:
-        parts = rows_ND.split(self._step)
-        return max(float((part.double() - self.center).norm(dim=1).max()) for part in parts)
+    def _middle(
+        self, gallery_ND: Tensor, query_BD: Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor, float]:
+        """Returns a point near the gallery's mean and the largest norm around it, or a bit more."""
+        means = [part.to(dtype).mean(dim=0) for part in gallery_ND.split(self._step)]
+        center = torch.stack(means).mean(dim=0)
+        largest = 0.0
+        for matrix in (gallery_ND,) if query_BD is gallery_ND else (gallery_ND, query_BD):
+            for part in matrix.split(self._step):
+                norm = torch.linalg.vector_norm(part.to(dtype) - center, dim=1).max()
+                largest = max(largest, float(norm))
+        return center, 1.001 * largest
+
+    def _write(self, chosen_nD: Tensor, rows_nD: Tensor) -> Tensor:
+        """Writes vectors centered and scaled into some rows, and returns their half squares."""
+        if self._center.dtype == torch.float32:
+            torch.sub(chosen_nD, self._center, out=rows_nD).mul_(self.scale)
+        else:
+            rows_nD.copy_((chosen_nD.double() - self._center).mul_(self.scale))
+        return -0.5 * norms(rows_nD).square().float()
 
 
 def norms(rows_nD: Tensor) -> Tensor:

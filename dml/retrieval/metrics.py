@@ -110,7 +110,8 @@ def retrieval_metrics(
     first_B = torch.full_like(relevant_B, items)
 
     def score(part: Tensor, indices_nk: Tensor) -> Tensor:
-        hits_nk = gallery_N[indices_nk] == query_B[part, None]
+        found_nk = gallery_N.index_select(0, indices_nk.flatten()).view_as(indices_nk)
+        hits_nk = found_nk == query_B[part, None]
         first_B[part] = torch.where(hits_nk.any(dim=1), hits_nk.long().argmax(dim=1), items)
         return _sums(hits_nk, relevant_B[part])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import TypeVar
 
 import torch
@@ -26,28 +25,45 @@ def worker_count(device: torch.device, memory_bytes: int) -> int:
     return max(1, min(torch.get_num_threads(), memory_bytes // BYTES_PER_WORKER))
 
 
-def for_each(
-    function: Callable[[Item], Result], items: Iterable[Item], workers: int
-) -> list[Result]:
-    """Returns the function's value for each item, computed by several threads without gradients.
+class Workers:
+    """Threads that take a tile each, for as long as the context lasts.
 
-    PyTorch's own threads are shared out among the workers meanwhile.
+    PyTorch's own threads are shared out among them, the caller included: what it does in between is
+    short, and threads woken for that go on spinning for milliseconds where workers want to run.
+
+    Args:
+        count: how many; one means the caller alone, with all of PyTorch's threads.
     """
-    todo = list(items)
-    workers = min(workers, len(todo))
 
-    def without_gradients(item: Item) -> Result:
-        with torch.no_grad():
-            return function(item)
+    def __init__(self, count: int) -> None:
+        self.count = count
 
-    if workers <= 1:
-        return [without_gradients(item) for item in todo]
-    threads = torch.get_num_threads()
-    with ExitStack() as stack:
-        # a new thread takes over what was set last, so the number must be set back at the end
-        stack.callback(torch.set_num_threads, threads)
-        pool = ThreadPoolExecutor(
-            workers, "tiles", torch.set_num_threads, (max(1, threads // workers),)
+    def __enter__(self) -> Workers:
+        self._threads = torch.get_num_threads()
+        self._share = max(1, self._threads // self.count)
+        torch.set_num_threads(self._share)
+        self._pool = ThreadPoolExecutor(
+            self.count, "tiles", initializer=torch.set_num_threads, initargs=(self._share,)
         )
-        stack.enter_context(pool)
-        return list(pool.map(without_gradients, todo))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown()
+        # a new thread takes over what was set last, so the number must be set back at the end
+        torch.set_num_threads(self._threads)
+
+    def for_each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Returns the function's value for each item, computed without gradients."""
+        todo = list(items)
+
+        def without_gradients(item: Item) -> Result:
+            with torch.no_grad():
+                return function(item)
+
+        if self.count > 1 and len(todo) > 1:
+            return list(self._pool.map(without_gradients, todo))
+        torch.set_num_threads(self._threads)  # nobody else wants them
+        try:
+            return [without_gradients(item) for item in todo]
+        finally:
+            torch.set_num_threads(self._share)

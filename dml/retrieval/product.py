@@ -33,9 +33,11 @@ def fastest_product(dim: int, device: torch.device) -> Product:
     """Returns the faster way to a·bᵀ (n×c) for a (n×dim), b (c×dim) and a buffer (n×c).
 
     The result may lie in the buffer or in memory of its own. Call it within `full_float32`.
-    PyTorch's default on a CPU is MKL, which uses AVX-512 on some processors only; oneDNN on all.
+    PyTorch's default on a CPU is MKL, which uses AVX-512 on some processors only; oneDNN on all
+    that have it.
     """
-    one_dnn = device.type == "cpu" and _one_dnn_is_faster(dim, torch.get_num_threads())
+    wide = device.type == "cpu" and "AVX512" in torch.backends.cpu.get_cpu_capability()
+    one_dnn = wide and _one_dnn_is_faster(dim, torch.get_num_threads())
     return _one_dnn if one_dnn else _default
 
 

@@ -1,4 +1,4 @@
-"""Keeps the best-scored gallery items of every query while tiles of scores pass by.
+"""Keeps the best-scored gallery items of some queries while tiles of scores pass by.
 
 Selecting costs more than multiplying if every score is looked at by a sort. So only entries that
 beat the query's threshold are taken, and put aside unsorted until the end.
@@ -9,143 +9,144 @@ Shapes: n queries and c gallery items of one tile, m entries wanted, P entries f
 from __future__ import annotations
 
 import math
+from threading import Lock
 
 import torch
 from torch import Tensor
 
 from dml.retrieval import selection
+from dml.retrieval.entries import Packing
+
+ENTRY_BYTES = 8
+SPARE = 8  # room for this many entries of a query beside m
 
 
 class RunningTop:
-    """The m best entries of every query among the tiles seen so far.
+    """The m best entries of each of n queries among the tiles seen so far.
 
     An entry is kept if it beats the query's threshold. Tiles are random samples of the gallery, so
     after a share f of it about m·f of the final m best have been seen: the threshold is set to the
     score of that rank (and some more), which lets far fewer entries pass than waiting for m of
-    them. A query whose threshold turns out to have been too high is `incomplete` and is scored
-    again cautiously, with the m-th best so far as the threshold.
+    them. A query whose threshold turns out to have been too high is reported by `finish` and has to
+    be scored again cautiously, with the m-th best so far as the threshold.
+
+    Several threads may offer tiles at once.
 
     Args:
-        queries: how many.
-        m: entries wanted for each.
+        queries: n, at most `most_queries(items)`.
+        m: entries wanted for each, at most `items` less the query itself.
         items: size of the gallery.
         device: where the scores are.
         cautious: never miss an entry.
-
-    Attributes:
-        scores: the entries put aside for each query, −∞ where there are none yet.
-        indices: their gallery rows.
     """
 
     def __init__(
         self, queries: int, m: int, items: int, device: torch.device, *, cautious: bool = False
     ) -> None:
+        self.queries = queries
         self.m = m
         self.items = items
         self.cautious = cautious
-        self.width = self._width(m)
-        self.scores = torch.full(
-            (queries, self.width), -torch.inf, dtype=torch.float32, device=device
-        )
-        self.indices = torch.zeros(queries, self.width, dtype=torch.int32, device=device)
-        self.filled = torch.zeros(queries, dtype=torch.long, device=device)
-        self.threshold = torch.full((queries,), -torch.inf, dtype=torch.float32, device=device)
+        self._packing = Packing(items)
+        self._threshold_n = torch.full((queries,), -torch.inf, dtype=torch.float32, device=device)
+        self._started = False
+        self._parts: list[Tensor] = []
+        self._taken = 0
+        self._lock = Lock()
 
     @staticmethod
-    def _width(m: int) -> int:
-        return 3 * m + 32
-
-    @classmethod
-    def bytes_per_query(cls, m: int) -> int:
+    def bytes_per_query(m: int) -> int:
         """Memory it takes for one query with m candidates."""
-        return 8 * cls._width(m)
+        return ENTRY_BYTES * 3 * (m + SPARE)
 
-    def best(self, queries: Tensor | slice) -> tuple[Tensor, Tensor]:
-        """Returns scores and gallery rows (n×m) of some queries, best first, after `sort`."""
-        return self.scores[queries, : self.m], self.indices[queries, : self.m]
-
-    def incomplete(self) -> Tensor:
-        """Returns the queries that may have missed an entry, after `sort`."""
-        return (self.scores[:, self.m - 1] < self.threshold).nonzero().squeeze(1)
-
-    def offer(self, rows: slice, tile_nc: Tensor, first: int, seen: int) -> None:
+    def offer(self, tile_nc: Tensor, first: int, seen: int) -> None:
         """Takes from a tile all entries that beat the thresholds.
 
         Args:
-            rows: the queries of the tile.
             tile_nc: scores. A transposed matrix is fine.
             first: row of the gallery where the tile begins.
             seen: gallery items these queries have seen with this tile, or somewhat more.
         """
-        if self.threshold[rows.start] == -torch.inf and not self._start(rows, tile_nc, seen):
-            self._sort_in(rows, tile_nc, first, seen)
-            return
-        row_P, column_P, value_P = selection.beyond(tile_nc, self.threshold[rows])
-        counts_n = torch.bincount(row_P, minlength=len(tile_nc))
-        if self._overflows(rows, counts_n):
-            self._make_room(rows, seen)
-            if self._overflows(rows, counts_n):
-                self._sort_in(rows, tile_nc, first, seen)
-                return
-        # the i-th entry found for a query goes to the i-th free place of its row
-        free_n = torch.arange(rows.start, rows.stop, device=row_P.device) * self.width
-        free_n += self.filled[rows] - (counts_n.cumsum(dim=0) - counts_n)
-        place_P = free_n.index_select(0, row_P).add_(torch.arange(len(row_P), device=row_P.device))
-        self.scores.view(-1).scatter_(0, place_P, value_P)
-        self.indices.view(-1).scatter_(0, place_P, column_P.add_(first).int())
-        self.filled[rows] += counts_n
+        with self._lock:
+            if not self._started:
+                self._start(tile_nc, seen)
+            threshold_n = self._threshold_n
+        # another thread may raise the thresholds meanwhile: then more is found than needed
+        found = selection.beyond(tile_nc, threshold_n, most=self._room)
+        row_P, column_P, value_P = found or self._best_of(tile_nc)
+        entries_P = self._packing.pack(row_P, column_P.add_(first), value_P)
+        with self._lock:
+            self._parts.append(entries_P)
+            self._taken += len(entries_P)
+            if found is None or self._taken > 2 * self._room:
+                self._keep_best(seen)
 
-    def raise_thresholds(self, rows: slice, seen: int) -> None:
-        """Sets the thresholds of these queries to what the share seen allows."""
+    def raise_thresholds(self, seen: int) -> None:
+        """Sets the thresholds to what the share seen allows."""
         rank = self._rank(seen)
-        width = int(self.filled[rows].max())
-        if rank <= width:
-            ranked_n = selection.ranked(self.scores[rows, :width], rank)
-            self.threshold[rows] = torch.maximum(self.threshold[rows], ranked_n)
+        with self._lock:
+            _, score_nw = self._best(range(rank - 1, rank))
+            self._threshold_n = torch.maximum(self._threshold_n, score_nw[:, 0])
 
-    def sort(self, rows: slice) -> None:
-        """Keeps the m best entries of these queries, in order."""
-        width = max(self.m, int(self.filled[rows].max()))
-        scores_nm, indices_nm = selection.best(
-            self.scores[rows, :width], self.indices[rows, :width], self.m
-        )
-        self.indices[rows, : self.m] = indices_nm
-        self.scores[rows, : self.m] = scores_nm
-        self.scores[rows, self.m : width] = -torch.inf
-        self.filled[rows] = self.m
+    def finish(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the m best entries of each query, and forgets all.
+
+        Returns:
+            Scores (n×m) and gallery rows (n×m, int32), best first; numbers of the queries that may
+            have missed an entry and have to be scored again.
+        """
+        with self._lock:
+            entries_nm, score_nm = self._best(range(self.m))
+            missed = (score_nm[:, -1] < self._threshold_n).nonzero().squeeze(1)
+            self._parts.clear()
+        return score_nm, self._packing.columns(entries_nm), missed
+
+    @property
+    def _room(self) -> int:
+        """How many entries are taken from one tile; twice as many are put aside before a sort."""
+        return self.queries * (self.m + SPARE)
 
     def _rank(self, seen: int) -> int:
         """The rank in a sample of `seen` items that is surely not above rank m in the gallery."""
-        expected = self.m * seen / self.items
-        if self.cautious or seen >= self.items:
+        share = seen / self.items
+        if self.cautious or share >= 1:
             return self.m
-        return min(self.m, math.ceil(expected + 4.0 * math.sqrt(expected) + 2.0))
+        # drawing without replacement: the number of the m best in the sample is hypergeometric
+        expected, deviation = self.m * share, math.sqrt(self.m * share * (1 - share))
+        return min(self.m, math.ceil(expected + 4.5 * deviation + 1.5))
 
-    def _start(self, rows: slice, tile_nc: Tensor, seen: int) -> bool:
-        """Sets the first thresholds from a tile, unless that would take most of it."""
+    def _start(self, tile_nc: Tensor, seen: int) -> None:
+        """Sets the first thresholds from a tile, unless they would let most of it pass."""
+        self._started = True
         rank = self._rank(seen)
-        if rank > tile_nc.shape[1] // 2:
-            return False
-        # just below, so that the entry of this rank is taken too
-        ranked_n = selection.ranked(tile_nc, rank)
-        self.threshold[rows] = ranked_n.nextafter(torch.full_like(ranked_n, -torch.inf))
-        return True
+        if rank <= tile_nc.shape[1] // 2:
+            ranked_n = selection.ranked(tile_nc, rank)
+            # just below, so that the entry of this rank is taken too
+            self._threshold_n = ranked_n.nextafter(torch.full_like(ranked_n, -torch.inf))
 
-    def _overflows(self, rows: slice, counts_n: Tensor) -> bool:
-        return int((self.filled[rows] + counts_n).max()) > self.width
+    def _best_of(self, tile_nc: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Finds the best of a tile that has more good entries than there is room for."""
+        value_nw, column_nw = tile_nc.topk(min(self.m, tile_nc.shape[1]), dim=1)
+        row_nw = torch.arange(len(tile_nc), device=tile_nc.device)[:, None].expand_as(column_nw)
+        return row_nw.flatten(), column_nw.flatten(), value_nw.flatten()
 
-    def _make_room(self, rows: slice, seen: int) -> None:
-        """Drops what is not among the m best so far; raises the thresholds while at it."""
-        self.sort(rows)
-        ranked_n = self.scores[rows, self._rank(seen) - 1]
-        self.threshold[rows] = torch.maximum(self.threshold[rows], ranked_n)
+    def _keep_best(self, seen: int) -> None:
+        """Keeps what can be among the m best and raises the thresholds accordingly."""
+        entries_nw, score_nw = self._best(range(self._rank(seen)))
+        # what is dropped has at most the threshold, like all that is not taken from now on
+        self._threshold_n = torch.maximum(self._threshold_n, score_nw[:, -1])
+        self._parts = [entries_nw[score_nw > -torch.inf]]
+        self._taken = len(self._parts[0])
 
-    def _sort_in(self, rows: slice, tile_nc: Tensor, first: int, seen: int) -> None:
-        """What `offer` does, for tiles with more good entries than there is room for."""
-        scores, indices = tile_nc.topk(min(self.m, tile_nc.shape[1]), dim=1)
-        self.sort(rows)
-        part = slice(self.m, self.m + scores.shape[1])
-        self.scores[rows, part] = scores
-        self.indices[rows, part] = indices.add_(first).int()
-        self.filled[rows] = part.stop
-        self._make_room(rows, seen)
+    def _best(self, ranks: range) -> tuple[Tensor, Tensor]:
+        """Returns the entries at some ranks of each query and their scores (n×w), −∞ if absent."""
+        entries_P = selection.ascending(torch.cat(self._parts))
+        self._parts = [entries_P]
+        ends_n = self._packing.starts(entries_P, self.queries)
+        place_nw = ends_n[:-1, None] + torch.arange(
+            ranks.start, ranks.stop, device=entries_P.device
+        )
+        absent_nw = place_nw >= ends_n[1:, None]
+        place_nw.clamp_(max=len(entries_P) - 1)
+        entries_nw = entries_P.index_select(0, place_nw.flatten()).view_as(place_nw)
+        return entries_nw, self._packing.scores(entries_nw).masked_fill_(absent_nw, -torch.inf)

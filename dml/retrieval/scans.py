@@ -8,14 +8,18 @@ Shapes: n queries, D dimensions, m candidates per query.
 
 from __future__ import annotations
 
-from threading import Lock, local
+from threading import local
 
 import torch
 from torch import Tensor
 
 from dml.retrieval.gallery import Gallery
-from dml.retrieval.parallel import for_each
+from dml.retrieval.parallel import Workers
 from dml.retrieval.running_top import RunningTop
+
+# After so many tiles thresholds are refreshed. That takes a sort: oftener would cost more than it
+# saves, as would seldomer.
+WORTH_RAISING = frozenset(3**power for power in range(1, 20))
 
 
 def scan_rows(
@@ -35,36 +39,44 @@ def scan_rows(
     """
     n, total = len(query_nD), len(gallery.rows)
     top = RunningTop(n, m, total, query_nD.device, cautious=cautious)
-    everyone = slice(0, n)
-    buffer = query_nD.new_empty(n, gallery.tile)
-    for number, first in enumerate(range(0, total, gallery.tile), start=1):
-        last = first + gallery.tile
-        scores = gallery.scores(query_nD, None, slice(first, last), buffer)
+    # few queries take several tiles at once
+    step = gallery.tile * max(1, min(gallery.tile // n, total // gallery.tile))
+    buffer = query_nD.new_empty(n * step)
+    for first in range(0, total, step):
+        last = min(first + step, total)
+        tile_nc = buffer[: n * (last - first)].view(n, -1)
+        scores = gallery.scores(query_nD, None, slice(first, last), tile_nc)
         if own_n is not None:
             inside = ((own_n >= first) & (own_n < last)).nonzero().squeeze(1)
             scores[inside, own_n[inside] - first] = -torch.inf
-        top.offer(everyone, scores, first, last)
-        if number > 1 and _worth_raising(number) and last < total:
-            top.raise_thresholds(everyone, last)
-    top.sort(everyone)
-    missed = top.incomplete()
+        top.offer(scores, first, last)
+        if last // step in WORTH_RAISING and last < total:
+            top.raise_thresholds(last)
+    scores_nm, found_nm, missed = top.finish()
     if len(missed):
         own = None if own_n is None else own_n[missed]
         again = scan_rows(gallery, query_nD[missed], own, m, cautious=True)
-        top.scores[missed, :m], top.indices[missed, :m] = again
-    return top.best(everyone)
+        scores_nm[missed], found_nm[missed] = again
+    return scores_nm, found_nm
 
 
-def scan_symmetric(gallery: Gallery, m: int, workers: int) -> RunningTop:
-    """Scores the gallery against itself with half of the products; results in the row order.
+def scan_symmetric(gallery: Gallery, m: int, workers: Workers) -> tuple[Tensor, Tensor]:
+    """Scores the gallery against itself with half of the products.
 
     Tiles are visited diagonal by diagonal, so that all queries see new tiles at one pace and their
     thresholds rise early.
+
+    Args:
+        gallery: what is searched, of two tiles or more.
+        m: candidates per item, fewer than a tile has items.
+        workers: who work on the tiles.
+
+    Returns:
+        Scores (float32) and gallery rows (int32) of the m best, N'×m, for each row of the gallery.
     """
     tile, total = gallery.tile, len(gallery.rows)
     blocks = [slice(first, first + tile) for first in range(0, total, tile)]
-    top = RunningTop(total, m, total, gallery.rows.device)
-    locks = [Lock() for _ in blocks]
+    tops = [RunningTop(tile, m, total, gallery.rows.device) for _ in blocks]
     buffers = local()
 
     def visit(pair: tuple[int, int]) -> None:
@@ -75,37 +87,39 @@ def scan_symmetric(gallery: Gallery, m: int, workers: int) -> RunningTop:
         seen = min(total, (2 * offset + 1) * tile)
         if not hasattr(buffers, "scores"):
             buffers.scores = gallery.rows.new_empty(tile, tile)
-        scores = gallery.scores(
-            gallery.rows[rows], gallery.half_squares[rows], columns, buffers.scores
-        )
         if offset == 0:
-            scores.fill_diagonal_(-torch.inf)
-        with locks[number]:
-            if _worth_raising(offset - 1):
-                top.raise_thresholds(rows, seen - 2 * tile)
-            top.offer(rows, scores, columns.start, seen)
+            scores = gallery.scores_among(rows, buffers.scores).fill_diagonal_(-torch.inf)
+        else:
+            scores = gallery.scores(
+                gallery.rows[rows], gallery.half_squares[rows], columns, buffers.scores
+            )
+        if 2 * offset - 1 in WORTH_RAISING:
+            tops[number].raise_thresholds(seen - 2 * tile)
+        tops[number].offer(scores, columns.start, seen)
         if offset > 0:
-            with locks[other]:
-                top.offer(columns, scores.T, rows.start, seen)
+            tops[other].offer(scores.T, rows.start, seen)
 
     # the last diagonal of an even number of blocks would meet every pair twice
     most, even = len(blocks) // 2, len(blocks) % 2 == 0
     counts = [most if even and offset == most else len(blocks) for offset in range(most + 1)]
     pairs = [(offset, number) for offset, count in enumerate(counts) for number in range(count)]
-    for_each(visit, pairs, workers)
-    for_each(top.sort, blocks, workers)
-    missed = top.incomplete()
+    workers.for_each(visit, pairs)
+
+    scores_Nm = gallery.rows.new_empty(total, m)
+    found_Nm = torch.empty(total, m, dtype=torch.int32, device=gallery.rows.device)
+
+    def finish(number: int) -> Tensor:
+        rows = blocks[number]
+        scores_Nm[rows], found_Nm[rows], missed = tops[number].finish()
+        return missed.add_(rows.start)
+
+    missed = torch.cat(workers.for_each(finish, range(len(blocks))))
     missed = missed[gallery.order[missed] < gallery.items]
 
     def rescan(part: Tensor) -> None:
-        scores, indices = scan_rows(gallery, gallery.rows[part], part, m, cautious=True)
-        top.scores[part, :m] = scores.add_(gallery.half_squares[part, None])
-        top.indices[part, :m] = indices
+        scores, found = scan_rows(gallery, gallery.rows[part], part, m, cautious=True)
+        scores_Nm[part] = scores.add_(gallery.half_squares[part, None])
+        found_Nm[part] = found
 
-    for_each(rescan, missed.split(tile) if len(missed) else (), workers)
-    return top
-
-
-def _worth_raising(number: int) -> bool:
-    """Thresholds are worth refreshing when the data seen has doubled."""
-    return number > 0 and number.bit_count() == 1
+    workers.for_each(rescan, missed.split(tile) if len(missed) else ())
+    return scores_Nm, found_Nm

@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from dml.retrieval.entries import most_queries
 from dml.retrieval.exact import (
     FLOAT32_UNIT,
     FullSearch,
@@ -23,7 +24,7 @@ from dml.retrieval.exact import (
 from dml.retrieval.faiss_search import scan_faiss
 from dml.retrieval.gallery import Gallery
 from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimension
-from dml.retrieval.parallel import for_each, worker_count
+from dml.retrieval.parallel import Workers, worker_count
 from dml.retrieval.product import full_float32
 from dml.retrieval.ranks import Members, count_ahead, nearest_relevant
 from dml.retrieval.running_top import RunningTop
@@ -36,7 +37,7 @@ ROWS = 1024  # queries of a chunk
 TILE = 1536  # gallery items of a tile: 9 MB of scores stay in the cache
 SMALL_TILE = 640
 ROUND = 8  # tiles are multiples of this: products of odd sizes are slower
-BLOCKS = 9  # tiles of a small gallery: many enough to leave out the half that symmetry spares
+BLOCKS = 7  # tiles of a small gallery: many enough to leave out the half that symmetry spares
 
 
 class NeighborSearch:
@@ -85,6 +86,7 @@ class NeighborSearch:
         self.most = most
         self.backend = backend
         self.memory_bytes = int(memory_mb * 2**20)
+        self._workers = worker_count(self.query.device, self.memory_bytes)
 
     def run(
         self,
@@ -104,9 +106,9 @@ class NeighborSearch:
                 only between items of the query's class and others: all that metrics can see.
         """
         # faiss brings its own threads
-        workers = 1 if self.backend == "faiss" else self._workers
-        share = self.memory_bytes // workers
-        with torch.no_grad(), full_float32(self.query.device):
+        count = 1 if self.backend == "faiss" else self._workers
+        share = self.memory_bytes // count
+        with torch.no_grad(), full_float32(self.query.device), Workers(count) as workers:
             space = self.space
             table = self._symmetric_table(space, len(rows), workers)
             full = FullSearch(self.gallery, space.center, space.scale, self.most, share)
@@ -115,8 +117,8 @@ class NeighborSearch:
                 part, k = rows[chunk], int(k_n[chunk.stop - 1])
                 return use(part, self._nearest(space, part, k, table, full, classes))
 
-            chunks = self._chunks(k_n.cpu(), space.tile, share)
-            return for_each(search, chunks, workers)
+            chunks = self._chunks(k_n.cpu(), space, share)
+            return workers.for_each(search, chunks)
 
     def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
         """Returns how many items precede the nearest relevant one, for queries that have one.
@@ -137,8 +139,8 @@ class NeighborSearch:
             target = nearest_relevant(query_nD, self.gallery, *pairs, own_n)
             return count_ahead(self.space, query_nD, self.gallery, *target, own_n, limit)
 
-        with full_float32(self.query.device):
-            return torch.cat(for_each(rank, rows.split(ROWS), self._workers))
+        with full_float32(self.query.device), Workers(self._workers) as workers:
+            return torch.cat(workers.for_each(rank, rows.split(ROWS)))
 
     @cached_property
     def space(self) -> Gallery:
@@ -147,18 +149,18 @@ class NeighborSearch:
         usual = min(TILE, max(SMALL_TILE, items // BLOCKS))
         least = min(max(usual, self._candidates(self.most) + 1), items)
         blocks = max(1, items // least)
-        return Gallery(self.gallery, self.query, ROUND * math.ceil(items / blocks / ROUND))
+        tile = ROUND * math.ceil(items / blocks / ROUND)
+        return Gallery(self.gallery, self.query, tile)
 
-    @property
-    def _workers(self) -> int:
-        return worker_count(self.query.device, self.memory_bytes)
-
-    def _symmetric_table(self, space: Gallery, queries: int, workers: int) -> RunningTop | None:
+    def _symmetric_table(
+        self, space: Gallery, queries: int, workers: Workers
+    ) -> tuple[Tensor, Tensor] | None:
         """Candidates of all items at once, where half of the product is enough and memory too."""
-        width = self._candidates(self.most)
-        bytes_needed = len(space.rows) * RunningTop.bytes_per_query(width)
+        width, items = self._candidates(self.most), len(space.rows)
+        bytes_needed = items * (RunningTop.bytes_per_query(width) + 8 * width)
+        possible = space.tile <= most_queries(items) and bytes_needed <= self.memory_bytes
         worth_it = self.own and 2 * queries > len(self.gallery) >= 2 * space.tile
-        if self.backend == "faiss" or not worth_it or bytes_needed > self.memory_bytes:
+        if self.backend == "faiss" or not worth_it or not possible:
             return None
         return scan_symmetric(space, width, workers)
 
@@ -166,14 +168,14 @@ class NeighborSearch:
         """Some more than k, so that almost no query needs a second search."""
         return min(k + 4 + k // 16, self.available)
 
-    def _chunks(self, k_n: Tensor, tile: int, memory_bytes: int) -> Iterator[slice]:
+    def _chunks(self, k_n: Tensor, space: Gallery, memory_bytes: int) -> Iterator[slice]:
         """Splits the queries into chunks whose scores and results fit the memory."""
-        start = 0
+        start, most = 0, min(ROWS, most_queries(len(space.rows)))
         while start < len(k_n):
-            stop = min(start + ROWS, len(k_n))
+            stop = min(start + most, len(k_n))
             while True:
                 k = int(k_n[stop - 1])
-                per_row = 4 * tile + RunningTop.bytes_per_query(self._candidates(k)) + 40 * k
+                per_row = 4 * space.tile + RunningTop.bytes_per_query(self._candidates(k)) + 40 * k
                 fits = max(1, memory_bytes // per_row)
                 if stop - start <= fits:
                     break
@@ -187,7 +189,7 @@ class NeighborSearch:
         space: Gallery,
         rows: Tensor,
         k: int,
-        table: RunningTop | None,
+        table: tuple[Tensor, Tensor] | None,
         full: FullSearch,
         classes: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
@@ -197,7 +199,7 @@ class NeighborSearch:
         if table is not None:
             places_n = space.place[rows]
             half_square_n = space.half_squares[places_n]
-            scores_nm, found_nm = table.best(places_n)
+            scores_nm, found_nm = (part.index_select(0, places_n) for part in table)
         else:
             scan = scan_faiss if self.backend == "faiss" else scan_rows
             centered_nD, half_square_n = space.queries(query_nD)

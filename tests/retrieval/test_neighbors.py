@@ -6,11 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dml.retrieval import entries, nearest_neighbors, product, running_top, scans, search
 from dml.retrieval import gallery as galleries
-from dml.retrieval import nearest_neighbors, product, running_top, scans, search
 from dml.retrieval.exact import score_error, surplus_duplicates
 from dml.retrieval.inputs import check_embeddings
-from dml.retrieval.parallel import for_each
+from dml.retrieval.parallel import Workers
 
 CASES = {
     "random": lambda g: torch.randn(300, 24, generator=g),
@@ -152,22 +152,53 @@ def test_thresholds_that_were_too_high_are_noticed(generator, monkeypatch):
     assert torch.equal(found.indices, reference.ranking(embeddings)[1][:, :10])
 
 
-@pytest.mark.parametrize("length", [1, 3, 700])
-def test_for_each_keeps_the_order_and_takes_no_gradients(length):
-    found = for_each(lambda i: (i, torch.is_grad_enabled()), range(length), 3)
+@pytest.mark.parametrize("length", [0, 1, 3, 700])
+@pytest.mark.parametrize("count", [1, 3])
+def test_workers_keep_the_order_and_take_no_gradients(length, count):
+    with Workers(count) as workers:
+        found = workers.for_each(lambda i: (i, torch.is_grad_enabled()), range(length))
     assert found == [(i, False) for i in range(length)]
     assert torch.is_grad_enabled()
 
 
-def test_for_each_raises_what_a_worker_raises_and_gives_threads_back():
+@pytest.mark.parametrize("items", [1, 5])
+def test_workers_raise_what_one_of_them_raises_and_give_threads_back(items):
     before = torch.get_num_threads()
 
     def fail(number):
         raise ValueError(f"number {number}")
 
-    with pytest.raises(ValueError, match="number 0"):
-        for_each(fail, range(5), 2)
+    with pytest.raises(ValueError, match="number 0"), Workers(2) as workers:
+        workers.for_each(fail, range(items))
     assert torch.get_num_threads() == before
+
+
+def test_a_single_task_gets_all_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        with Workers(2) as workers:
+            assert workers.for_each(lambda _: torch.get_num_threads(), [0]) == [4]
+            assert workers.for_each(lambda _: torch.get_num_threads(), [0, 1]) == [2, 2]
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_few_queries_at_once_where_the_gallery_is_huge(generator, monkeypatch):
+    """Beside millions of gallery rows an entry's number leaves fewer bits to its query."""
+    monkeypatch.setattr(entries, "BITS", entries.SCORE_BITS + 12)
+    seen = []
+    monkeypatch.setattr(
+        scans,
+        "RunningTop",
+        lambda queries, *a, **k: seen.append(queries) or running_top.RunningTop(queries, *a, **k),
+    )
+    embeddings = torch.randn(640, 8, generator=generator)  # 10 of the 12 bits
+    found = nearest_neighbors(embeddings, k=7)
+    assert torch.equal(found.indices, reference.ranking(embeddings)[1][:, :7])
+    assert max(seen) <= 4
 
 
 def test_products_are_true_float32_whatever_training_uses(generator):

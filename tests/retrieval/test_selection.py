@@ -34,36 +34,27 @@ def test_entries_beyond_thresholds(seed, n, c, transposed, distinct):
     if transposed:
         tile = tile.T.contiguous().T
     threshold = scores_of(generator, n, 1, distinct)[:, 0]
-    rows, columns, values = selection.beyond(tile, threshold)
     expected = [(i, j) for i in range(n) for j in range(c) if tile[i, j] > threshold[i]]
+    rows, columns, values = selection.beyond(tile, threshold)
     assert sorted(zip(rows.tolist(), columns.tolist(), strict=True)) == expected
-    assert rows.tolist() == sorted(rows.tolist())
+    if not transposed:
+        assert rows.tolist() == sorted(rows.tolist())
     assert torch.equal(values, tile[rows, columns])
+    assert selection.beyond(tile, threshold, len(expected)) is not None
+    assert selection.beyond(tile, threshold, len(expected) - 1) is None
 
 
 @given(st.integers(0, 999), sizes, sizes, st.sampled_from([None, 2]), st.data())
-def test_the_score_at_a_rank_and_the_best(seed, n, w, distinct, data):
-    generator = torch.Generator().manual_seed(seed)
-    wide = scores_of(generator, n, w + 3, distinct)
-    scores, indices = wide[:, :w], torch.randint(2**31 - 1, (n, w), generator=generator).int()
+def test_the_score_at_a_rank(seed, n, c, distinct, data):
+    scores = scores_of(torch.Generator().manual_seed(seed), n, c, distinct)
     before = scores.clone()
-    m = data.draw(st.integers(1, w))
-    expected = scores.sort(dim=1, descending=True).values[:, :m]
-    assert torch.equal(selection.ranked(scores, m), expected[:, -1])
-    found, numbers = selection.best(scores, indices, m)
-    assert torch.equal(found, expected)
+    rank = data.draw(st.integers(1, c))
+    expected = scores.sort(dim=1, descending=True).values[:, rank - 1]
+    assert torch.equal(selection.ranked(scores, rank), expected)
     assert torch.equal(scores, before)
-    for i in range(n):
-        given_pairs = set(zip(scores[i].tolist(), indices[i].tolist(), strict=True))
-        best = set(zip(found[i].tolist(), numbers[i].tolist(), strict=True))
-        assert best <= given_pairs
-        assert len(best) == m
 
 
-def test_more_rows_than_sixteen_bits_count():
-    tile = torch.zeros(3, 70_000).T
-    tile[[65_999, 5, 69_999], [2, 0, 1]] = 1.0
-    rows, columns, values = selection.beyond(tile, torch.full((70_000,), 0.5))
-    assert rows.tolist() == [5, 65_999, 69_999]
-    assert columns.tolist() == [0, 2, 1]
-    assert values.tolist() == [1.0, 1.0, 1.0]
+def test_numbers_are_sorted_beside_their_order():
+    numbers = torch.tensor([5, -(2**62), 2**62, 0, 5])
+    assert selection.ascending(numbers).tolist() == [-(2**62), 0, 5, 5, 2**62]
+    assert numbers.tolist() == [5, -(2**62), 2**62, 0, 5]
