@@ -1,6 +1,7 @@
 """The config: every problem at once, what identifies a run, and the digest that names its folder.
 
-The typed nodes are in `config_nodes.py`, the checks beyond types in `config_ranges.py`.
+The typed nodes are in `config_nodes.py`, the checks beyond types in `config_ranges.py`
+and `config_fits.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dml import search_space
+from dml.config_fits import fits
 from dml.config_nodes import Config, EvaluateConfig, SearchConfig, in_words, shown
-from dml.config_ranges import fits, ranges
+from dml.config_ranges import ranges
 from dml.errors import ConfigError, nearest
 
 __all__ = ["Config", "EvaluateConfig", "SearchConfig", "check", "digest", "identity", "notes"]
