@@ -71,7 +71,9 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from dml.mistakes import choices_for_help, explain, overlooked
+    from dml.choices import choices_for_help
+    from dml.mistakes import explain
+    from dml.overlooked import overlooked
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     try:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from dml.choices import chosen_groups
 from dml.config import CONFIGS, Config, EvaluateConfig, check
 from dml.errors import ConfigError, nearest
+from dml.overlooked import SEARCHPATH, alternatives
 from dml.words import WITH_VALUE, is_multirun
 
-SEARCHPATH = "hydra.searchpath"
 NO_ACCUMULATION = (
     "these losses compare all images of a batch, and the gradients of small batches do not add up "
     "to those of a large one; use precision=bf16, or torchrun and more GPUs, which share a batch"
@@ -59,37 +57,6 @@ def explain(words: Sequence[str], config_name: str) -> list[str]:
         if problems:
             problems += command.checked()
     return problems
-
-
-def chosen_groups(config_name: str = "train", empty: bool = False) -> list[str]:
-    """The groups that a user chooses from: those of the defaults list.
-
-    Args:
-        config_name: the primary file.
-        empty: only those from which nothing is chosen by default.
-    """
-    content: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{config_name}.yaml"))
-    found = []
-    for entry in content["defaults"]:
-        if isinstance(entry, dict):
-            names = [str(key) for key in entry if " " not in str(key)]  # not "override x"
-            found += [name for name in names if not empty or entry[name] is None]
-        elif entry != "_self_":
-            found += chosen_groups(entry, empty)
-    return found
-
-
-def choices_for_help() -> str:
-    """A line per group, for `--help`; folders in `configs/` that nobody chooses from are left out.
-
-    Beside the groups, `params` has tables of published values.
-    """
-    lines = []
-    for group in sorted({*chosen_groups(), "params"}):
-        files = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
-        if files:
-            lines.append(f"{group}: {', '.join(files)}")
-    return "\n".join(lines)
 
 
 @dataclass
@@ -153,7 +120,7 @@ class _Command:
             brackets = "" if self.is_group(name) else f"; for a list write {name}=[…]"
             value = word.partition("=")[2]
             return f"{name}: {value} are several values; for a grid of runs add -m{brackets}"
-        singles = _alternatives(override, word)
+        singles = alternatives(override, word)
         for single in singles:
             try:
                 compose(self.config_name, overrides=[*self.good, single])
@@ -245,46 +212,6 @@ def _config_dir(words: Sequence[str]) -> list[str]:
         if flag in ("--config-dir", "-cd"):
             return [f"{SEARCHPATH}=[file://{Path(folder).absolute()}]"]
     return []
-
-
-def overlooked(words: Sequence[str]) -> list[str]:
-    """What Hydra would pass over: search paths that lead nowhere, grids without a run."""
-    given = [word for word in words if "=" in word and word[:1] not in ("-", "~")]
-    return [problem for word in given for problem in (*_unreachable(word), *_valueless(word))]
-
-
-def _valueless(word: str) -> Iterator[str]:
-    with suppress(HydraException):  # told when Hydra meets it
-        override = OverridesParser.create().parse_override(word)
-        if not _alternatives(override, word):
-            name, _, value = word.partition("=")
-            yield f"{name}: {value} holds no value, so the grid has no run"
-
-
-def _unreachable(word: str) -> Iterator[str]:
-    """What is wrong with `hydra.searchpath=[file://<folder>, pkg://<package>]`."""
-    if not word.startswith(f"{SEARCHPATH}="):
-        return
-    value: Any = None
-    with suppress(HydraException):
-        value = OverridesParser.create().parse_override(word).value()
-    if not isinstance(value, list):
-        yield f"{SEARCHPATH}: {word.partition('=')[2]} is no list; write [file://<folder>]"
-        return
-    for place in value:
-        parts = urlsplit(str(place))
-        if parts.scheme not in ("file", "pkg", ""):
-            yield f"{SEARCHPATH}: {place} is neither file://<folder> nor pkg://<package>"
-        elif parts.scheme != "pkg" and not Path(str(place).removeprefix("file://")).is_dir():
-            yield f"{SEARCHPATH}: {place} is no folder"
-
-
-def _alternatives(override: Override, word: str) -> list[str]:
-    """A sweep's values one by one; `word` itself if it is no sweep."""
-    if not override.is_sweep_override() or not override.is_discrete_sweep():
-        return [word]
-    key = word.partition("=")[0]
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
 def _options(node: Any, path: str = "") -> list[str]:

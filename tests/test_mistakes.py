@@ -1,7 +1,9 @@
 import pytest
 
+from dml.choices import choices_for_help, chosen_groups
 from dml.cli import CONFIGS
-from dml.mistakes import choices_for_help, chosen_groups, explain, overlooked
+from dml.mistakes import explain
+from dml.overlooked import overlooked
 
 
 @pytest.mark.parametrize(
