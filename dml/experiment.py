@@ -26,8 +26,9 @@ from dml.run_folder import Busy, RunFolder
 from dml.run_info import complete_copy, run_info
 from dml.summary import summarize
 from dml.tracking import History, NullTracker, Tracker, tracked
-from dml.training.distributed import World, joined
+from dml.training.distributed import World
 from dml.training.interrupts import StopRequest
+from dml.training.joining import joined
 
 SEARCH_LOCK = "search.lock"  # shared by the workers of a search
 Stop = Callable[[], RunStopped | None]

@@ -21,7 +21,8 @@ from dml.models.base import Backbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.training.batch_norm import synchronize_batch_norm
-from dml.training.distributed import ALONE, World, joined
+from dml.training.distributed import ALONE, World
+from dml.training.joining import joined
 from dml.training.plan import Plan
 from dml.training.step import TrainingStep
 from tests.methods.tiny_embedder import TinyMaps

@@ -52,8 +52,8 @@ def _begin(rank: int, port: int, work: Callable[[], Any], folder: Path) -> None:
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(address | {"RANK": str(rank), "WORLD_SIZE": "2", "OUT": str(folder)})
     torch.set_num_threads(1)
-    from dml.training import distributed
+    from dml.training import joining
 
-    distributed.TIMEOUT = timedelta(seconds=60)
+    joining.TIMEOUT = timedelta(seconds=60)
     result = work()
     (folder / f"{rank}.json").write_text(json.dumps(result))
