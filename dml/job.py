@@ -14,12 +14,12 @@ from torch import Tensor
 from dml import build
 from dml.config import Config
 from dml.data.base import ImageSource
-from dml.data.loaders import Batches, pool_batches, train_batches
-from dml.data.samplers import BatchSchedule, build_schedule
+from dml.data.samplers import BatchSchedule
 from dml.durable import read_json, write_json
 from dml.embeddings_file import save_embeddings
 from dml.errors import RunStopped, UserError
 from dml.evaluation import Embedded, Evaluator, Split
+from dml.feeding import Feeding
 from dml.measures import Measures
 from dml.protocols import FOLDS, Job
 from dml.reporting.neighbors import draw_neighbors
@@ -78,15 +78,16 @@ class JobRun:
         world: World = ALONE,
         hint: LoaderHint | None = None,
     ) -> None:
-        self.config, self.job, self.device, self.source = config, job, device, source
+        self.config, self.job, self.device = config, job, device
         self.world, self.hint = world, hint
         self.checkpoints = SharedCheckpoints(folder, identity, world)
         self.result_file = folder / RESULT
         seeds = np.random.SeedSequence([config.seed, job.repeat, job.fold]).generate_state(2)
-        self.model_seed, self.batch_seed = (int(seed) for seed in seeds)
-        torch.manual_seed(self.model_seed)
+        model_seed, batch_seed = (int(seed) for seed in seeds)
+        torch.manual_seed(model_seed)
         self.embedder = build.build_network(config, world, device)
         self.transforms = build.build_transforms(config, self.embedder)
+        self.feeding = Feeding(config, job, self.transforms, batch_seed, device, source, world)
         self.method = build.build_method(
             config, job.train.num_classes, self.embedder.embedding_size
         ).to(device)
@@ -97,7 +98,7 @@ class JobRun:
             self.embedder,
             self.method,
             self._embedded_training,
-            lambda: self.batches(1),
+            lambda: self.feeding.batches(1),
         )
 
     @shortages_told()
@@ -125,8 +126,8 @@ class JobRun:
         """
         tested = self.job.validation is self.job.test  # the first evaluation is of the test images
         untrained = None if tested or not test else self._scored(self.job.test)
-        schedule = self._schedule()
-        self.method.attach(self._pool)  # type: ignore[operator]
+        schedule = self.feeding.schedule()
+        self.method.attach(self.feeding.pool)  # type: ignore[operator]
         trainer = self._trainer(schedule, records, tracker, should_stop)
         loaded = self.checkpoints.load(trainer.STATE)
         if loaded is not None:
@@ -164,7 +165,10 @@ class JobRun:
                 )
             rows = self.world.on_main(lambda: records.history.of(*own))
             measured = self.measures.of_run(rows, best, embedded)
-            result["metrics"] = {**self.evaluator(self.job.test).score(embedded), **measured}
+            result["metrics"] = {
+                **self.feeding.evaluator(self.job.test).score(embedded),
+                **measured,
+            }
             first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
             result["untrained"] = first if untrained is None else untrained
         if collapsed:
@@ -192,27 +196,9 @@ class JobRun:
             self.method.load_state_dict(best["method"])
         return best
 
-    def evaluator(self, split: Split) -> Evaluator:
-        """Scores the network on a split."""
-        return Evaluator(
-            split,
-            self.transforms.test,
-            self.transforms.to_input,
-            batch_size=self.config.data.eval_batch_size,
-            workers=self.config.data.workers,
-            device=self.device,
-            source=self.source,
-            world=self.world,
-        )
-
-    def batches(self, epochs: int) -> Batches:
-        """The augmented training batches of the first epochs, once more, whole on any process."""
-        schedule = self._schedule()
-        return self._training_batches(schedule, 0, epochs * schedule.steps_per_epoch, ALONE)
-
     def _embedded(self, split: Split) -> Embedded:
         with autocast(self.config.precision, self.device):
-            return self.evaluator(split).embed(self.embedder)
+            return self.feeding.evaluator(split).embed(self.embedder)
 
     def _embedded_training(self) -> tuple[Tensor, Tensor]:
         """Embeddings N×D of the training images under the test transform, and their labels."""
@@ -220,56 +206,7 @@ class JobRun:
         return embedded.query, torch.from_numpy(self.job.train.labels).to(self.device)
 
     def _scored(self, split: Split) -> dict[str, float]:
-        return self.evaluator(split).score(self._embedded(split))
-
-    def _schedule(self) -> BatchSchedule:
-        data = self.config.data
-        try:
-            return build_schedule(
-                data.sampler,
-                self.job.train.labels,
-                batch_size=data.batch_size,
-                images_per_class=data.images_per_class,
-                seed=self.batch_seed,
-                steps_per_epoch=self.config.protocol.steps_per_epoch,
-            )
-        except ValueError as error:
-            raise UserError(f"data.{error}") from error
-
-    def _pool(self, images_per_class: int, number: int) -> Batches:
-        """Augmented training images for methods that ask for more than batches."""
-        return pool_batches(
-            self.job.train,
-            self.transforms.train,
-            self.transforms.to_input,
-            images_per_class=images_per_class,
-            seed=self.batch_seed,
-            number=number,
-            batch_size=self.config.data.eval_batch_size,
-            workers=self.config.data.workers,
-            device=self.device,
-            source=self.source,
-            rank=self.world.rank,
-            world_size=self.world.size,
-        )
-
-    def _training_batches(
-        self, schedule: BatchSchedule, start: int, stop: int, world: World
-    ) -> Batches:
-        return train_batches(
-            self.job.train,
-            self.transforms.train,
-            self.transforms.to_input,
-            schedule,
-            seed=self.batch_seed,
-            start=start,
-            stop=stop,
-            workers=self.config.data.workers,
-            device=self.device,
-            source=self.source,
-            rank=world.rank,
-            world_size=world.size,
-        )
+        return self.feeding.evaluator(split).score(self._embedded(split))
 
     def _validated(self, validation: Evaluator) -> dict[str, float]:
         embedded = validation.embed(self.embedder)
@@ -288,14 +225,14 @@ class JobRun:
 
         optimizer, scheduler = build.build_training(c, self.embedder, self.method)
         self.display = Display(self.job.name, total)
-        validation = self.evaluator(self.job.validation)
+        validation = self.feeding.evaluator(self.job.validation)
         per_unit = schedule.steps_per_epoch if p.evaluate_unit == "epochs" else 1
         return Trainer(
             self.embedder,
             self.method,
             optimizer,
             scheduler,
-            lambda start: self._training_batches(schedule, start, total, self.world),
+            lambda start: self.feeding.training_batches(schedule, start, total, self.world),
             lambda: self._validated(validation),
             Plan(
                 epochs=p.epochs,

@@ -125,9 +125,9 @@ def analyze(run_folder: str | Path, epochs: int = 1, job_number: int = 0) -> dic
     run.method.load_state_dict(best["method"])
     run.embedder.eval()
 
-    test = run.evaluator(job.test).embed(run.embedder)
+    test = run.feeding.evaluator(job.test).embed(run.embedder)
     queries = unit_rows(test.query)[0]
-    training = unit_rows(run.evaluator(Split(job.train)).embed(run.embedder).query)[0]
+    training = unit_rows(run.feeding.evaluator(Split(job.train)).embed(run.embedder).query)[0]
     measures = {
         "alignment": alignment(queries, test.query_labels),
         "uniformity": uniformity(queries),
@@ -135,11 +135,11 @@ def analyze(run_folder: str | Path, epochs: int = 1, job_number: int = 0) -> dic
     }
     method = run.method
     if isinstance(method, Metrix):
-        mixed = mixed_embeddings(method, run.embedder, run.batches(epochs))
+        mixed = mixed_embeddings(method, run.embedder, run.feeding.batches(epochs))
         measures["utilization_mixed"] = utilization(queries, _chain(training, mixed))
     write_measures(measures, folder.path / "analysis" / "measures.csv")
     try:
-        curve = measure_positivity(method.loss, run.embedder, run.batches(epochs))  # type: ignore[arg-type]
+        curve = measure_positivity(method.loss, run.embedder, run.feeding.batches(epochs))  # type: ignore[arg-type]
     except UserError:
         return measures  # a loss with proxies, or with no generic form, has no such curve
     write_positivity(curve, folder.path / "analysis" / "positivity.csv")
@@ -154,7 +154,7 @@ def draw_positivity_of(run: JobRun, path: Path, epochs: int = 1) -> None:
         UserError: its loss has no generic form with positives and negatives.
     """
     run.embedder.eval()
-    curve = measure_positivity(run.method.loss, run.embedder, run.batches(epochs))  # type: ignore[arg-type]
+    curve = measure_positivity(run.method.loss, run.embedder, run.feeding.batches(epochs))  # type: ignore[arg-type]
     write_positivity(curve, path.with_suffix(".csv"))
     draw_positivity(curve, path)
 

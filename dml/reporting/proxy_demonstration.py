@@ -71,7 +71,7 @@ def demonstrate(
 
 
 def _panel(run: JobRun, view: View, split: Split, start: StageStart) -> ProxyPanel:
-    embedded = run.evaluator(split).embed(run.embedder).query
+    embedded = run.feeding.evaluator(split).embed(run.embedder).query
     converged, proxies = (_clipped(p) for p in (start.converged, start.proxies))
     covered = [
         mean_covering_radius(embedded[view.labels == label][None], converged[label][None])
