@@ -200,7 +200,9 @@ def in_words(kind: Any) -> str:
         return f"a list, each {in_words(get_args(kind)[0])}"
     if get_origin(kind) is dict:
         return IN_WORDS[dict]
-    return " or ".join(in_words(one) for one in get_args(kind))
+    # lists last: "each …" would take in what follows
+    kinds = sorted(get_args(kind), key=lambda one: get_origin(one) is list)
+    return " or ".join(in_words(one) for one in kinds)
 
 
 def shown(value: object) -> str:

@@ -49,6 +49,8 @@ def load_embeddings(path: str | Path, device: torch.device) -> Embedded:
         file = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
         raise UserError(f"embeddings: {path} is not there") from error
+    except IsADirectoryError as error:
+        raise UserError(f"embeddings: {path} is a folder; name the .npz file") from error
     except Exception as error:  # of many classes, for bytes of any kind
         raise UserError(f"embeddings: {path} is no .npz file, or a damaged one") from error
     if isinstance(file, np.ndarray):
@@ -102,8 +104,8 @@ def _pair(
 def _array(file: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.ndarray:
     """One array of the file; the others, whatever they hold, are not read."""
     if name not in file:
-        there = ", ".join(file.files) or "nothing"
-        raise UserError(f"embeddings: {path} has no array '{name}', only {there}")
+        there = f"only {', '.join(file.files)}" if file.files else "nor any other"
+        raise UserError(f"embeddings: {path} has no array '{name}', {there}")
     try:
         found = file[name]
     except ValueError as error:

@@ -13,7 +13,7 @@ from dml import build
 from dml.config import Config, EvaluateConfig
 from dml.durable import write_json
 from dml.embeddings_file import load_embeddings, save_embeddings
-from dml.errors import ConfigError
+from dml.errors import ConfigError, UserError
 from dml.evaluation import Embedded, Evaluator
 from dml.loading import load_config, load_embedder
 from dml.models.embedder import Embedder
@@ -54,7 +54,12 @@ def score(config: EvaluateConfig, said: Collection[str] = ()) -> dict[str, Any]:
         path = Path(config.embeddings)
         embedded = load_embeddings(path, device)
         recall_at = (1, 2, 4, 8) if config.recall_at is None else tuple(config.recall_at)
-        result = {"name": path.name, "stand_in": False, **_scores(embedded, recall_at)}
+        try:
+            scores = _scores(embedded, recall_at)
+        except UserError as error:
+            reason = str(error).removeprefix("evaluation: ")
+            raise UserError(f"embeddings: {path} cannot be scored: {reason}") from error
+        result = {"name": path.name, "stand_in": False, **scores}
         return _keep(result, path.with_suffix(".evaluation.json"))
     if config.run is not None:
         folder = RunFolder(config.run)

@@ -179,6 +179,24 @@ def test_files_that_are_no_archives(evaluated, tmp_path, content):
         evaluated(f"embeddings={tmp_path}/x.npz")
 
 
+def test_files_that_hold_nothing_to_score(evaluated, tmp_path):
+    with pytest.raises(UserError, match=r"is a folder; name the \.npz file"):
+        evaluated(f"embeddings={tmp_path}")
+    file = tmp_path / "x.npz"
+    np.savez(file)
+    with pytest.raises(UserError, match=r"has no array 'embeddings', nor any other"):
+        evaluated(f"embeddings={file}")
+    for value, labels, reason in (
+        (np.nan, [0, 0], "4 of 4 values are NaN or infinite"),
+        (1.0, [0, 1], "no query has a relevant item"),
+    ):
+        np.savez(file, embeddings=np.full((2, 2), value), labels=np.array(labels))
+        with pytest.raises(
+            UserError, match=rf"^embeddings: \S+x\.npz cannot be scored: .*{reason}"
+        ):
+            evaluated(f"embeddings={file}")
+
+
 def test_one_array_alone_has_no_labels(evaluated, tmp_path):
     np.save(tmp_path / "x.npy", np.eye(3))
     with pytest.raises(UserError, match=r"holds one array and so no labels; numpy\.savez"):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dml.retrieval.exact import CHUNK_BYTES
+from dml.retrieval.inputs import SMALLEST
 from dml.retrieval.product import fastest_product
 
 SAFE = 2.0**-60  # norms from here to 1 / SAFE leave float32 differences accurate
@@ -41,6 +42,9 @@ class Gallery:
         center: a point near the middle of the items, D values, float64.
         scale: a power of two that brings all norms into [0, 1].
         largest: largest norm of a scaled row.
+
+    Raises:
+        ValueError: the vectors differ, but by less than `SMALLEST`.
     """
 
     def __init__(self, gallery_ND: Tensor, query_BD: Tensor, tile: int) -> None:
@@ -54,6 +58,11 @@ class Gallery:
         self._center, largest = self._middle(gallery_ND, query_BD, own_type)
         if not SAFE < largest < 1 / SAFE:
             self._center, largest = self._middle(gallery_ND, query_BD, torch.float64)
+        if 0 < largest < SMALLEST:
+            raise ValueError(
+                f"embeddings: they differ by {largest:.0e} at most, and squares of that leave the "
+                f"range of float64; scale the differences to at least {SMALLEST:.0e}"
+            )
         self.center = self._center.double()
         self.scale = math.ldexp(1.0, -math.frexp(largest)[1])
 

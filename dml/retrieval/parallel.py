@@ -32,15 +32,18 @@ class Workers:
     short, and threads woken for that go on spinning for milliseconds where workers want to run.
 
     Args:
-        count: how many; one means the caller alone, with all of PyTorch's threads.
+        count: how many; one means the caller alone.
+        teams: whether each may have PyTorch's threads for its operations, if there are more than
+            workers. On operations too small for that, threads wait more than they work.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, teams: bool = True) -> None:
         self.count = count
+        self.teams = teams
 
     def __enter__(self) -> Workers:
         self._threads = torch.get_num_threads()
-        self._share = max(1, self._threads // self.count)
+        self._share = max(1, self._threads // self.count) if self.teams else 1
         torch.set_num_threads(self._share)
         self._pool = ThreadPoolExecutor(
             self.count, "tiles", initializer=torch.set_num_threads, initargs=(self._share,)
@@ -60,10 +63,6 @@ class Workers:
             with torch.no_grad():
                 return function(item)
 
-        if self.count > 1 and len(todo) > 1:
-            return list(self._pool.map(without_gradients, todo))
-        torch.set_num_threads(self._threads)  # nobody else wants them
-        try:
+        if self.count == 1:
             return [without_gradients(item) for item in todo]
-        finally:
-            torch.set_num_threads(self._share)
+        return list(self._pool.map(without_gradients, todo))

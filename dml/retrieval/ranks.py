@@ -85,7 +85,7 @@ def count_ahead(
     """
     centered_nD, half_square_n = space.queries(query_nD)
     error_n = score_error(norms(centered_nD), space.largest, query_nD.shape[1], FLOAT32_UNIT)
-    score_n = -0.5 * target_n * space.scale**2
+    score_n = -0.5 * (target_n * space.scale) * space.scale  # the square may overflow
     above_n, below_n = (score_n + SLACK * error_n).float(), (score_n - SLACK * error_n).float()
     own_row_n = None if own_n is None else space.place[own_n]
     ahead = torch.zeros(len(query_nD), dtype=torch.long, device=query_nD.device)

@@ -24,7 +24,7 @@ from dml.retrieval.exact import (
 from dml.retrieval.faiss_search import scan_faiss
 from dml.retrieval.gallery import Gallery
 from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimension
-from dml.retrieval.parallel import Workers, worker_count
+from dml.retrieval.parallel import BYTES_PER_WORKER, Workers, worker_count
 from dml.retrieval.product import full_float32
 from dml.retrieval.ranks import Members, count_ahead, nearest_relevant
 from dml.retrieval.running_top import RunningTop
@@ -37,6 +37,7 @@ ROWS = 1024  # queries of a chunk
 TILE = 1536  # gallery items of a tile: 9 MB of scores stay in the cache
 SMALL_TILE = 640
 ROUND = 8  # tiles are multiples of this: products of odd sizes are slower
+PAIR_BYTES = 64  # what looking at one query and one item exactly takes
 BLOCKS = 7  # tiles of a small gallery: many enough to leave out the half that symmetry spares
 
 
@@ -108,7 +109,7 @@ class NeighborSearch:
         # faiss brings its own threads
         count = 1 if self.backend == "faiss" else self._workers
         share = self.memory_bytes // count
-        with torch.no_grad(), full_float32(self.query.device), Workers(count) as workers:
+        with torch.no_grad(), full_float32(self.query.device), self._with(count) as workers:
             space = self.space
             table = self._symmetric_table(space, len(rows), workers)
             full = FullSearch(self.gallery, space.center, space.scale, self.most, share)
@@ -117,7 +118,7 @@ class NeighborSearch:
                 part, k = rows[chunk], int(k_n[chunk.stop - 1])
                 return use(part, self._nearest(space, part, k, table, full, classes))
 
-            chunks = self._chunks(k_n.cpu(), space, share)
+            chunks = self._chunks(k_n.cpu(), space, share, count)
             return workers.for_each(search, chunks)
 
     def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
@@ -139,8 +140,12 @@ class NeighborSearch:
             target = nearest_relevant(query_nD, self.gallery, *pairs, own_n)
             return count_ahead(self.space, query_nD, self.gallery, *target, own_n, limit)
 
-        with full_float32(self.query.device), Workers(self._workers) as workers:
-            return torch.cat(workers.for_each(rank, rows.split(ROWS)))
+        with full_float32(self.query.device), self._with(self._workers) as workers:
+            largest = int(members.counts[classes[0][rows]].max())
+            # a tile's items may all pass, and all of a class are compared
+            fits = self.memory_bytes // self._workers // (PAIR_BYTES * (self.space.tile + largest))
+            most = min(ROWS, max(1, fits), math.ceil(len(rows) / self._workers))
+            return torch.cat(workers.for_each(rank, rows.split(most)))
 
     @cached_property
     def space(self) -> Gallery:
@@ -168,9 +173,17 @@ class NeighborSearch:
         """Some more than k, so that almost no query needs a second search."""
         return min(k + 4 + k // 16, self.available)
 
-    def _chunks(self, k_n: Tensor, space: Gallery, memory_bytes: int) -> Iterator[slice]:
-        """Splits the queries into chunks whose scores and results fit the memory."""
-        start, most = 0, min(ROWS, most_queries(len(space.rows)))
+    def _with(self, count: int) -> Workers:
+        """So many workers; chunks that little memory keeps small are no work for a team."""
+        little = self.query.device.type == "cpu" and self.memory_bytes < 2 * BYTES_PER_WORKER
+        return Workers(count, teams=self.backend == "faiss" or not little)
+
+    def _chunks(
+        self, k_n: Tensor, space: Gallery, memory_bytes: int, workers: int
+    ) -> Iterator[slice]:
+        """Splits the queries into chunks that fit the memory, enough for all workers."""
+        start = 0
+        most = min(ROWS, most_queries(len(space.rows)), max(1, math.ceil(len(k_n) / workers)))
         while start < len(k_n):
             stop = min(start + most, len(k_n))
             while True:

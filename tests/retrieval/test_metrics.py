@@ -243,6 +243,25 @@ def test_concatenate_refuses_models_of_other_length():
         concatenate([])
 
 
+def test_counting_takes_as_many_queries_at_once_as_memory_allows(generator, monkeypatch):
+    """After a collapse all items of a tile may precede the nearest relevant one."""
+    seen = []
+    count = search.count_ahead
+
+    def watched(space, query_nD, *rest):
+        seen.append(len(query_nD) * space.tile)
+        return count(space, query_nD, *rest)
+
+    monkeypatch.setattr(search, "count_ahead", watched)
+    embeddings, labels = torch.ones(900, 4), torch.arange(900) // 100
+    expected = reference.metrics(embeddings, labels, recall_at=(1, 500))
+    for memory_mb, most in ((64.0, 10**9), (1.0, 2**20 / search.PAIR_BYTES)):
+        seen.clear()
+        found = retrieval_metrics(embeddings, labels, recall_at=(1, 500), memory_mb=memory_mb)
+        assert_same(found, expected)
+        assert 0 < max(seen) <= most
+
+
 def test_scores_do_not_depend_on_the_default_type_of_tensors():
     x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     labels = torch.arange(40) % 5

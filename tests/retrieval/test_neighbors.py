@@ -1,4 +1,6 @@
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import retrieval_reference as reference
@@ -6,7 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml.retrieval import entries, nearest_neighbors, product, running_top, scans, search
+from dml.retrieval import (
+    entries,
+    nearest_neighbors,
+    product,
+    retrieval_metrics,
+    running_top,
+    scans,
+    search,
+)
 from dml.retrieval import gallery as galleries
 from dml.retrieval.exact import score_error, surplus_duplicates
 from dml.retrieval.inputs import check_embeddings
@@ -173,16 +183,89 @@ def test_workers_raise_what_one_of_them_raises_and_give_threads_back(items):
     assert torch.get_num_threads() == before
 
 
-def test_a_single_task_gets_all_threads():
+def test_workers_share_the_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        with Workers(2) as workers:
-            assert workers.for_each(lambda _: torch.get_num_threads(), [0]) == [4]
-            assert workers.for_each(lambda _: torch.get_num_threads(), [0, 1]) == [2, 2]
-            assert torch.get_num_threads() == 2
+        for count, teams, share in ((2, True, 2), (1, True, 4), (3, True, 1), (2, False, 1)):
+            with Workers(count, teams=teams) as workers:
+                found = workers.for_each(lambda _: torch.get_num_threads(), [0, 1])
+                assert found == [share, share]
+                assert torch.get_num_threads() == share
+            assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
+
+
+def test_few_queries_are_work_for_all_workers(generator, monkeypatch):
+    monkeypatch.setattr(search, "worker_count", lambda *_: 3)
+    seen = []
+    nearest = search.NeighborSearch._nearest
+
+    def watched(self, space, rows, *rest):
+        seen.append(len(rows))
+        return nearest(self, space, rows, *rest)
+
+    monkeypatch.setattr(search.NeighborSearch, "_nearest", watched)
+    query, gallery = torch.randn(2, 100, 8, generator=generator)
+    nearest_neighbors(query, gallery, k=3)
+    assert sorted(seen) == [32, 34, 34]
+
+
+def test_differences_beyond_float64_are_refused(generator):
+    embeddings = 1e-155 * torch.randn(200, 8, generator=generator, dtype=torch.float64)
+    embeddings[:, 0] = 1.0
+    with pytest.raises(ValueError, match="they differ by 4e-155 at most"):
+        nearest_neighbors(embeddings, k=5)
+
+
+def test_the_smallest_differences_are_told_apart(generator):
+    embeddings = 1e-145 * torch.randn(200, 8, generator=generator, dtype=torch.float64)
+    embeddings[:, 0] = 1.0
+    found = nearest_neighbors(embeddings, k=5)
+    assert torch.equal(found.indices, reference.ranking(embeddings)[1][:, :5])
+    scores = retrieval_metrics(embeddings, torch.arange(200) % 20, recall_at=(1, 50, 150))
+    assert 0 < scores["recall_at_50"] < 1 == scores["recall_at_150"]
+
+
+def test_searches_at_once_leave_the_precision_alone(generator):
+    embeddings = torch.randn(600, 16, generator=generator)
+    begun, done = threading.Event(), threading.Event()
+
+    def long_search():
+        with product.full_float32(torch.device("cpu")):
+            begun.set()
+            done.wait(60)
+            assert torch.get_float32_matmul_precision() == "highest"
+
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(long_search)
+            begun.wait(60)
+            nearest_neighbors(embeddings, k=3)
+            assert torch.get_float32_matmul_precision() == "highest"  # the other still needs it
+            done.set()
+            other.result()
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        done.set()
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_pytorchs_newer_precision_settings(generator):
+    embeddings = torch.randn(400, 32, generator=generator)
+    expected = reference.ranking(embeddings)[1][:, :20]
+    backends = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        backends[0].fp32_precision, backends[1].fp32_precision = "tf32", "bf16"
+        assert torch.equal(nearest_neighbors(embeddings, k=20).indices, expected)
+        assert [backend.fp32_precision for backend in backends] == ["tf32", "bf16"]
+    finally:
+        for backend, word in zip(backends, before, strict=True):
+            backend.fp32_precision = word
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.usefixtures("small_tiles")
