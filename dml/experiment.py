@@ -15,7 +15,7 @@ from dml.config import Config, check, identity, notes
 from dml.data.base import ImageIndex
 from dml.ensemble import concatenated
 from dml.errors import RunStopped
-from dml.job import EMBEDDINGS
+from dml.job_result import EMBEDDINGS
 from dml.jobs import Shared, train_all
 from dml.loading import load_cfg
 from dml.protocols import Job

@@ -15,11 +15,12 @@ from dml import build
 from dml.config import Config
 from dml.data.base import ImageSource
 from dml.data.samplers import BatchSchedule
-from dml.durable import read_json, write_json
+from dml.durable import write_json
 from dml.embeddings_file import save_embeddings
-from dml.errors import RunStopped, UserError
+from dml.errors import RunStopped
 from dml.evaluation import Embedded, Evaluator, Split
 from dml.feeding import Feeding
+from dml.job_result import COLLAPSED, EMBEDDINGS, RESULT
 from dml.measures import Measures
 from dml.protocols import FOLDS, Job
 from dml.reporting.neighbors import draw_neighbors
@@ -34,23 +35,6 @@ from dml.training.precision import autocast
 from dml.training.shared_checkpoints import SharedCheckpoints
 from dml.training.stopping import Stopping
 from dml.training.trainer import Trainer
-
-EMBEDDINGS = "test_embeddings.npz"  # beside the checkpoints of a model, if it is one of several
-
-COLLAPSED = "collapsed"  # among the metrics of an evaluation that ties alone decided
-RESULT = "result.json"  # written last: the job is finished
-
-
-def read_result(folder: Path) -> dict[str, Any] | None:
-    """What an earlier process found, if it finished the job of this folder.
-
-    Raises:
-        UserError: the file is damaged; without it the job is scored again, not trained again.
-    """
-    result = read_json(folder / RESULT)
-    if result is not None and not {"repeat", "fold", "validation"} <= result.keys():
-        raise UserError(f"outputs: {folder / RESULT} is no result of a model; delete it")
-    return result
 
 
 class JobRun:

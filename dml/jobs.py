@@ -12,7 +12,8 @@ from dml import build
 from dml.config import Config
 from dml.data.base import ImageIndex, ImageSource
 from dml.errors import RunStopped
-from dml.job import JobRun, read_result
+from dml.job import JobRun
+from dml.job_result import read_result
 from dml.protocols import Job
 from dml.run_folder import RunFolder
 from dml.throughput import LoaderHint

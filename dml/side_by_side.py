@@ -25,7 +25,7 @@ import torch
 from dml import build, protocols
 from dml.config import Config
 from dml.errors import RunStopped, UserError
-from dml.job import read_result
+from dml.job_result import read_result
 from dml.jobs import Shared, adopt_rows, own_records
 from dml.protocols import Job
 from dml.reporting.terminal import console

@@ -160,7 +160,8 @@ class FullSearch:
 
     Args:
         gallery_ND: the gallery.
-        center_D: a point (float64) near the data; taking it as origin keeps rounding errors small.
+        center_D: a point (float32 or float64) near the data; with it as the origin rounding errors
+            are small.
         scale: a power of two that brings all norms around it into [0, 1].
         most: the largest k that will be asked for.
         memory_bytes: bound on the working memory.

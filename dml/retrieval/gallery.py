@@ -39,7 +39,7 @@ class Gallery:
         tile: items of a tile.
         order: gallery index of each row (N'), N and above for padding.
         place: row of each gallery index (N').
-        center: a point near the middle of the items, D values, float64.
+        center: a point near the middle of the items, D values, float32 or float64.
         scale: a power of two that brings all norms into [0, 1].
         largest: largest norm of a scaled row.
 
@@ -55,15 +55,14 @@ class Gallery:
         # Any center will do. One in the vectors' own type leaves their differences to it exact but
         # for one rounding, without a detour over float64.
         own_type = torch.promote_types(gallery_ND.dtype, query_BD.dtype)
-        self._center, largest = self._middle(gallery_ND, query_BD, own_type)
+        self.center, largest = self._middle(gallery_ND, query_BD, own_type)
         if not SAFE < largest < 1 / SAFE:
-            self._center, largest = self._middle(gallery_ND, query_BD, torch.float64)
+            self.center, largest = self._middle(gallery_ND, query_BD, torch.float64)
         if 0 < largest < SMALLEST:
             raise ValueError(
                 f"embeddings: they differ by {largest:.0e} at most, and squares of that leave the "
                 f"range of float64; scale the differences to at least {SMALLEST:.0e}"
             )
-        self.center = self._center.double()
         self.scale = math.ldexp(1.0, -math.frexp(largest)[1])
 
         # padding is spread over all tiles, for each to be a fair sample
@@ -148,10 +147,10 @@ class Gallery:
 
     def _write(self, chosen_nD: Tensor, rows_nD: Tensor) -> Tensor:
         """Writes vectors centered and scaled into some rows, and returns their half squares."""
-        if self._center.dtype == torch.float32:
-            torch.sub(chosen_nD, self._center, out=rows_nD).mul_(self.scale)
+        if self.center.dtype == torch.float32:
+            torch.sub(chosen_nD, self.center, out=rows_nD).mul_(self.scale)
         else:
-            rows_nD.copy_((chosen_nD.double() - self._center).mul_(self.scale))
+            rows_nD.copy_((chosen_nD.double() - self.center).mul_(self.scale))
         return -0.5 * norms(rows_nD).square().float()
 
 

@@ -17,8 +17,7 @@ from dml.retrieval.gallery import Gallery
 from dml.retrieval.parallel import Workers
 from dml.retrieval.running_top import RunningTop
 
-# After so many tiles thresholds are refreshed. That takes a sort: oftener would cost more than it
-# saves, as would seldomer.
+# After so many tiles thresholds are refreshed, which takes a sort.
 WORTH_RAISING = frozenset(3**power for power in range(1, 20))
 
 

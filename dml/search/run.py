@@ -20,7 +20,7 @@ from dml.config import Config, check, identity
 from dml.durable import write_text
 from dml.errors import RunStopped, UserError
 from dml.faults import fault_point
-from dml.job import COLLAPSED
+from dml.job_result import COLLAPSED
 from dml.jobs import Result, Shared, train_all
 from dml.reporting.terminal import console
 from dml.run_folder import RunFolder
