@@ -10,12 +10,13 @@ from dml.cli import command
 
 def evaluate(cfg: Any) -> None:
     """One evaluation from its composed config."""
-    from dml.config import EvaluateConfig, check
+    from dml.config.check import check
+    from dml.config.schema import EvaluateConfig
 
     config = check(cfg, EvaluateConfig)  # before torch is loaded
     from hydra.core.hydra_config import HydraConfig
 
-    from dml.scoring import score
+    from dml.runs.evaluate import score
 
     overrides = HydraConfig.get().overrides.task
     score(config, {word.partition("=")[0].lstrip("+~") for word in overrides})

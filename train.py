@@ -10,17 +10,18 @@ from dml.cli import command
 
 def train(cfg: Any) -> None:
     """One run from its composed config to its folder."""
-    from dml.config import Config, check
+    from dml.config.check import check
+    from dml.config.schema import Config
 
     config = check(cfg, Config)  # before torch is loaded: a typing error costs no three seconds
-    from dml.experiment import run
+    from dml.runs.experiment import run
 
     run(cfg, config)
 
 
 def resume(folder: str) -> None:
     """Continues the run in a folder, wherever it was moved to."""
-    from dml.experiment import resume
+    from dml.runs.experiment import resume
 
     resume(folder)
 

@@ -6,7 +6,7 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     # Late: `import dml` alone, which every command does, must not wait for torch.
     if name == "load":
-        from dml.loading import load
+        from dml.runs.load import load
 
         return load
     raise AttributeError(f"module 'dml' has no attribute '{name}'")

@@ -12,11 +12,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from dml.config import CONFIGS
-from dml.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
-from dml.launch import adopt_submitit, launched
-from dml.params import applied, taken
-from dml.words import arranged
+from dml.config.command_line import arranged
+from dml.config.config_groups import CONFIGS
+from dml.config.presets import applied, taken
+from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
+from dml.core.launcher import adopt_submitit, launched
 
 LONGEST = 800  # characters of a message: a value that it quotes may have any length
 # Exit statuses
@@ -71,9 +71,9 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from dml.choices import choices_for_help
-    from dml.mistakes import explain
-    from dml.overlooked import overlooked
+    from dml.config.config_groups import choices_for_help
+    from dml.config.explain import explain
+    from dml.config.overlooked import overlooked
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import Override
 
-from dml.grids import jobs
+from dml.config.grids import jobs
 
 
 class GridSweeper(BasicSweeper):

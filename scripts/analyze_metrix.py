@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from dml.errors import UserError
-from dml.methods.metrix_analysis import analyze
+from dml.core.errors import UserError
+from dml.reporting.metrix_analysis import analyze_metrix
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=1, help="of mixed batches (default 1)")
     options = parser.parse_args(argv)
     try:
-        measures = analyze(options.run, options.epochs)
+        measures = analyze_metrix(options.run, options.epochs)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

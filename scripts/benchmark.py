@@ -1,6 +1,6 @@
 """Measures speed and memory: `python scripts/benchmark.py losses [options]`.
 
-A suite is a module of `dml.benchmarks` with a function `main(argv)`; names with a leading
+A suite is a module of `scripts/benchmarks/` with a function `main(argv)`; names with a leading
 underscore are helpers.
 """
 
@@ -9,14 +9,15 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from pathlib import Path
 
-import dml.benchmarks
-from dml.errors import nearest
+from dml.core.errors import nearest
 
 
 def main(arguments: list[str]) -> int:
     """Runs the suite that the first argument names; returns the exit status."""
-    suites = [m.name for m in pkgutil.iter_modules(dml.benchmarks.__path__) if m.name[0] != "_"]
+    folder = Path(__file__).with_name("benchmarks")
+    suites = [m.name for m in pkgutil.iter_modules([str(folder)]) if m.name[0] != "_"]
     usage = f"usage: python scripts/benchmark.py {{{','.join(suites)}}} [options]"
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage)
@@ -26,7 +27,7 @@ def main(arguments: list[str]) -> int:
         print(f"no suite '{suite}'{nearest(suite, suites)}\n{usage}", file=sys.stderr)
         return 2
     try:
-        importlib.import_module(f"dml.benchmarks.{suite}").main(options)
+        importlib.import_module(f"benchmarks.{suite}").main(options)
     except KeyboardInterrupt:
         print("interrupted: the lines above are whole", file=sys.stderr)
         return 130

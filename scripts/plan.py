@@ -19,10 +19,10 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
-from dml import plan
-from dml.errors import UserError
-from dml.experiments import names
-from dml.reporting.terminal import console
+from dml.core.errors import UserError
+from dml.reporting import cost as plan
+from dml.reporting.catalog import names
+from dml.runs.console import console
 
 
 def main(argv: list[str] | None = None) -> int:

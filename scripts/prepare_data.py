@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dml.data.archives import DATASETS
+from dml.core.errors import UserError, nearest
 from dml.data.base import ImageIndex
 from dml.data.digits import read_digits
 from dml.data.folder import read_folder
 from dml.data.glyphs import read_glyphs
 from dml.data.prepare import check_images, prepare
-from dml.errors import UserError, nearest
+from dml.data.sources import DATASETS
 
 READERS: dict[str, Callable[[Path], ImageIndex]] = {
     **{name: dataset.read for name, dataset in DATASETS.items()},

@@ -10,8 +10,8 @@ import argparse
 import sys
 from collections import Counter
 
-from dml.errors import UserError
-from dml.experiments import about, cells, names
+from dml.core.errors import UserError
+from dml.reporting.catalog import about, cells, names
 from dml.reporting.pairing import Pair, pairs, without_cell
 from dml.reporting.report import source_of
 

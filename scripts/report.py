@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from dml import build
 from dml.cli import CONFIGS
-from dml.config import Config, check, identity
+from dml.config.check import check
+from dml.config.identity import identity
+from dml.config.schema import Config
+from dml.core.errors import UserError
 from dml.data.mnist import read_mnist
-from dml.errors import UserError
+from dml.runs import build
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.tracking.dashboard import as_json, save, workspace
 
 

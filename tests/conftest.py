@@ -46,7 +46,7 @@ def _no_pictures(request):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dml.experiment._draw", lambda *more: None)
+        patch.setattr("dml.runs.experiment._draw", lambda *more: None)
         yield
 
 
@@ -74,9 +74,10 @@ def run_tiny(composed, tmp_path) -> Callable[..., tuple[dict[str, Any], Path]]:
     """Runs a tiny experiment in process; returns its summary and its folder."""
 
     def run_with(*overrides: str) -> tuple[dict[str, Any], Path]:
-        from dml.config import Config, check
-        from dml.experiment import run
-        from dml.run_folder import RunFolder
+        from dml.config.check import check
+        from dml.config.schema import Config
+        from dml.runs.experiment import run
+        from dml.runs.folder.run_folder import RunFolder
 
         cfg = composed(f"outputs={tmp_path}/outputs", *TINY, *overrides)
         config = check(cfg, Config)
@@ -113,9 +114,10 @@ def run_small(composed, tmp_path, glyphs_root) -> Callable[..., Path]:
     """Runs MLRC on a few glyphs in process; returns the run folder."""
 
     def run_with(*overrides: str, name: str = "outputs") -> Path:
-        from dml.config import Config, check
-        from dml.experiment import run
-        from dml.run_folder import RunFolder
+        from dml.config.check import check
+        from dml.config.schema import Config
+        from dml.runs.experiment import run
+        from dml.runs.folder.run_folder import RunFolder
         from tests.search.small import SMALL
 
         places = (f"outputs={tmp_path / name}", f"data.root={glyphs_root}")

@@ -5,8 +5,8 @@ import importlib
 import pytest
 import torch
 
-from dml.benchmarks import losses
 from scripts import benchmark
+from scripts.benchmarks import losses
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_wrong_option_is_named(words, problem, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     suite, *options = words.split()
     with pytest.raises(SystemExit) as left:
-        importlib.import_module(f"dml.benchmarks.{suite}").main(options)
+        importlib.import_module(f"scripts.benchmarks.{suite}").main(options)
     assert left.value.code == 2
     assert f"error: argument {problem}" in capsys.readouterr().err
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dml.errors import ConfigError, RunStopped
+from dml.core.errors import ConfigError, RunStopped
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dml import compositions
+from dml.reporting import composition_cache as compositions
 
 
 @pytest.fixture

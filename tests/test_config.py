@@ -3,8 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from dml.config import Config, check, digest, identity, notes
-from dml.errors import ConfigError
+from dml.config.check import check
+from dml.config.compatibility import notes
+from dml.config.identity import digest, identity
+from dml.config.schema import Config
+from dml.core.errors import ConfigError
 
 
 def problems(cfg):

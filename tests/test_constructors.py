@@ -4,10 +4,11 @@ from typing import Literal
 import pytest
 from torch import nn
 
-from dml.config import Config, check
-from dml.constructors import accepted_parameters, located, misfit, problems
-from dml.errors import ConfigError
-from dml.trials import check as check_built
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.config.signatures import accepted_parameters, located, misfit, problems
+from dml.core.errors import ConfigError
+from dml.runs.dry_run import check as check_built
 
 
 class Parent(nn.Module):

@@ -8,10 +8,12 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from dml.config import CONFIGS, Config, check
-from dml.errors import UserError
-from dml.experiment import resume, run
-from dml.run_folder import RunFolder
+from dml.config.check import check
+from dml.config.config_groups import CONFIGS
+from dml.config.schema import Config
+from dml.core.errors import UserError
+from dml.runs.experiment import resume, run
+from dml.runs.folder.run_folder import RunFolder
 from tests.conftest import TINY
 from tests.dying import die_at
 from tests.fuzz.damage import BINARY, TEXT, damaged

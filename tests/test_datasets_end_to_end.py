@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from dml.core.errors import UserError
 from dml.data.folder import read_folder
-from dml.errors import UserError
-from dml.protocols import FOLDS, jobs
+from dml.runs.protocols import FOLDS, jobs
 from tests.data.trees import TREES, class_folders, truncate
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from dml.run_folder import RunFolder
+from dml.runs.folder.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 MARK = "DML_ENDURANCE"  # in the environment of every process that descends from this test

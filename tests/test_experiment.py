@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.models.embedder import NORMALIZERS
 
 SOAK = pytest.mark.soak
@@ -88,8 +88,9 @@ def test_repeats_differ_and_give_an_interval(run_tiny):
     "loss", ["mfcwms", *(pytest.param(one, marks=SOAK) for one in ("mfcont", "proxy_anchor"))]
 )
 def test_training_helps_on_unseen_classes(composed, tmp_path, loss):
-    from dml.config import Config, check
-    from dml.experiment import run
+    from dml.config.check import check
+    from dml.config.schema import Config
+    from dml.runs.experiment import run
 
     cfg = composed(f"outputs={tmp_path}", f"loss={loss}", "device=cpu")
     summary = run(cfg, check(cfg, Config))

@@ -10,15 +10,18 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from dml import plan
-from dml.config import CONFIGS, Config, check, digest, identity
-from dml.errors import ConfigError
-from dml.experiments import about, cells, composed, names
+from dml.config.check import check
+from dml.config.config_groups import CONFIGS
+from dml.config.identity import digest, identity
+from dml.config.schema import Config
+from dml.core.errors import ConfigError
+from dml.reporting import cost as plan
+from dml.reporting.catalog import about, cells, composed, names
 from dml.reporting.pairing import Pair, pairs, without_cell
 from dml.reporting.printed import read_table, settings
 from dml.reporting.report import source_of
-from dml.run_folder import RunFolder
-from dml.summary import result_id
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.summary import result_id
 
 PAPERS = ("mft", "pfml", "metrix", "ccp")
 # The smallest of everything; `scale=standin` as it is takes minutes.
@@ -124,7 +127,7 @@ def test_a_reason_is_not_given_for_what_is_run():
 
 @pytest.mark.parametrize("name", trained())
 def test_a_command_runs_its_cell_and_no_other(name):
-    from dml.grids import jobs
+    from dml.config.grids import jobs
 
     whole = composed_sweeper(name)
     everything = jobs(whole["params"], whole["grids"], [f"experiment={name}"])
@@ -161,7 +164,7 @@ def test_files_open_with_their_command(name):
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.soak) for n in trained()]
 )
 def test_a_cell_runs_on_a_stand_in(name, tmp_path, glyphs_root):
-    from dml.experiment import run
+    from dml.runs.experiment import run
 
     own = DIGITS if composed([f"experiment={name}"]).search is None else ONE_TRIAL
     found = cells(name, [*SMALLEST, *own, f"outputs={tmp_path}", f"data.root={glyphs_root}"])

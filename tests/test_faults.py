@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from dml.cli import FAILED, FINISHED
+from dml.core.errors import UserError
 from dml.data import loaders
-from dml.errors import UserError
-from dml.evaluation import Evaluator
 from dml.methods.plain import Plain
-from dml.run_folder import RunFolder
-from dml.shortages import shortages_told
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs.resource_errors import shortages_told
+from dml.runs.scores.evaluator import Evaluator
 from dml.training import trainer
 from tests.conftest import TINY
 from tests.data.trees import class_folders, truncate

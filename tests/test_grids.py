@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml.grids import jobs
+from dml.config.grids import jobs
 
 GRIDS = ["loss=c1,c2 method=plain", "loss=c1,c2,ms method=ccp method.k=1,8"]
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import ProxyAnchorLoss, SoftTripleLoss
 
+from dml.core.errors import ConfigError, UserError
 from dml.data.base import ImageIndex
 from dml.data.splits import joined_gallery
-from dml.errors import ConfigError, UserError
 from dml.losses import MeanFieldContrastiveLoss, PotentialFieldLoss
-from dml.measures import proxies_of, regularizer
 from dml.methods.plain import Plain
+from dml.runs.scores.extra_metrics import proxies_of, regularizer
 
 
 def history(folder):
@@ -50,7 +50,7 @@ def test_the_space_of_the_best_network(run_tiny):
 
 
 def test_measures_make_another_run_but_kept_embeddings_do_not(composed):
-    from dml.config import digest
+    from dml.config.identity import digest
 
     one = digest(composed())
     assert digest(composed("evaluation.keep_embeddings=true")) == one
@@ -77,7 +77,8 @@ def test_what_is_not_there_cannot_be_measured():
 
 
 def test_a_measure_that_does_not_exist(composed):
-    from dml.config import Config, check
+    from dml.config.check import check
+    from dml.config.schema import Config
 
     with pytest.raises(ConfigError, match="no 'uniformty'; did you mean 'uniformity'"):
         check(composed("evaluation.measures=[uniformty]"), Config)

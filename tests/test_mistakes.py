@@ -1,9 +1,9 @@
 import pytest
 
-from dml.choices import choices_for_help, chosen_groups
 from dml.cli import CONFIGS
-from dml.mistakes import explain
-from dml.overlooked import overlooked
+from dml.config.config_groups import choices_for_help, chosen_groups
+from dml.config.explain import explain
+from dml.config.overlooked import overlooked
 
 
 @pytest.mark.parametrize(

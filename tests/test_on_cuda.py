@@ -8,15 +8,15 @@ import time
 import pytest
 import torch
 
-from dml.benchmarks import train as benchmark
-from dml.errors import RunStopped
+from dml.core.errors import RunStopped
 from dml.losses import C2Loss
 from dml.methods.chance_constrained import ChanceConstrained
 from dml.retrieval import nearest_neighbors, retrieval_metrics
 from dml.tracking import History
 from dml.training.clock import StepClock
-from dml.training.distributed import ALONE
 from dml.training.precision import set_convolutions
+from dml.training.process_group import ALONE
+from scripts.benchmarks import train as benchmark
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 from tests.training.divided_steps import CASES, relative, trained
 

@@ -1,8 +1,8 @@
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
-from dml.errors import ConfigError
-from dml.params import applied, taken, values
+from dml.config.presets import applied, taken, values
+from dml.core.errors import ConfigError
 
 
 def test_a_table_goes_before_the_users_own_overrides():

@@ -5,14 +5,16 @@ import numpy as np
 import pytest
 import torch
 
-from dml import protocols
 from dml.cli import CONFIGS
-from dml.config import Config, check, notes
+from dml.config.check import check
+from dml.config.compatibility import notes
+from dml.config.schema import Config
+from dml.core.errors import UserError
 from dml.data.base import ImageIndex
-from dml.embeddings_file import save_embeddings
-from dml.ensemble import concatenated
-from dml.errors import UserError
-from dml.evaluation import Embedded, Split
+from dml.runs import protocols
+from dml.runs.scores.embeddings_file import save_embeddings
+from dml.runs.scores.ensemble import concatenated
+from dml.runs.scores.evaluator import Embedded, Split
 
 
 def index_of(classes, per_class=2, trained=None, query=False):
@@ -235,7 +237,7 @@ def test_what_the_papers_say_of_each_dataset(composed, overrides, options):
     ],
 )
 def test_ids_of_the_printed_tables(composed, overrides, expected):
-    from dml.summary import protocol_id
+    from dml.runs.folder.summary import protocol_id
 
     config = checked(composed, *overrides.split())
     assert (protocol_id(config), config.protocol.selected_on) == expected

@@ -14,10 +14,11 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from dml.config import Config, check
-from dml.errors import RunStopped, UserError
-from dml.experiment import resume, run
-from dml.run_folder import RunFolder
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import RunStopped, UserError
+from dml.runs.experiment import resume, run
+from dml.runs.folder.run_folder import RunFolder
 from tests.conftest import TINY
 from tests.dying import die_at
 
@@ -209,7 +210,7 @@ def test_two_processes_on_one_folder(prepared):
     cfg, folder = prepared()
     code = (
         "import sys, time\n"
-        "from dml.run_folder import RunFolder\n"
+        "from dml.runs.folder.run_folder import RunFolder\n"
         "with RunFolder(sys.argv[1]).locked():\n"
         "    print('locked', flush=True)\n"
         "    time.sleep(60)\n"

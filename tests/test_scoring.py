@@ -5,11 +5,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 import dml
-from dml import build
 from dml.cli import CONFIGS, command
-from dml.config import EvaluateConfig, check
-from dml.errors import ConfigError, UserError
-from dml.scoring import score
+from dml.config.check import check
+from dml.config.schema import EvaluateConfig
+from dml.core.errors import ConfigError, UserError
+from dml.runs import build
+from dml.runs.evaluate import score
 
 
 @pytest.fixture

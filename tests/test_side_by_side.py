@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pytest
 
-from dml import protocols
-from dml.errors import UserError
-from dml.jobs import adopt_rows, own_records
-from dml.run_folder import RunFolder
+from dml.core.errors import UserError
+from dml.runs import protocols
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs.train_jobs import adopt_rows, own_records
 from dml.tracking import NullTracker, Records
 from tests.search.small import SMALL, essence
 from tests.test_protocols import index_of

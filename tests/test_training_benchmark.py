@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from dml.benchmarks import _roofline, train
-from dml.benchmarks._roofline import Work, work_of
-from dml.benchmarks._training_loops import PLAIN, Loop, Setting, Variant, ladder
-from dml.benchmarks.input import write_photos
+from scripts.benchmarks import _roofline, train
+from scripts.benchmarks._roofline import Work, work_of
+from scripts.benchmarks._training_loops import PLAIN, Loop, Setting, Variant, ladder
+from scripts.benchmarks.input import write_photos
 
 SIZE, BATCH = 16, 4
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from dml.config import Config, check
-from dml.errors import ConfigError, UserError
-from dml.trials import check as tried
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import ConfigError, UserError
+from dml.runs.dry_run import check as tried
 
 
 @pytest.mark.parametrize(

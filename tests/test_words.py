@@ -1,7 +1,7 @@
 import pytest
 
-from dml.errors import ConfigError
-from dml.words import arranged, is_multirun
+from dml.config.command_line import arranged, is_multirun
+from dml.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(

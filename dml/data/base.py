@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from dml.core.errors import UserError
+from dml.data.batch_transforms import batch_steps
 from dml.data.decode import load_image
 from dml.data.fingerprint import fingerprint
-from dml.data.steps import batch_steps
-from dml.errors import UserError
 
 ROLES = ("train", "test", "query", "gallery")
 

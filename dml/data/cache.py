@@ -21,16 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dml.core.atomic_io import replacing
+from dml.core.errors import UserError
+from dml.core.fault_injection import fault_point
+from dml.core.locks import exclusive
+from dml.core.progress import tracked
+from dml.core.signals import signals_raise
 from dml.data.base import ImageIndex
 from dml.data.decode import load_image
-from dml.data.lock import exclusive
 from dml.data.parallel import mapped
-from dml.data.progress import tracked
-from dml.data.signals import signals_raise
 from dml.data.transforms import ResizeShorter
-from dml.durable import replacing
-from dml.errors import UserError
-from dml.faults import fault_point
 
 MAGIC = 0x31534C45584950  # "PIXELS1" in the file
 SHARE_OF_FREE_MEMORY = 0.5  # of a GPU; the rest is for the network

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dml.core.errors import UserError
 from dml.data.base import ImageIndex
 from dml.data.published import checked_index, preparation, require
-from dml.errors import UserError
 
 NAME, TITLE = "cars", "Cars196"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dml.core.errors import UserError
 from dml.data.base import ImageIndex
 from dml.data.published import checked_index, class_number, preparation, require, table
-from dml.errors import UserError
 
 NAME, TITLE = "cub", "CUB-200-2011"
 

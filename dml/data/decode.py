@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 
 try:
     from torchvision.io import ImageReadMode, decode_jpeg

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 
 SIZES = 1000  # files asked for their size; a network file system takes minutes over all of SOP
 

@@ -9,10 +9,10 @@ from typing import NoReturn
 
 import numpy as np
 
+from dml.core.errors import UserError, nearest
 from dml.data.base import ROLES, ImageIndex
 from dml.data.image_table import ImageList, read_table
 from dml.data.published import missing_files
-from dml.errors import UserError, nearest
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),

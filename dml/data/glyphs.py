@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, features
 
+from dml.core.atomic_io import replacing
+from dml.core.errors import UserError
 from dml.data.base import ImageIndex
-from dml.durable import replacing
-from dml.errors import UserError
 
 SIDE = 32
 CANVAS = 3 * SIDE  # drawn at three times the size and averaged down

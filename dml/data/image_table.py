@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 
 NEEDED, OPTIONAL = ("path", "label"), ("split",)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dml.core.errors import UserError
 from dml.data.base import ImageIndex
 from dml.data.published import checked_index, preparation, require, table
-from dml.errors import UserError
 
 NAME, TITLE = "inshop", "In-Shop Clothes Retrieval"
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, default_collate
 
+from dml.core.errors import UserError
 from dml.data.base import ImageDataset, ImageIndex, ImageSource, View
 from dml.data.cache import PixelCache, open_cache
 from dml.data.samplers import BatchSchedule, class_pool, draws
-from dml.errors import UserError
 
 HANDLER_S = 2.0  # far longer than the system takes to tell of a process that died
 

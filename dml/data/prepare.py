@@ -12,17 +12,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dml.data.archives import Published
+from dml.core.download import check_md5, fetch
+from dml.core.errors import UserError
+from dml.core.fault_injection import fault_point
+from dml.core.locks import exclusive
+from dml.core.progress import tracked
 from dml.data.base import ImageIndex
 from dml.data.decode import load_image
-from dml.data.download import check_md5, fetch
-from dml.data.lock import exclusive
 from dml.data.parallel import mapped
-from dml.data.progress import tracked
 from dml.data.published import preparation
+from dml.data.sources import Published
 from dml.data.unpack import unpack
-from dml.errors import UserError
-from dml.faults import fault_point
 
 Say = Callable[[str], None]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dml.core.errors import UserError
 from dml.data.base import ImageIndex
-from dml.errors import UserError
 
 
 def preparation(name: str, root: str | Path) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dml.errors import nearest
+from dml.core.errors import nearest
 
 
 class BatchSchedule(Protocol):

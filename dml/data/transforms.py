@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from dml.data.steps import Affine, RandomFlip, Shift, Step
-from dml.errors import nearest
+from dml.core.errors import nearest
+from dml.data.batch_transforms import Affine, RandomFlip, Shift, Step
 
 AUGMENTATIONS = ("random_resized_crop", "random_affine", "random_crop", "none")
 

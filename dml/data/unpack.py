@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from dml.data.progress import transferred
-from dml.errors import UserError, first_line
+from dml.core.errors import UserError, first_line
+from dml.core.progress import transferred
 
 # What writing a file fails with because of its name, or of a file that has that of a folder.
 NAMES = (errno.EISDIR, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)

@@ -18,7 +18,7 @@ class BatchMethod(nn.Module):
     into buffers or `get_extra_state`, in plain types and tensors: a checkpoint holds both.
 
     Where several processes share a batch, each of them computes the loss of the whole batch: labels
-    and embeddings are those of all (`dml.training.division`), images and features are not.
+    and embeddings are those of all (`dml.training.data_parallel`), images and features are not.
 
     Attributes:
         whole: what of the whole batch is needed beside that: "images", "features".

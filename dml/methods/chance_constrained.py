@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.losses.base import working_precision
 from dml.losses.distances import clip_to_ball
 from dml.losses.pairwise import C1Loss, C2Loss

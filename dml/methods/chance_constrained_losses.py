@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.losses.triplet import AllTripletsLoss
 
 

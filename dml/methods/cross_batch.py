@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.losses.base import working_precision
 from dml.methods.base import BatchMethod
 from dml.methods.chance_constrained_losses import for_references

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.losses.base import working_precision
 from dml.losses.cosine import unit_rows
 from dml.methods.metrix_options import choices, count, draw, form_of, number

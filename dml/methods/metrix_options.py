@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 import torch
 from torch import nn
 
-from dml.errors import UserError, nearest
+from dml.core.errors import UserError, nearest
 from dml.losses.generic import generic_form
 from dml.losses.generic_forms import Form
 

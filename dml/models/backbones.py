@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from dml.errors import ConfigError, nearest
+from dml.core.errors import ConfigError, nearest
 from dml.models.base import Backbone, InputSpec
 from dml.models.download import HUB_FILE, promised_hash
 from dml.models.weights import Published, load_weights

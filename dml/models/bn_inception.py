@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dml.errors import ConfigError
+from dml.core.errors import ConfigError
 from dml.models.base import Backbone, InputSpec
 from dml.models.weights import Published, load_weights
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dml.durable import replacing
-from dml.errors import UserError
+from dml.core.atomic_io import replacing
+from dml.core.errors import UserError
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dml.errors import UserError, nearest
+from dml.core.errors import UserError, nearest
 from dml.models.base import Backbone
-from dml.models.batch_norm import freeze_batch_norm as freeze
+from dml.models.frozen_batch_norm import freeze_batch_norm as freeze
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "avg": lambda maps_Bchw: maps_Bchw.mean(dim=(2, 3)),

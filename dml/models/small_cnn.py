@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from dml.errors import ConfigError
+from dml.core.errors import ConfigError
 from dml.models.base import Backbone, InputSpec
 from dml.models.weights import load_weights
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
-from dml.errors import UserError, nearest
+from dml.core.errors import UserError, nearest
 from dml.models.download import (
     UnreachableError,
     cached_by_hub,

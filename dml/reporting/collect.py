@@ -12,11 +12,11 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from dml.config import identity
-from dml.errors import UserError
-from dml.loading import load_cfg
-from dml.reporting.terminal import is_score
-from dml.run_folder import RunFolder
+from dml.config.identity import identity
+from dml.core.errors import UserError
+from dml.runs.console import is_score
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.load import load_cfg
 from dml.tracking import History
 
 NEEDED = (

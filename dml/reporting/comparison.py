@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dml.core.statistics import Estimate, welch
 from dml.reporting.marks import Mark
 from dml.reporting.printed import Printed
-from dml.reporting.statistics import Estimate, welch
 
 TIMES = ("epoch_seconds", "ms_per_batch")
 TOLERANCE = 1e-9  # 26.4 + 0.2 is not quite 26.6 in binary

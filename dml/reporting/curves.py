@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from dml.core.statistics import Estimate
 from dml.reporting.collect import Run
 from dml.reporting.groups import Group
 from dml.reporting.pictures import Picture, drawn, legend, style
-from dml.reporting.statistics import Estimate
-from dml.reporting.terminal import is_score, title
+from dml.runs.console import is_score, title
 
 
 @dataclass(frozen=True)

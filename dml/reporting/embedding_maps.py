@@ -14,10 +14,10 @@ import torch
 from matplotlib.figure import Figure
 from sklearn.manifold import TSNE
 
-from dml.durable import replacing
-from dml.embeddings_file import load_embeddings
+from dml.core.atomic_io import replacing
 from dml.reporting.groups import Group
 from dml.reporting.pictures import COLORS, Picture, drawn
+from dml.runs.scores.embeddings_file import load_embeddings
 
 MOST_CLASSES, MOST_POINTS = 15, 1500
 SHAPES = "os^D"  # with eight colors enough to tell 32 classes apart

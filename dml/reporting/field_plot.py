@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from dml.losses.potentials import DecayingPotential
-from dml.reporting.figures import BLUE, ORANGE, _save, plt
+from dml.runs.figures.drawing import BLUE, ORANGE, plt, save
 
 SIDE = 240  # points per axis
 EXTENT = 1.0  # half the width of the picture
@@ -70,4 +70,4 @@ def draw_field(path: Path, *, alpha: float = 4.0, delta: float = 0.2, seed: int 
     figure.suptitle(
         rf"Potential field of two classes: $\alpha$ = {alpha:g}, $\delta$ = {delta:g}", fontsize=11
     )
-    _save(figure, path)
+    save(figure, path)

@@ -11,7 +11,7 @@ from dml.reporting.groups import Group
 from dml.reporting.pictures import Picture, stored
 from dml.reporting.report import Report
 from dml.reporting.sweeps import heat_maps, hyperparameter_curves
-from dml.reporting.terminal import is_score
+from dml.runs.console import is_score
 
 # Kinds drawn from numbers; every other name is a picture that runs have drawn themselves
 # (`figures/<kind>.png`: neighbors, stages, proxies, search_history, …).

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dml.core.statistics import Estimate
 from dml.reporting.collect import Run
 from dml.reporting.printed import Facts, settings
-from dml.reporting.statistics import Estimate
 
 MOST_LABELS = 4  # options named in a row's label; more are counted
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from dml.reporting.statistics import Moments, std_of_half_width, t_half_width
+from dml.core.statistics import Moments, std_of_half_width, t_half_width
 
 ORIGINS = ("own", "unclear", "quoted")  # of two rows for the same cell the first of these counts
 THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from dml import build
-from dml.config import Config
+from dml.config.schema import Config
 from dml.data.base import ImageIndex, View
-from dml.evaluation import Split
-from dml.job import JobRun
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained_pool import mean_covering_radius
-from dml.protocols import Job
-from dml.reporting.stages import ProxyPanel, proxy_map
+from dml.runs import build
+from dml.runs.context import RunContext
+from dml.runs.figures.stages import ProxyPanel, proxy_map
+from dml.runs.jobs.job import JobRun
+from dml.runs.protocols import Job
+from dml.runs.scores.evaluator import Split
 from dml.tracking import NullTracker, Records
 
 # Small enough for a CPU; stages end after 3 evaluations, 25 steps apart, without improvement.
@@ -43,7 +44,7 @@ def demonstrate(
 
     Args:
         config: composed with `OVERRIDES`, `method.stages` saying how many.
-        identity: see `dml.config.identity`.
+        identity: see `dml.config.check.identity`.
         index: the dataset, which is both trained on and looked at.
         classes: how many of its classes.
         path: PNG to write.
@@ -57,7 +58,7 @@ def demonstrate(
     with tempfile.TemporaryDirectory() as folder:
         job = Job(0, 0, view, split, split)
         device = build.resolve_device(config.device)
-        run = JobRun(config, identity, job, Path(folder), device, None)
+        run = JobRun(RunContext(config, identity, index, device, None), job, Path(folder))
 
         def watch(start: StageStart) -> None:
             if start.stage > 0:

@@ -14,7 +14,7 @@ from dml.reporting.marks import MEANING
 from dml.reporting.printed import Facts
 from dml.reporting.rows import Cell, Row, Source, missing, rows, swept
 from dml.reporting.significance import Family, families
-from dml.reporting.terminal import is_score
+from dml.runs.console import is_score
 
 SINGLE = Source(None, (), ("map_at_r", "precision_at_1", "r_precision", "best_epoch"), "ci95")
 SINGLE_FIGURES = ("learning_curves", "neighbors")

@@ -9,18 +9,18 @@ from typing import Any, Protocol
 
 from omegaconf import DictConfig
 
-from dml.protocols import FOLDS
+from dml.core.statistics import Estimate
 from dml.reporting.collect import group_options
 from dml.reporting.comparison import TIMES, Comparison, Verdict, compare
 from dml.reporting.groups import Group, differing, labels
 from dml.reporting.marks import Mark, fewer_repeats, marks, others_number
 from dml.reporting.printed import Facts, Printed, printed
-from dml.reporting.statistics import Estimate
-from dml.summary import protocol_id, result_id
+from dml.runs.folder.summary import protocol_id, result_id
+from dml.runs.protocols import FOLDS
 
 
 class Cell(Protocol):
-    """What a report asks of a cell of an experiment (`dml.experiments.Cell`)."""
+    """What a report asks of a cell of an experiment (`dml.reporting.catalog.Cell`)."""
 
     @property
     def config(self) -> DictConfig:

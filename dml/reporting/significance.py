@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from dml.core.statistics import holm, welch
 from dml.reporting.printed import significance
 from dml.reporting.rows import Row
-from dml.reporting.statistics import holm, welch
 
 LEVEL = 0.05
 MOST_ROWS = 16  # more make a table that nobody reads

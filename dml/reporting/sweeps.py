@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dml.core.statistics import Estimate
 from dml.reporting.pictures import Picture, drawn, legend, style
 from dml.reporting.rows import Row
-from dml.reporting.statistics import Estimate
-from dml.reporting.terminal import is_score, title
+from dml.runs.console import is_score, title
 
 WIDE = 50  # largest over smallest value of an axis from which on it is logarithmic
 

@@ -14,7 +14,7 @@ from dml.reporting.marks import MEANING
 from dml.reporting.report import Report, Section
 from dml.reporting.rows import Row
 from dml.reporting.significance import Family
-from dml.reporting.terminal import is_score, title
+from dml.runs.console import is_score, title
 
 DASH = "\u2013"  # where there is no number
 COUNTS = {"train_steps": 0, "best_epoch": 1}  # digits after the point where nothing is printed

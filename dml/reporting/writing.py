@@ -11,9 +11,9 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from dml import experiments
-from dml.durable import write_text
-from dml.errors import UserError, nearest
+from dml.core.atomic_io import write_text
+from dml.core.errors import UserError, nearest
+from dml.reporting import catalog as experiments
 from dml.reporting import tables
 from dml.reporting.collect import experiments_with_runs
 from dml.reporting.export import as_csv, markdown

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from dml.errors import RunStopped
+from dml.core.errors import RunStopped
 
 Job = tuple[int, int]  # repeat, fold
 INTERRUPTED = 130  # exit status of Ctrl-C
@@ -68,7 +68,7 @@ class Tracker(Protocol):
         ...
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
-        """Takes the scores of the whole run (`dml.summary.summarize`), and its pictures."""
+        """Takes the scores of the whole run (the content of `summary.json`) and its pictures."""
         ...
 
     def finish(self, status: int = 0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 
 CURVES = {
     "MAP@R": "map_at_r",

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dml.durable import name_file, write_text
-from dml.errors import UserError
+from dml.core.atomic_io import name_file, write_text
+from dml.core.errors import UserError
 from dml.tracking.base import Tracker
 
 

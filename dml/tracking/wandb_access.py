@@ -6,7 +6,7 @@ import importlib
 from functools import cache
 from typing import Any
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 
 SWITCH_OFF = "tracking=none does without"
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.tracking.base import Job, RunInfo
 from dml.tracking.final_scores import final_scores
 from dml.tracking.history import History

@@ -1,7 +1,7 @@
 """Checkpoints of everything that decides the future, in plain types and tensors.
 
 `last.pt` is written after every evaluation, `previous.pt` is the one before it, `best.pt` holds the
-weights of the best evaluation. A file is either whole or absent: see `dml.durable`.
+weights of the best evaluation. A file is either whole or absent: see `dml.core.atomic_io`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from dml.durable import replacing
-from dml.errors import UserError
-from dml.faults import fault_point
+from dml.core.atomic_io import replacing
+from dml.core.errors import UserError
+from dml.core.fault_injection import fault_point
 
 
 class Checkpoints:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 
 
 class LostContact(UserError):

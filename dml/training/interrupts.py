@@ -8,7 +8,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from dml.errors import RunStopped
+from dml.core.errors import RunStopped
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 TIME_IS_UP = 75  # EX_TEMPFAIL: try again, which schedulers can be told to do

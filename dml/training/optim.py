@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from dml.errors import ConfigError, UserError, first_line, nearest
+from dml.core.errors import ConfigError, UserError, first_line, nearest
 
 GROUPS = ("backbone", "batch_norm", "head", "loss")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 

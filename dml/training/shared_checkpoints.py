@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.training.checkpoint import Checkpoints
-from dml.training.distributed import World
+from dml.training.process_group import World
 
 
 class SharedCheckpoints(Checkpoints):

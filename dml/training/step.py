@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from dml.errors import UserError
-from dml.training.distributed import World
-from dml.training.division import DividedEmbedder
-from dml.training.plan import Plan
+from dml.core.errors import UserError
+from dml.training.data_parallel import DividedEmbedder
+from dml.training.interfaces import Plan
 from dml.training.precision import autocast
+from dml.training.process_group import World
 
 
 class BatchRefused(UserError):
@@ -24,7 +24,7 @@ class TrainingStep:
 
     Args:
         embedder: the network; its `backbone` rests during warm-up.
-        method: see `dml.training.plan.Method`.
+        method: see `dml.training.interfaces.Method`.
         optimizer: over both.
         plan: precision and limits of gradients.
         world: the processes that share each batch.

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from dml.errors import RunStopped, UserError
-from dml.faults import fault_point
+from dml.core.errors import RunStopped, UserError
+from dml.core.fault_injection import fault_point
 from dml.training.checkpoint import random_state, set_random_state
 from dml.training.clock import StepClock
-from dml.training.distributed import ALONE, World
-from dml.training.plan import Metrics, Plan, Storage, Tracker
+from dml.training.interfaces import Metrics, Plan, Storage, Tracker
 from dml.training.precision import autocast
-from dml.training.running import RunningMeans
+from dml.training.process_group import ALONE, World
+from dml.training.running_means import RunningMeans
 from dml.training.step import BatchRefused, TrainingStep
 from dml.training.stopping import Stopping
 
@@ -26,7 +26,7 @@ class Trainer:
 
     Args:
         embedder: the network; its `backbone` rests during warm-up.
-        method: see `dml.training.plan.Method`.
+        method: see `dml.training.interfaces.Method`.
         optimizer: over both.
         scheduler: stepped once an epoch, a plateau one with the score of each evaluation; or None.
         batches: gives the (images, labels) of the steps from a start to the end of training.

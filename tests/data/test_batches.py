@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dml.core.errors import UserError
 from dml.data.base import ImageDataset, ImageIndex, View
 from dml.data.cache import PixelCache
 from dml.data.loaders import eval_batches, train_batches
 from dml.data.samplers import RandomBatches, draws
 from dml.data.transforms import ToInput, eval_transform, train_transform
-from dml.errors import UserError
 from tests.data.trees import save, truncate
 
 CPU = torch.device("cpu")

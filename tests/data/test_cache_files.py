@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
+from dml.core.errors import RunStopped, UserError
+from dml.core.locks import exclusive
 from dml.data import cache as cache_module
 from dml.data.base import ImageIndex
 from dml.data.cache import open_cache
 from dml.data.decode import load_image
 from dml.data.folder import read_folder
-from dml.data.lock import exclusive
-from dml.errors import RunStopped, UserError
 from dml.training.interrupts import StopRequest
 from tests.data.trees import class_folders, save, truncate
 from tests.dying import die_at
@@ -136,7 +136,7 @@ def test_without_locks_another_writers_file_is_left_alone(
     other = path.with_name(f".{path.name}.abc.partial")
     other.touch()
     with monkeypatch.context() as patch:
-        patch.setattr("dml.data.lock.fcntl", None)
+        patch.setattr("dml.core.locks.fcntl", None)
         open_cache(index, 20, tmp_path)
     assert other.exists()
     path.unlink()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dml.data.download import ATTEMPTS, fetch
-from dml.errors import UserError
+from dml.core.download import ATTEMPTS, fetch
+from dml.core.errors import UserError
 from tests.data.servers import Behavior, serving
 
 CONTENT = os.urandom(300_000)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dml.core.errors import UserError
 from dml.data.base import ImageIndex
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
@@ -14,7 +15,6 @@ from dml.data.digits import read_digits
 from dml.data.folder import read_folder
 from dml.data.inshop import read_inshop
 from dml.data.sop import read_sop
-from dml.errors import UserError
 from tests.data.trees import TREES, class_folders, save
 
 READERS = {"cub": read_cub, "cars": read_cars, "sop": read_sop, "inshop": read_inshop}

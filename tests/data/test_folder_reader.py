@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from dml.core.errors import UserError
 from dml.data.folder import read_folder
-from dml.errors import UserError
 from tests.data.trees import class_folders, save
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dml.core.errors import UserError
 from dml.data.glyphs import characters, draw_glyphs, read_glyphs, text_faces
-from dml.errors import UserError
 
 
 def test_first_half_of_the_characters_trains_and_the_files_are_kept(tmp_path: Path):

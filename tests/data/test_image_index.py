@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 from torch import nn
 
+from dml.core.errors import UserError
 from dml.data.base import ImageDataset, ImageIndex, View
 from dml.data.decode import load_image
-from dml.errors import UserError
 from tests.data.trees import photo, save, truncate
 
 

@@ -4,7 +4,7 @@ from PIL import Image
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from dml.data.steps import Shift
+from dml.data.batch_transforms import Shift
 from dml.data.transforms import ToInput, eval_transform, train_transform
 
 IMAGE = torch.randint(0, 256, (3, 300, 400), dtype=torch.uint8, generator=torch.Generator())

@@ -4,8 +4,8 @@ import struct
 import numpy as np
 import pytest
 
+from dml.core.errors import UserError
 from dml.data.mnist import IMAGES, LABELS, read_mnist
-from dml.errors import UserError
 
 
 def written(folder, count=5, labels=5, compressed=False):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dml.core.errors import UserError
 from dml.data import cache as cache_module
 from dml.data.base import Decoder, ImageDataset, ImageIndex
 from dml.data.cache import PixelCache, open_cache
@@ -14,7 +15,6 @@ from dml.data.folder import read_folder
 from dml.data.loaders import eval_batches, open_source, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import eval_transform, train_transform
-from dml.errors import UserError
 from tests.data.trees import class_folders, save
 
 CPU = torch.device("cpu")

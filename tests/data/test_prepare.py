@@ -10,12 +10,12 @@ from types import ModuleType
 
 import pytest
 
-from dml.data.archives import DATASETS, Published
+from dml.core.errors import UserError
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
 from dml.data.digits import read_digits
 from dml.data.prepare import prepare, undecodable
-from dml.errors import UserError
+from dml.data.sources import DATASETS, Published
 from tests.data.servers import Behavior, serving
 from tests.data.trees import TREES, cars_tree, class_folders, cub_tree, truncate
 from tests.dying import die_at
@@ -84,13 +84,13 @@ def test_download_is_unpacked_once_and_the_archive_deleted(
 def test_download_that_broke_off_leaves_no_dataset_and_continues(
     cub: Published, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dml.data.download.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
     site = tmp_path / "site"
     half = (site / "CUB_200_2011.tgz").stat().st_size // 2
     behavior = Behavior(break_after=half, breaks=1)
     with serving(site, behavior) as address:
         urls = [f"{address}/CUB_200_2011.tgz"]
-        monkeypatch.setattr("dml.data.download.ATTEMPTS", 0)
+        monkeypatch.setattr("dml.core.download.ATTEMPTS", 0)
         with pytest.raises(UserError, match="run the same command again"):
             prepare(cub, root, urls=urls)
         assert visible(root) == []

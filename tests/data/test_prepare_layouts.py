@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dml.data.archives import DATASETS, Published
+from dml.core.errors import UserError
 from dml.data.prepare import prepare
-from dml.errors import UserError
+from dml.data.sources import DATASETS, Published
 from tests.data.servers import Behavior, serving
 from tests.data.trees import TREES
 
@@ -39,7 +39,7 @@ def publish(name: str, site: Path, tree: Path) -> Published:
 def test_whole_way_from_a_server_that_breaks_off(
     name: str, breaks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dml.data.download.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
     dataset = publish(name, tmp_path / "site", tmp_path / "tree")
     root, said = tmp_path / "data", []
     behavior = Behavior(break_after=1000, breaks=breaks)

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from dml.core.errors import UserError
 from dml.data.base import ImageIndex
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
 from dml.data.decode import load_image
 from dml.data.inshop import read_inshop
 from dml.data.sop import read_sop
-from dml.errors import UserError
 from tests.data.trees import TREES, inshop_tree
 
 READERS: dict[str, Callable[..., ImageIndex]] = {

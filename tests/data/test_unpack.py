@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dml.core.errors import UserError
 from dml.data.unpack import unpack
-from dml.errors import UserError
 
 GOOD = {"set/a.txt": b"one", "set/deep/b.txt": b"two" * 100_000}
 

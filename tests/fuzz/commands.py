@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from dml.config import CONFIGS
+from dml.config.config_groups import CONFIGS
 
 GROUPS = frozenset(path.name for path in CONFIGS.iterdir() if path.is_dir())
 # Choices of the groups; runs must be short, so the network is the small one.
@@ -91,7 +91,7 @@ TARGETS = (
     *("pytorch_metric_learning.losses.BaseMetricLossFunction", "dml.losses.ProxyNCALoss"),
     *("dml.losses.MeanFieldContrastiveLoss", "dml.losses.PotentialFieldLoss"),
     *("dml.methods.plain.Plain", "dml.methods.metrix.Metrix", "dml.data.digits.read_digits"),
-    *("dml.models.small_cnn.SmallCNN", "dml.tracking.NullTracker", "dml.config.check"),
+    *("dml.models.small_cnn.SmallCNN", "dml.tracking.NullTracker", "dml.config.check.check"),
 )
 NOISE = (
     "foo",

@@ -18,13 +18,13 @@ STEPS = 4  # after which a run is asked to stop: some are valid and endless
 
 def warmed(home: Path) -> Path:
     """Imports what commands need, and makes their data below `home`; returns a folder of images."""
-    import dml.experiment
-    import dml.methods.metrix_analysis
-    import dml.scoring
-    import dml.search.run  # noqa: F401
+    import dml.methods.metrix_positivity
+    import dml.runs.evaluate
+    import dml.runs.experiment
+    import dml.runs.search.run  # noqa: F401
     from dml.data.digits import read_digits
     from dml.data.glyphs import read_glyphs
-    from dml.reporting.figures import learning_curve  # noqa: F401
+    from dml.runs.figures.drawing import learning_curve  # noqa: F401
 
     read_digits()
     read_glyphs(home / "data", classes=24, per_class=6)
@@ -49,9 +49,9 @@ def run_command(words: list[str], home: Path, seconds: float = SECONDS) -> Outco
 def _train(words: list[str]) -> int:
     from hydra.core.global_hydra import GlobalHydra
 
-    from dml import side_by_side
     from dml.cli import command
-    from dml.errors import RunStopped
+    from dml.core.errors import RunStopped
+    from dml.runs.jobs import train_jobs
     from dml.training.interrupts import StopRequest
     from train import resume, train
 
@@ -66,6 +66,6 @@ def _train(words: list[str]) -> int:
 
     StopRequest.__call__ = enough  # type: ignore[method-assign]
     # Processes of their own would import everything anew; the loop after them trains the models.
-    side_by_side.train_side_by_side = lambda *_: None
+    train_jobs.train_in_parallel = lambda *_: None
     sys.argv = ["train.py", "overwrite=true", *words]
     return command(train, "train", resume)

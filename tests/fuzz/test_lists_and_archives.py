@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from dml.core.errors import UserError
 from dml.data.cub import read_cub
 from dml.data.folder import read_folder
 from dml.data.inshop import read_inshop
 from dml.data.sop import read_sop
 from dml.data.unpack import unpack
-from dml.embeddings_file import load_embeddings
-from dml.errors import UserError
+from dml.runs.scores.embeddings_file import load_embeddings
 from tests.data.trees import class_folders, cub_tree, inshop_tree, sop_tree
 from tests.fuzz.damage import BINARY, TEXT, damaged
 

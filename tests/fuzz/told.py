@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dml.cli import FAILED, FINISHED, INTERRUPTED, WRONG_COMMAND
-from dml.config_nodes import EvaluateConfig
+from dml.config.schema import EvaluateConfig
 from tests.fuzz.contained import TIMED_OUT, Outcome
 
 STOPPED = 75

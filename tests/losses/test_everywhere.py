@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dml.benchmarks import _textbook
 from dml.losses import MeanFieldClassWiseMultiSimilarityLoss, PotentialFieldLoss
+from scripts.benchmarks import _textbook
 from tests.losses.all_losses import LOSSES, batch, value_and_gradients
 
 # sums over tiles leave the graph on purpose; triplets of a batch among itself because torch does

@@ -10,14 +10,16 @@ import torch
 from pytorch_metric_learning.losses import TripletMarginLoss
 from tiny_training import Pool, TinyEmbedder, images_of
 
-from dml import build, protocols
-from dml.config import Config, check, identity
-from dml.errors import RunStopped, UserError
-from dml.job import JobRun
+from dml.config.check import check
+from dml.config.identity import identity
+from dml.config.schema import Config
+from dml.core.errors import RunStopped, UserError
 from dml.losses import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
-from dml.summary import result_id
+from dml.runs import build, protocols
+from dml.runs.folder.summary import result_id
+from dml.runs.jobs.job import JobRun
 from dml.tracking import NullTracker, Records
 from dml.training.checkpoint import read
 

@@ -9,13 +9,14 @@ import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning.distances import LpDistance
 
-from dml.build import build_method
-from dml.config import Config, check
-from dml.errors import UserError
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import UserError
 from dml.losses import C1Loss, C2Loss, ProxyNCALoss
 from dml.losses.distances import clip_to_ball
 from dml.losses.triplet import AllTripletsLoss
 from dml.methods.chance_constrained_losses import for_references
+from dml.runs.build import build_method
 
 
 def data(seed, classes=4, batch=9, refs=14, scale=0.5):

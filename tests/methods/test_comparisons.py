@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pytorch_metric_learning import losses as pml
 
 import dml.methods.comparisons as comparisons
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.losses import ProxyNCAPlusPlusLoss, generic
 from dml.methods.comparisons import IMix, MoCHi, ProxySynthesis
 from tests.methods import metrix_reference as reference

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_training import TinyEmbedder, images_of
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.losses import C2Loss
 from dml.methods.cross_batch import CrossBatchMemory
 from dml.methods.plain import Plain

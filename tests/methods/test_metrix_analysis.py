@@ -7,15 +7,13 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.methods.metrix import TYPES, Metrix
-from dml.methods.metrix_analysis import (
-    analyze,
-    draw_positivity,
-    measure_positivity,
-    mixed_embeddings,
-)
+from dml.methods.metrix_mixes import mixed_embeddings
+from dml.methods.metrix_positivity import measure_positivity
+from dml.reporting.metrix_analysis import analyze_metrix
 from dml.retrieval.geometry import utilization
+from dml.runs.figures.positivity import draw_positivity
 from tests.methods.tiny_embedder import tiny_embedder
 
 LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])
@@ -73,7 +71,7 @@ def test_analyzes_a_finished_run(run_tiny):
     _, folder = run_tiny(
         "loss=ms", "method=metrix", "data.batch_size=40", "protocol.steps_per_epoch=4"
     )
-    measures = analyze(folder)
+    measures = analyze_metrix(folder)
     assert measures["utilization_mixed"] <= measures["utilization"]
     assert measures["uniformity"] < 0 < measures["alignment"]
     written = {
@@ -89,7 +87,7 @@ def test_analyzes_a_finished_run(run_tiny):
 
 def test_analyzes_a_run_of_another_loss(run_tiny, tmp_path):
     _, folder = run_tiny("loss=proxy_anchor", "protocol.epochs=1")
-    assert set(analyze(folder)) == {"alignment", "uniformity", "utilization"}
+    assert set(analyze_metrix(folder)) == {"alignment", "uniformity", "utilization"}
     assert not (folder / "analysis/positivity.csv").exists()
     with pytest.raises(UserError, match="no run folder"):
-        analyze(tmp_path)
+        analyze_metrix(tmp_path)

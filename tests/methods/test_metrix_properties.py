@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import losses as pml
 
 import dml.methods.metrix_pooling as pooling
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.losses import generic_forms as forms
 from dml.methods.metrix import Metrix
 from dml.methods.metrix_pairs import draw_lambdas, hardest
@@ -263,7 +263,7 @@ def test_autocast_leaves_the_loss_in_full_precision():
 
 
 def test_the_benchmarks_direct_form_computes_the_same():
-    from dml.benchmarks.metrix import DirectMetrix
+    from scripts.benchmarks.metrix import DirectMetrix
 
     values = []
     for cls in (Metrix, DirectMetrix):

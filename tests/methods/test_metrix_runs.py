@@ -7,11 +7,12 @@ import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from dml.config import Config, check
-from dml.errors import UserError
-from dml.experiment import run
-from dml.run_folder import RunFolder
-from dml.summary import result_id
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import UserError
+from dml.runs.experiment import run
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.summary import result_id
 from tests.conftest import TINY
 from tests.dying import die_at
 

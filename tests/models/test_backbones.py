@@ -8,7 +8,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.models.backbones import TimmBackbone, published_by_timm
 from dml.models.base import InputSpec
 from dml.models.embedder import Embedder

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.models.bn_inception import BNInception
 from dml.models.weights import load_state
 

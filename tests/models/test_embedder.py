@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.models.base import Backbone, InputSpec
 from dml.models.embedder import HEADS, NORMALIZERS, POOLINGS, TOKEN_POOLINGS, Embedder
 from dml.models.small_cnn import SmallCNN

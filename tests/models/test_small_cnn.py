@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 

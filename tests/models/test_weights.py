@@ -4,7 +4,7 @@ import logging
 import pytest
 import torch
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.models.small_cnn import SmallCNN
 from dml.models.weights import Published, cache_folder, load_weights, locate, read_state
 

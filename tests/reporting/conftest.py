@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dml import experiments
+from dml.reporting import catalog as experiments
 from tests.reporting.made_runs import MLRC, MadeCell, node
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config import digest
-from dml.summary import protocol_id, result_id
+from dml.config.identity import digest
+from dml.runs.folder.summary import protocol_id, result_id
 
 NODE = {
     "title": "made by hand",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dml.core.statistics import Estimate
 from dml.reporting.comparison import Verdict, compare
 from dml.reporting.marks import Mark
 from dml.reporting.printed import Printed
-from dml.reporting.statistics import Estimate
 
 # Three values d apart around m: standard deviation d, half-width 4.302653 d / sqrt(3) = 2.484138 d.
 HALF = 2.484138

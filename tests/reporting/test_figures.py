@@ -1,7 +1,7 @@
 import numpy as np
 from PIL import Image
 
-from dml.reporting.figures import learning_curve, neighbor_grid
+from dml.runs.figures.drawing import learning_curve, neighbor_grid
 
 GREEN, RED, GREY = (46, 139, 87), (187, 51, 51), (119, 119, 119)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dml.core.statistics import Moments
 from dml.reporting.marks import others_number
 from dml.reporting.printed import Facts, printed, settings, significance
-from dml.reporting.statistics import Moments
 
 CUB = Facts("cub", "bn_inception", 128, "mlrc", "separated", "mf_cwms")
 ALPHA = Facts("cub", "bn_inception", 512, "traditional", "single", "mf_cwms", "alpha=10")

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dml.config import Config, check, identity
+from dml.config.check import check
+from dml.config.identity import identity
+from dml.config.schema import Config
 from dml.data.digits import read_digits
 from dml.reporting.proxy_demonstration import OVERRIDES, demonstrate
-from dml.reporting.stages import stage_curve
+from dml.runs.figures.stages import stage_curve
 
 FEW = ("protocol.steps_per_epoch=2", "protocol.epochs=4", "method.stage_patience=1")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.reporting.statistics import (
+from dml.core.statistics import (
     Estimate,
     Moments,
     holm,

@@ -3,7 +3,7 @@ import mmap
 import pytest
 import torch
 
-from dml.benchmarks import retrieval
+from scripts.benchmarks import retrieval
 
 
 @pytest.mark.parametrize("name", ["cub", "inshop", "sop"])

@@ -3,10 +3,10 @@ import time
 import pytest
 from optuna.trial import TrialState
 
-from dml.config import SearchConfig
-from dml.run_folder import RunFolder
-from dml.search.proposals import distributions
-from dml.search.study import WORKER, Study
+from dml.config.schema import SearchConfig
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.search.proposals import distributions
+from dml.runs.search.study import WORKER, Study
 
 SPACE = distributions({"loss.margin": {"low": 0, "high": 1}})
 

@@ -1,8 +1,8 @@
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from dml.search.proposals import distributions, propose
-from dml.search_space import merged
+from dml.config.search_space import merged
+from dml.runs.search.proposals import distributions, propose
 
 RANGES = {
     "a": {"low": -0.2, "high": 2},

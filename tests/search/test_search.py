@@ -11,12 +11,13 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from dml.config import Config, check
-from dml.errors import ConfigError, UserError
-from dml.experiment import run
-from dml.loading import load_config
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import ConfigError, UserError
 from dml.models.embedder import NORMALIZERS
-from dml.run_folder import RunFolder
+from dml.runs.experiment import run
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.load import load_config
 from tests.dying import die_at
 from tests.search.small import SMALL, essence
 
@@ -88,7 +89,7 @@ def test_killed_and_restarted_equals_undisturbed(undisturbed, prepared, point):
 
 
 def test_best_values_go_back_in(undisturbed, prepared, tmp_path, composed):
-    from dml.params import applied, values
+    from dml.config.presets import applied, values
 
     cfg, folder = prepared("search.trials=2")
     start(cfg)

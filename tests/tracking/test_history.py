@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.tracking import History, JobTracker, NullTracker, Records
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dml.config import Config, check
-from dml.errors import UserError
-from dml.experiment import run
-from dml.run_folder import RunFolder
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import UserError
+from dml.runs.experiment import run
+from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import History, JobTracker, RunInfo, tracked
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY

@@ -5,7 +5,8 @@ import yaml
 from omegaconf import OmegaConf
 
 from dml.cli import CONFIGS
-from dml.config import Config, check
+from dml.config.check import check
+from dml.config.schema import Config
 
 
 @pytest.fixture

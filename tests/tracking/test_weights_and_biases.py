@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml.config import Config, check
-from dml.errors import RunStopped, UserError
-from dml.experiment import run
-from dml.run_folder import RunFolder
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import RunStopped, UserError
+from dml.runs.experiment import run
+from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import History, JobTracker, NullTracker, RunInfo, tracked
 from dml.tracking.dashboard import BARS, COLUMNS, CURVES, PICTURES
 from dml.tracking.weights_and_biases import WandbTracker

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dml.faults import fault_point
+from dml.core.fault_injection import fault_point
 
 
 class Run:

@@ -12,11 +12,13 @@ from unittest import mock
 
 from hydra import compose, initialize_config_dir
 
-from dml import experiment
-from dml.config import CONFIGS, Config, check
-from dml.errors import RunStopped, UserError
-from dml.launch import launched
-from dml.run_folder import RunFolder
+from dml.config.check import check
+from dml.config.config_groups import CONFIGS
+from dml.config.schema import Config
+from dml.core.errors import RunStopped, UserError
+from dml.core.launcher import launched
+from dml.runs import experiment
+from dml.runs.folder.run_folder import RunFolder
 from dml.training import trainer
 from tests.conftest import TINY
 

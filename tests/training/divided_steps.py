@@ -13,18 +13,20 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from dml import build
-from dml.config import CONFIGS, Config, check
-from dml.errors import RunStopped, UserError
+from dml.config.check import check
+from dml.config.config_groups import CONFIGS
+from dml.config.schema import Config
+from dml.core.errors import RunStopped, UserError
 from dml.methods.base import BatchMethod
 from dml.models.base import Backbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.training.batch_norm import synchronize_batch_norm
-from dml.training.distributed import ALONE, World
-from dml.training.joining import joined
-from dml.training.plan import Plan
+from dml.runs import build
+from dml.training.distributed_session import joined
+from dml.training.interfaces import Plan
+from dml.training.process_group import ALONE, World
 from dml.training.step import TrainingStep
+from dml.training.sync_batch_norm import synchronize_batch_norm
 from tests.methods.tiny_embedder import TinyMaps
 
 LOSSES = sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml"))

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dml import throughput
-from dml.config import Config, check
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import RunStopped
 from dml.data.base import ImageDataset
-from dml.errors import RunStopped
-from dml.run_folder import RunFolder
-from dml.throughput import LoaderHint, remedy
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs import throughput
+from dml.runs.jobs.throughput import LoaderHint, remedy
 from dml.tracking import History
 from dml.training import clock
 from dml.training.clock import Spent, StepClock

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from dml.errors import UserError
+from dml.core.errors import UserError
 from dml.training.optim import build_optimizer, check_complete, parameter_groups
 
 

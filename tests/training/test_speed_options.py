@@ -5,8 +5,10 @@ import inspect
 import pytest
 import torch
 
-from dml.config import Config, check, digest
-from dml.errors import UserError
+from dml.config.check import check
+from dml.config.identity import digest
+from dml.config.schema import Config
+from dml.core.errors import UserError
 from dml.training.optim import build_optimizer
 
 SHORT = ("protocol.steps_per_epoch=3", "data.batch_size=60", "loss=mfcont")

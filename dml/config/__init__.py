@@ -1,0 +1,1 @@
+"""Config of a run: schema, checks, identity, presets, explanations of wrong commands."""

@@ -1,0 +1,1 @@
+"""Parts for all other packages: errors, files, locks, downloads, launchers, statistics."""

@@ -1,0 +1,119 @@
+"""Pictures of one run: the learning curve and a grid of retrieved neighbors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from PIL import Image, ImageColor
+
+from dml.core.atomic_io import replacing
+from dml.runs.console import title
+
+matplotlib.use("Agg")  # no display on a cluster
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, RED, GREY = "#3366aa", "#cc7722", "#2e8b57", "#bb3333", "#777777"
+CELL, MARGIN, FRAME = 132, 4, 4  # pixels of the neighbor grid
+
+
+def learning_curve(
+    histories: Sequence[Sequence[dict[str, float]]], select: str, name: str, path: Path
+) -> None:
+    """Scores and loss against epochs, one line per job, the best evaluation marked.
+
+    Args:
+        histories: per job its rows of `history.csv` as numbers.
+        select: the metric that picks the best epoch.
+        name: title of the picture.
+        path: PNG to write.
+    """
+    figure, (top, bottom) = plt.subplots(
+        2, 1, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1), layout="constrained"
+    )
+    alone = len(histories) == 1
+    drawn = [rows for rows in histories if rows]  # a history deleted after training is no mishap
+    for number, rows in enumerate(drawn):
+        epochs = [row["epoch"] for row in rows]
+        values = [100 * row[select] for row in rows]
+        best = max(rows[1:] or rows, key=lambda row: row[select])
+        label = f"best {100 * best[select]:.1f} at epoch {best['epoch']:g}" if alone else None
+        top.plot(epochs, values, color=BLUE, lw=1.6, alpha=1 if alone else 0.5)
+        top.plot(best["epoch"], 100 * best[select], "o", color=ORANGE, label=label)
+        if number == 0:
+            before = f"untrained {values[0]:.1f}"
+            top.axhline(values[0], color=GREY, lw=1, ls="--", label=before, zorder=1)
+        losses = [(row["epoch"], row["loss"]) for row in rows if "loss" in row]
+        if losses:
+            marker = "o" if len(losses) == 1 else None  # a single point has no line
+            alpha = 1 if alone else 0.5
+            bottom.plot(*zip(*losses, strict=True), color=BLUE, lw=1.4, marker=marker, alpha=alpha)
+    top.set_title(name, fontsize=11)
+    top.set_ylabel(f"{title(select)} in percent, unseen classes")
+    if drawn:
+        top.legend(frameon=False, fontsize=9)
+    bottom.set_ylabel("training loss")
+    bottom.set_xlabel("epoch")
+    for axis in (top, bottom):
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    save(figure, path)
+
+
+def neighbor_grid(
+    queries: Sequence[np.ndarray],
+    neighbors: Sequence[Sequence[np.ndarray]],
+    correct: np.ndarray,
+    name: str,
+    path: Path,
+) -> None:
+    """Queries with their nearest gallery images: green frames share the class, red ones do not.
+
+    Args:
+        queries: q images H×W×3 uint8.
+        neighbors: for each query its k nearest images, nearest first.
+        correct: q×k booleans.
+        name: title of the picture.
+        path: PNG to write.
+    """
+    q, k = correct.shape
+    # One picture of all cells: an axis for each of a hundred images would take seconds.
+    sheet = np.full((q * CELL, (k + 1) * CELL, 3), 255, dtype=np.uint8)
+    for row in range(q):
+        for column, image in enumerate([queries[row], *neighbors[row]]):
+            frame = GREY if column == 0 else (GREEN if correct[row, column - 1] else RED)
+            top, left = row * CELL, column * CELL
+            sheet[top : top + CELL, left : left + CELL] = _cell(image, frame)
+    figure, axis = plt.subplots(figsize=(0.85 * (k + 1) + 0.2, 0.85 * q + 0.7))
+    figure.subplots_adjust(0.01, 0.01, 0.99, 1 - 0.65 / (0.85 * q + 0.7))
+    axis.imshow(sheet)
+    axis.set_xticks(np.arange(k + 1) * CELL + CELL / 2, ["query", *map(str, range(1, k + 1))])
+    axis.set_yticks([])
+    axis.tick_params(top=False, bottom=False, labeltop=True, labelbottom=False)
+    axis.spines[:].set_visible(False)
+    axis.set_title(f"{name}: {correct.mean():.0%} of these neighbors are right", fontsize=10)
+    save(figure, path)
+
+
+def _cell(image: np.ndarray, frame: str) -> np.ndarray:
+    """An image H×W×3 in a colored frame on white, CELL×CELL×3."""
+    small = max(image.shape[:2]) < CELL / 2  # show the pixels of a digit as they are
+    inner = CELL - 2 * (MARGIN + FRAME)
+    fitted = Image.fromarray(image).resize(
+        (inner, inner), Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
+    )
+    cell = np.full((CELL, CELL, 3), 255, dtype=np.uint8)
+    cell[MARGIN:-MARGIN, MARGIN:-MARGIN] = ImageColor.getrgb(frame)
+    edge = MARGIN + FRAME
+    cell[edge:-edge, edge:-edge] = np.asarray(fitted)
+    return cell
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure as PNG and closes it."""
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=130)
+    plt.close(figure)

@@ -1,0 +1,1 @@
+"""The folder of a run: its files, summary, and description for trackers."""

@@ -1,0 +1,207 @@
+"""The folder of one run: where its files are, and that one process at a time writes them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from dml.config.identity import digest
+from dml.config.schema import Config
+from dml.core.atomic_io import read_json, write_json, write_text
+from dml.core.errors import UserError
+
+
+class Busy(UserError):
+    """Another process is at work in the folder."""
+
+
+class RunFolder:
+    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-<digest>/`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def of(cls, cfg: DictConfig, config: Config) -> RunFolder:
+        """The folder of a config: the same for the same command."""
+        parts = (config.data, config.protocol, config.loss, config.method, config.backbone)
+        names = [part["name"] if isinstance(part, dict) else part.name for part in parts]
+        return cls(
+            Path(config.outputs)
+            / config.experiment.id
+            / "-".join(names)
+            / f"seed{config.seed}-{digest(cfg)}"
+        )
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.yaml"
+
+    @property
+    def history(self) -> Path:
+        """One row per evaluation."""
+        return self.path / "history.csv"
+
+    @property
+    def throughput(self) -> Path:
+        """How long training took between evaluations: another machine, other numbers."""
+        return self.path / "throughput.csv"
+
+    @property
+    def summary(self) -> Path:
+        """Written last: its presence means that the run is finished."""
+        return self.path / "summary.json"
+
+    @property
+    def dataset(self) -> Path:
+        """Which images the run is about."""
+        return self.path / "dataset.json"
+
+    @property
+    def figures(self) -> Path:
+        """Pictures."""
+        return self.path / "figures"
+
+    def pictures(self) -> list[Path]:
+        """The pictures that are there."""
+        return sorted(self.figures.glob("*.png"))
+
+    @property
+    def search(self) -> Path:
+        """What the workers of a search share."""
+        return self.path / "search"
+
+    @property
+    def journal(self) -> Path:
+        """All trials of a search; `optuna-dashboard` opens it."""
+        return self.search / "journal.log"
+
+    @property
+    def best(self) -> Path:
+        """Parameters of a search's best trial, for `params=`."""
+        return self.path / "best.yaml"
+
+    @property
+    def trials(self) -> Path:
+        """Folders of a search's trials."""
+        return self.search / "trials"
+
+    def job(self, name: str) -> Path:
+        """Checkpoints of one job."""
+        return self.path / "checkpoints" / name
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The summary of a finished run; None if it is not finished.
+
+        Raises:
+            UserError: the file is there but is no such thing.
+        """
+        summary = read_json(self.summary)
+        if summary is not None and "metrics" not in summary:
+            raise UserError(f"outputs: {self.summary} is no summary of a run; delete it")
+        return summary
+
+    def write_config(self, cfg: DictConfig) -> None:
+        """Stores the resolved config."""
+        write_text(self.config, OmegaConf.to_yaml(cfg, resolve=True))
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Stores the summary, which makes the run a finished one."""
+        write_json(self.summary, summary)
+
+    def check_dataset(self, name: str, fingerprint: str, images: int) -> None:
+        """Notes which images the run is about; refuses others.
+
+        Raises:
+            UserError: the run was begun with other images, or has none noted legibly.
+        """
+        found = read_json(self.dataset)
+        if found is None:
+            noted = {"name": name, "images": images, "fingerprint": fingerprint}
+            write_json(self.dataset, noted)
+        elif found.get("fingerprint") != fingerprint:
+            raise UserError(
+                f"data: {name} has other images, labels or splits ({images} images) than when "
+                f"{self.path} was begun ({found.get('images')} images); "
+                f"overwrite=true starts anew with those of today"
+            )
+
+    def run_id(self) -> str:
+        """A name that is the run's own on any machine; trackers continue under it."""
+        path = self.path / "run_id"
+        try:
+            kept = path.read_text(encoding="utf-8", errors="replace").strip()
+        except FileNotFoundError:
+            kept = ""
+        except OSError as error:
+            raise UserError(f"outputs: {path}: {error.strerror}; delete it") from error
+        if not re.fullmatch("[0-9a-f]{12}", kept):
+            kept = uuid.uuid4().hex[:12]
+            write_text(path, kept + "\n")
+        return kept
+
+    def clear(self) -> None:
+        """Removes all that an earlier run left, but not the lock."""
+        files = (
+            self.summary,
+            self.history,
+            self.throughput,
+            self.config,
+            self.dataset,
+            self.best,
+        )
+        folders = ("checkpoints", "figures", "search", "logs", "wandb")
+        for path in (*files, *(self.path / name for name in ("run_id", *folders))):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self, name: str = "run.lock", shared: bool = False) -> Iterator[None]:
+        """Keeps other processes out while this one writes.
+
+        The system frees the lock when its owner dies, however it dies; the file only tells who it
+        was. A POSIX lock, since those are not inherited by the loader's worker processes and hold
+        on network file systems.
+
+        Args:
+            name: which of the folder's locks.
+            shared: other processes may hold it too, if they share it as well.
+
+        Raises:
+            Busy: another process has it.
+            UserError: the folder cannot be written.
+        """
+        path = self.path / name
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(f"outputs: cannot write to {self.path}: {error.strerror}") from error
+        try:
+            fcntl.lockf(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
+            os.close(handle)
+            raise Busy(
+                f"outputs: {self.path} is being written by {owner}; wait for it, or stop it"
+            ) from error
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            yield
+        finally:
+            os.ftruncate(handle, 0)  # not unlinked: another process may have opened it already
+            os.close(handle)

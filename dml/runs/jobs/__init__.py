@@ -1,0 +1,1 @@
+"""The models of a run: trained one after another or in parallel."""

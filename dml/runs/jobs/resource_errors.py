@@ -1,0 +1,74 @@
+"""What a machine runs out of while it trains or embeds, told in the user's terms."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from dml.core.errors import UserError
+
+GOES_ON = "what was saved before is intact, and the same command continues"
+# How torch's exceptions of no class of their own begin.
+DEAD_WORKER = "DataLoader worker"
+NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
+
+
+@contextmanager
+def shortages_told() -> Iterator[None]:
+    """Turns exceptions that say what the machine lacks into errors that say which option helps.
+
+    A signal handler of torch tells that a loading process died, so that the exception may come at
+    any moment, in the middle of a step or of an evaluation.
+
+    Raises:
+        UserError: a loading process died, or there is not enough memory.
+    """
+    try:
+        yield
+    except Exception as error:
+        told = _told(error)
+        _let_go(error)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _told(error: Exception) -> UserError | None:
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return UserError(
+            "data.eval_batch_size: so many images, or their embeddings, do not fit into the GPU's "
+            f"memory; try fewer, or precision=bf16; {GOES_ON}"
+        )
+    if isinstance(error, RuntimeError) and text.startswith(DEAD_WORKER):
+        return UserError(
+            f"data.workers: a loading process died ({_reason(text)}); where memory is short, "
+            f"fewer of them need less; {GOES_ON}"
+        )
+    no_memory = isinstance(error, RuntimeError) and any(sign in text for sign in NO_HOST_MEMORY)
+    if isinstance(error, MemoryError) or no_memory:
+        return UserError(
+            "data.workers: the machine's memory is full; try fewer, a smaller "
+            f"data.eval_batch_size, or a smaller data.batch_size; {GOES_ON}"
+        )
+    return None
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Frees what the functions held that failed: a multirun keeps its errors until it ends.
+
+    Loading processes end with the last one that holds them, and so does a GPU's memory.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _reason(text: str) -> str:
+    """Of "DataLoader worker (pid 7) is killed by signal: Killed. …" what follows the number."""
+    found = re.match(r"DataLoader worker (?:\(pid(?:\(s\))? [\d, ]*\) )?([^.\n]*)", text)
+    return found[1] if found else text.splitlines()[0]

@@ -1,0 +1,128 @@
+"""`throughput.csv`, row by row, and a hint where training waits for its images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from dml.config.schema import Config
+from dml.core.launcher import launched
+from dml.data.base import ImageIndex
+from dml.runs.console import console
+from dml.tracking import History
+from dml.training.clock import Spent, StepClock, peak_memory_mb
+
+# Below both the wait is not worth a word: small runs, and those that read their first images.
+WAITING_SHARE = 0.3
+WAITING_SECONDS = 20.0
+MOST_WORKERS = 16  # more hold memory and files, and wait for the same disk
+
+
+class LoaderHint:
+    """Says once a run that the loader is the bottleneck, and which option helps.
+
+    Args:
+        config: of the run.
+        index: its dataset.
+        device: where it trains.
+        say: tells the user one line.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        index: ImageIndex,
+        device: torch.device,
+        say: Callable[[str], None] = console.print,
+    ) -> None:
+        self.remedy = remedy(config, isinstance(index.images, np.ndarray), device)
+        self.say, self.said = say, False
+
+    def look(self, spent: Spent) -> None:
+        """Decides by what training took in this process so far."""
+        bottleneck = spent.waiting_share > WAITING_SHARE and spent.waiting >= WAITING_SECONDS
+        if self.said or not bottleneck or self.remedy is None:
+            return
+        self.said = True
+        self.say(
+            f"note: data: training waited for images {spent.waiting:.0f} of {spent.seconds:.0f} s "
+            f"({100 * spent.waiting_share:.0f} %); {self.remedy}"
+        )
+
+
+def remedy(config: Config, in_memory: bool, device: torch.device) -> str | None:
+    """The option that lets the same images come faster; None where there is none.
+
+    Args:
+        config: of the run.
+        in_memory: whether the dataset is decoded already.
+        device: where it trains.
+    """
+    data, kept = config.data, config.transform.resize
+    on_gpu = device.type == "cuda" and data.cache_device.startswith("cuda")
+    workers = usable_workers(config)
+    if on_gpu:
+        return None
+    if data.workers < workers:
+        return (
+            f"data.workers={workers} loads by as many processes ({data.workers} now); stop, and "
+            f"type the command again with it: the run continues"
+        )
+    if data.cache is None and not in_memory:
+        # Smaller images are those that the crops are cut from: training sees no difference.
+        smaller = kept is not None and (config.transform.test_resize or np.inf) <= kept
+        cache = kept if smaller else "full"
+        return f"data.cache={cache} decodes every image only once, in runs begun with it"
+    if device.type == "cuda":
+        return "data.cache_device=cuda cuts images on the GPU; the run continues with it"
+    return None
+
+
+def usable_workers(config: Config) -> int:
+    """Loading processes for each training process of this machine, one for every CPU they have."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = max(launched().local_size, config.protocol.workers)
+    return max(1, min(MOST_WORKERS, cpus // processes))
+
+
+class ThroughputLog:
+    """Adds a row per evaluation interval of one model.
+
+    Args:
+        table: `throughput.csv`.
+        job: (repeat, fold).
+        batch_size: images of a step, of all processes.
+        device: whose memory counts.
+        hint: told what training took.
+    """
+
+    def __init__(
+        self,
+        table: History,
+        job: tuple[int, int],
+        batch_size: int,
+        device: torch.device,
+        hint: LoaderHint | None = None,
+    ) -> None:
+        self.table, self.job, self.batch_size = table, job, batch_size
+        self.device, self.hint = device, hint
+
+    def __call__(self, epoch: float, step: int, clock: StepClock) -> None:
+        """Ends the clock's interval."""
+        spent = clock.lap()
+        self.table.append(
+            {
+                "repeat": self.job[0],
+                "fold": self.job[1],
+                "epoch": epoch,
+                "step": step,
+                "images_per_second": round(spent.images_per_second(self.batch_size), 1),
+                "waiting_share": round(spent.waiting_share, 4),
+                "peak_memory_mb": round(peak_memory_mb(self.device), 1),
+            }
+        )
+        if self.hint is not None:
+            self.hint.look(clock.here)

@@ -1,0 +1,1 @@
+"""Embeddings of a split, their scores and files."""

@@ -1,0 +1,129 @@
+"""Embeds a split with a network and scores its retrieval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dml.core.errors import UserError
+from dml.data.base import ImageSource, View
+from dml.data.loaders import eval_batches
+from dml.retrieval import retrieval_metrics
+from dml.training.process_group import ALONE, World
+
+
+@dataclass(frozen=True)
+class Split:
+    """What is ranked against what.
+
+    Attributes:
+        query: the images that ask.
+        gallery: the images that are searched; None: the queries themselves, each without itself.
+    """
+
+    query: View
+    gallery: View | None = None
+
+    @property
+    def views(self) -> list[View]:
+        """Query, then gallery if there is one."""
+        return [self.query] if self.gallery is None else [self.query, self.gallery]
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A split's embeddings N×D (at least float32) and dataset-wide labels N, on the device."""
+
+    query: Tensor
+    query_labels: Tensor
+    gallery: Tensor | None = None
+    gallery_labels: Tensor | None = None
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether all embeddings are one point, so that ties alone decide every score."""
+        points = self.query if self.gallery is None else torch.cat([self.query, self.gallery])
+        return len(points) > 1 and bool((points == points[0]).all())
+
+    def score(self, recall_at: tuple[int, ...]) -> dict[str, float]:
+        """The metrics of `dml.retrieval.retrieval_metrics`.
+
+        Raises:
+            UserError: embeddings that are not finite.
+        """
+        try:
+            return retrieval_metrics(
+                self.query,
+                self.query_labels,
+                self.gallery,
+                self.gallery_labels,
+                recall_at=recall_at,
+            )
+        except ValueError as error:
+            raise UserError(f"evaluation: {error}") from error
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Everything but the network: call it with one to get its metrics.
+
+    Attributes:
+        split: what to score on.
+        transform: resize and central crop of one uint8 image.
+        to_input: uint8 batch to what the network sees.
+        batch_size: images at a time.
+        workers: loading processes.
+        device: where the network is.
+        source: where pixels come from (`dml.data.loaders.open_source`).
+        world: the processes that each embed their share of the images; all get all embeddings, and
+            the first one scores them.
+    """
+
+    split: Split
+    transform: nn.Module
+    to_input: nn.Module
+    batch_size: int
+    workers: int
+    device: torch.device
+    source: ImageSource | None = None
+    world: World = ALONE
+
+    def __call__(self, embedder: nn.Module) -> dict[str, float]:
+        """Metrics of the network as it is."""
+        return self.score(self.embed(embedder))
+
+    def score(self, embedded: Embedded) -> dict[str, float]:
+        """Metrics of the split's embeddings."""
+        return self.world.on_main(lambda: embedded.score(self.split.query.index.recall_at))
+
+    @torch.no_grad()
+    def embed(self, embedder: nn.Module) -> Embedded:
+        """Embeds query and gallery in evaluation mode; the network's mode is put back."""
+        was_training = embedder.training
+        embedder.eval()
+        parts: list[Tensor] = []
+        for view in self.split.views:
+            batches = eval_batches(
+                view,
+                self.transform,
+                self.to_input,
+                batch_size=self.batch_size,
+                workers=self.workers,
+                device=self.device,
+                source=self.source,
+                rank=self.world.rank,
+                world_size=self.world.size,
+            )
+            own = torch.cat([embedder(images) for images, _ in batches])
+            parts.append(self.world.gather(own, len(view)))
+            parts.append(torch.from_numpy(dataset_labels(view)).to(self.device))
+        embedder.train(was_training)
+        return Embedded(*parts)
+
+
+def dataset_labels(view: View) -> np.ndarray:
+    """Labels of a view in the numbering of the whole dataset, which query and gallery share."""
+    return view.index.labels[view.rows]

@@ -1,0 +1,143 @@
+"""What a run measures beside its scores: `evaluation.measures`.
+
+`regularizer` (mft, Fig. 5), `w2` (pfml, Table 3), `covering_radius` and `inter_class_distance`
+(ccp, Fig. 7) at every evaluation, so that history.csv has their curves; `alignment`, `uniformity`
+and `utilization` (metrix, §4.3) of the best network.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dml.core.errors import UserError
+from dml.losses.cosine import unit_rows
+from dml.losses.mean_field import MeanFieldLoss
+from dml.methods.metrix import Metrix
+from dml.methods.metrix_mixes import mixed_embeddings
+from dml.retrieval.geometry import (
+    alignment,
+    covering_radius,
+    inter_class_distance,
+    proxy_alignment,
+    uniformity,
+    utilization,
+)
+from dml.runs.scores.evaluator import Embedded
+
+AT_EVALUATIONS = ("regularizer", "w2", "covering_radius", "inter_class_distance")
+MEAN_OVER_RUN = ("w2",)  # as pfml reports it; of the others the value at the best evaluation
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Measures the network and the loss of one job as they are.
+
+    Attributes:
+        names: what is asked for.
+        embedder: the network.
+        method: with the loss.
+        training: gives embeddings N×D of the training images and their labels N.
+        batches: gives the augmented training batches of an epoch.
+    """
+
+    names: Sequence[str]
+    embedder: nn.Module
+    method: nn.Module
+    training: Callable[[], tuple[Tensor, Tensor]]
+    batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]
+
+    def at_evaluation(self, validation: Embedded) -> dict[str, float]:
+        """Those that belong to every evaluation.
+
+        Raises:
+            UserError: the loss has none of what is to be measured.
+        """
+        of = {
+            "regularizer": lambda: regularizer(self.method),
+            "w2": self._w2,
+            "covering_radius": lambda: covering_radius(validation.query, validation.query_labels),
+            "inter_class_distance": lambda: inter_class_distance(
+                validation.query, validation.query_labels
+            ),
+        }
+        return {name: of[name]() for name in AT_EVALUATIONS if name in self.names}
+
+    def of_run(
+        self, rows: Sequence[Mapping[str, float]], best: Mapping[str, Any], test: Embedded
+    ) -> dict[str, float]:
+        """All of them, for the best network.
+
+        Args:
+            rows: of the job in history.csv, the first before training.
+            best: its best evaluation, with `metrics`.
+            test: embeddings of the test images.
+        """
+        found = {}
+        for name in self.names:
+            if name in MEAN_OVER_RUN:
+                found[name] = statistics.fmean(row[name] for row in rows[1:] or rows)
+            elif name in AT_EVALUATIONS:
+                found[name] = best["metrics"][name]
+        queries = unit_rows(test.query)[0]
+        if "alignment" in self.names:
+            found["alignment"] = alignment(queries, test.query_labels)
+        if "uniformity" in self.names:
+            found["uniformity"] = uniformity(queries)
+        if "utilization" in self.names:
+            found["utilization"] = utilization(queries, self._explored())
+        return found
+
+    def _w2(self) -> float:
+        proxies, labels = proxies_of(self.method)
+        embeddings, own = self.training()
+        return proxy_alignment(
+            unit_rows(proxies.to(embeddings.dtype))[0],
+            labels.to(proxies.device),
+            unit_rows(embeddings)[0],
+            own,
+        )
+
+    def _explored(self) -> Iterator[Tensor]:
+        """Unit embeddings of the training images, and of an epoch's mixes where there are any."""
+        yield unit_rows(self.training()[0])[0]
+        if isinstance(self.method, Metrix):
+            self.embedder.eval()
+            yield from mixed_embeddings(self.method, self.embedder, self.batches())
+
+
+def regularizer(method: nn.Module) -> float:
+    """The regularizer of mean fields, without λ_MF (mft, Figures 5a and 5b).
+
+    Raises:
+        UserError: the loss has no mean fields.
+    """
+    loss = getattr(method, "loss", None)
+    if not isinstance(loss, MeanFieldLoss):
+        raise UserError("evaluation.measures: regularizer needs a loss with mean fields")
+    return float(loss.regularizer_value())
+
+
+@torch.no_grad()
+def proxies_of(method: nn.Module) -> tuple[Tensor, Tensor]:
+    """Proxies P×D of a method's loss and their labels P, class by class.
+
+    Raises:
+        UserError: the loss has no proxies.
+    """
+    loss: Any = getattr(method, "loss", None)
+    proxies = getattr(loss, "proxies", None)
+    if proxies is None and hasattr(loss, "fc"):  # PML's SoftTriple: D×P
+        proxies = loss.fc.T
+    if proxies is None:
+        proxies = getattr(loss, "mean_fields", None)
+    if not isinstance(proxies, Tensor) or not len(proxies):
+        raise UserError("evaluation.measures: w2 needs a loss with proxies")
+    classes = int(loss.num_classes)
+    labels = torch.arange(classes, device=proxies.device)
+    return proxies.detach(), labels.repeat_interleave(len(proxies) // classes)

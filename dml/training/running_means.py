@@ -1,0 +1,55 @@
+"""What is logged as the mean since the last evaluation, and whether the loss is still finite."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dml.core.errors import UserError
+
+
+class RunningMeans:
+    """Sums that stay on the device: no step waits for the one before it."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._steps = 0
+        self._bad_step: Tensor | None = None
+
+    def note(self, values: dict[str, Tensor], step: int) -> None:
+        """Takes the values of one step, `loss` among them."""
+        for name, value in values.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
+        self._steps += 1
+        bad = torch.where(torch.isfinite(values["loss"]), math.inf, float(step))
+        self._bad_step = bad if self._bad_step is None else torch.minimum(self._bad_step, bad)
+
+    def check_finite(self) -> None:
+        """Waits for the device.
+
+        Raises:
+            UserError: a loss was not finite.
+        """
+        if self._bad_step is not None and math.isfinite(self._bad_step.item()):
+            raise UserError(
+                f"optim.lr: the loss is not finite from step {int(self._bad_step.item())} on; "
+                f"the checkpoint before it is kept, try a smaller optim.lr or optim.loss_lr"
+            )
+
+    def taken(self) -> dict[str, float]:
+        """The means, which begin anew."""
+        means = {name: (total / self._steps).item() for name, total in self._sums.items()}
+        self._sums, self._steps = {}, 0
+        return means
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums, for a run that is continued."""
+        return {"sums": self._sums, "since": self._steps}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Puts back what `state_dict` returned."""
+        self._sums = {name: value.to(device) for name, value in state["sums"].items()}
+        self._steps = state["since"]

@@ -1,0 +1,114 @@
+"""How fast a training step could be: by the arithmetic it asks for, and by the bytes it moves.
+
+The FLOPs are those of matrix products and convolutions, which torch counts. The bytes are those
+that every operation reads and writes when each runs by itself; fused ones (`compile`) move fewer.
+Both are divided by rates measured on the same device in the same run, not by a data sheet's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from dml.training.precision import autocast
+
+from ._training_loops import Loop, synchronize
+
+SIDES = {"cpu": 1024, "cuda": 8192}  # of the matrices; the smallest that reach the full rate
+COPIED = {"cpu": 2**28, "cuda": 2**30}  # bytes; beyond all caches
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of a step, forward and backward: floating-point operations and bytes moved."""
+
+    flops: float
+    bytes: float
+
+    def images_per_second(self, batch: int, flop_rate: float, byte_rate: float) -> float:
+        """What the slower of both rates allows."""
+        return batch / max(self.flops / flop_rate, self.bytes / byte_rate)
+
+
+def work_of(loop: Loop, precision: str) -> Work:
+    """Counts one step of the network and loss of a loop, which is left as it was but for BatchNorm.
+
+    Args:
+        loop: one that is not compiled.
+        precision: fp32 | tf32 | bf16.
+    """
+    size, device = loop.setting.size, loop.device
+    images = torch.randn(loop.setting.batch, 3, size, size, device=device)
+    labels = torch.arange(loop.setting.batch, device=device) % loop.classes
+    traffic = _Traffic()
+    with FlopCounterMode(display=False) as counter, traffic:
+        with autocast(precision, device):
+            loss, _ = loop.method(loop.embedder, images, labels)
+        loss.backward()
+    loop.embedder.zero_grad()
+    loop.method.zero_grad()
+    return Work(counter.get_total_flops(), traffic.bytes)
+
+
+class _Traffic(TorchDispatchMode):
+    """Sums the bytes that operations read and write; views move none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        places = {tensor.untyped_storage().data_ptr() for tensor in read}
+        is_view = (
+            bool(written)
+            and all(tensor.untyped_storage().data_ptr() in places for tensor in written)
+            and not func._schema.is_mutable
+        )
+        if not is_view:
+            self.bytes += sum(t.numel() * t.element_size() for t in (*read, *written))
+        return result
+
+
+def flop_rate(precision: str, device: torch.device) -> float:
+    """FLOP/s of a large matrix product in the format of a precision."""
+    side = SIDES[device.type]
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    try:
+        return 2 * side**3 / _seconds(lambda: torch.mm(a, b), device)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def byte_rate(device: torch.device) -> float:
+    """Bytes/s of a copy within the device's memory, read and written."""
+    size = COPIED[device.type]
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * size / _seconds(lambda: target.copy_(source), device)
+
+
+def _seconds(work: Callable[[], object], device: torch.device, times: int = 5) -> float:
+    """The fastest of a few runs: a roof is not lowered by other programs."""
+    work()
+    found = []
+    for _ in range(times):
+        synchronize(device)
+        start = time.perf_counter()
+        work()
+        synchronize(device)
+        found.append(time.perf_counter() - start)
+    return min(found)

@@ -1,0 +1,244 @@
+"""Training loops that differ in one option at a time, and the plain one to compare them with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, RandomSampler
+from torchvision import transforms as v1
+
+from dml.data.base import ImageIndex, View
+from dml.data.loaders import open_source, train_batches
+from dml.data.samplers import RandomBatches
+from dml.data.transforms import ToInput, train_transform
+from dml.methods.plain import Plain
+from dml.models.base import Backbone
+from dml.models.embedder import Embedder
+from dml.training.clock import Spent, StepClock
+from dml.training.interfaces import Plan
+from dml.training.optim import build_optimizer, parameter_groups
+from dml.training.precision import set_convolutions
+from dml.training.process_group import ALONE
+from dml.training.step import TrainingStep
+
+from .input import MEAN, STD, PlainDataset
+
+DIMENSIONS = 512
+ENDLESS = 10**6  # steps; more than any benchmark takes
+PLAIN = "plain loop"
+StepFunction = Callable[[Tensor, Tensor], object]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all loops of a table have in common.
+
+    Attributes:
+        network: see `build_backbone`.
+        batch: images of a step.
+        size: side of the crops in pixels.
+        folder: of the photos; `.cache` in it holds decoded ones.
+        device: cpu | cuda.
+    """
+
+    network: str
+    batch: int
+    size: int
+    folder: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One training loop; attributes as the options of `configs/train.yaml` of that name.
+
+    `fused`: the optimizer is one kernel; on a GPU that is the default of a run.
+    """
+
+    name: str
+    workers: int
+    fused: bool = False
+    channels_last: bool = False
+    precision: str = "fp32"
+    compile: bool = False
+    cache: str | None = None
+    cache_device: str = "cpu"
+
+
+def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
+    """The plain loop, ours, and then one option more with each.
+
+    Args:
+        device: cpu | cuda; some options need a GPU.
+        workers: loading processes of the first ones.
+        most_workers: of the last one.
+    """
+    rungs = [Variant(PLAIN, workers), Variant("ours", workers)]
+
+    def add(name: str, **options: object) -> None:
+        rungs.append(replace(rungs[-1], name=name, **options))  # type: ignore[arg-type]
+
+    on_gpu = device == "cuda"
+    if on_gpu:
+        add("+ fused optimizer", fused=True)
+    add("+ channels_last", channels_last=True)
+    if on_gpu:
+        add("+ tf32", precision="tf32")
+        add("+ bf16", precision="bf16")  # few CPUs compute in it; the others take many times longer
+    add("+ compile", compile=True)
+    add("+ data.cache=full", cache="full")
+    if most_workers > workers:
+        add(f"+ data.workers={most_workers}", workers=most_workers)
+    if on_gpu:
+        add("+ data.cache_device=cuda", cache_device="cuda")
+    return rungs
+
+
+class Loop:
+    """A training that goes on for as many steps as it is told to.
+
+    Args:
+        setting: network, batch, data.
+        variant: how.
+    """
+
+    def __init__(self, setting: Setting, variant: Variant) -> None:
+        self.setting, self.variant = setting, variant
+        self.device = torch.device(setting.device)
+        self.clock = StepClock(self.device)
+        torch.manual_seed(0)
+        view = photos(Path(setting.folder))
+        self.classes = view.num_classes
+        self.embedder = Embedder(build_backbone(setting.network), DIMENSIONS).to(self.device)
+        self.method = Plain(_proxy_anchor(view)).to(self.device)
+        plain = variant.name == PLAIN
+        self._train_on = _plain_step(self) if plain else _our_step(self)
+        batches = _plain_batches if plain else _our_batches
+        self._batches = self.clock.watched(batches(view, setting, variant, self.device))
+
+    def advance(self, steps: int) -> Spent:
+        """Trains on, and returns what that took, with all work of the device done."""
+        # A setting of the whole process; torch ships it switched on.
+        plain_on_gpu = self.variant.name == PLAIN and self.device.type == "cuda"
+        set_convolutions("tf32" if plain_on_gpu else self.variant.precision, self.device)
+        self.clock.start()
+        for _ in range(steps):
+            images, labels = next(self._batches)
+            self._train_on(images, labels)
+        synchronize(self.device)
+        self.clock.stop()
+        return self.clock.lap()
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits until a GPU has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def build_backbone(name: str) -> Backbone:
+    """The network by its name in `configs/backbone`, with random weights: its work is the same.
+
+    Raises:
+        KeyError: no such network.
+    """
+    from dml.models.backbones import TimmBackbone
+    from dml.models.bn_inception import BNInception
+    from dml.models.small_cnn import SmallCNN
+
+    makers: dict[str, Callable[[], Backbone]] = {
+        "bn_inception": lambda: BNInception(weights="none"),
+        "resnet50": lambda: TimmBackbone("resnet50.tv_in1k", weights="none"),
+        "small_cnn": lambda: SmallCNN(width=4),
+    }
+    return makers[name]()
+
+
+def photos(folder: Path) -> View:
+    """The JPEG files of a folder, of 100 classes in turn."""
+    files = sorted(folder.glob("*.jpg"))
+    labels, roles = np.arange(len(files)) % 100, np.full(len(files), "train")
+    return ImageIndex("photos", files, labels, roles).view("train")
+
+
+def _proxy_anchor(view: View) -> nn.Module:
+    from pytorch_metric_learning.losses import ProxyAnchorLoss
+
+    return ProxyAnchorLoss(view.num_classes, DIMENSIONS)
+
+
+def _plain_batches(
+    view: View, setting: Setting, variant: Variant, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    augmentations = [v1.RandomResizedCrop(setting.size), v1.RandomHorizontalFlip()]
+    dataset = PlainDataset(
+        view, v1.Compose([*augmentations, v1.ToTensor(), v1.Normalize(MEAN, STD)])
+    )
+    # Without an end: starting workers anew for each pass over a few photos would be unfair.
+    sampler = RandomSampler(dataset, num_samples=ENDLESS * setting.batch)
+    loader = DataLoader(
+        dataset,
+        setting.batch,
+        sampler=sampler,
+        num_workers=variant.workers,
+        pin_memory=device.type == "cuda",
+    )
+    for images, labels in loader:
+        yield images.to(device), labels.to(device)
+
+
+def _plain_step(loop: Loop) -> StepFunction:
+    """As repositories have it: what they print of the loss makes every step wait for the GPU."""
+    embedder, loss = loop.embedder, loop.method.loss
+    optimizer = torch.optim.AdamW(embedder.parameters(), lr=1e-4)
+    optimizer.add_param_group({"params": list(loss.parameters()), "lr": 1e-2})
+    losses: list[float] = []
+
+    def step(images: Tensor, labels: Tensor) -> None:
+        embedder.train()
+        value = loss(embedder(images), labels)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+
+    return step
+
+
+def _our_batches(
+    view: View, setting: Setting, variant: Variant, device: torch.device
+) -> Iterable[tuple[Tensor, Tensor]]:
+    cache_device = str(device) if variant.cache_device == "cuda" else "cpu"
+    return train_batches(
+        view,
+        train_transform("random_resized_crop", setting.size),
+        ToInput(MEAN, STD),
+        RandomBatches(view.labels, setting.batch, seed=0),
+        seed=0,
+        start=0,
+        stop=ENDLESS,
+        workers=variant.workers,
+        device=device,
+        source=open_source(view.index, variant.cache, cache_device, setting.folder),
+    )
+
+
+def _our_step(loop: Loop) -> StepFunction:
+    variant = loop.variant
+    groups = parameter_groups(
+        loop.embedder, loop.method, lr=1e-4, weight_decay=1e-4, loss_lr=1e-2, loss_lr_ratio=None
+    )
+    fused = {"fused": variant.fused} if loop.device.type == "cuda" else {}
+    optimizer = build_optimizer(torch.optim.AdamW, groups, fused)
+    if variant.channels_last:
+        loop.embedder.backbone.to(memory_format=torch.channels_last)
+    if variant.compile:
+        loop.embedder.backbone.compile()
+    plan = Plan(1, ENDLESS, ENDLESS, precision=variant.precision)
+    step = TrainingStep(loop.embedder, loop.method, optimizer, plan, ALONE)
+    return lambda images, labels: step(images, labels, warming_up=False)

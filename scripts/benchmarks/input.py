@@ -1,0 +1,198 @@
+"""How many images a second reach the network, beside the loader every repository writes.
+
+The plain loader is PIL, torchvision's first transforms and a float tensor per image. Ours hands
+over uint8 batches, which `ToInput` normalizes on the device; the last rows include that step on
+this machine's CPU, which is what a run without a GPU pays. All paths of one table are measured in
+turns within one run, so that their ratios hold on a busy machine too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms as v1
+
+from dml.data.base import ImageIndex, View
+from dml.data.loaders import eval_batches, open_source, train_batches
+from dml.data.samplers import RandomBatches
+from dml.data.transforms import ToInput, eval_transform, train_transform
+
+from ._options import at_least
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+BATCH = 128
+Path_ = Callable[[], Iterator[Any]]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Prints images/s and ratios; `--help` lists the options."""
+    parser = argparse.ArgumentParser(prog="benchmark.py input", description=__doc__)
+    parser.add_argument(
+        "--images",
+        type=at_least(BATCH),
+        default=512,
+        help=f"JPEG files of 500x375, {BATCH} or more",
+    )
+    parser.add_argument("--workers", type=at_least(0), default=2)
+    parser.add_argument(
+        "--rounds", type=at_least(1), default=5, help="each path once a round; median"
+    )
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        view = write_photos(Path(folder), options.images)
+        size = sum(file.stat().st_size for file in view.index.images) / len(view) / 1e3
+        print(
+            f"{options.images} JPEG of 500x375 ({size:.0f} kB each), {options.workers} workers, "
+            f"{os.cpu_count()} cores, torch {torch.__version__}, median of {options.rounds} rounds"
+        )
+        for title, paths in (
+            ("train: random resized crop 224, flip", train_paths(view, options.workers, folder)),
+            ("test: resize 256, crop 224", eval_paths(view, options.workers, folder)),
+        ):
+            print(f"\n{title}")
+            report(measure(paths, len(view), options.rounds))
+
+
+def train_paths(view: View, workers: int, folder: str) -> dict[str, Path_]:
+    """The training loaders by name, the plain one first."""
+    augmentations = [v1.RandomResizedCrop(224), v1.RandomHorizontalFlip()]
+    plain = v1.Compose([*augmentations, v1.ToTensor(), v1.Normalize(MEAN, STD)])
+    schedule = RandomBatches(view.labels, BATCH, seed=0)
+
+    def ours(cache: int | str | None, to_input: nn.Module) -> Path_:
+        source = open_source(view.index, cache, "cpu", folder)
+        return lambda: iter(
+            train_batches(
+                view,
+                train_transform("random_resized_crop", 224),
+                to_input,
+                schedule,
+                seed=0,
+                start=0,
+                stop=schedule.steps_per_epoch,
+                workers=workers,
+                device=torch.device("cpu"),
+                source=source,
+            )
+        )
+
+    return {
+        "plain (PIL, torchvision v1)": lambda: plain_loader(view, plain, workers, shuffle=True),
+        "no cache": ours(None, nn.Identity()),
+        "data.cache=full": ours("full", nn.Identity()),
+        "data.cache=256": ours(256, nn.Identity()),
+        "data.cache=full, normalized on the CPU": ours("full", ToInput(MEAN, STD)),
+    }
+
+
+def eval_paths(view: View, workers: int, folder: str) -> dict[str, Path_]:
+    """The loaders of evaluation by name, the plain one first."""
+    plain = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.ToTensor(), v1.Normalize(MEAN, STD)])
+
+    def ours(cache: int | str | None, to_input: nn.Module) -> Path_:
+        source = open_source(view.index, cache, "cpu", folder)
+        return lambda: iter(
+            eval_batches(
+                view,
+                eval_transform(224, resize=256),
+                to_input,
+                batch_size=BATCH,
+                workers=workers,
+                device=torch.device("cpu"),
+                source=source,
+            )
+        )
+
+    return {
+        "plain (PIL, torchvision v1)": lambda: plain_loader(view, plain, workers, shuffle=False),
+        "no cache": ours(None, nn.Identity()),
+        "data.cache=full": ours("full", nn.Identity()),
+        "data.cache=256": ours(256, nn.Identity()),
+        "data.cache=256, normalized on the CPU": ours(256, ToInput(MEAN, STD)),
+    }
+
+
+class PlainDataset(Dataset[tuple[torch.Tensor, int]]):
+    """What the data loader of a metric-learning repository usually looks like."""
+
+    def __init__(self, view: View, transform: Callable[[Image.Image], torch.Tensor]) -> None:
+        self.view, self.transform = view, transform
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        with Image.open(self.view.index.images[row]) as opened:
+            return self.transform(opened.convert("RGB")), int(self.view.labels[row])
+
+
+def plain_loader(
+    view: View, transform: Callable[..., torch.Tensor], workers: int, shuffle: bool
+) -> Iterator[Any]:
+    """One pass over the view by the plain loader."""
+    dataset = PlainDataset(view, transform)
+    return iter(DataLoader(dataset, BATCH, shuffle=shuffle, num_workers=workers))
+
+
+def measure(paths: dict[str, Path_], images: int, rounds: int) -> dict[str, list[float]]:
+    """Images/s of each path, round by round; starting the workers is part of it.
+
+    A round passes over the images as often as it takes to fill half a second.
+    """
+    rates: dict[str, list[float]] = {name: [] for name in paths}
+    for path in paths.values():
+        for _ in path():
+            pass
+    for _ in range(rounds):
+        for name, path in paths.items():
+            rates[name].append(_rate(path, images))
+    return rates
+
+
+def report(rates: dict[str, list[float]]) -> None:
+    """Prints the median of each path and of its ratios to the first."""
+    first = next(iter(rates.values()))
+    print(f"{'':44}{'images/s':>10}{'ratio':>8}")
+    for name, values in rates.items():
+        ratio = median(value / plain for value, plain in zip(values, first, strict=True))
+        print(f"{name:44}{median(values):>10,.0f}{ratio:>8.1f}")
+
+
+def write_photos(folder: Path, count: int) -> View:
+    """JPEG files of 500×375 with the detail of photographs (quality 90, about 70 kB)."""
+    files = []
+    for number in range(count):
+        rng = np.random.default_rng(number)
+        coarse = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8))
+        smooth = np.asarray(coarse.resize((500, 375), Image.Resampling.BICUBIC), np.float32)
+        noisy = smooth + rng.normal(0, 8, smooth.shape)
+        files.append(folder / f"{number}.jpg")
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(files[-1], quality=90)
+    labels = np.arange(count) % 10
+    return ImageIndex("photos", files, labels, np.full(count, "train")).view("train")
+
+
+def _rate(path: Path_, images: int) -> float:
+    passes, start = 0, time.perf_counter()
+    while time.perf_counter() - start < 0.5:
+        seen = sum(len(labels) for _, labels in path())
+        passes += 1
+        if seen > images or seen < images - BATCH:
+            raise RuntimeError(f"a pass gave {seen} of {images} images")
+    return passes * seen / (time.perf_counter() - start)
+
+
+if __name__ == "__main__":
+    main()

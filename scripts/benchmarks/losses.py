@@ -1,0 +1,228 @@
+"""Time and memory of losses, forward and backward, beside their textbook forms and ProxyAnchor.
+
+    python scripts/benchmark.py losses
+    python scripts/benchmark.py losses --cases mfcwms-11318,pfml-22816 --rounds 5
+
+Times are medians of interleaved rounds in one process, so that a noisy machine is noisy for all;
+only their ratios count. Memory is what one step adds to the peak of a fresh process that holds
+the batch and the loss already (on a GPU: to the allocator's peak).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from dml.losses import (
+    C1Loss,
+    C2Loss,
+    MeanFieldClassWiseMultiSimilarityLoss,
+    MeanFieldContrastiveLoss,
+    MeanFieldNCALoss,
+    PotentialFieldLoss,
+)
+from dml.losses.distances import clip_to_ball
+from dml.methods.chance_constrained_losses import for_references
+
+from . import _textbook
+from ._measure import Step, added_peak, machine, median_times
+from ._options import add_device, at_least, several
+
+BATCH, DIMENSIONS = 180, 512
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss at a size.
+
+    `proxies`: per class, for potential fields and for the pair losses of ccp; `collapsed`: all
+    charges lie within δ of each other; `dense`: whether the textbook form fits an ordinary machine.
+    """
+
+    loss: str
+    classes: int
+    proxies: int = 0
+    collapsed: bool = False
+    dense: bool = True
+
+    def batch(self, device: str) -> tuple[Tensor, Tensor]:
+        """Returns embeddings that ask for a gradient, and labels."""
+        torch.manual_seed(0)
+        x = torch.randn(BATCH, DIMENSIONS)
+        if self.collapsed:
+            x = _one_place() + 0.1 * x
+        y = torch.randint(0, self.classes, (BATCH,))
+        return x.to(device).requires_grad_(), y.to(device)
+
+    def ours(self) -> nn.Module:
+        """Returns our form with its default hyperparameters."""
+        kinds = {
+            "mfcwms": MeanFieldClassWiseMultiSimilarityLoss,
+            "mfcont": MeanFieldContrastiveLoss,
+            "mfnca": MeanFieldNCALoss,
+        }
+        if self.loss in kinds:
+            return kinds[self.loss](self.classes, DIMENSIONS)
+        if self.loss in ("c1", "c2", "ms", "triplet"):
+            return AgainstProxies(self.loss, self.classes, self.proxies)
+        loss = PotentialFieldLoss(self.classes, DIMENSIONS, self.proxies)
+        if self.collapsed:
+            loss.proxies.data = _one_place() + 0.1 * torch.randn_like(loss.proxies)
+        return loss
+
+    def implementations(self) -> list[str]:
+        """Returns what this case compares."""
+        dense = ["dense"] if self.dense and self.loss in ("mfcwms", "pfml") else []
+        return ["ours", *dense, *(["proxy_anchor"] if self.loss.startswith("mf") else [])]
+
+    def step(self, implementation: str, device: str) -> Step:
+        """Returns one forward and backward pass, ready to run."""
+        x, y = self.batch(device)
+        loss = self.ours().to(device)
+        forward: Callable[[Tensor, Tensor], Tensor] = loss
+        if implementation == "proxy_anchor":
+            from pytorch_metric_learning.losses import ProxyAnchorLoss
+
+            forward = loss = ProxyAnchorLoss(self.classes, DIMENSIONS).to(device)
+        elif isinstance(loss, MeanFieldClassWiseMultiSimilarityLoss) and implementation == "dense":
+            forward = partial(
+                _textbook.mfcwms,
+                m_CD=loss.mean_fields,
+                alpha=loss.alpha,
+                beta=loss.beta,
+                delta=loss.delta,
+            )
+        elif isinstance(loss, PotentialFieldLoss) and implementation == "dense":
+            forward = partial(
+                _textbook.pfml,
+                proxies=loss.proxies,
+                per_class=self.proxies,
+                alpha=loss.alpha,
+                delta=loss.delta,
+            )
+
+        def step() -> None:
+            x.grad = None
+            loss.zero_grad()
+            forward(x, y).backward()
+            if device == "cuda":
+                torch.cuda.synchronize()
+
+        return step
+
+
+class AgainstProxies(nn.Module):
+    """A pair loss of ccp between a batch and its proxies, both clipped to the unit ball."""
+
+    def __init__(self, name: str, classes: int, per_class: int) -> None:
+        super().__init__()
+        from pytorch_metric_learning.losses import MultiSimilarityLoss, TripletMarginLoss
+
+        kinds: dict[str, Callable[[], nn.Module]] = {
+            "c1": C1Loss,
+            "c2": C2Loss,
+            "ms": lambda: MultiSimilarityLoss(2, 40, 0.5),
+            "triplet": lambda: TripletMarginLoss(0.0451),
+        }
+        self.loss = for_references(kinds[name](), None, DIMENSIONS, "ccp")
+        self.clips = isinstance(self.loss, C1Loss | C2Loss)
+        self.proxies = nn.Parameter(0.05 * torch.randn(classes * per_class, DIMENSIONS))
+        owners = torch.arange(classes).repeat_interleave(per_class)
+        self.register_buffer("owners", owners)
+
+    def forward(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the loss of a batch."""
+        references = self.proxies if self.clips else clip_to_ball(self.proxies)
+        return self.loss(clip_to_ball(x_BD), labels_B, ref_emb=references, ref_labels=self.owners)
+
+
+def _one_place() -> Tensor:
+    return torch.randn(DIMENSIONS, generator=torch.Generator().manual_seed(1))
+
+
+CASES = {
+    "mfcwms-100": Case("mfcwms", 100),
+    "mfcwms-11318": Case("mfcwms", 11318),
+    "mfcont-11318": Case("mfcont", 11318),
+    "mfnca-11318": Case("mfnca", 11318),
+    "pfml-1680": Case("pfml", 100, proxies=15),
+    "pfml-12180": Case("pfml", 800, proxies=15),
+    "pfml-12180-collapsed": Case("pfml", 800, proxies=15, collapsed=True),
+    "pfml-22816": Case("pfml", 11318, proxies=2, dense=False),
+    # the 4 proxies of each class that ccp has on Stanford Online Products
+    "c1-45272": Case("c1", 11318, proxies=4),
+    "c2-45272": Case("c2", 11318, proxies=4),
+    "ms-45272": Case("ms", 11318, proxies=4),
+    "triplet-45272": Case("triplet", 11318, proxies=4),
+}
+
+
+def peak_memory(case: str, implementation: str, device: str) -> float:
+    """Returns the MB that one step adds to the peak of a fresh process."""
+    command = [sys.executable, "-m", __name__, "--measure", case, implementation, device]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(json.loads(answer.stdout.splitlines()[-1]))
+
+
+def _measure_here(case: Case, implementation: str, device: str) -> float:
+    # a first step at a small size loads kernels and libraries; it is not what we measure
+    Case(case.loss, 20, proxies=min(case.proxies, 2)).step(implementation, device)()
+    step = case.step(implementation, device)
+    return added_peak(step, device)
+
+
+def _report(name: str, times: dict[str, float], memory: dict[str, float]) -> None:
+    for implementation, milliseconds in times.items():
+        against = ""
+        if implementation != "ours":
+            against = f"  {milliseconds / times['ours']:6.2f}x our time"
+            if memory:
+                against += (
+                    f", {memory[implementation] / max(memory['ours'], 1e-3):6.2f}x our memory"
+                )
+        used = f"{memory[implementation]:8.0f} MB" if memory else ""
+        print(
+            f"{name:22s} {implementation:13s} {milliseconds:10.1f} ms {used}{against}", flush=True
+        )
+
+
+def main(argv: list[str]) -> None:
+    """Measures the chosen cases and prints a line for each implementation."""
+    parser = argparse.ArgumentParser(prog="benchmark.py losses", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--cases", type=several(CASES), default=list(CASES), help="comma-separated names"
+    )
+    parser.add_argument("--rounds", type=at_least(1), default=7, help="timed rounds (default 7)")
+    add_device(parser)
+    parser.add_argument("--no-dense", action="store_true", help="leave out the textbook forms")
+    parser.add_argument("--no-memory", action="store_true", help="measure time only")
+    options = parser.parse_args(argv)
+
+    print(
+        f"# {machine(options.device)}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    )
+    print(f"# forward + backward, B {BATCH}, D {DIMENSIONS}, float32, {options.rounds} rounds")
+    for name in options.cases:
+        case = CASES[name]
+        kinds = [k for k in case.implementations() if not (options.no_dense and k == "dense")]
+        steps = {kind: case.step(kind, options.device) for kind in kinds}
+        times = median_times(steps, options.rounds)
+        del steps
+        memory = {}
+        if not options.no_memory:
+            memory = {kind: peak_memory(name, kind, options.device) for kind in kinds}
+        _report(name, times, memory)
+
+
+if __name__ == "__main__":  # a fresh process of peak_memory
+    _, _, case_name, implementation_name, device_name = sys.argv
+    print(json.dumps(_measure_here(CASES[case_name], implementation_name, device_name)))

@@ -1,0 +1,166 @@
+"""Feature mixup over all pairs of a batch: time and memory of a step, beside clean and direct ones.
+
+    python scripts/benchmark.py metrix                    # from given maps on, as on any machine
+    python scripts/benchmark.py metrix --network --device cuda
+
+A batch of 20 classes × 5 images has 9,500 positive–negative pairs; mixed, their ResNet-50 maps
+(2048×7×7) take 3.8 GB. `direct` makes them, `metrix` does not; `clean` is the loss without mixes.
+A step is forward and backward of pooling, head and loss from given maps on; with `--network` it
+starts from 224×224 images, as in training. The direct form then is left out.
+
+Times are medians of interleaved rounds in one process; memory is what one step adds to the peak of
+a fresh process that holds network and batch (on a GPU: to the allocator's peak).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dml.methods.metrix import Metrix
+from dml.methods.metrix_pairs import Pairs
+from dml.methods.metrix_pooling import mix
+from dml.methods.plain import Plain
+from dml.models.base import Backbone, InputSpec
+from dml.models.embedder import Embedder
+
+from ._measure import Step, added_peak, machine, median_times
+from ._options import add_device, at_least
+
+IMAGES_PER_CLASS, CHANNELS, SIDE, DIMENSIONS = 5, 2048, 7, 512
+
+
+class GivenMaps(Backbone):
+    """Takes maps for images."""
+
+    kind = "maps"
+    input = InputSpec(size=None)
+    channels = CHANNELS
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The maps as they are."""
+        return images
+
+
+class DirectMetrix(Metrix):
+    """Makes every mixed map, as one would write it down."""
+
+    def mixed_embeddings(
+        self, embedder: nn.Module, kind: str, given: Tensor, plan: Pairs, lambda_V: Tensor
+    ) -> Tensor | None:
+        """See `Metrix.mixed_embeddings`; feature mixup only."""
+        return embedder.embed(mix(given, plan.first, plan.second, lambda_V))  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is measured, as the command line said it."""
+
+    classes: int
+    pooling: str
+    network: bool
+    device: str
+
+    @property
+    def images(self) -> int:
+        """In a batch."""
+        return self.classes * IMAGES_PER_CLASS
+
+    @property
+    def pairs(self) -> int:
+        """Distinct positive–negative ones, in both orders."""
+        return self.images * (self.images - IMAGES_PER_CLASS)
+
+    def step(self, kind: str) -> Step:
+        """Returns one forward and backward pass of `clean`, `metrix` or `direct`."""
+        from pytorch_metric_learning.losses import MultiSimilarityLoss
+
+        torch.manual_seed(0)
+        embedder = Embedder(self._backbone(), DIMENSIONS, pooling=self.pooling).to(self.device)
+        loss = MultiSimilarityLoss(18, 75, 0.77)
+        method: nn.Module = Plain(loss)
+        if kind != "clean":
+            cls = Metrix if kind == "metrix" else DirectMetrix
+            method = cls(loss, types=["feature"], pairs=["pos_neg"])
+        shape = (3, 224, 224) if self.network else (CHANNELS, SIDE, SIDE)
+        images = torch.randn(self.images, *shape, device=self.device)
+        if not self.network:
+            images = images.relu_().requires_grad_()  # as maps are
+        labels = torch.arange(self.classes, device=self.device).repeat(IMAGES_PER_CLASS)
+
+        def step() -> None:
+            images.grad = None
+            embedder.zero_grad()
+            method(embedder, images, labels)[0].backward()
+            if self.device == "cuda":
+                torch.cuda.synchronize()
+
+        return step
+
+    def _backbone(self) -> Backbone:
+        if not self.network:
+            return GivenMaps()
+        from dml.models.backbones import TimmBackbone
+
+        return TimmBackbone("resnet50.tv_in1k", weights="none")
+
+    def arguments(self) -> list[str]:
+        """The same for a fresh process."""
+        fields = (self.classes, self.pooling, int(self.network), self.device)
+        return [str(field) for field in fields]
+
+
+def peak_memory(setting: Setting, kind: str) -> float:
+    """Returns the MB that one step adds to the peak of a fresh process."""
+    command = [sys.executable, "-m", __name__, kind, *setting.arguments()]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(json.loads(answer.stdout.splitlines()[-1]))
+
+
+def main(argv: list[str]) -> None:
+    """Measures and prints a line for each form."""
+    parser = argparse.ArgumentParser(prog="benchmark.py metrix", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--classes", type=at_least(2), default=20, help="of 5 images each (default 20)"
+    )
+    parser.add_argument("--pooling", choices=["avg", "max", "avg+max"], default="avg+max")
+    parser.add_argument("--network", action="store_true", help="with ResNet-50 before it")
+    parser.add_argument("--rounds", type=at_least(1), default=5, help="timed rounds (default 5)")
+    add_device(parser)
+    parser.add_argument("--no-direct", action="store_true", help="leave out the direct form")
+    parser.add_argument("--no-memory", action="store_true", help="measure time only")
+    options = parser.parse_args(argv)
+    setting = Setting(options.classes, options.pooling, options.network, options.device)
+    direct = [] if options.no_direct or options.network else ["direct"]
+    kinds = ["clean", "metrix", *direct]
+
+    print(
+        f"# {machine(setting.device)}, {torch.get_num_threads()} threads, "
+        f"torch {torch.__version__}, float32, {options.rounds} rounds"
+    )
+    print(
+        f"# B {setting.images}, {setting.pairs} pairs, {CHANNELS}x{SIDE}x{SIDE}, "
+        f"pooling {setting.pooling}, {'with' if setting.network else 'without'} network"
+    )
+    memory = {} if options.no_memory else {kind: peak_memory(setting, kind) for kind in kinds}
+    times = median_times({kind: setting.step(kind) for kind in kinds}, options.rounds)
+    for kind in kinds:
+        used = ""
+        if memory:
+            used = f"{memory[kind]:9.0f} MB  {memory[kind] - memory['clean']:+9.0f} MB"
+        ratio = times[kind] / times["clean"]
+        print(f"{kind:7s} {times[kind]:10.1f} ms  {ratio:6.2f}x clean  {used}", flush=True)
+
+
+if __name__ == "__main__":  # a fresh process of peak_memory
+    _, kind_name, classes, pooling, network, device_name = sys.argv
+    here = Setting(int(classes), pooling, bool(int(network)), device_name)
+    Setting(3, pooling, False, device_name).step(kind_name)()  # loads kernels and libraries
+    print(json.dumps(added_peak(here.step(kind_name), device_name)))

@@ -1,0 +1,249 @@
+"""Retrieval metrics against PML's AccuracyCalculator: time and memory as ratios, and the numbers.
+
+    python -m scripts.benchmarks.retrieval --sizes cub,inshop,sop --repeats 5
+
+All compute P@1, R-precision and MAP@R at the k that these need, `+recall` Recall@K besides, one
+after the other in one run, so that only their ratio means something. Embeddings are drawn around
+class centers at the sizes of the test sets; the number of images per class varies as it does there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dml.retrieval import retrieval_metrics
+
+from ._options import at_least, several
+
+PML_NAMES = {
+    "precision_at_1": "precision_at_1",
+    "r_precision": "r_precision",
+    "map_at_r": "mean_average_precision_at_r",
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """The shape of a test set.
+
+    Attributes:
+        queries: how many.
+        gallery: how many; 0 searches the queries among themselves.
+        classes: how many.
+        largest: images of the largest class in what is searched.
+        dim: length of the embeddings.
+        noise: spread around the class centers, for a P@1 between about 0.5 and 0.9.
+        recall_at: K of the dataset.
+    """
+
+    queries: int
+    gallery: int
+    classes: int
+    largest: int
+    dim: int
+    noise: float
+    recall_at: tuple[int, ...]
+
+
+BACKENDS = ("auto", "torch", "faiss")
+SIZES = {
+    "cub": Size(5_924, 0, 100, 60, 512, 3.0, (1, 2, 4, 8)),
+    "inshop": Size(14_218, 12_612, 3_985, 15, 128, 1.4, (1, 10)),
+    "sop": Size(60_502, 0, 11_316, 12, 128, 1.4, (1, 10)),
+    # Recall@1000 needs a hundred times the neighbors of MAP@R
+    "sop_recall_1000": Size(60_502, 0, 11_316, 12, 128, 1.4, (1, 10, 100, 1000)),
+}
+
+
+def labels_of(items: int, size: Size, generator: torch.Generator) -> Tensor:
+    """Draws class labels: two items or more for most classes, none beyond the largest."""
+    room = torch.full((size.classes,), size.largest)
+    share = torch.rand(size.classes, generator=generator) + 0.5
+    counts = (share / share.sum() * items).long().clamp_(min=1).minimum(room)
+    counts[0] = size.largest
+    while (missing := items - int(counts.sum())) != 0:
+        open_ = (counts < room if missing > 0 else counts > 1).nonzero().squeeze(1)
+        chosen = open_[torch.randperm(len(open_), generator=generator)[: abs(missing)]]
+        counts[chosen[chosen != 0]] += 1 if missing > 0 else -1
+    return torch.arange(size.classes).repeat_interleave(counts)
+
+
+def embeddings_of(size: Size, seed: int = 0) -> tuple[Tensor, ...]:
+    """Draws unit embeddings and labels of the queries, and of the gallery if there is one."""
+    generator = torch.Generator().manual_seed(seed)
+    centers = torch.randn(size.classes, size.dim, generator=generator)
+    arguments: list[Tensor] = []
+    for items in filter(None, (size.queries, size.gallery)):
+        labels = labels_of(items, size, generator)
+        noise = torch.randn(items, size.dim, generator=generator)
+        arguments += [F.normalize(centers[labels] + size.noise * noise), labels]
+    return tuple(arguments)
+
+
+def resident_mb() -> float:
+    """Returns the memory of this process in MB (Linux), without files that lie mapped in it.
+
+    The system takes those pages away and gives them back as it likes.
+    """
+    resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
+    return (int(resident) - int(shared)) * 4096 / 1e6
+
+
+class PeakMemory:
+    """Watches how far the process's memory rises above where it stood at the start."""
+
+    def __enter__(self) -> PeakMemory:
+        self.before = self.peak = resident_mb()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.002):
+            self.peak = max(self.peak, resident_mb())
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.peak = max(self.peak, resident_mb())
+
+    @property
+    def above(self) -> float:
+        """MB above the start."""
+        return max(0.0, self.peak - self.before)
+
+
+def reference_metrics(arguments: tuple[Tensor, ...]) -> dict[str, float]:
+    """Scores the float64 ranking, computed straight from float64 products of blocks of queries."""
+    query, labels = arguments[:2]
+    gallery, gallery_labels = arguments[2:] or arguments[:2]
+    gallery64, sums, counted = gallery.double(), torch.zeros(3, dtype=torch.float64), 0
+    half_square = 0.5 * gallery64.square().sum(dim=1)
+    own = len(arguments) == 2
+    for start in range(0, len(query), 512):
+        part = slice(start, start + 512)
+        scores = query[part].double() @ gallery64.T - half_square
+        if own:
+            scores[torch.arange(len(scores)), torch.arange(start, start + len(scores))] = -torch.inf
+        relevant = torch.bincount(gallery_labels, minlength=int(labels.max()) + 1)[labels[part]]
+        relevant -= int(own)
+        k = int(relevant.max())
+        hits = gallery_labels[scores.topk(k, dim=1).indices] == labels[part, None]
+        for row, R in zip(hits, relevant.tolist(), strict=True):
+            if R:
+                found = row[:R].double()
+                precision = found.cumsum(dim=0) / torch.arange(1, R + 1)
+                sums += torch.stack([found[0], found.mean(), (precision * found).mean()])
+                counted += 1
+    return dict(zip(PML_NAMES, (sums / counted).tolist(), strict=True))
+
+
+def contender(name: str, arguments: tuple[Tensor, ...], size: Size) -> dict[str, float]:
+    """Scores embeddings by PML (`pml`) or by one of our backends, with Recall@K if asked for."""
+    if name != "pml":
+        backend, _, recall = name.partition("+")
+        recall_at = size.recall_at if recall else ()
+        return retrieval_metrics(*arguments, recall_at=recall_at, backend=backend)
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+    names = tuple(PML_NAMES.values())
+    pml = AccuracyCalculator(include=names, k="max_bin_count", device=arguments[0].device)
+    found = pml.get_accuracy(*arguments)
+    return {ours: found[theirs] for ours, theirs in PML_NAMES.items()}
+
+
+def memory_of(name: str, size_name: str) -> float:
+    """Runs a contender once in a process of its own; returns its peak in MB above the embeddings.
+
+    In one process the second run would find the memory that the first one did not give back.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "scripts.benchmarks.retrieval",
+        "--sizes",
+        size_name,
+        "--memory-of",
+        name,
+    ]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def print_memory(name: str, size: Size) -> None:
+    """The inside of `memory_of`."""
+    small = replace(size, queries=200, gallery=min(size.gallery, 200), classes=50, largest=10)
+    contender(name, embeddings_of(small), small)  # libraries and threads, which all need
+    arguments = embeddings_of(size)
+    with PeakMemory() as peak:
+        contender(name, arguments, size)
+    print(peak.above)
+
+
+def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> None:
+    """Prints the comparison for one size."""
+    size = SIZES[name]
+    arguments = embeddings_of(size)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    moved = tuple(part.to(device) for part in arguments)
+    names = ["pml", *(each + more for each in backends for more in ("", "+recall"))]
+    seconds: dict[str, list[float]] = {each: [] for each in names}
+    results: dict[str, dict[str, float]] = {}
+    for _ in range(repeats):
+        for each in names:
+            start = time.perf_counter()
+            results[each] = contender(each, moved, size)
+            seconds[each].append(time.perf_counter() - start)
+    print(f"{name}: {size.queries}/{size.gallery or size.queries} items, {size.dim} dimensions")
+    base = statistics.median(seconds["pml"])
+    truth = reference_metrics(arguments) if exact else results["pml"]
+    for each in names:
+        median = statistics.median(seconds[each])
+        away = max(abs(results[each][key] - truth[key]) for key in PML_NAMES)
+        values = " ".join(f"{key} {v:.4f}" for key, v in results[each].items() if key != "queries")
+        memory = f"{memory_of(each, name):+6.0f} MB" if device.type == "cpu" else ""
+        print(f"  {each:12}{median:8.3f} s {base / median:6.2f}x {memory}  {values}")
+        print(f"         from {'the float64 ranking' if exact else 'PML'}: {away:.1e}", flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the suite from the command line."""
+    parser = argparse.ArgumentParser(prog="benchmark.py retrieval", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--sizes", type=several(SIZES), default="cub,inshop,sop", help=f"of {', '.join(SIZES)}"
+    )
+    parser.add_argument("--repeats", type=at_least(1), default=5)
+    parser.add_argument(
+        "--backends", type=several(BACKENDS), default="auto", help=f"of {', '.join(BACKENDS)}"
+    )
+    parser.add_argument("--exact", action="store_true", help="compare with a float64 ranking too")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.memory_of:
+        print_memory(options.memory_of, SIZES[options.sizes[0]])
+        return
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads,"
+        f" {torch.backends.cpu.get_cpu_capability()},"
+        f" {torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'}"
+    )
+    for name in options.sizes:
+        benchmark(name, options.repeats, options.backends, options.exact)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Training steps a second, beside a plain loop and beside what the hardware could do.
+
+    python scripts/benchmark.py train --device cuda
+    python scripts/benchmark.py train --network small_cnn --size 32 --batch 32 --steps 5 --only ours
+
+The plain loop is what repositories of papers have: PIL and torchvision's first transforms, float32
+in torch's own memory order, PML's loss, and `loss.item()` at every step; on a GPU with TF32
+convolutions, which torch ships switched on. Ours begins with the same network and loss in strict
+float32, and gets one option more with every row. Photos are synthetic JPEG files of 500x375.
+
+All loops of a table run in turns, a few steps each, so that a busy machine is busy for all: rates
+are medians over rounds, ratios medians of the ratios of a round. `waiting` is the share of time
+without a batch, `memory` the peak of a fresh process of one loop (of the GPU's allocator; on a CPU
+of all it holds), `roof` the share of what matrix products and memory would allow at the rates
+measured in the same run. Below, models side by side on the device against one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from dml.training.clock import peak_memory_mb
+
+from ._measure import machine
+from ._options import add_device, at_least, several
+from ._roofline import byte_rate, flop_rate, work_of
+from ._side_by_side import rate_of_processes
+from ._training_loops import PLAIN, Loop, Setting, Variant, ladder
+from .input import write_photos
+
+NETWORKS = ("bn_inception", "resnet50", "small_cnn")
+MEMORY_STEPS = 2  # in the second one, optimizer and gradients are there
+
+
+@dataclass
+class Measured:
+    """Of one loop, a number per round."""
+
+    rates: list[float] = field(default_factory=list)
+    waiting: list[float] = field(default_factory=list)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Prints a table for each network and batch; `--help` lists the options."""
+    options = _parsed(argv)
+    if options.memory_of:
+        setting, variant = json.loads(options.memory_of)
+        print(_memory_here(Setting(**setting), Variant(**variant)))
+        return
+    device = torch.device(options.device)
+    print(
+        f"{machine(options.device)}, {torch.get_num_threads()} threads, {_cpus()} CPUs, "
+        f"torch {torch.__version__}; crops of {options.size}, medians of {options.rounds} rounds "
+        f"of {options.steps} steps"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        write_photos(Path(folder), max(options.images, *options.batch))
+        for network in options.network:
+            for batch in options.batch:
+                setting = Setting(network, batch, options.size, folder, device.type)
+                _table(setting, options)
+                if options.models > 1:
+                    _models(setting, options)
+
+
+def _table(setting: Setting, options: argparse.Namespace) -> None:
+    variants = _chosen(options)
+    print(f"\n{setting.network}, batch {setting.batch}")
+    loops = {}
+    for variant in variants:
+        _progress(f"preparing {variant.name}")
+        try:
+            loops[variant] = Loop(setting, variant)
+            loops[variant].advance(1 + options.drained)  # compiles, and empties the loader's queue
+        except Exception as error:  # no compiler here, or not enough memory for all at once
+            loops.pop(variant, None)
+            print(f"{variant.name:32}not here: {(str(error).splitlines() or [repr(error)])[0]}")
+    measured = measure(loops, options.steps, options.rounds, options.drained)
+    roofs = {} if options.no_roof else _roofs(loops)
+    _report(measured, roofs, {} if options.no_memory else _memory(setting, list(measured)))
+
+
+def measure(
+    loops: dict[Variant, Loop], steps: int, rounds: int, drained: int
+) -> dict[Variant, Measured]:
+    """Rates in images/s and shares of waiting, round by round.
+
+    Args:
+        loops: that ran already.
+        steps: measured ones of each loop in a round.
+        rounds: of all loops in turn.
+        drained: steps before those: while others ran, the loader filled its queue.
+    """
+    measured = {variant: Measured() for variant in loops}
+    for number in range(1, rounds + 1):
+        for variant, loop in loops.items():
+            _progress(f"round {number} of {rounds}: {variant.name}")
+            loop.advance(drained)
+            spent = loop.advance(steps)
+            measured[variant].rates.append(spent.images_per_second(loop.setting.batch))
+            measured[variant].waiting.append(spent.waiting_share)
+    return measured
+
+
+def _report(
+    measured: dict[Variant, Measured], roofs: dict[str, float], memory: dict[Variant, float]
+) -> None:
+    print(f"{'':32}{'images/s':>10}{'ratio':>8}{'waiting':>9}{'memory':>11}{'roof':>7}")
+    first = next(iter(measured.values()), Measured()).rates
+    for variant, found in measured.items():
+        rate = median(found.rates)
+        ratio = median(own / plain for own, plain in zip(found.rates, first, strict=True))
+        used = f"{memory[variant]:8.0f} MB" if variant in memory else ""
+        roof = f"{rate / roofs[variant.precision]:6.0%}" if variant.precision in roofs else ""
+        print(
+            f"{variant.name:32}{rate:10.1f}{ratio:7.2f}x{median(found.waiting):9.0%}"
+            f"{used:>11}{roof:>7}",
+            flush=True,
+        )
+
+
+def _roofs(loops: dict[Variant, Loop]) -> dict[str, float]:
+    """By precision, the images/s that the device allows; printed with what they come from."""
+    eager = next((loop for variant, loop in loops.items() if not variant.compile), None)
+    if eager is None:
+        return {}
+    found = {}
+    moved = byte_rate(eager.device)
+    for precision in dict.fromkeys(variant.precision for variant in loops):
+        work, rate = work_of(eager, precision), flop_rate(precision, eager.device)
+        batch = eager.setting.batch
+        found[precision] = work.images_per_second(batch, rate, moved)
+        print(
+            f"roof in {precision}: {found[precision]:.0f} images/s; "
+            f"{work.flops / batch / 1e9:.1f} GFLOP and {work.bytes / batch / 1e6:.0f} MB an image "
+            f"at {rate / 1e12:.2f} TFLOP/s and {moved / 1e9:.0f} GB/s"
+        )
+    return found
+
+
+def _models(setting: Setting, options: argparse.Namespace) -> None:
+    """One model after the other against several at once, in rounds."""
+    variant = next((one for one in reversed(_chosen(options)) if not one.compile), None)
+    if variant is None:
+        return
+    one, several = [], []
+    for number in range(1, options.rounds + 1):
+        _progress(f"models side by side: round {number} of {options.rounds}")
+        one.append(rate_of_processes(1, setting, variant, options.steps))
+        several.append(rate_of_processes(options.models, setting, variant, options.steps))
+    ratio = median(b / a for a, b in zip(one, several, strict=True))
+    print(
+        f"protocol.workers={options.models} ({variant.name}): {median(several):.1f} images/s of "
+        f"all models together, one after the other {median(one):.1f}: {ratio:.2f}x",
+        flush=True,
+    )
+
+
+def _memory(setting: Setting, variants: Sequence[Variant]) -> dict[Variant, float]:
+    """Peak MB of a fresh process for each loop."""
+    found = {}
+    for variant in variants:
+        _progress(f"memory of {variant.name}")
+        question = json.dumps([asdict(setting), asdict(variant)])
+        command = [sys.executable, "-m", __name__, "--memory-of", question]
+        answer = subprocess.run(command, check=True, capture_output=True, text=True)
+        found[variant] = float(answer.stdout.splitlines()[-1])
+    return found
+
+
+def _memory_here(setting: Setting, variant: Variant) -> float:
+    loop = Loop(setting, variant)
+    loop.advance(MEMORY_STEPS)
+    return peak_memory_mb(loop.device)
+
+
+def _chosen(options: argparse.Namespace) -> list[Variant]:
+    rungs = ladder(options.device, options.workers, options.most_workers)
+    if not options.only:
+        return rungs
+    return [rung for rung in rungs if rung.name == PLAIN or rung.name in options.only]
+
+
+def _progress(text: str) -> None:
+    """Where a row takes minutes, what they are spent on; the table alone goes to stdout."""
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _sizes(words: str) -> list[int]:
+    return [at_least(1)(word) for word in words.split(",")]
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmark.py train", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--network",
+        type=several(NETWORKS),
+        default="bn_inception,resnet50",
+        help=", ".join(NETWORKS),
+    )
+    parser.add_argument(
+        "--batch", type=_sizes, default="32,128", help="images of a step (default 32,128)"
+    )
+    parser.add_argument(
+        "--size", type=at_least(1), default=224, help="side of the crops (default 224)"
+    )
+    parser.add_argument("--images", type=at_least(1), default=512, help="JPEG files (default 512)")
+    parser.add_argument("--steps", type=at_least(1), default=20, help="in a round (default 20)")
+    parser.add_argument("--rounds", type=at_least(1), default=5)
+    add_device(parser)
+    parser.add_argument(
+        "--workers", type=at_least(0), default=min(4, _cpus()), help="of the plain loop"
+    )
+    parser.add_argument(
+        "--most-workers", type=at_least(0), default=min(16, _cpus()), help="of the last row"
+    )
+    parser.add_argument("--only", default="", help="rows beside the plain loop: 'ours,+ bf16'")
+    parser.add_argument(
+        "--models", type=at_least(1), default=4, help="side by side; 1: leave that out"
+    )
+    parser.add_argument("--no-memory", action="store_true", help="leave out the fresh processes")
+    parser.add_argument("--no-roof", action="store_true", help="leave out the roofline")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    options.only = [name.strip() for name in options.only.split(",") if name.strip()]
+    names = [rung.name for rung in ladder(options.device, options.workers, options.most_workers)]
+    if unknown := [name for name in options.only if name not in names]:
+        parser.error(f"--only: unknown {', '.join(unknown)}; of {', '.join(names)}")
+    # A loader has two batches ready for each of its workers.
+    options.drained = 2 * options.most_workers if options.device == "cuda" else 1
+    return options
+
+
+if __name__ == "__main__":  # a fresh process of _memory
+    main()
