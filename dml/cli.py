@@ -12,9 +12,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from dml.config.command_line import arranged
+from dml.config.command_line import reorder_flags
 from dml.config.config_groups import CONFIGS
-from dml.config.presets import applied, taken
+from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.core.launcher import adopt_submitit, launched
 
@@ -59,7 +59,7 @@ def _resume(resume: Callable[[str], Any], folder: str) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except Exception as error:
-        _tell(error)
+        print_error(error)
         return WRONG_COMMAND if isinstance(error, ConfigError) else FAILED
     return FINISHED
 
@@ -77,13 +77,13 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     try:
-        words = arranged(sys.argv[1:])
+        words = reorder_flags(sys.argv[1:])
         if unseen := overlooked(words):
             raise ConfigError(unseen)
-        words, params = taken(words, config_name)
-        sys.argv[1:] = arranged(words)
+        words, params = extract_params(words, config_name)
+        sys.argv[1:] = reorder_flags(words)
     except ConfigError as mistake:
-        _tell(mistake)
+        print_error(mistake)
         return WRONG_COMMAND
     here = os.getpid()
     failures: list[tuple[list[str], Exception]] = []
@@ -94,12 +94,12 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         jobs.append(overrides)
         try:
             adopt_submitit()
-            return job(applied(cfg, params, overrides))
+            return job(apply_params(cfg, params, overrides))
         except Exception as error:
             if os.getpid() != here:  # a launcher's own process: let it carry the error home
                 raise
             failures.append((overrides, error))
-            _tell(error)
+            print_error(error)
             return None
 
     try:
@@ -111,9 +111,9 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     except Exception as problem:  # Hydra refuses a command with errors of many classes
         mistakes = explain(sys.argv[1:], config_name)
         if not mistakes and not isinstance(problem, (HydraException, OmegaConfBaseException)):
-            _tell(problem)
+            print_error(problem)
             return FAILED
-        _tell(ConfigError(mistakes or [str(problem).splitlines()[0]]))
+        print_error(ConfigError(mistakes or [str(problem).splitlines()[0]]))
         return WRONG_COMMAND
     if len(jobs) > 1 and failures:
         print(f"{len(failures)} of {len(jobs)} runs failed:", file=sys.stderr)
@@ -160,7 +160,7 @@ def shortened(line: str) -> str:
     return f"{line[:300]} … ({left_out} characters) … {line[300 + left_out :]}"
 
 
-def _tell(error: Exception) -> None:
+def print_error(error: Exception) -> None:
     """One line per problem for the user's mistakes; a traceback for ours."""
     if isinstance(error, UserError):
         if error.repeated or (isinstance(error, ConfigError) and launched().rank > 0):

@@ -17,7 +17,7 @@ from dml.core.errors import UserError
 from dml.data import loaders
 from dml.methods.plain import Plain
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.resource_errors import shortages_told
+from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.scores.evaluator import Evaluator
 from dml.training import trainer
 from tests.conftest import TINY
@@ -149,7 +149,7 @@ def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled)
     before = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1 * handled)  # 0: never
-        with pytest.raises(UserError) as raised, shortages_told():
+        with pytest.raises(UserError) as raised, translate_resource_errors():
             next(iter(batches))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -187,7 +187,7 @@ def test_not_enough_memory(
 
 def test_other_errors_stay_what_they_are():
     for error in (RuntimeError("shapes differ"), ValueError("x")):
-        with pytest.raises(type(error)) as raised, shortages_told():
+        with pytest.raises(type(error)) as raised, translate_resource_errors():
             raise error
         assert raised.value is error
 
@@ -251,9 +251,9 @@ def test_a_full_disk_while_images_are_cached(
 
 def test_torch_has_no_exceptions_of_their_own_for_memory_and_workers():
     refused = pytest.raises(UserError, match="the machine's memory is full")
-    with refused, shortages_told():
+    with refused, translate_resource_errors():
         torch.empty(2**60)
     text = "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"
     told = pytest.raises(UserError, match=r"died \(is killed by signal: Bus error\); where memory")
-    with told, shortages_told():
+    with told, translate_resource_errors():
         raise RuntimeError(text)

@@ -1,13 +1,13 @@
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
-from dml.config.presets import applied, taken, values
+from dml.config.presets import apply_params, extract_params, values
 from dml.core.errors import ConfigError
 
 
 def test_a_table_goes_before_the_users_own_overrides():
     words = ["protocol=mlrc", "loss=contrastive", "data=cub", "params=mlrc", "loss.neg_margin=1"]
-    found, left = taken(words, "train")
+    found, left = extract_params(words, "train")
     assert left is None
     assert found[:2] == ["loss.pos_margin=-0.2", "loss.neg_margin=0.3841"]
     assert found[2:] == [word for word in words if word != "params=mlrc"]
@@ -15,8 +15,8 @@ def test_a_table_goes_before_the_users_own_overrides():
 
 def test_a_multirun_looks_up_every_job(composed):
     words = ["-m", "params=mlrc", "loss=contrastive,ms", "data=cub"]
-    assert taken(words, "train") == (["-m", "loss=contrastive,ms", "data=cub"], "mlrc")
-    cfg = applied(composed("loss=ms", "data=cars"), "mlrc", ["loss=ms", "loss.base=0.1"])
+    assert extract_params(words, "train") == (["-m", "loss=contrastive,ms", "data=cub"], "mlrc")
+    cfg = apply_params(composed("loss=ms", "data=cars"), "mlrc", ["loss=ms", "loss.base=0.1"])
     assert (cfg.loss.alpha, cfg.loss.beta) == (14.35, 75.83)
     assert cfg.loss.base != 0.66
 
@@ -46,13 +46,13 @@ def test_what_is_not_there_is_told(params, loss, data, message):
 def test_an_option_that_the_run_does_not_have(composed, tmp_path):
     (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
     with pytest.raises(ConfigError, match=r"sets loss\.scale, which this run does not have"):
-        applied(composed("loss=contrastive"), str(tmp_path / "best.yaml"), [])
+        apply_params(composed("loss=contrastive"), str(tmp_path / "best.yaml"), [])
 
 
 def test_values_of_another_loss_are_told_as_such(tmp_path):
     (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
     with pytest.raises(ConfigError, match=r"params: .* sets loss\.scale, which this run does not"):
-        taken([f"params={tmp_path / 'best.yaml'}", "loss=contrastive"], "train")
+        extract_params([f"params={tmp_path / 'best.yaml'}", "loss=contrastive"], "train")
 
 
 def test_rows_by_default_hold_under_those_of_the_dataset():
@@ -64,14 +64,14 @@ def test_rows_by_default_hold_under_those_of_the_dataset():
 
 def test_an_experiment_chooses_a_table_and_params_another(composed):
     chosen = ("experiment=metrix_text", "loss=ms", "data=cub")
-    assert applied(composed(*chosen), None, chosen).loss.beta == 75
-    assert applied(composed(*chosen), "mlrc", chosen).loss.beta == 50.6
+    assert apply_params(composed(*chosen), None, chosen).loss.beta == 75
+    assert apply_params(composed(*chosen), "mlrc", chosen).loss.beta == 50.6
     given = (*chosen, "loss.beta=3")
-    assert applied(composed(*given), None, given).loss.beta == 3
+    assert apply_params(composed(*given), None, given).loss.beta == 3
     nothing = ("experiment=metrix_text", "loss=triplet", "data=cub")
-    assert applied(composed(*nothing), None, nothing).loss.margin == 0.05
+    assert apply_params(composed(*nothing), None, nothing).loss.margin == 0.05
 
 
 def test_with_an_experiment_the_values_are_left_to_each_run():
     words = ["experiment=pfml_table7", "params=mlrc"]
-    assert taken(words, "train") == (["experiment=pfml_table7"], "mlrc")
+    assert extract_params(words, "train") == (["experiment=pfml_table7"], "mlrc")

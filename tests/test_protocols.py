@@ -100,12 +100,12 @@ def test_intervals_are_over_repeats_of_means_over_folds():
 @pytest.mark.parametrize("normalize", ["l2", "none", "clipped"])
 def test_joined_embeddings_are_normalized_before_and_after(tmp_path, normalize):
     index = index_of(8, query=True)
-    split = Split(index.view("query"), index.view("gallery"))
+    split = Split(index.subset("query"), index.subset("gallery"))
     rng = np.random.default_rng(0)
     models, files = [], []
     for number in range(3):
-        parts = [rng.normal(size=(len(view), 5)) * 10 ** (number - 1) for view in split.views]
-        labels = [torch.from_numpy(view.index.labels[view.rows]) for view in split.views]
+        parts = [rng.normal(size=(len(view), 5)) * 10 ** (number - 1) for view in split.subsets]
+        labels = [torch.from_numpy(view.index.labels[view.rows]) for view in split.subsets]
         first, second = (torch.from_numpy(part).float() for part in parts)
         files.append(tmp_path / f"{number}.npz")
         save_embeddings(files[-1], Embedded(first, labels[0], second, labels[1]), split, "float32")

@@ -12,7 +12,7 @@ from dml.core.errors import UserError
 from dml.runs import protocols
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.train_jobs import adopt_rows, own_records
-from dml.tracking import NullTracker, Records
+from dml.tracking import NullTracker, RunTables
 from tests.search.small import SMALL, essence
 from tests.test_protocols import index_of
 
@@ -64,7 +64,7 @@ def test_stopped_side_by_side_and_continued_in_turn(run_small, tmp_path, glyphs_
 def test_a_tracker_is_told_of_every_row_once(tmp_path):
     folder, job = RunFolder(tmp_path), protocols.jobs("mlrc", 1, index_of(16))[1]
     folder.job(job.name).mkdir(parents=True)
-    records, tracker = Records.of(folder.path), Told()
+    records, tracker = RunTables.of(folder.path), Told()
 
     def trained(*steps):
         """As a process does that goes on with the rows that are there."""

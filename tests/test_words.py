@@ -1,6 +1,6 @@
 import pytest
 
-from dml.config.command_line import arranged, is_multirun
+from dml.config.command_line import is_multirun, reorder_flags
 from dml.core.errors import ConfigError
 
 
@@ -15,8 +15,8 @@ from dml.core.errors import ConfigError
     ],
 )
 def test_flags_come_first(typed, expected):
-    assert arranged(typed.split()) == expected.split()
-    assert arranged(expected.split()) == expected.split()
+    assert reorder_flags(typed.split()) == expected.split()
+    assert reorder_flags(expected.split()) == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_flags_come_first(typed, expected):
 )
 def test_flags_that_cannot_be_meant(typed, problem):
     with pytest.raises(ConfigError) as caught:
-        arranged(typed.split())
+        reorder_flags(typed.split())
     assert caught.value.problems[0].startswith(problem)
 
 

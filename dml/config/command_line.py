@@ -13,7 +13,7 @@ WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--confi
 MODES = (("--multirun", "-m"), ("--run", "-r"), ("--cfg", "-c"), ("--info", "-i"))
 
 
-def arranged(words: Sequence[str]) -> list[str]:
+def reorder_flags(words: Sequence[str]) -> list[str]:
     """The words with the flags first, since `-m` between two overrides would end their list.
 
     Raises:

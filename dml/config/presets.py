@@ -20,12 +20,12 @@ from dml.config.config_groups import CONFIGS
 from dml.core.errors import ConfigError, nearest
 
 
-def taken(words: Sequence[str], config_name: str) -> tuple[list[str], str | None]:
+def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], str | None]:
     """The command line without its `params=`, whose values stand before the user's overrides.
 
     Returns:
-        The words for Hydra, and what `params=` said if it is left to `applied`: a multirun looks
-        the values up for each of its jobs.
+        The words for Hydra, and the value of `params=` if it is left to `apply_params`: a
+        multirun looks the values up for each of its jobs.
     """
     chosen = [word.partition("=")[2] for word in words if word.startswith("params=")]
     rest = [word for word in words if not word.startswith("params=")]
@@ -46,11 +46,11 @@ def taken(words: Sequence[str], config_name: str) -> tuple[list[str], str | None
     finally:
         GlobalHydra.instance().clear()
     found = values(chosen[-1], cfg.loss.name, cfg.data.name)
-    applied(cfg, chosen[-1], overrides)  # tells of options that this run does not have
+    apply_params(cfg, chosen[-1], overrides)  # tells of options that this run does not have
     return [f"{name}={json.dumps(value)}" for name, value in found.items()] + rest, None
 
 
-def applied(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> DictConfig:
+def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> DictConfig:
     """The config with the values of `params` for all options that no override names.
 
     Args:

@@ -1,4 +1,4 @@
-"""What every dataset is: an index of images with labels and roles, and views of it.
+"""What every dataset is: an index of images with labels and roles, and subsets of it.
 
 Readers (`digits.py`, `cub.py`, …) only list what is there; one `ImageDataset` decodes and
 transforms it.
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dml.core.errors import UserError
-from dml.data.batch_transforms import batch_steps
+from dml.data.batch_transforms import batch_transforms
 from dml.data.decode import load_image
 from dml.data.fingerprint import fingerprint
 
@@ -59,9 +59,9 @@ class ImageIndex:
         if unknown:
             raise ValueError(f"roles: unknown {sorted(unknown)}; valid are {ROLES}")
 
-    def view(self, *roles: str) -> View:
+    def subset(self, *roles: str) -> Subset:
         """The images of the given roles, in index order."""
-        return View(self, np.flatnonzero(np.isin(self.roles, roles)))
+        return Subset(self, np.flatnonzero(np.isin(self.roles, roles)))
 
     def fingerprint(self) -> str:
         """16 hex digits that depend on all that decides a result, and not on where it stands."""
@@ -69,7 +69,7 @@ class ImageIndex:
 
 
 @dataclass(frozen=True)
-class View:
+class Subset:
     """Some rows of an index, with labels made contiguous: what a model is trained or tested on.
 
     Attributes:
@@ -94,12 +94,12 @@ class View:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes in the view."""
+        """Number of classes in the subset."""
         return len(self.classes)
 
-    def of_classes(self, labels: Sequence[int] | np.ndarray) -> View:
-        """The part of the view whose (contiguous) labels are among `labels`."""
-        return View(self.index, self.rows[np.isin(self.labels, np.asarray(labels))])
+    def of_classes(self, labels: Sequence[int] | np.ndarray) -> Subset:
+        """The part of the subset whose (contiguous) labels are among `labels`."""
+        return Subset(self.index, self.rows[np.isin(self.labels, np.asarray(labels))])
 
 
 class ImageSource(Protocol):
@@ -131,44 +131,44 @@ class Decoder:
 
 
 class ImageDataset(Dataset[tuple[Tensor, int]]):
-    """Decodes and transforms the images of a view.
+    """Decodes and transforms the images of a subset.
 
     An item is asked for as `row` or as `(row, draw)`. All randomness of the transform comes from
     `draw`, so that an augmented image depends neither on the worker that made it nor on the images
     made before it: a continued run sees what the undisturbed one would have seen.
 
     Args:
-        view: the images and their labels.
+        subset: the images and their labels.
         transform: from uint8 3×H×W to uint8 3×h×w.
         source: where pixels come from; default: decoded from the index's own files.
     """
 
     def __init__(
         self,
-        view: View,
+        subset: Subset,
         transform: Callable[[Tensor], Tensor],
         source: ImageSource | None = None,
     ) -> None:
-        self.view = view
+        self.subset = subset
         self.transform = transform
-        self.source = Decoder(view.index.images) if source is None else source
-        self.steps = batch_steps(transform)
+        self.source = Decoder(subset.index.images) if source is None else source
+        self.steps = batch_transforms(transform)
 
     def __len__(self) -> int:
-        return len(self.view)
+        return len(self.subset)
 
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
         row, draw = key if isinstance(key, tuple) else (key, None)
-        image = self._loaded(int(self.view.rows[row]))
+        image = self._loaded(int(self.subset.rows[row]))
         with _global_generator_kept():
             _seed(draw)
-            return self.transform(image), int(self.view.labels[row])
+            return self.transform(image), int(self.subset.labels[row])
 
     def _loaded(self, row: int) -> Tensor:
         try:
             return self.source[row]
         except UserError as error:  # it was there, and whole, when the index was made
-            index = self.view.index
+            index = self.subset.index
             raise UserError(
                 f"{error} (class {index.labels[row]} of {index.name}); put the file back, and type "
                 f"the same command again: what was saved before is intact"
@@ -180,7 +180,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         """The images of a batch: together (B×3×H×W, B) where that is possible, else one by one."""
         pairs = [key if isinstance(key, tuple) else (key, None) for key in keys]
         rows = np.array([row for row, _ in pairs])
-        images = None if self.steps is None else self.source.batch(self.view.rows[rows])
+        images = None if self.steps is None else self.source.batch(self.subset.rows[rows])
         if self.steps is None or images is None:
             return [self[key] for key in keys]
         drawn: list[list[Tensor]] = [[] for _ in self.steps]
@@ -191,7 +191,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
                     numbers.append(step.draw())
         for step, numbers in zip(self.steps, drawn, strict=True):
             images = step.change(images, torch.stack(numbers).to(images.device))
-        return images, torch.from_numpy(self.view.labels[rows])
+        return images, torch.from_numpy(self.subset.labels[rows])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Step(nn.Module):
+class BatchTransform(nn.Module):
     """A change of small images that is drawn for each and applied to a whole batch at once.
 
     An image gets the same pixels alone and in any batch.
@@ -32,14 +32,14 @@ class Step(nn.Module):
         return self.change(image[None], self.draw().to(image.device)[None])[0]
 
 
-def batch_steps(transform: object) -> list[Step] | None:
+def batch_transforms(transform: object) -> list[BatchTransform] | None:
     """The steps of a transform that can be applied to batches, or None if some cannot."""
     parts = list(transform) if isinstance(transform, nn.Sequential) else [transform]
-    steps = [part for part in parts if isinstance(part, Step)]
+    steps = [part for part in parts if isinstance(part, BatchTransform)]
     return steps if len(steps) == len(parts) else None
 
 
-class RandomFlip(Step):
+class RandomFlip(BatchTransform):
     """Mirrors half of the images; one draw each, as torchvision's does."""
 
     def draw(self) -> Tensor:
@@ -53,7 +53,7 @@ class RandomFlip(Step):
         return torch.where(drawn[:, :, None, None] < 0.5, images.flip(-1), images)
 
 
-class Shift(Step):
+class Shift(BatchTransform):
     """Shifts an image by up to `padding` pixels each way; the border is filled with zeros."""
 
     def __init__(self, padding: int) -> None:
@@ -76,7 +76,7 @@ class Shift(Step):
         return padded_BHWC[which_B11, rows_BH1, columns_B1W].permute(0, 3, 1, 2)
 
 
-class Affine(Step):
+class Affine(BatchTransform):
     """Rotates, slants, zooms and shifts an image; the border is filled with zeros.
 
     Args:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, default_collate
 
 from dml.core.errors import UserError
-from dml.data.base import ImageDataset, ImageIndex, ImageSource, View
+from dml.data.base import ImageDataset, ImageIndex, ImageSource, Subset
 from dml.data.cache import PixelCache, open_cache
-from dml.data.samplers import BatchSchedule, class_pool, draws
+from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 
 HANDLER_S = 2.0  # far longer than the system takes to tell of a process that died
 
@@ -81,7 +81,7 @@ class ScheduledSampler(Sampler[list[tuple[int, int]]]):
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         for step in range(self.start, self.stop):
             rows = self.schedule.batch(step).tolist()
-            pairs = list(zip(rows, draws(self.seed, step, len(rows)), strict=True))
+            pairs = list(zip(rows, augmentation_seeds(self.seed, step, len(rows)), strict=True))
             yield pairs[self.share]
 
 
@@ -123,7 +123,7 @@ class Batches:
 
 
 def train_batches(
-    view: View,
+    subset: Subset,
     transform: nn.Module,
     to_input: nn.Module,
     schedule: BatchSchedule,
@@ -140,7 +140,7 @@ def train_batches(
     """The training batches of steps `start`..`stop`−1, workers kept over all of them.
 
     Args:
-        view: the images to train on.
+        subset: the images to train on.
         transform: augmentation of one uint8 image.
         to_input: see `ToInput`.
         schedule: which images make up a step.
@@ -152,7 +152,7 @@ def train_batches(
         rank, world_size: this process's share of every batch.
     """
     loader = DataLoader(
-        ImageDataset(view, transform, source),
+        ImageDataset(subset, transform, source),
         batch_sampler=ScheduledSampler(schedule, seed, start, stop, rank, world_size),
         **_loading(workers, device, source),
     )
@@ -160,7 +160,7 @@ def train_batches(
 
 
 def eval_batches(
-    view: View,
+    subset: Subset,
     transform: nn.Module,
     to_input: nn.Module,
     *,
@@ -171,10 +171,10 @@ def eval_batches(
     rank: int = 0,
     world_size: int = 1,
 ) -> Batches:
-    """All images of a view in order; of several ranks, each loads one contiguous part."""
-    cuts = np.linspace(0, len(view), world_size + 1).astype(int)
+    """All images of a subset in order; of several ranks, each loads one contiguous part."""
+    cuts = np.linspace(0, len(subset), world_size + 1).astype(int)
     loader = DataLoader(
-        ImageDataset(view, transform, source),
+        ImageDataset(subset, transform, source),
         batch_size=batch_size,
         sampler=range(cuts[rank], cuts[rank + 1]),
         **_loading(workers, device, source),
@@ -183,7 +183,7 @@ def eval_batches(
 
 
 def pool_batches(
-    view: View,
+    subset: Subset,
     transform: nn.Module,
     to_input: nn.Module,
     *,
@@ -202,11 +202,11 @@ def pool_batches(
     Of several ranks, each loads its part of every batch. Batches are equally large, or else the
     last one might leave a rank without images.
     """
-    pool = class_pool(view.labels, images_per_class, seed, number)
+    pool = class_pool(subset.labels, images_per_class, seed, number)
     batches = np.array_split(np.arange(len(pool)), math.ceil(len(pool) / batch_size))
     parts = [np.array_split(batch, world_size)[rank] for batch in batches]
     loader = DataLoader(
-        ImageDataset(view, transform, source),
+        ImageDataset(subset, transform, source),
         batch_sampler=[[pool[place] for place in part] for part in parts],
         **_loading(workers, device, source),
     )

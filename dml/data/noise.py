@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dml.data.base import View
+from dml.data.base import Subset
 
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """What was done to a view, for the summary of a run.
+    """What was done to a subset, for the summary of a run.
 
     Attributes:
         rate: share of images asked for.
         changed: images that carry a wrong label now.
-        images: images of the view.
+        images: images of the subset.
         seed: of the choice.
     """
 
@@ -26,31 +26,31 @@ class LabelNoise:
     seed: int
 
 
-def with_label_noise(view: View, rate: float, seed: int) -> tuple[View, LabelNoise]:
-    """Gives round(rate · n) images of the view another class of the view, all equally likely.
+def with_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, LabelNoise]:
+    """Gives round(rate · n) images of the subset another class of the subset, all equally likely.
 
-    Images outside the view keep their labels, so that validation and test stay clean.
+    Images outside the subset keep their labels, so that validation and test stay clean.
 
     Args:
-        view: the images to train on.
+        subset: the images to train on.
         rate: 0 ≤ rate < 1.
         seed: of the choice of images and of their wrong labels.
 
     Raises:
-        ValueError: rate out of range, or a view of one class.
+        ValueError: rate out of range, or a subset of one class.
     """
     if not 0 <= rate < 1:
         raise ValueError(f"rate: {rate} is not within 0..1")
-    changed = round(rate * len(view))
-    report = LabelNoise(rate, changed, len(view), seed)
+    changed = round(rate * len(subset))
+    report = LabelNoise(rate, changed, len(subset), seed)
     if not changed:
-        return view, report
-    if view.num_classes < 2:
-        raise ValueError("rate: label noise needs a view of at least 2 classes")
+        return subset, report
+    if subset.num_classes < 2:
+        raise ValueError("rate: label noise needs a subset of at least 2 classes")
     rng = np.random.default_rng([seed, 3])
-    chosen = rng.choice(len(view), changed, replace=False)
-    step = rng.integers(1, view.num_classes, changed)
-    wrong = (view.labels[chosen] + step) % view.num_classes
-    labels = view.index.labels.copy()
-    labels[view.rows[chosen]] = view.classes[wrong]
-    return View(replace(view.index, labels=labels), view.rows), report
+    chosen = rng.choice(len(subset), changed, replace=False)
+    step = rng.integers(1, subset.num_classes, changed)
+    wrong = (subset.labels[chosen] + step) % subset.num_classes
+    labels = subset.index.labels.copy()
+    labels[subset.rows[chosen]] = subset.classes[wrong]
+    return Subset(replace(subset.index, labels=labels), subset.rows), report

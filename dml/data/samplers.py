@@ -26,7 +26,7 @@ class BatchSchedule(Protocol):
     batch_size: int
 
     def batch(self, step: int) -> np.ndarray:
-        """Rows (batch_size integers) of the training view for `step` ≥ 0."""
+        """Rows (batch_size integers) of the training subset for `step` ≥ 0."""
         ...
 
 
@@ -34,7 +34,7 @@ class RandomBatches:
     """Every image once a pass in random order; an incomplete last batch is dropped.
 
     Args:
-        labels: one label per image of the training view.
+        labels: one label per image of the training subset.
         batch_size: 1..number of images.
         seed: of the permutations.
         steps_per_epoch: what counts as an epoch; default: one pass.
@@ -72,11 +72,11 @@ class ClassStreamBatches:
     twice where two orders meet. A class with fewer than m images is drawn with replacement.
 
     Args:
-        labels: one label 0..C−1 per image of the training view.
+        labels: one label 0..C−1 per image of the training subset.
         batch_size: a multiple of `images_per_class`.
         images_per_class: m ≥ 1.
         seed: of all draws.
-        steps_per_epoch: what counts as an epoch; default: as many images as the view holds.
+        steps_per_epoch: what counts as an epoch; default: as many images as the subset holds.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class BalancedBatches:
     that a class with fewer than m images is drawn with replacement.
 
     Args:
-        labels: one label 0..C−1 per image of the training view.
+        labels: one label 0..C−1 per image of the training subset.
         batch_size: P · m with P ≤ C.
         images_per_class: m ≥ 1.
         seed: of all draws.
-        steps_per_epoch: what counts as an epoch; default: as many images as the view holds.
+        steps_per_epoch: what counts as an epoch; default: as many images as the subset holds.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ def build_schedule(
     seed: int,
     steps_per_epoch: int | None = None,
 ) -> BatchSchedule:
-    """The schedule named `sampler` over a view's labels.
+    """The schedule named `sampler` over a subset's labels.
 
     Raises:
         ValueError: unknown name, or sizes that do not fit each other; the message begins with the
@@ -197,7 +197,7 @@ def build_schedule(
     return schedule(labels, batch_size, images_per_class, seed, steps_per_epoch)
 
 
-def draws(seed: int, step: int, count: int) -> list[int]:
+def augmentation_seeds(seed: int, step: int, count: int) -> list[int]:
     """`count` independent 63-bit seeds for the augmentations of one step."""
     state = np.random.SeedSequence([seed, 2, step]).generate_state(count, np.uint64)
     return [int(value >> 1) for value in state]
@@ -211,7 +211,7 @@ def class_pool(
     A class with fewer images is drawn with replacement; the augmentations tell its images apart.
 
     Args:
-        labels: one label 0..C−1 per image of the training view.
+        labels: one label 0..C−1 per image of the training subset.
         images_per_class: at least 1.
         seed: of all draws.
         number: of this pool; the same seed and number always give the same pool.

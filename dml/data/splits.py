@@ -1,6 +1,6 @@
 """Which classes train, which validate, which are unseen; always by class, never shuffled.
 
-Classes are named by their contiguous labels 0..n−1 in a view; `View.of_classes` turns them into
+Classes are named by their contiguous labels 0..n−1 in a subset; `Subset.of_classes` turns them into
 images.
 """
 

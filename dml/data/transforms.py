@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from dml.core.errors import nearest
-from dml.data.batch_transforms import Affine, RandomFlip, Shift, Step
+from dml.data.batch_transforms import Affine, BatchTransform, RandomFlip, Shift
 
 AUGMENTATIONS = ("random_resized_crop", "random_affine", "random_crop", "none")
 
@@ -105,7 +105,7 @@ class ResizeShorter(nn.Module):
         return image if min(image.shape[1:]) == self.side else resized(image, [self.side])
 
 
-class Squeeze(Step):
+class Squeeze(BatchTransform):
     """Brings the whole image to `size`×`size`, whatever its shape."""
 
     def __init__(self, size: int) -> None:

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dml.config.config_groups import CONFIGS
 from dml.config.grids import jobs
-from dml.config.presets import applied
+from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, nearest
 from dml.reporting.composition_cache import remembered
@@ -99,7 +99,7 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     cfg = _composed(tuple(others)).copy()
     for one in simple:
         OmegaConf.update(cfg, one.key_or_group, one.value(), merge=True)
-    return applied(cfg, None, overrides)
+    return apply_params(cfg, None, overrides)
 
 
 def trainings(cfg: DictConfig) -> int:

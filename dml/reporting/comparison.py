@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dml.core.statistics import Estimate, welch
-from dml.reporting.marks import Mark
-from dml.reporting.printed import Printed
+from dml.reporting.caveats import Caveat
+from dml.reporting.published_results import PublishedResult
 
 TIMES = ("epoch_seconds", "ms_per_batch")
 TOLERANCE = 1e-9  # 26.4 + 0.2 is not quite 26.6 in binary
@@ -40,16 +40,19 @@ class Comparison:
         p_value: Welch's test against the printed mean, where the paper says enough.
     """
 
-    printed: Printed
+    printed: PublishedResult
     verdict: Verdict
     difference: float | None = None
     p_value: float | None = None
 
 
-def compare(ours: Estimate, printed: Printed, marks: Sequence[Mark], metric: str) -> Comparison:
+def compare(
+    ours: Estimate, printed: PublishedResult, marks: Sequence[Caveat], metric: str
+) -> Comparison:
     """Puts an estimate beside a printed number.
 
-    Intervals are those of 95 %: ours by Student's t, the printed one as `Printed.interval` says.
+    Intervals are those of 95 %: ours by Student's t, the printed one by
+    `PublishedResult.interval`.
 
     Args:
         ours: in the unit of the print (percent for scores).

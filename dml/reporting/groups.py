@@ -10,7 +10,7 @@ from typing import Any
 
 from dml.core.statistics import Estimate
 from dml.reporting.collect import Run
-from dml.reporting.printed import Facts, settings
+from dml.reporting.published_results import ResultKey, settings
 
 MOST_LABELS = 4  # options named in a row's label; more are counted
 
@@ -45,10 +45,10 @@ class Group:
         """`single`, or `separated` and `concatenated`."""
         return self.first.evaluations
 
-    def facts(self, evaluation: str) -> Facts:
+    def facts(self, evaluation: str) -> ResultKey:
         """What its numbers were measured on."""
         summary = self.first.summary
-        return Facts(
+        return ResultKey(
             data=summary["data"],
             backbone=summary["backbone"],
             dim=int(summary["embedding_size"]),
@@ -98,7 +98,7 @@ def differing(options: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def labels(
-    subjects: Sequence[tuple[Facts, Mapping[str, Any]]], swept: Sequence[str] = ()
+    subjects: Sequence[tuple[ResultKey, Mapping[str, Any]]], swept: Sequence[str] = ()
 ) -> list[str]:
     """For each subject what tells it from those of the same facts; empty if nothing has to.
 

@@ -58,9 +58,9 @@ def analyze_metrix(
     run.method.load_state_dict(best["method"])
     run.embedder.eval()
 
-    test = run.feeding.evaluator(job.test).embed(run.embedder)
+    test = run.data.evaluator(job.test).embed(run.embedder)
     queries = unit_rows(test.query)[0]
-    training = unit_rows(run.feeding.evaluator(Split(job.train)).embed(run.embedder).query)[0]
+    training = unit_rows(run.data.evaluator(Split(job.train)).embed(run.embedder).query)[0]
     measures = {
         "alignment": alignment(queries, test.query_labels),
         "uniformity": uniformity(queries),
@@ -68,11 +68,11 @@ def analyze_metrix(
     }
     method = run.method
     if isinstance(method, Metrix):
-        mixed = mixed_embeddings(method, run.embedder, run.feeding.batches(epochs))
+        mixed = mixed_embeddings(method, run.embedder, run.data.batches(epochs))
         measures["utilization_mixed"] = utilization(queries, itertools.chain([training], mixed))
     write_measures(measures, folder.path / "analysis" / "measures.csv")
     try:
-        curve = measure_positivity(method.loss, run.embedder, run.feeding.batches(epochs))  # type: ignore[arg-type]
+        curve = measure_positivity(method.loss, run.embedder, run.data.batches(epochs))  # type: ignore[arg-type]
     except UserError:
         return measures  # a loss with proxies, or with no generic form, has no such curve
     write_positivity(curve, folder.path / "analysis" / "positivity.csv")

@@ -11,10 +11,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dml.reporting import tables
+from dml.reporting.caveats import MEANING
 from dml.reporting.comparison import Verdict
 from dml.reporting.figure_kinds import hints, pictures
 from dml.reporting.groups import Group
-from dml.reporting.marks import MEANING
 from dml.reporting.pictures import Picture
 from dml.reporting.report import Report, Section
 from dml.reporting.rows import Row

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from dml.reporting.printed import Facts, Printed, fitting, printed_rows, read_table
+from dml.reporting.published_results import (
+    PublishedResult,
+    ResultKey,
+    fitting,
+    printed_rows,
+    read_table,
+)
 from dml.reporting.rows import Cell, Source, cell_facts
 
 Line = Mapping[str, str]  # of a table of printed results: column → text
@@ -30,8 +36,8 @@ class Pair:
 
     experiment: str
     cell: Cell
-    facts: Facts
-    numbers: Mapping[str, Sequence[Printed]]
+    facts: ResultKey
+    numbers: Mapping[str, Sequence[PublishedResult]]
 
     @property
     def reason(self) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from dml.config.schema import Config
-from dml.data.base import ImageIndex, View
+from dml.data.base import ImageIndex, Subset
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained_pool import mean_covering_radius
@@ -20,7 +20,7 @@ from dml.runs.figures.stages import ProxyPanel, proxy_map
 from dml.runs.jobs.job import JobRun
 from dml.runs.protocols import Job
 from dml.runs.scores.evaluator import Split
-from dml.tracking import NullTracker, Records
+from dml.tracking import NullTracker, RunTables
 
 # Small enough for a CPU; stages end after 3 evaluations, 25 steps apart, without improvement.
 OVERRIDES = (
@@ -52,35 +52,35 @@ def demonstrate(
     Returns:
         The panels: of the plain proxy problem, then of the stages that followed.
     """
-    view = View(index, np.arange(len(index.labels))).of_classes(range(classes))
-    split = Split(view)
+    subset = Subset(index, np.arange(len(index.labels))).of_classes(range(classes))
+    split = Split(subset)
     panels: list[ProxyPanel] = []
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(0, 0, view, split, split)
+        job = Job(0, 0, subset, split, split)
         device = build.resolve_device(config.device)
         run = JobRun(RunContext(config, identity, index, device, None), job, Path(folder))
 
         def watch(start: StageStart) -> None:
             if start.stage > 0:
-                panels.append(_panel(run, view, split, start))
+                panels.append(_panel(run, subset, split, start))
 
         assert isinstance(run.method, ChanceConstrained)
         run.method.on_stage = watch
-        run.run(Records.of(Path(folder)), NullTracker(), lambda: None)
+        run.run(RunTables.of(Path(folder)), NullTracker(), lambda: None)
     proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
     return panels
 
 
-def _panel(run: JobRun, view: View, split: Split, start: StageStart) -> ProxyPanel:
-    embedded = run.feeding.evaluator(split).embed(run.embedder).query
+def _panel(run: JobRun, subset: Subset, split: Split, start: StageStart) -> ProxyPanel:
+    embedded = run.data.evaluator(split).embed(run.embedder).query
     converged, proxies = (_clipped(p) for p in (start.converged, start.proxies))
     covered = [
-        mean_covering_radius(embedded[view.labels == label][None], converged[label][None])
-        for label in range(view.num_classes)
+        mean_covering_radius(embedded[subset.labels == label][None], converged[label][None])
+        for label in range(subset.num_classes)
     ]
     return ProxyPanel(
         embedded.cpu().numpy(),
-        view.labels,
+        subset.labels,
         converged.cpu().numpy(),
         proxies.cpu().numpy(),
         float(np.mean(covered)),

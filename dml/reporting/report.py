@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dml.reporting.caveats import MEANING
 from dml.reporting.collect import Problem, collect
 from dml.reporting.groups import Group, grouped
-from dml.reporting.marks import MEANING
-from dml.reporting.printed import Facts
+from dml.reporting.published_results import ResultKey
 from dml.reporting.rows import Cell, Row, Source, missing, rows, swept
 from dml.reporting.significance import Family, families
 from dml.runs.console import is_score
@@ -31,7 +31,7 @@ class Section:
         families: tests among them.
     """
 
-    facts: Facts
+    facts: ResultKey
     stand_in: bool
     rows: tuple[Row, ...]
     families: tuple[Family, ...]
@@ -166,7 +166,7 @@ def source_of(node: Mapping[str, Any]) -> Source:
 
 def _sections(found: Sequence[Row], source: Source) -> list[Section]:
     """Those with runs first, then those of printed numbers alone; none with neither."""
-    together: dict[Facts, list[Row]] = {}
+    together: dict[ResultKey, list[Row]] = {}
     for row in found:
         together.setdefault(replace(row.facts, method="", setting=""), []).append(row)
     tested = next(filter(is_score, source.metrics), source.metrics[0])

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from omegaconf import DictConfig
 
 from dml.core.statistics import Estimate
+from dml.reporting.caveats import Caveat, fewer_repeats, marks, others_number
 from dml.reporting.collect import group_options
 from dml.reporting.comparison import TIMES, Comparison, Verdict, compare
 from dml.reporting.groups import Group, differing, labels
-from dml.reporting.marks import Mark, fewer_repeats, marks, others_number
-from dml.reporting.printed import Facts, Printed, printed
+from dml.reporting.published_results import PublishedResult, ResultKey, printed
 from dml.runs.folder.summary import protocol_id, result_id
 from dml.runs.protocols import FOLDS
 
@@ -65,7 +65,7 @@ class Number:
     """One metric of a row: ours, the printed one, and how they stand to each other."""
 
     ours: Estimate | None = None
-    printed: Printed | None = None
+    printed: PublishedResult | None = None
     comparison: Comparison | None = None
 
 
@@ -78,15 +78,15 @@ class Row:
         label: what tells it from rows of the same facts.
         group: its runs; None if it has not been run.
         cell: of the experiment; None for runs that belong to none.
-        marks: see `dml.reporting.marks`.
+        marks: see `dml.reporting.caveats`.
         numbers: by metric.
     """
 
-    facts: Facts
+    facts: ResultKey
     label: str
     group: Group | None
     cell: Cell | None
-    marks: tuple[Mark, ...]
+    marks: tuple[Caveat, ...]
     numbers: Mapping[str, Number] = field(default_factory=dict)
 
     @property
@@ -146,12 +146,12 @@ def swept(cells: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(name for name, found in values.items() if len(found) > 1 and "." in name)
 
 
-def cell_facts(cell: Cell) -> Iterator[Facts]:
+def cell_facts(cell: Cell) -> Iterator[ResultKey]:
     """What a cell's numbers will be measured on, one per evaluation."""
     cfg = cell.config
     joined = FOLDS[cfg.protocol.splits] > 1
     for evaluation in ("separated", "concatenated") if joined else ("single",):
-        yield Facts(
+        yield ResultKey(
             data=cfg.data.name,
             backbone=cfg.backbone.name,
             dim=cfg.embedder.size,
@@ -213,7 +213,7 @@ def _filled(row: Row, source: Source) -> Row:
     if row.group is not None:
         repeats = max((n.ours.n for n in numbers.values() if n.ours), default=0)
         more += fewer_repeats(repeats, one) if repeats else []
-        more += [Mark("T")] if any(metric in TIMES for metric in source.metrics) else []
+        more += [Caveat("T")] if any(metric in TIMES for metric in source.metrics) else []
     return replace(row, numbers=numbers, marks=(*row.marks, *more))
 
 

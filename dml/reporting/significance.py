@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from dml.core.statistics import holm, welch
-from dml.reporting.printed import significance
+from dml.reporting.published_results import significance
 from dml.reporting.rows import Row
 
 LEVEL = 0.05

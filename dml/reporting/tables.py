@@ -9,8 +9,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dml.reporting.caveats import MEANING
 from dml.reporting.comparison import Verdict
-from dml.reporting.marks import MEANING
 from dml.reporting.report import Report, Section
 from dml.reporting.rows import Row
 from dml.reporting.significance import Family

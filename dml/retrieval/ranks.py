@@ -104,7 +104,7 @@ def count_ahead(
             inside = ((own >= 0) & (own < space.tile)).nonzero().squeeze(1)
             scores[inside, own[inside]] = -torch.inf
         # the farther from the query, the fewer items lie closer
-        row_P, column_P, value_P = selection.beyond(scores, below_n[active])
+        row_P, column_P, value_P = selection.above_threshold(scores, below_n[active])
         query_P = active[row_P]
         surely_P = value_P > above_n[query_P]
         ahead += torch.bincount(query_P[surely_P], minlength=len(ahead))

@@ -72,7 +72,7 @@ class RunningTop:
                 self._start(tile_nc, seen)
             threshold_n = self._threshold_n
         # another thread may raise the thresholds meanwhile: then more is found than needed
-        found = selection.beyond(tile_nc, threshold_n, most=self._room)
+        found = selection.above_threshold(tile_nc, threshold_n, most=self._room)
         row_P, column_P, value_P = found or self._best_of(tile_nc)
         entries_P = self._packing.pack(row_P, column_P.add_(first), value_P)
         with self._lock:
@@ -120,7 +120,7 @@ class RunningTop:
         self._started = True
         rank = self._rank(seen)
         if rank <= tile_nc.shape[1] // 2:
-            ranked_n = selection.ranked(tile_nc, rank)
+            ranked_n = selection.kth_largest(tile_nc, rank)
             # just below, so that the entry of this rank is taken too
             self._threshold_n = ranked_n.nextafter(torch.full_like(ranked_n, -torch.inf))
 

@@ -23,14 +23,14 @@ Found = tuple[Tensor, Tensor, Tensor]
 
 
 @overload
-def beyond(tile_nc: Tensor, threshold_n: Tensor) -> Found: ...
+def above_threshold(tile_nc: Tensor, threshold_n: Tensor) -> Found: ...
 
 
 @overload
-def beyond(tile_nc: Tensor, threshold_n: Tensor, most: int) -> Found | None: ...
+def above_threshold(tile_nc: Tensor, threshold_n: Tensor, most: int) -> Found | None: ...
 
 
-def beyond(tile_nc: Tensor, threshold_n: Tensor, most: float = math.inf) -> Found | None:
+def above_threshold(tile_nc: Tensor, threshold_n: Tensor, most: float = math.inf) -> Found | None:
     """Finds a tile's entries above their query's threshold.
 
     Args:
@@ -62,7 +62,7 @@ def beyond(tile_nc: Tensor, threshold_n: Tensor, most: float = math.inf) -> Foun
     return torch.from_numpy(rows_P), torch.from_numpy(columns_P), torch.from_numpy(values_P)
 
 
-def ranked(scores_nc: Tensor, rank: int) -> Tensor:
+def kth_largest(scores_nc: Tensor, rank: int) -> Tensor:
     """Returns the score (n) that stands at a rank, 1 to c, in each row."""
     if not _in_numpys_reach(scores_nc):
         return scores_nc.topk(rank, dim=1).values[:, -1]

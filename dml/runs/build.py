@@ -117,10 +117,10 @@ def build_embedder(config: Config) -> Embedder:
         ConfigError: an option has none of its values, or does not go with another.
         UserError: there are no such weights.
     """
-    return headed(config, instantiate(config.backbone, "backbone"))
+    return attach_head(config, instantiate(config.backbone, "backbone"))
 
 
-def headed(config: Config, backbone: nn.Module) -> Embedder:
+def attach_head(config: Config, backbone: nn.Module) -> Embedder:
     """The embedder on a backbone; see `build_embedder`."""
     try:
         return instantiate(embedder_node(config), "embedder", backbone=backbone)

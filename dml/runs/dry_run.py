@@ -17,7 +17,7 @@ from dml.config.signatures import LOSS_KEYS, METHOD_KEYS, problems
 from dml.core.errors import ConfigError, UserError, first_line, is_out_of_memory
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.runs.build import build_method, build_training, embedder_node, headed
+from dml.runs.build import attach_head, build_method, build_training, embedder_node
 
 EPOCHS_TRIED = 10_000  # more than a run has, except by a slip of the keyboard
 CLASSES, PER_CLASS, SIDE, SIZE = 2, 4, 8, 8  # of the images and embeddings of a trial
@@ -98,7 +98,7 @@ def _try_embedder(config: Config) -> None:
     network = nn.Module()
     network.channels, network.kind = size if headless and size else 8, "maps"  # type: ignore[assignment]
     network.input = None  # type: ignore[assignment]
-    headed(config, network)
+    attach_head(config, network)
 
 
 def _try_optimizer(config: Config, method: nn.Module) -> None:

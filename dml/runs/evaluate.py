@@ -17,7 +17,7 @@ from dml.runs import build
 from dml.runs.console import console, scores_table
 from dml.runs.figures.neighbors import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.resource_errors import shortages_told
+from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.load import load_config, load_embedder
 from dml.runs.protocols import FOLDS, tested_split
 from dml.runs.scores.embeddings_file import load_embeddings, save_embeddings
@@ -94,7 +94,7 @@ def _refuse_idle(config: EvaluateConfig, said: Collection[str]) -> None:
         raise ConfigError([f"{name}: {reason}; leave it out" for name in idle])
 
 
-@shortages_told()
+@translate_resource_errors()
 def _score_network(
     config: EvaluateConfig, trained: Config, embedder: Embedder, name: str, target: Path
 ) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
 from dml.data.base import ImageIndex
-from dml.runs import build, protocols
-from dml.runs import dry_run as trials
+from dml.runs import build, dry_run, protocols
 from dml.runs.console import console, results_table
 from dml.runs.context import RunContext
 from dml.runs.figures.drawing import learning_curve
@@ -33,7 +32,7 @@ from dml.runs.load import load_cfg
 from dml.runs.protocols import Job
 from dml.runs.scores.ensemble import concatenated
 from dml.tracking import History, NullTracker, Tracker, tracked
-from dml.training.distributed_session import joined
+from dml.training.distributed_session import distributed_session
 from dml.training.interrupts import StopRequest
 from dml.training.process_group import World
 
@@ -69,7 +68,7 @@ def resume(path: str | Path) -> dict[str, Any]:
 
 
 def _run_in(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any]:
-    with joined(config.device) as world:
+    with distributed_session(config.device) as world:
         console.quiet = not world.is_main
         return _run_by(world, folder, cfg, config)
 
@@ -86,7 +85,7 @@ def _run_by(world: World, folder: RunFolder, cfg: DictConfig, config: Config) ->
             complete_copy(tracker, summary, folder, cfg, config)
     else:
         # Before the folder: absent data, or a loss that refuses its options, leaves no trace.
-        trials.check(config)
+        dry_run.check(config)
         index = build.build_index(config)
         for note in notes(config):
             console.print(f"note: {note}")

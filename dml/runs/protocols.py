@@ -10,7 +10,7 @@ import numpy as np
 
 from dml.core.errors import UserError
 from dml.core.statistics import mean_interval
-from dml.data.base import ImageIndex, View
+from dml.data.base import ImageIndex, Subset
 from dml.data.noise import LabelNoise, with_label_noise
 from dml.data.splits import ccp_folds, halved, mlrc_folds, single_split
 from dml.runs.scores.evaluator import Split
@@ -32,7 +32,7 @@ class Job:
 
     repeat: int
     fold: int
-    train: View
+    train: Subset
     validation: Split
     test: Split
     noise: LabelNoise | None = None
@@ -70,7 +70,7 @@ def jobs(
     _refuse_unscorable(test, "test")
     found = []
     for repeat in range(repeats):
-        for fold, (train, validation) in enumerate(_folds(splits, index.view("train"), test)):
+        for fold, (train, validation) in enumerate(_folds(splits, index.subset("train"), test)):
             _refuse_unscorable(validation, f"validation (fold {fold})")
             noise = None
             if label_noise:
@@ -82,7 +82,7 @@ def jobs(
 
 def _refuse_unscorable(split: Split, part: str) -> None:
     """Says before hours of training what the first evaluation would only say after them."""
-    counts = np.bincount(split.query.index.labels[split.views[-1].rows])
+    counts = np.bincount(split.query.index.labels[split.subsets[-1].rows])
     wanted = np.unique(split.query.index.labels[split.query.rows])
     least = 2 if split.gallery is None else 1  # an image does not find itself
     if not (counts[wanted[wanted < len(counts)]] >= least).any():
@@ -92,7 +92,7 @@ def _refuse_unscorable(split: Split, part: str) -> None:
         )
 
 
-def _folds(splits: str, train: View, test: Split) -> list[tuple[View, Split]]:
+def _folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Split]]:
     """Per fold what is trained on and what is validated on."""
     if splits == "published":
         return [(train, test)]
@@ -137,8 +137,8 @@ def searchable(found: Sequence[Job]) -> None:
 def published_test(index: ImageIndex) -> Split:
     """The dataset's own test: query against gallery if it has them, else the test images."""
     if (index.roles == "query").any():
-        return Split(index.view("query"), index.view("gallery"))
-    return Split(index.view("test"))
+        return Split(index.subset("query"), index.subset("gallery"))
+    return Split(index.subset("test"))
 
 
 def tested_split(splits: str, index: ImageIndex) -> Split:

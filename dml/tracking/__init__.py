@@ -2,15 +2,15 @@
 
 from dml.tracking.base import NullTracker, RunInfo, Tracker, tracked
 from dml.tracking.history import History, JobTracker, NullHistory
-from dml.tracking.records import Records
+from dml.tracking.run_tables import RunTables
 
 __all__ = [
     "History",
     "JobTracker",
     "NullHistory",
     "NullTracker",
-    "Records",
     "RunInfo",
+    "RunTables",
     "Tracker",
     "tracked",
 ]

@@ -95,7 +95,7 @@ class StepClock:
     def stop(self) -> None:
         """Takes stock; the time that follows is not training."""
         if self._begun is not None:
-            self._add(seconds=time.perf_counter() - self._begun, waiting=self._gaps.taken())
+            self._add(seconds=time.perf_counter() - self._begun, waiting=self._gaps.take())
             self._begun = None
 
     def lap(self) -> Spent:
@@ -125,7 +125,7 @@ class _Gaps(Protocol):
 
     def end(self) -> None: ...
 
-    def taken(self) -> float:
+    def take(self) -> float:
         """The sum, which begins anew."""
         ...
 
@@ -146,7 +146,7 @@ class _HostGaps:
     def end(self) -> None:
         self._sum += time.perf_counter() - self._begun
 
-    def taken(self) -> float:
+    def take(self) -> float:
         found, self._sum = self._sum, 0.0
         return found
 
@@ -172,7 +172,7 @@ class _DeviceGaps:
         while len(self._marks) > 1 and self._marks[0][1].query():  # those that it has passed
             self._take()
 
-    def taken(self) -> float:
+    def take(self) -> float:
         while self._marks:
             self._marks[0][1].synchronize()
             self._take()

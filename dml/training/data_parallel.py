@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dml.training.process_group import World
 
 
-class DividedEmbedder:
+class ShardedEmbedder:
     """Stands in for an embedder; whatever is not named here is the embedder's own.
 
     Args:

@@ -27,7 +27,7 @@ _runs = count()
 
 
 @contextmanager
-def joined(device: str) -> Iterator[World]:
+def distributed_session(device: str) -> Iterator[World]:
     """Joins the processes that the launcher started, for one run.
 
     One run's failure leaves the next run of a multirun a fresh start.

@@ -62,7 +62,7 @@ class Tracker(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainConfig:
     """How long to train and how to move the weights.
 
     Attributes:

@@ -19,7 +19,7 @@ class RunningMeans:
         self._steps = 0
         self._bad_step: Tensor | None = None
 
-    def note(self, values: dict[str, Tensor], step: int) -> None:
+    def update(self, values: dict[str, Tensor], step: int) -> None:
         """Takes the values of one step, `loss` among them."""
         for name, value in values.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
@@ -39,7 +39,7 @@ class RunningMeans:
                 f"the checkpoint before it is kept, try a smaller optim.lr or optim.loss_lr"
             )
 
-    def taken(self) -> dict[str, float]:
+    def compute_and_reset(self) -> dict[str, float]:
         """The means, which begin anew."""
         means = {name: (total / self._steps).item() for name, total in self._sums.items()}
         self._sums, self._steps = {}, 0

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from dml.core.errors import UserError
-from dml.training.data_parallel import DividedEmbedder
-from dml.training.interfaces import Plan
+from dml.training.data_parallel import ShardedEmbedder
+from dml.training.interfaces import TrainConfig
 from dml.training.precision import autocast
 from dml.training.process_group import World
 
@@ -26,7 +26,7 @@ class TrainingStep:
         embedder: the network; its `backbone` rests during warm-up.
         method: see `dml.training.interfaces.Method`.
         optimizer: over both.
-        plan: precision and limits of gradients.
+        config: precision and limits of gradients.
         world: the processes that share each batch.
     """
 
@@ -35,15 +35,15 @@ class TrainingStep:
         embedder: nn.Module,
         method: nn.Module,
         optimizer: Optimizer,
-        plan: Plan,
+        config: TrainConfig,
         world: World,
     ) -> None:
         self.embedder, self.method, self.optimizer = embedder, method, optimizer
-        self.plan, self.world = plan, world
+        self.config, self.world = config, world
         self._backbone = [p for p in embedder.backbone.parameters() if p.requires_grad]  # type: ignore[union-attr]
         self._resting = False
         whole: frozenset[str] = getattr(method, "whole", frozenset())
-        self._divided = DividedEmbedder(embedder, world, whole) if world.size > 1 else None
+        self._divided = ShardedEmbedder(embedder, world, whole) if world.size > 1 else None
 
     def __call__(self, images: Tensor, labels: Tensor, warming_up: bool) -> dict[str, Tensor]:
         """Trains on this process's share of a batch.
@@ -59,7 +59,7 @@ class TrainingStep:
         Raises:
             BatchRefused: the loss says what it does not like.
         """
-        self._rest_backbone(warming_up)
+        self._freeze_backbone(warming_up)
         self.embedder.train()
         self.method.train()
         loss, logs = self._loss(images, labels)
@@ -67,10 +67,10 @@ class TrainingStep:
         loss.backward()
         self.world.average_gradients(chain(self.embedder.parameters(), self.method.parameters()))
         self.method.after_backward(self.embedder)  # type: ignore[operator]
-        if self.plan.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.embedder.parameters(), self.plan.clip_norm)
-        if self.plan.clip_value is not None:
-            nn.utils.clip_grad_value_(self.embedder.parameters(), self.plan.clip_value)
+        if self.config.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.embedder.parameters(), self.config.clip_norm)
+        if self.config.clip_value is not None:
+            nn.utils.clip_grad_value_(self.embedder.parameters(), self.config.clip_value)
         self.optimizer.step()
         return {"loss": loss.detach(), **logs}
 
@@ -80,12 +80,12 @@ class TrainingStep:
             embedder = self._divided
             images, labels = embedder.given(images, labels)
         try:
-            with autocast(self.plan.precision, images.device):
+            with autocast(self.config.precision, images.device):
                 return self.method(embedder, images, labels)
         except ValueError as error:
             raise BatchRefused(str(error)) from error
 
-    def _rest_backbone(self, rest: bool) -> None:
+    def _freeze_backbone(self, rest: bool) -> None:
         if rest != self._resting:
             for parameter in self._backbone:
                 parameter.requires_grad_(not rest)

@@ -13,7 +13,7 @@ from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
 from dml.training.checkpoint import random_state, set_random_state
 from dml.training.clock import StepClock
-from dml.training.interfaces import Metrics, Plan, Storage, Tracker
+from dml.training.interfaces import Metrics, Storage, Tracker, TrainConfig
 from dml.training.precision import autocast
 from dml.training.process_group import ALONE, World
 from dml.training.running_means import RunningMeans
@@ -31,7 +31,7 @@ class Trainer:
         scheduler: stepped once an epoch, a plateau one with the score of each evaluation; or None.
         batches: gives the (images, labels) of the steps from a start to the end of training.
         evaluate: scores the network as it is; None where there is nothing to score on.
-        plan: see `Plan`.
+        config: see `TrainConfig`.
         stopping: keeps the best score.
         tracker: gets a row per evaluation.
         checkpoints: where the state goes.
@@ -51,7 +51,7 @@ class Trainer:
         scheduler: Any,
         batches: Callable[[int], Iterable[tuple[Tensor, Tensor]]],
         evaluate: Callable[[], Metrics],
-        plan: Plan,
+        config: TrainConfig,
         stopping: Stopping,
         tracker: Tracker,
         checkpoints: Storage,
@@ -63,11 +63,11 @@ class Trainer:
         self.embedder, self.method = embedder, method
         self.optimizer, self.scheduler = optimizer, scheduler
         self.batches, self.evaluate = batches, evaluate
-        self.plan, self.stopping = plan, stopping
+        self.config, self.stopping = config, stopping
         self.tracker, self.checkpoints = tracker, checkpoints
         self.should_stop, self.on_step, self.on_interval = should_stop, on_step, on_interval
         self.world = world
-        self._train_on = TrainingStep(embedder, method, optimizer, plan, world)
+        self._train_on = TrainingStep(embedder, method, optimizer, config, world)
         self._means = RunningMeans()
         self.step = 0
         self.rows = 0  # rows of history that belong to the state
@@ -78,7 +78,7 @@ class Trainer:
     @property
     def epoch(self) -> float:
         """Epochs done, fractional between their ends."""
-        return self.step / self.plan.steps_per_epoch
+        return self.step / self.config.steps_per_epoch
 
     def fit(self) -> None:
         """Trains to the end, from wherever the state is.
@@ -107,7 +107,7 @@ class Trainer:
                 ) from error
             fault_point("after_step")
             self.on_step(self.step)
-            if self.step % self.plan.evaluate_every == 0 or self._at_end:
+            if self.step % self.config.evaluate_every == 0 or self._at_end:
                 self._means.check_finite()
                 with self.clock.paused():
                     self._evaluate()
@@ -124,12 +124,12 @@ class Trainer:
 
     def _train_step(self, images: Tensor, labels: Tensor) -> None:
         try:
-            values = self._train_on(images, labels, self.epoch < self.plan.warmup_epochs)
+            values = self._train_on(images, labels, self.epoch < self.config.warmup_epochs)
         except BatchRefused as error:
             self._means.check_finite()  # weights that are NaN come from an earlier step's loss
             raise UserError(f"loss: at step {self.step}: {error}") from error
         self.step += 1
-        self._means.note(values, self.step)
+        self._means.update(values, self.step)
         if self.step % 50 == 0:
             self._means.check_finite()
 
@@ -137,7 +137,7 @@ class Trainer:
         """Scores, keeps the best, ends the epoch, decides whether to go on, and saves."""
         self.world.check_in_step(self.embedder, self.method)
         metrics = self._score()
-        score = metrics[self.plan.select_metric]
+        score = metrics[self.config.select_metric]
         if self.stopping.update(score, self.epoch, self.step):
             self._keep_best(metrics)
         rates = {
@@ -146,7 +146,7 @@ class Trainer:
             if group["name"] in ("backbone", "loss")  # the others share the backbone's
         }
         noted = self.method.on_evaluation(self.embedder, score)  # type: ignore[operator]
-        self._log({**self._means.taken(), **rates, **noted, **metrics})
+        self._log({**self._means.compute_and_reset(), **rates, **noted, **metrics})
         self.on_interval(round(self.epoch, 6), self.step, self.clock)
         if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             self.scheduler.step(score)
@@ -171,11 +171,11 @@ class Trainer:
 
     @property
     def _at_end(self) -> bool:
-        return self.step >= self.plan.epochs * self.plan.steps_per_epoch
+        return self.step >= self.config.epochs * self.config.steps_per_epoch
 
     @property
     def _epoch_ended(self) -> bool:
-        return self.step % self.plan.steps_per_epoch == 0
+        return self.step % self.config.steps_per_epoch == 0
 
     def _end_epoch(self) -> None:
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
@@ -186,7 +186,7 @@ class Trainer:
         self.embedder.eval()
         self.method.eval()
         fault_point("before_evaluation")
-        with torch.no_grad(), autocast(self.plan.precision, _device_of(self.embedder)):
+        with torch.no_grad(), autocast(self.config.precision, _device_of(self.embedder)):
             metrics = self.evaluate()
         fault_point("after_evaluation")
         return metrics

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 from torchvision import transforms as v1
 
-from dml.data.base import ImageIndex, View
+from dml.data.base import ImageIndex, Subset
 from dml.data.loaders import open_source, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, train_transform
@@ -20,7 +20,7 @@ from dml.methods.plain import Plain
 from dml.models.base import Backbone
 from dml.models.embedder import Embedder
 from dml.training.clock import Spent, StepClock
-from dml.training.interfaces import Plan
+from dml.training.interfaces import TrainConfig
 from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.precision import set_convolutions
 from dml.training.process_group import ALONE
@@ -159,21 +159,21 @@ def build_backbone(name: str) -> Backbone:
     return makers[name]()
 
 
-def photos(folder: Path) -> View:
+def photos(folder: Path) -> Subset:
     """The JPEG files of a folder, of 100 classes in turn."""
     files = sorted(folder.glob("*.jpg"))
     labels, roles = np.arange(len(files)) % 100, np.full(len(files), "train")
-    return ImageIndex("photos", files, labels, roles).view("train")
+    return ImageIndex("photos", files, labels, roles).subset("train")
 
 
-def _proxy_anchor(view: View) -> nn.Module:
+def _proxy_anchor(view: Subset) -> nn.Module:
     from pytorch_metric_learning.losses import ProxyAnchorLoss
 
     return ProxyAnchorLoss(view.num_classes, DIMENSIONS)
 
 
 def _plain_batches(
-    view: View, setting: Setting, variant: Variant, device: torch.device
+    view: Subset, setting: Setting, variant: Variant, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
     augmentations = [v1.RandomResizedCrop(setting.size), v1.RandomHorizontalFlip()]
     dataset = PlainDataset(
@@ -211,7 +211,7 @@ def _plain_step(loop: Loop) -> StepFunction:
 
 
 def _our_batches(
-    view: View, setting: Setting, variant: Variant, device: torch.device
+    view: Subset, setting: Setting, variant: Variant, device: torch.device
 ) -> Iterable[tuple[Tensor, Tensor]]:
     cache_device = str(device) if variant.cache_device == "cuda" else "cpu"
     return train_batches(
@@ -239,6 +239,6 @@ def _our_step(loop: Loop) -> StepFunction:
         loop.embedder.backbone.to(memory_format=torch.channels_last)
     if variant.compile:
         loop.embedder.backbone.compile()
-    plan = Plan(1, ENDLESS, ENDLESS, precision=variant.precision)
+    plan = TrainConfig(1, ENDLESS, ENDLESS, precision=variant.precision)
     step = TrainingStep(loop.embedder, loop.method, optimizer, plan, ALONE)
     return lambda images, labels: step(images, labels, warming_up=False)

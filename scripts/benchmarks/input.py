@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 
-from dml.data.base import ImageIndex, View
+from dml.data.base import ImageIndex, Subset
 from dml.data.loaders import eval_batches, open_source, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, eval_transform, train_transform
@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> None:
             report(measure(paths, len(view), options.rounds))
 
 
-def train_paths(view: View, workers: int, folder: str) -> dict[str, Path_]:
+def train_paths(view: Subset, workers: int, folder: str) -> dict[str, Path_]:
     """The training loaders by name, the plain one first."""
     augmentations = [v1.RandomResizedCrop(224), v1.RandomHorizontalFlip()]
     plain = v1.Compose([*augmentations, v1.ToTensor(), v1.Normalize(MEAN, STD)])
@@ -97,7 +97,7 @@ def train_paths(view: View, workers: int, folder: str) -> dict[str, Path_]:
     }
 
 
-def eval_paths(view: View, workers: int, folder: str) -> dict[str, Path_]:
+def eval_paths(view: Subset, workers: int, folder: str) -> dict[str, Path_]:
     """The loaders of evaluation by name, the plain one first."""
     plain = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.ToTensor(), v1.Normalize(MEAN, STD)])
 
@@ -127,7 +127,7 @@ def eval_paths(view: View, workers: int, folder: str) -> dict[str, Path_]:
 class PlainDataset(Dataset[tuple[torch.Tensor, int]]):
     """What the data loader of a metric-learning repository usually looks like."""
 
-    def __init__(self, view: View, transform: Callable[[Image.Image], torch.Tensor]) -> None:
+    def __init__(self, view: Subset, transform: Callable[[Image.Image], torch.Tensor]) -> None:
         self.view, self.transform = view, transform
 
     def __len__(self) -> int:
@@ -139,7 +139,7 @@ class PlainDataset(Dataset[tuple[torch.Tensor, int]]):
 
 
 def plain_loader(
-    view: View, transform: Callable[..., torch.Tensor], workers: int, shuffle: bool
+    view: Subset, transform: Callable[..., torch.Tensor], workers: int, shuffle: bool
 ) -> Iterator[Any]:
     """One pass over the view by the plain loader."""
     dataset = PlainDataset(view, transform)
@@ -170,7 +170,7 @@ def report(rates: dict[str, list[float]]) -> None:
         print(f"{name:44}{median(values):>10,.0f}{ratio:>8.1f}")
 
 
-def write_photos(folder: Path, count: int) -> View:
+def write_photos(folder: Path, count: int) -> Subset:
     """JPEG files of 500×375 with the detail of photographs (quality 90, about 70 kB)."""
     files = []
     for number in range(count):
@@ -181,7 +181,7 @@ def write_photos(folder: Path, count: int) -> View:
         files.append(folder / f"{number}.jpg")
         Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(files[-1], quality=90)
     labels = np.arange(count) % 10
-    return ImageIndex("photos", files, labels, np.full(count, "train")).view("train")
+    return ImageIndex("photos", files, labels, np.full(count, "train")).subset("train")
 
 
 def _rate(path: Path_, images: int) -> float:

@@ -10,8 +10,8 @@ from dml.data.samplers import (
     BalancedBatches,
     ClassStreamBatches,
     RandomBatches,
+    augmentation_seeds,
     build_schedule,
-    draws,
 )
 
 LABELS = np.repeat(np.arange(10), [3, 7, 1, 5, 4, 9, 2, 6, 8, 5])
@@ -124,7 +124,12 @@ def test_sizes_that_do_not_fit_are_refused_by_name():
 
 
 def test_draws_differ_between_seeds_steps_and_items_and_repeat_when_asked_again():
-    values = [value for seed in range(3) for step in range(50) for value in draws(seed, step, 40)]
+    values = [
+        value
+        for seed in range(3)
+        for step in range(50)
+        for value in augmentation_seeds(seed, step, 40)
+    ]
     assert len(set(values)) == len(values)
     assert all(0 <= value < 2**63 for value in values)
-    assert draws(1, 2, 3) == draws(1, 2, 3)
+    assert augmentation_seeds(1, 2, 3) == augmentation_seeds(1, 2, 3)

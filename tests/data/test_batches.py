@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.data.base import ImageDataset, ImageIndex, View
+from dml.data.base import ImageDataset, ImageIndex, Subset
 from dml.data.cache import PixelCache
 from dml.data.loaders import eval_batches, train_batches
-from dml.data.samplers import RandomBatches, draws
+from dml.data.samplers import RandomBatches, augmentation_seeds
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from tests.data.trees import save, truncate
 
@@ -18,13 +18,13 @@ TO_INPUT = ToInput((0, 0, 0), (1, 1, 1), scale=255)
 
 
 @pytest.fixture(scope="module")
-def view() -> View:
+def view() -> Subset:
     images = np.random.default_rng(0).integers(0, 256, (40, 12, 12, 3), dtype=np.uint8)
     index = ImageIndex("x", images, np.arange(40) % 5, np.full(40, "train"))
-    return index.view("train")
+    return index.subset("train")
 
 
-def train(view: View, start: int, stop: int, workers: int = 0, **options: object) -> list[Tensor]:
+def train(view: Subset, start: int, stop: int, workers: int = 0, **options: object) -> list[Tensor]:
     transform = train_transform("random_resized_crop", 6)
     schedule = RandomBatches(view.labels, 8, seed=1)
     batches = train_batches(
@@ -44,7 +44,7 @@ def train(view: View, start: int, stop: int, workers: int = 0, **options: object
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_continued_run_sees_the_batches_of_the_undisturbed_one(view: View, workers: int):
+def test_continued_run_sees_the_batches_of_the_undisturbed_one(view: Subset, workers: int):
     whole = train(view, 0, 8)
     torch.manual_seed(99)
     rest = train(view, 3, 8, workers)
@@ -54,14 +54,14 @@ def test_continued_run_sees_the_batches_of_the_undisturbed_one(view: View, worke
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_loading_leaves_the_global_generator_alone(view: View, workers: int):
+def test_loading_leaves_the_global_generator_alone(view: Subset, workers: int):
     state = torch.get_rng_state()
     train(view, 0, 3, workers)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_evaluation_yields_every_image_in_order(view: View, workers: int):
+def test_evaluation_yields_every_image_in_order(view: Subset, workers: int):
     batches = eval_batches(
         view, eval_transform(None), TO_INPUT, batch_size=16, workers=workers, device=CPU
     )
@@ -72,7 +72,7 @@ def test_evaluation_yields_every_image_in_order(view: View, workers: int):
     assert torch.equal(torch.cat(images), expected)
 
 
-def test_ranks_share_the_batches_of_the_undivided_run(view: View):
+def test_ranks_share_the_batches_of_the_undivided_run(view: Subset):
     whole = train(view, 2, 5)
     parts = [train(view, 2, 5, rank=rank, world_size=4) for rank in range(4)]
     for expected, *shares in zip(whole, *parts, strict=True):
@@ -81,7 +81,7 @@ def test_ranks_share_the_batches_of_the_undivided_run(view: View):
         train(view, 0, 1, world_size=3)
 
 
-def test_ranks_share_evaluation_without_gap_or_overlap(view: View):
+def test_ranks_share_evaluation_without_gap_or_overlap(view: Subset):
     labels = []
     for rank in range(3):
         batches = eval_batches(
@@ -104,7 +104,7 @@ def test_unreadable_image_is_one_line_whoever_loads_it(tmp_path: Path, workers: 
     truncate(files[1])
     index = ImageIndex("x", files, np.zeros(3, int), np.full(3, "test"))
     batches = eval_batches(
-        index.view("test"),
+        index.subset("test"),
         eval_transform(8),
         TO_INPUT,
         batch_size=2,
@@ -119,13 +119,13 @@ def test_images_of_different_size_need_a_size(tmp_path: Path):
     files = [save(tmp_path / f"{side}.png", 0, size=(side, 8)) for side in (8, 9)]
     index = ImageIndex("x", files, np.zeros(2, int), np.full(2, "test"))
     batches = eval_batches(
-        index.view("test"), eval_transform(None), TO_INPUT, batch_size=2, workers=0, device=CPU
+        index.subset("test"), eval_transform(None), TO_INPUT, batch_size=2, workers=0, device=CPU
     )
     with pytest.raises(UserError, match=r"transform\.size: .*\(8, 8\), \(8, 9\)"):
         list(batches)
 
 
-def test_batches_are_contiguous_floats(view: View):
+def test_batches_are_contiguous_floats(view: Subset):
     assert train(view, 0, 1)[0].is_contiguous()
 
 
@@ -143,11 +143,11 @@ def test_batches_are_contiguous_floats(view: View):
     ids=["affine", "shift", "shift and resize", "flip", "as it is", "resize"],
 )
 def test_small_images_get_the_same_pixels_alone_and_in_any_batch(
-    view: View, transform: nn.Module, in_cache: bool
+    view: Subset, transform: nn.Module, in_cache: bool
 ):
     source = PixelCache.of_array(view.index.images) if in_cache else None
     dataset = ImageDataset(view, transform, source)
-    keys = list(enumerate(draws(0, 0, 40)))
+    keys = list(enumerate(augmentation_seeds(0, 0, 40)))
     state = torch.get_rng_state()
     images, labels = dataset.__getitems__(keys)
     assert torch.equal(torch.get_rng_state(), state)
@@ -161,7 +161,7 @@ def test_small_images_get_the_same_pixels_alone_and_in_any_batch(
 def test_large_images_are_not_forced_into_a_batch(tmp_path: Path):
     files = [save(tmp_path / f"{side}.png", 0, size=(side, 8)) for side in (8, 9)]
     index = ImageIndex("x", files, np.zeros(2, int), np.full(2, "test"))
-    dataset = ImageDataset(index.view("test"), eval_transform(8))
+    dataset = ImageDataset(index.subset("test"), eval_transform(8))
     assert isinstance(dataset.__getitems__([0, 1]), list)
-    crop = ImageDataset(index.view("test"), eval_transform(8, resize=9))
+    crop = ImageDataset(index.subset("test"), eval_transform(8, resize=9))
     assert crop.steps is None

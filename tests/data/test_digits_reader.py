@@ -7,7 +7,7 @@ def test_digits_has_the_published_counts_and_full_range():
     index = read_digits()
     assert index.stand_in
     assert len(index.images) == 1797
-    train, test = index.view("train"), index.view("test")
+    train, test = index.subset("train"), index.subset("test")
     assert (len(train), train.num_classes) == (901, 5)
     assert (len(test), test.num_classes) == (896, 5)
     assert test.classes.tolist() == [5, 6, 7, 8, 9]

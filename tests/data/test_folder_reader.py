@@ -32,8 +32,8 @@ def test_first_half_of_the_class_folders_trains(tmp_path: Path):
     (tmp_path / "class_2" / "folder.jpg").mkdir()
     index = read_folder(tmp_path)
     assert len(index.images) == 15
-    assert index.view("train").classes.tolist() == [0, 1]
-    assert index.view("test").classes.tolist() == [2, 3, 4]
+    assert index.subset("train").classes.tolist() == [0, 1]
+    assert index.subset("test").classes.tolist() == [2, 3, 4]
 
 
 def test_any_name_and_any_depth_will_do(tmp_path: Path):
@@ -66,13 +66,15 @@ def test_folders_named_as_splits_are_splits(tmp_path: Path):
                 tmp_path / "all" / f"class_{label}", tmp_path / "a" / split / f"class_{label}"
             )
     index = read_folder(tmp_path / "a")
-    assert index.view("train").classes.tolist() == [2, 3]
-    assert index.view("test").classes.tolist() == [0, 1]
+    assert index.subset("train").classes.tolist() == [2, 3]
+    assert index.subset("test").classes.tolist() == [0, 1]
     (tmp_path / "a" / "test").rename(tmp_path / "a" / "query")
     shutil.copytree(tmp_path / "a" / "query", tmp_path / "a" / "gallery")
     index = read_folder(tmp_path / "a")
-    assert [len(index.view(role)) for role in ("train", "query", "gallery")] == [6, 6, 6]
-    assert index.view("query").classes.tolist() == index.view("gallery").classes.tolist() == [0, 1]
+    assert [len(index.subset(role)) for role in ("train", "query", "gallery")] == [6, 6, 6]
+    assert (
+        index.subset("query").classes.tolist() == index.subset("gallery").classes.tolist() == [0, 1]
+    )
 
 
 def test_one_class_that_is_called_as_a_split_is_a_class(tmp_path: Path):

@@ -13,7 +13,7 @@ def test_first_half_of_the_characters_trains_and_the_files_are_kept(tmp_path: Pa
     assert index.stand_in
     assert index.images.shape == (30, 32, 32, 3)
     assert index.images.dtype == np.uint8
-    assert index.view("train").classes.tolist() == [0, 1, 2]
+    assert index.subset("train").classes.tolist() == [0, 1, 2]
     (kept,) = (tmp_path / "glyphs").iterdir()
     written = kept.stat().st_mtime_ns
     again = read_glyphs(tmp_path, classes=6, per_class=5)

@@ -7,7 +7,7 @@ from PIL import Image
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.data.base import ImageDataset, ImageIndex, View
+from dml.data.base import ImageDataset, ImageIndex, Subset
 from dml.data.decode import load_image
 from tests.data.trees import photo, save, truncate
 
@@ -20,7 +20,7 @@ def small_index() -> ImageIndex:
 
 
 def test_view_keeps_index_order_and_makes_labels_contiguous():
-    view = small_index().view("test", "query", "gallery")
+    view = small_index().subset("test", "query", "gallery")
     assert view.rows.tolist() == [1, 3, 5]
     assert view.labels.tolist() == [0, 0, 1]
     assert view.classes.tolist() == [2, 3]
@@ -28,7 +28,7 @@ def test_view_keeps_index_order_and_makes_labels_contiguous():
 
 
 def test_part_of_a_view_is_named_by_the_views_own_labels():
-    view = small_index().view("train", "test", "query", "gallery").of_classes([1, 3])
+    view = small_index().subset("train", "test", "query", "gallery").of_classes([1, 3])
     assert view.rows.tolist() == [2, 5]
     assert view.labels.tolist() == [0, 1]
     again = view.of_classes([1])
@@ -95,7 +95,7 @@ def test_missing_truncated_and_foreign_files_are_named(tmp_path: Path):
 
 
 def test_dataset_yields_images_with_the_views_labels():
-    view = small_index().view("test", "query", "gallery")
+    view = small_index().subset("test", "query", "gallery")
     dataset = ImageDataset(view, nn.Identity())
     image, label = dataset[2]
     assert label == 1
@@ -108,7 +108,7 @@ class Noise(nn.Module):
 
 
 def test_draw_decides_the_augmentation_and_leaves_the_global_generator_alone():
-    dataset = ImageDataset(View(small_index(), np.arange(6)), Noise())
+    dataset = ImageDataset(Subset(small_index(), np.arange(6)), Noise())
     torch.manual_seed(1)
     expected_next = torch.rand(1)
     torch.manual_seed(1)
@@ -125,5 +125,5 @@ def test_global_generator_survives_a_failing_transform():
 
     state = torch.get_rng_state()
     with pytest.raises(RuntimeError, match="broken"):
-        ImageDataset(View(small_index(), np.arange(6)), Broken())[(0, 7)]
+        ImageDataset(Subset(small_index(), np.arange(6)), Broken())[(0, 7)]
     assert torch.equal(torch.get_rng_state(), state)

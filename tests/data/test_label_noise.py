@@ -12,7 +12,7 @@ def index() -> ImageIndex:
 
 
 def test_exactly_the_asked_share_is_wrong_and_stays_within_the_view():
-    view = index().view("train").of_classes([2, 3, 5, 7])
+    view = index().subset("train").of_classes([2, 3, 5, 7])
     noisy, report = with_label_noise(view, 0.2, seed=1)
     clean_classes = view.classes[view.labels]
     noisy_classes = noisy.classes[noisy.labels]
@@ -25,7 +25,7 @@ def test_exactly_the_asked_share_is_wrong_and_stays_within_the_view():
 
 
 def test_wrong_labels_are_symmetric():
-    view = index().view("train")
+    view = index().subset("train")
     noisy, _ = with_label_noise(view, 0.9, seed=0)
     changed = view.labels != noisy.labels
     confusion = np.zeros((10, 10), int)
@@ -36,7 +36,7 @@ def test_wrong_labels_are_symmetric():
 
 
 def test_noise_repeats_with_its_seed_and_none_is_none():
-    view = index().view("train")
+    view = index().subset("train")
     first, again, other = (with_label_noise(view, 0.3, seed)[0].labels for seed in (4, 4, 5))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -46,7 +46,7 @@ def test_noise_repeats_with_its_seed_and_none_is_none():
 
 
 def test_rates_and_views_that_make_no_sense_are_refused():
-    view = index().view("train")
+    view = index().subset("train")
     for rate in (-0.1, 1.0):
         with pytest.raises(ValueError, match="rate"):
             with_label_noise(view, rate, 0)

@@ -50,7 +50,7 @@ def test_full_cache_holds_what_the_decoder_gives(photos: ImageIndex, tmp_path: P
 def test_mlrc_sees_the_same_pixels_with_and_without_the_256_cache(
     photos: ImageIndex, tmp_path: Path, transform: nn.Module
 ):
-    view = photos.view("train", "test")
+    view = photos.subset("train", "test")
     exact = ImageDataset(view, transform, Decoder(photos.images))
     cached = ImageDataset(view, transform, open_cache(photos, 256, tmp_path))
     for row in range(len(view)):
@@ -62,7 +62,7 @@ def test_mlrc_sees_the_same_pixels_with_and_without_the_256_cache(
 def test_loaders_deliver_the_same_batches_from_every_source(
     photos: ImageIndex, tmp_path: Path, workers: int
 ):
-    view = photos.view("train", "test")
+    view = photos.subset("train", "test")
 
     def everything(cache: int | str | None) -> list[Tensor]:
         source = open_source(photos, cache, "cpu", tmp_path)
@@ -110,7 +110,7 @@ def test_workers_map_the_file_again_instead_of_copying_it(index: ImageIndex, tmp
 
 
 def test_datasets_can_be_sent_to_spawned_workers(photos: ImageIndex, tmp_path: Path):
-    view = photos.view("train", "test")
+    view = photos.subset("train", "test")
     for source in (None, open_cache(photos, 256, tmp_path)):
         dataset = ImageDataset(view, MLRC, source)
         sent = pickle.loads(pickle.dumps(dataset))
@@ -145,7 +145,7 @@ def test_source_follows_the_options(index: ImageIndex, tmp_path: Path):
 def test_pixels_on_the_gpu_give_the_same_batches_within_one_level(
     photos: ImageIndex, tmp_path: Path
 ):
-    view = photos.view("train", "test")
+    view = photos.subset("train", "test")
     schedule = RandomBatches(view.labels, 3, seed=1)
 
     def batch(cache_device: str) -> Tensor:

@@ -20,7 +20,7 @@ from dml.methods.chance_constrained import ChanceConstrained
 from dml.runs import build, protocols
 from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job import JobRun
-from dml.tracking import NullTracker, Records
+from dml.tracking import NullTracker, RunTables
 from dml.training.checkpoint import read
 
 LABELS = torch.arange(4).repeat_interleave(5)
@@ -291,7 +291,7 @@ def final_state(composed, folder, stop_at=()):
             return RunStopped("stopped", 143) if stop and next(taken) + 1 == done else None
 
         try:
-            run.run(Records.of(folder), NullTracker(), should_stop)
+            run.run(RunTables.of(folder), NullTracker(), should_stop)
             assert stop is None
         except RunStopped:
             assert stop is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dml.core.statistics import Estimate
+from dml.reporting.caveats import Caveat
 from dml.reporting.comparison import Verdict, compare
-from dml.reporting.marks import Mark
-from dml.reporting.printed import Printed
+from dml.reporting.published_results import PublishedResult
 
 # Three values d apart around m: standard deviation d, half-width 4.302653 d / sqrt(3) = 2.484138 d.
 HALF = 2.484138
@@ -17,9 +17,11 @@ def around(mean: float, step: float) -> Estimate:
     return Estimate((mean - step, mean, mean + step))
 
 
-def as_printed(text: str, spread: str = "", kind: str = "none", runs: int | None = None) -> Printed:
+def as_printed(
+    text: str, spread: str = "", kind: str = "none", runs: int | None = None
+) -> PublishedResult:
     unit = 10.0 ** -len(text.partition(".")[2])
-    return Printed("mft", "T1", text, spread, kind, runs, "own", line=2, unit=unit)
+    return PublishedResult("mft", "T1", text, spread, kind, runs, "own", line=2, unit=unit)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +77,13 @@ def test_p_value_against_the_printed_mean():
 
 @pytest.mark.parametrize("code", "SDPENWBOX")
 def test_blocking_marks_leave_numbers_uncompared(code):
-    found = compare(around(20.0, 0.1), as_printed("20.4"), [Mark(code)], "map_at_r")
+    found = compare(around(20.0, 0.1), as_printed("20.4"), [Caveat(code)], "map_at_r")
     assert (found.verdict, found.difference, found.p_value) == (Verdict.NOT_COMPARED, None, None)
 
 
 @pytest.mark.parametrize("code", "RCM")
 def test_other_marks_do_not(code):
-    found = compare(around(20.0, 0.1), as_printed("20.4"), [Mark(code)], "map_at_r")
+    found = compare(around(20.0, 0.1), as_printed("20.4"), [Caveat(code)], "map_at_r")
     assert found.difference == pytest.approx(-0.4)
 
 

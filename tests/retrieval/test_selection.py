@@ -35,13 +35,13 @@ def test_entries_beyond_thresholds(seed, n, c, transposed, distinct):
         tile = tile.T.contiguous().T
     threshold = scores_of(generator, n, 1, distinct)[:, 0]
     expected = [(i, j) for i in range(n) for j in range(c) if tile[i, j] > threshold[i]]
-    rows, columns, values = selection.beyond(tile, threshold)
+    rows, columns, values = selection.above_threshold(tile, threshold)
     assert sorted(zip(rows.tolist(), columns.tolist(), strict=True)) == expected
     if not transposed:
         assert rows.tolist() == sorted(rows.tolist())
     assert torch.equal(values, tile[rows, columns])
-    assert selection.beyond(tile, threshold, len(expected)) is not None
-    assert selection.beyond(tile, threshold, len(expected) - 1) is None
+    assert selection.above_threshold(tile, threshold, len(expected)) is not None
+    assert selection.above_threshold(tile, threshold, len(expected) - 1) is None
 
 
 @given(st.integers(0, 999), sizes, sizes, st.sampled_from([None, 2]), st.data())
@@ -50,7 +50,7 @@ def test_the_score_at_a_rank(seed, n, c, distinct, data):
     before = scores.clone()
     rank = data.draw(st.integers(1, c))
     expected = scores.sort(dim=1, descending=True).values[:, rank - 1]
-    assert torch.equal(selection.ranked(scores, rank), expected)
+    assert torch.equal(selection.kth_largest(scores, rank), expected)
     assert torch.equal(scores, before)
 
 

@@ -89,13 +89,13 @@ def test_killed_and_restarted_equals_undisturbed(undisturbed, prepared, point):
 
 
 def test_best_values_go_back_in(undisturbed, prepared, tmp_path, composed):
-    from dml.config.presets import applied, values
+    from dml.config.presets import apply_params, values
 
     cfg, folder = prepared("search.trials=2")
     start(cfg)
     best = values(str(folder.best), "contrastive", "glyphs")
     assert set(best) == {"loss.pos_margin", "loss.neg_margin"}
-    given = applied(composed("loss=contrastive"), str(folder.best), ["loss.neg_margin=9"])
+    given = apply_params(composed("loss=contrastive"), str(folder.best), ["loss.neg_margin=9"])
     assert given.loss.pos_margin == best["loss.pos_margin"]
     assert given.loss.neg_margin != best["loss.neg_margin"]  # the user's own stays
     trained = load_config(folder.path)  # for whoever analyzes the networks

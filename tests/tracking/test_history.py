@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dml.core.errors import UserError
-from dml.tracking import History, JobTracker, NullTracker, Records
+from dml.tracking import History, JobTracker, NullTracker, RunTables
 
 
 def read(path):
@@ -81,17 +81,17 @@ def test_job_tracker_passes_everything_on(tmp_path):
 
 
 def test_times_follow_the_checkpoint_that_a_run_goes_back_to(tmp_path):
-    records = Records.of(tmp_path)
+    records = RunTables.of(tmp_path)
     for step in (0, 7, 14):
         records.history.append(row(0, step))
         if step:
             records.throughput.append(row(0, step))
     records.throughput.append(row(1, 21))
-    again = Records.of(tmp_path)
+    again = RunTables.of(tmp_path)
     again.rewind((0, 0), rows=2, step=10)  # it was stopped between two evaluations
     assert [r["step"] for r in read(again.history.path)] == ["0", "7"]
     assert [r["step"] for r in read(again.throughput.path)] == ["7", "21"]
-    Records.none().rewind((0, 0), rows=2, step=10)
+    RunTables.none().rewind((0, 0), rows=2, step=10)
     again.throughput.path.write_bytes(bytes(range(256)))
     with pytest.raises(UserError, match=r"throughput\.csv is damaged .*; delete it"):
-        Records.of(tmp_path)
+        RunTables.of(tmp_path)

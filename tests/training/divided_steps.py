@@ -22,8 +22,8 @@ from dml.models.base import Backbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs import build
-from dml.training.distributed_session import joined
-from dml.training.interfaces import Plan
+from dml.training.distributed_session import distributed_session
+from dml.training.interfaces import TrainConfig
 from dml.training.process_group import ALONE, World
 from dml.training.step import TrainingStep
 from dml.training.sync_batch_norm import synchronize_batch_norm
@@ -79,7 +79,7 @@ def trained(case: str, world: World, device: str = "cpu") -> dict[str, Tensor]:
     # pfml's gradients are so large that a step of this rate would be a leap into the unknown
     optimizer = torch.optim.SGD(parameters, lr=1e-4 if case == "pfml" else 0.05, momentum=0.9)
     clip = 1e-2 if case == "clipped" else None
-    plan = Plan(1, 1, 1, clip_norm=clip, precision="bf16" if case == "bf16" else "fp32")
+    plan = TrainConfig(1, 1, 1, clip_norm=clip, precision="bf16" if case == "bf16" else "fp32")
     step = TrainingStep(embedder, method, optimizer, plan, world)
     own = world.share(len(LABELS))
     found: dict[str, Tensor] = {}
@@ -107,7 +107,7 @@ def trained(case: str, world: World, device: str = "cpu") -> dict[str, Tensor]:
 
 def differences() -> dict[str, Any]:
     """Per case the largest relative difference of a tensor; then what else `World` does."""
-    with joined("cpu") as world:
+    with distributed_session("cpu") as world:
         found: dict[str, Any] = {case: difference(case, world) for case in CASES}
         return found | exchanges(world)
 

@@ -8,7 +8,7 @@ from dml.models.small_cnn import SmallCNN
 from dml.training.checkpoint import Checkpoints
 from dml.training.optim import parameter_groups
 from dml.training.stopping import Stopping
-from dml.training.trainer import Plan, Trainer
+from dml.training.trainer import TrainConfig, Trainer
 
 
 class Pull(nn.Module):
@@ -52,7 +52,7 @@ def make(tmp_path):
             scheduler(optimizer) if scheduler else None,
             lambda start: [batch] * (total - start),
             scores,
-            Plan(**values),
+            TrainConfig(**values),
             Stopping(patience),
             Rows(),
             Checkpoints(tmp_path, {}),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from dml.data.base import View
+from dml.data.base import Subset
 from dml.data.decode import load_image
 from dml.retrieval import nearest_neighbors
 from dml.runs.figures.drawing import neighbor_grid
@@ -51,6 +51,6 @@ def _nearest(embedded: Embedded, chosen: np.ndarray, k: int) -> tuple[np.ndarray
     return found.cpu().numpy(), correct.cpu().numpy()
 
 
-def _picture(view: View, row: int, transform: nn.Module) -> np.ndarray:
-    image = transform(load_image(view.index.images[view.rows[row]]))
+def _picture(subset: Subset, row: int, transform: nn.Module) -> np.ndarray:
+    image = transform(load_image(subset.index.images[subset.rows[row]]))
     return image.permute(1, 2, 0).numpy()

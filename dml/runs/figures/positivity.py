@@ -18,7 +18,7 @@ def draw_positivity_of_model(run: JobRun, path: Path, epochs: int = 1) -> None:
         UserError: its loss has no generic form with positives and negatives.
     """
     run.embedder.eval()
-    curve = measure_positivity(run.method.loss, run.embedder, run.feeding.batches(epochs))  # type: ignore[arg-type]
+    curve = measure_positivity(run.method.loss, run.embedder, run.data.batches(epochs))  # type: ignore[arg-type]
     write_positivity(curve, path.with_suffix(".csv"))
     draw_positivity(curve, path)
 

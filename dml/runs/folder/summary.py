@@ -13,7 +13,7 @@ import torch
 from hydra.utils import get_class
 
 from dml.config.schema import Config
-from dml.data.base import View
+from dml.data.base import Subset
 from dml.runs import protocols
 from dml.training.clock import peak_memory_mb
 
@@ -22,7 +22,7 @@ def summarize(
     config: Config,
     results: list[dict[str, Any]],
     joined: list[dict[str, Any]] | None,
-    tested: View,
+    tested: Subset,
     device: torch.device,
     seconds: float,
 ) -> dict[str, Any]:

@@ -18,17 +18,17 @@ from dml.runs import build
 from dml.runs.console import Display, console
 from dml.runs.context import RunContext
 from dml.runs.figures.neighbors import draw_neighbors
-from dml.runs.jobs.job_data import Feeding
+from dml.runs.jobs.job_data import JobData
 from dml.runs.jobs.job_result import COLLAPSED, EMBEDDINGS, RESULT
-from dml.runs.jobs.resource_errors import shortages_told
+from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.jobs.throughput import ThroughputLog
 from dml.runs.protocols import FOLDS, Job
 from dml.runs.scores.embeddings_file import save_embeddings
 from dml.runs.scores.evaluator import Embedded, Evaluator, Split
-from dml.runs.scores.extra_metrics import Measures
-from dml.tracking import JobTracker, Records, Tracker
+from dml.runs.scores.extra_metrics import ExtraMetrics
+from dml.tracking import JobTracker, RunTables, Tracker
 from dml.training.checkpoint import fitting, random_state, set_random_state
-from dml.training.interfaces import Plan
+from dml.training.interfaces import TrainConfig
 from dml.training.precision import autocast
 from dml.training.shared_checkpoints import SharedCheckpoints
 from dml.training.stopping import Stopping
@@ -55,26 +55,24 @@ class JobRun:
         torch.manual_seed(model_seed)
         self.embedder = build.build_network(config, world, device)
         self.transforms = build.build_transforms(config, self.embedder)
-        self.feeding = Feeding(
-            config, job, self.transforms, batch_seed, device, context.source, world
-        )
+        self.data = JobData(config, job, self.transforms, batch_seed, device, context.source, world)
         self.method = build.build_method(
             config, job.train.num_classes, self.embedder.embedding_size
         ).to(device)
         world.copy_from_main(self.embedder, self.method)
         set_random_state(world.on_main(lambda: random_state(device)), device)
-        self.measures = Measures(
+        self.extra_metrics = ExtraMetrics(
             config.evaluation.measures,
             self.embedder,
             self.method,
             self._embedded_training,
-            lambda: self.feeding.batches(1),
+            lambda: self.data.batches(1),
         )
 
-    @shortages_told()
+    @translate_resource_errors()
     def run(
         self,
-        records: Records,
+        records: RunTables,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
         test: bool = True,
@@ -96,8 +94,8 @@ class JobRun:
         """
         tested = self.job.validation is self.job.test  # the first evaluation is of the test images
         untrained = None if tested or not test else self._scored(self.job.test)
-        schedule = self.feeding.schedule()
-        self.method.attach(self.feeding.pool)  # type: ignore[operator]
+        schedule = self.data.schedule()
+        self.method.attach(self.data.pool)  # type: ignore[operator]
         trainer = self._trainer(schedule, records, tracker, should_stop)
         loaded = self.checkpoints.load(trainer.STATE)
         if loaded is not None:
@@ -134,9 +132,9 @@ class JobRun:
                     lambda: save_embeddings(path, embedded, self.job.test, "float32")
                 )
             rows = self.world.on_main(lambda: records.history.of(*own))
-            measured = self.measures.of_run(rows, best, embedded)
+            measured = self.extra_metrics.of_run(rows, best, embedded)
             result["metrics"] = {
-                **self.feeding.evaluator(self.job.test).score(embedded),
+                **self.data.evaluator(self.job.test).score(embedded),
                 **measured,
             }
             first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
@@ -168,7 +166,7 @@ class JobRun:
 
     def _embedded(self, split: Split) -> Embedded:
         with autocast(self.config.precision, self.device):
-            return self.feeding.evaluator(split).embed(self.embedder)
+            return self.data.evaluator(split).embed(self.embedder)
 
     def _embedded_training(self) -> tuple[Tensor, Tensor]:
         """Embeddings N×D of the training images under the test transform, and their labels."""
@@ -176,17 +174,17 @@ class JobRun:
         return embedded.query, torch.from_numpy(self.job.train.labels).to(self.device)
 
     def _scored(self, split: Split) -> dict[str, float]:
-        return self.feeding.evaluator(split).score(self._embedded(split))
+        return self.data.evaluator(split).score(self._embedded(split))
 
     def _validated(self, validation: Evaluator) -> dict[str, float]:
         embedded = validation.embed(self.embedder)
         noted = {COLLAPSED: 1.0} if embedded.collapsed else {}
-        return {**validation.score(embedded), **self.measures.at_evaluation(embedded), **noted}
+        return {**validation.score(embedded), **self.extra_metrics.at_evaluation(embedded), **noted}
 
     def _trainer(
         self,
         schedule: BatchSchedule,
-        records: Records,
+        records: RunTables,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
     ) -> Trainer:
@@ -195,16 +193,16 @@ class JobRun:
 
         optimizer, scheduler = build.build_training(c, self.embedder, self.method)
         self.display = Display(self.job.name, total)
-        validation = self.feeding.evaluator(self.job.validation)
+        validation = self.data.evaluator(self.job.validation)
         per_unit = schedule.steps_per_epoch if p.evaluate_unit == "epochs" else 1
         return Trainer(
             self.embedder,
             self.method,
             optimizer,
             scheduler,
-            lambda start: self.feeding.training_batches(schedule, start, total, self.world),
+            lambda start: self.data.training_batches(schedule, start, total, self.world),
             lambda: self._validated(validation),
-            Plan(
+            TrainConfig(
                 epochs=p.epochs,
                 steps_per_epoch=schedule.steps_per_epoch,
                 evaluate_every=p.evaluate_every * per_unit,

@@ -15,7 +15,7 @@ from dml.runs.scores.evaluator import Evaluator, Split
 from dml.training.process_group import ALONE, World
 
 
-class Feeding:
+class JobData:
     """Batches of a job's images.
 
     Args:

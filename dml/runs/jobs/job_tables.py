@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.protocols import Job
-from dml.tracking import Records, Tracker
+from dml.tracking import RunTables, Tracker
 
 
-def adopt_rows(records: Records, job: Job, folder: RunFolder, tracker: Tracker) -> None:
+def adopt_rows(records: RunTables, job: Job, folder: RunFolder, tracker: Tracker) -> None:
     """Moves the rows that a process of its own wrote for a job into the run's tables.
 
     The process began with the rows that were there; the tracker is told of the others alone.
@@ -24,6 +24,6 @@ def adopt_rows(records: Records, job: Job, folder: RunFolder, tracker: Tracker) 
     own.remove()
 
 
-def own_records(folder: RunFolder, job: Job) -> Records:
+def own_records(folder: RunFolder, job: Job) -> RunTables:
     """What a process that trains one job alone writes, beside the checkpoints."""
-    return Records.of(folder.job(job.name))
+    return RunTables.of(folder.job(job.name))

@@ -32,7 +32,7 @@ from dml.runs.jobs.job import JobRun
 from dml.runs.jobs.job_result import read_result
 from dml.runs.jobs.job_tables import adopt_rows, own_records
 from dml.runs.protocols import Job
-from dml.tracking import History, NullTracker, Records, Tracker
+from dml.tracking import History, NullTracker, RunTables, Tracker
 from dml.training.interrupts import StopRequest
 
 FAILED, STOPPED = 1, 75
@@ -69,7 +69,7 @@ def train_in_parallel(
     context: RunContext,
     jobs: Sequence[Job],
     folder: RunFolder,
-    records: Records,
+    records: RunTables,
     tracker: Tracker,
     stop: Callable[[], RunStopped | None],
     test: bool,
@@ -152,7 +152,7 @@ def _collect(
     job: Job,
     task: Task,
     folder: RunFolder,
-    records: Records,
+    records: RunTables,
     tracker: Tracker,
 ) -> None:
     """Takes over the rows of a process that ended; tells if it failed."""

@@ -18,7 +18,7 @@ NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_all
 
 
 @contextmanager
-def shortages_told() -> Iterator[None]:
+def translate_resource_errors() -> Iterator[None]:
     """Turns exceptions that say what the machine lacks into errors that say which option helps.
 
     A signal handler of torch tells that a loading process died, so that the exception may come at

@@ -13,7 +13,7 @@ from dml.runs.jobs.job_result import read_result
 from dml.runs.jobs.job_tables import adopt_rows
 from dml.runs.jobs.parallel_jobs import train_in_parallel
 from dml.runs.protocols import Job
-from dml.tracking import Records, Tracker
+from dml.tracking import RunTables, Tracker
 from dml.training.process_group import World
 
 Result = dict[str, Any]
@@ -45,7 +45,7 @@ def train_all(
         UserError: see `JobRun.run`.
     """
     world = context.world
-    records = world.main_only(lambda: _records(jobs, folder, tracker)) or Records.none()
+    records = world.main_only(lambda: _records(jobs, folder, tracker)) or RunTables.none()
     open_jobs = [job for job in jobs if _result(world, job, folder) is None]
     if context.config.protocol.workers > 1 and len(open_jobs) > 1:
         train_in_parallel(context, open_jobs, folder, records, tracker, stop, test)
@@ -65,9 +65,9 @@ def _result(world: World, job: Job, folder: RunFolder) -> Result | None:
     return world.on_main(lambda: read_result(folder.job(job.name)))
 
 
-def _records(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> Records:
+def _records(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> RunTables:
     """The run's tables, with what processes of single jobs left behind if they were stopped."""
-    records = Records.of(folder.path)
+    records = RunTables.of(folder.path)
     for job in jobs:
         adopt_rows(records, job, folder, tracker)
     return records

@@ -13,7 +13,7 @@ import torch
 
 from dml.core.atomic_io import replacing
 from dml.core.errors import UserError
-from dml.data.base import View
+from dml.data.base import Subset
 from dml.runs.scores.evaluator import Embedded, Split
 
 
@@ -119,8 +119,8 @@ def _array(file: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.ndarra
     return found
 
 
-def _paths(view: View) -> np.ndarray:
-    """Paths of a view's images; row numbers for images that are no files."""
-    if isinstance(view.index.images, np.ndarray):
-        return np.array([str(row) for row in view.rows])
-    return np.array([str(view.index.images[row]) for row in view.rows])
+def _paths(subset: Subset) -> np.ndarray:
+    """Paths of a subset's images; row numbers for images that are no files."""
+    if isinstance(subset.index.images, np.ndarray):
+        return np.array([str(row) for row in subset.rows])
+    return np.array([str(subset.index.images[row]) for row in subset.rows])

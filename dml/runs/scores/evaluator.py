@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.data.base import ImageSource, View
+from dml.data.base import ImageSource, Subset
 from dml.data.loaders import eval_batches
 from dml.retrieval import retrieval_metrics
 from dml.training.process_group import ALONE, World
@@ -24,11 +24,11 @@ class Split:
         gallery: the images that are searched; None: the queries themselves, each without itself.
     """
 
-    query: View
-    gallery: View | None = None
+    query: Subset
+    gallery: Subset | None = None
 
     @property
-    def views(self) -> list[View]:
+    def subsets(self) -> list[Subset]:
         """Query, then gallery if there is one."""
         return [self.query] if self.gallery is None else [self.query, self.gallery]
 
@@ -105,9 +105,9 @@ class Evaluator:
         was_training = embedder.training
         embedder.eval()
         parts: list[Tensor] = []
-        for view in self.split.views:
+        for subset in self.split.subsets:
             batches = eval_batches(
-                view,
+                subset,
                 self.transform,
                 self.to_input,
                 batch_size=self.batch_size,
@@ -118,12 +118,12 @@ class Evaluator:
                 world_size=self.world.size,
             )
             own = torch.cat([embedder(images) for images, _ in batches])
-            parts.append(self.world.gather(own, len(view)))
-            parts.append(torch.from_numpy(dataset_labels(view)).to(self.device))
+            parts.append(self.world.gather(own, len(subset)))
+            parts.append(torch.from_numpy(dataset_labels(subset)).to(self.device))
         embedder.train(was_training)
         return Embedded(*parts)
 
 
-def dataset_labels(view: View) -> np.ndarray:
-    """Labels of a view in the numbering of the whole dataset, which query and gallery share."""
-    return view.index.labels[view.rows]
+def dataset_labels(subset: Subset) -> np.ndarray:
+    """Labels of a subset in the numbering of the whole dataset, which query and gallery share."""
+    return subset.index.labels[subset.rows]

@@ -35,7 +35,7 @@ MEAN_OVER_RUN = ("w2",)  # as pfml reports it; of the others the value at the be
 
 
 @dataclass(frozen=True)
-class Measures:
+class ExtraMetrics:
     """Measures the network and the loss of one job as they are.
 
     Attributes:

@@ -15,7 +15,7 @@ THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands
 
 
 @dataclass(frozen=True)
-class Facts:
+class ResultKey:
     """What a number was measured on, by the ids of the tables of printed results.
 
     Attributes:
@@ -35,7 +35,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Printed:
+class PublishedResult:
     """One printed number.
 
     Attributes:
@@ -100,12 +100,16 @@ class Printed:
         return f"{self.text} ± {self.spread_text}" if self.spread_text else self.text
 
 
-def printed(facts: Facts, metric: str, source: str, tables: Sequence[str]) -> Printed | None:
+def printed(
+    facts: ResultKey, metric: str, source: str, tables: Sequence[str]
+) -> PublishedResult | None:
     """The number that some tables of a paper print for a metric; None if they do not."""
     return next(iter(fitting(facts, metric, source, tables)), None)
 
 
-def fitting(facts: Facts, metric: str, source: str, tables: Sequence[str]) -> list[Printed]:
+def fitting(
+    facts: ResultKey, metric: str, source: str, tables: Sequence[str]
+) -> list[PublishedResult]:
     """All printed numbers that fit, the one that counts first.
 
     What a paper leaves open (an empty cell) fits everything. Of several the authors' own run
@@ -125,7 +129,7 @@ def fitting(facts: Facts, metric: str, source: str, tables: Sequence[str]) -> li
     )
 
 
-def significance(facts: Facts, against: str, metric: str, source: str) -> str | None:
+def significance(facts: ResultKey, against: str, metric: str, source: str) -> str | None:
     """The paper's mark for `facts.method` against another method.
 
     Returns:
@@ -154,7 +158,7 @@ def _canonical(value: str) -> str:
         return value
 
 
-def _fits(row: dict[str, str], facts: Facts) -> bool:
+def _fits(row: dict[str, str], facts: ResultKey) -> bool:
     wanted = {
         "dataset": facts.data,
         "backbone": facts.backbone,
@@ -168,8 +172,8 @@ def _fits(row: dict[str, str], facts: Facts) -> bool:
     )
 
 
-def _printed(row: dict[str, str]) -> Printed:
-    return Printed(
+def _printed(row: dict[str, str]) -> PublishedResult:
+    return PublishedResult(
         source=row["source"],
         table=row["table"],
         text=row["value"],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dml.reporting.groups import Group, differing, shown
-from dml.reporting.printed import Printed
+from dml.reporting.published_results import PublishedResult
 
 # Code → (what it means, whether it forbids the comparison with printed numbers).
 MEANING = {
@@ -50,7 +50,7 @@ MOST_NAMED = 6  # options of one kind that a mark names; more are counted
 
 
 @dataclass(frozen=True)
-class Mark:
+class Caveat:
     """One reason for care.
 
     Attributes:
@@ -70,7 +70,7 @@ class Mark:
         return f"{MEANING[self.code][0]}: {self.detail}" if self.detail else MEANING[self.code][0]
 
 
-def marks(group: Group, cell: Mapping[str, Any] | None, no_cells: bool = False) -> list[Mark]:
+def marks(group: Group, cell: Mapping[str, Any] | None, no_cells: bool = False) -> list[Caveat]:
     """The marks of a row, in the order of `MEANING`.
 
     Args:
@@ -78,36 +78,36 @@ def marks(group: Group, cell: Mapping[str, Any] | None, no_cells: bool = False) 
         cell: options of the experiment's cell that it belongs to; None if there is none.
         no_cells: runs outside experiments, which are never compared with printed numbers anyway.
     """
-    found = [Mark("S")] if group.stand_in else []
+    found = [Caveat("S")] if group.stand_in else []
     if cell is not None:
         found += differences(group.options, cell)
     elif not no_cells and not group.stand_in:
-        found.append(Mark("X"))
+        found.append(Caveat("X"))
     found += _provenance(group)
     return sorted(found, key=lambda mark: list(MEANING).index(mark.code))
 
 
-def differences(options: Mapping[str, Any], cell: Mapping[str, Any]) -> list[Mark]:
+def differences(options: Mapping[str, Any], cell: Mapping[str, Any]) -> list[Caveat]:
     """One mark per kind of option in which a run differs from the cell it belongs to."""
     of_kind: dict[str, list[str]] = {}
     for name in differing([options, cell]):
         change = f"{name}={shown(options.get(name))} instead of {shown(cell.get(name))}"
         of_kind.setdefault(_kind(name), []).append(change)
-    return [Mark(code, _some(changes)) for code, changes in of_kind.items()]
+    return [Caveat(code, _some(changes)) for code, changes in of_kind.items()]
 
 
-def fewer_repeats(repeats: int, printed: Printed | None) -> list[Mark]:
+def fewer_repeats(repeats: int, printed: PublishedResult | None) -> list[Caveat]:
     """A mark if the paper says that it repeated more often."""
     if printed is None or printed.runs is None or repeats >= printed.runs:
         return []
-    return [Mark("R", f"{repeats} instead of {printed.runs}")]
+    return [Caveat("R", f"{repeats} instead of {printed.runs}")]
 
 
-def others_number(printed: Printed | None) -> list[Mark]:
+def others_number(printed: PublishedResult | None) -> list[Caveat]:
     """A mark if the paper has the number from elsewhere, where settings may differ."""
     if printed is None or printed.origin == "own":
         return []
-    return [Mark("Q", {"quoted": "quoted", "unclear": "not said who ran it"}[printed.origin])]
+    return [Caveat("Q", {"quoted": "quoted", "unclear": "not said who ran it"}[printed.origin])]
 
 
 def _kind(name: str) -> str:
@@ -119,15 +119,15 @@ def _some(changes: Sequence[str]) -> str:
     return ", ".join(changes[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _provenance(group: Group) -> Iterator[Mark]:
+def _provenance(group: Group) -> Iterator[Caveat]:
     summaries = [run.summary for run in group.runs]
     revisions = sorted({str(s.get("git_revision") or "unknown") for s in summaries})
     if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
-        yield Mark("C", ", ".join(revisions))
+        yield Caveat("C", ", ".join(revisions))
     mixed = [
         name
         for name in ("git_revision", "versions", "device", "precision")
         if any(s.get(name) != summaries[0].get(name) for s in summaries)
     ]
     if mixed:
-        yield Mark("M", ", ".join(mixed))
+        yield Caveat("M", ", ".join(mixed))

@@ -12,7 +12,7 @@ THROUGHPUT = "throughput.csv"
 
 
 @dataclass(frozen=True)
-class Records:
+class RunTables:
     """The tables of a run, or of a process that trains one of its models.
 
     Attributes:
@@ -25,7 +25,7 @@ class Records:
     throughput: History
 
     @classmethod
-    def of(cls, folder: Path) -> Records:
+    def of(cls, folder: Path) -> RunTables:
         """Those in a folder, or new ones.
 
         Raises:
@@ -35,7 +35,7 @@ class Records:
         return cls(History(folder / "history.csv"), History(folder / THROUGHPUT, remedy))
 
     @classmethod
-    def none(cls) -> Records:
+    def none(cls) -> RunTables:
         """Keeps nothing: another process keeps them."""
         return cls(NullHistory(), NullHistory())
 
@@ -48,7 +48,7 @@ class Records:
         self.history.rewind(job, rows)
         self.throughput.drop_after(job, step)
 
-    def adopt(self, other: Records, job: Job) -> None:
+    def adopt(self, other: RunTables, job: Job) -> None:
         """Takes one job's rows from other records in place of its own."""
         self.history.adopt(other.history, job)
         self.throughput.adopt(other.throughput, job)
