@@ -4,9 +4,10 @@ import math
 from typing import Any
 
 import pytest
-from omegaconf.errors import OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
 
-from dml.config.check import _converted
+from dml.config.conversions import Boolean, Float, Integer, Text
+from dml.config.fields import CacheSize
 
 REFUSED = object()
 LARGE = 10**30
@@ -15,38 +16,42 @@ NOT_INTEGERS = [*NOT_NUMBERS, "3.0", "1e3", 3.0, 3.5, 1e20, math.inf, math.nan, 
 INTEGERS = {"3": 3, " 3 ": 3, "+3": 3, "-1": -1, "1_000": 1000, 0: 0, -1: -1, LARGE: LARGE}
 
 TABLE: list[tuple[Any, Any, Any]] = [
-    *((int, value, result) for value, result in INTEGERS.items()),
-    *((int, value, REFUSED) for value in NOT_INTEGERS),
-    *((float, value, float(result)) for value, result in INTEGERS.items()),
-    *((float, value, float(value)) for value in ("3.5", "1e-3", "inf", 3.5, 1e20, math.inf)),
-    *((float, value, REFUSED) for value in NOT_NUMBERS),
-    *((bool, value, True) for value in (True, 1, 2, -1, "1", "3", "true", "True", "yes", "on")),
-    *((bool, value, True) for value in ("y", "Y", "ON")),
-    *((bool, value, False) for value in (False, 0, "0", "false", "no", "off", "n")),
-    *((bool, value, REFUSED) for value in (1.0, "1.0", "t", "f", "", "abc", None, [], {}, "null")),
-    *((str, value, value) for value in ("abc", "", " a ", "true", "null", "3")),
-    *((str, value, str(value)) for value in (3, -1, 3.5, 1e20, math.inf, True)),
-    *((str, value, REFUSED) for value in (None, [], ["a"], {}, b"a")),
-    (int | None, None, None),
-    (int | None, "3", 3),
-    (int | None, "null", REFUSED),
-    (float | None, None, None),
-    (float | None, True, REFUSED),
-    (str | None, None, None),
-    (str | None, 3, "3"),
-    (int | str | None, None, None),  # no conversions between alternatives
-    (int | str | None, 3, 3),
-    (int | str | None, "3", "3"),
-    (int | str | None, 3.0, REFUSED),
-    (int | str | None, True, REFUSED),
-    (list[float], [1, "2", 2.5], [1.0, 2.0, 2.5]),
-    (list[float], [], []),
-    *((list[float], value, REFUSED) for value in (3, "3", "[1]", None, {}, [True], [None], [[1]])),
-    (list[int] | None, None, None),
-    (list[int] | None, ["3", 4], [3, 4]),
-    (list[int] | None, [3.5], REFUSED),
-    (list[str], ["a", 3, 1.5], ["a", "3", "1.5"]),
-    (list[str], [None], REFUSED),
+    *((Integer, value, result) for value, result in INTEGERS.items()),
+    *((Integer, value, REFUSED) for value in NOT_INTEGERS),
+    *((Float, value, float(result)) for value, result in INTEGERS.items()),
+    *((Float, value, float(value)) for value in ("3.5", "1e-3", "inf", 3.5, 1e20, math.inf)),
+    *((Float, value, REFUSED) for value in NOT_NUMBERS),
+    *((Boolean, value, True) for value in (True, 1, 2, -1, "1", "3", "true", "True", "yes", "on")),
+    *((Boolean, value, True) for value in ("y", "Y", "ON")),
+    *((Boolean, value, False) for value in (False, 0, "0", "false", "no", "off", "n")),
+    *(
+        (Boolean, value, REFUSED)
+        for value in (1.0, "1.0", "t", "f", "", "abc", None, [], {}, "null")
+    ),
+    *((Text, value, value) for value in ("abc", "", " a ", "true", "null", "3")),
+    *((Text, value, str(value)) for value in (3, -1, 3.5, 1e20, math.inf)),
+    # OmegaConf makes text of booleans: `outputs=true` would be a folder named True
+    *((Text, value, REFUSED) for value in (True, False, None, [], ["a"], {}, b"a")),
+    (Integer | None, None, None),
+    (Integer | None, "3", 3),
+    (Integer | None, "null", REFUSED),
+    (Float | None, None, None),
+    (Float | None, True, REFUSED),
+    (Text | None, None, None),
+    (Text | None, 3, "3"),
+    (CacheSize, None, None),  # no conversions between alternatives
+    (CacheSize, 3, 3),
+    (CacheSize, "full", "full"),
+    (CacheSize, 3.0, REFUSED),
+    (CacheSize, True, REFUSED),
+    (list[Float], [1, "2", 2.5], [1.0, 2.0, 2.5]),
+    (list[Float], [], []),
+    *((list[Float], value, REFUSED) for value in (3, "3", "[1]", None, {}, [True], [None], [[1]])),
+    (list[Integer] | None, None, None),
+    (list[Integer] | None, ["3", 4], [3, 4]),
+    (list[Integer] | None, [3.5], REFUSED),
+    (list[Text], ["a", 3, 1.5], ["a", "3", "1.5"]),
+    (list[Text], [None], REFUSED),
     (dict[str, Any], {"a": {"b": [1, None]}}, {"a": {"b": [1, None]}}),
     *((dict[str, Any], value, REFUSED) for value in (None, 3, "a", [], {1: 2}, {True: 1})),
     (dict[str, Any] | None, None, None),
@@ -55,8 +60,8 @@ TABLE: list[tuple[Any, Any, Any]] = [
 
 def convert(kind, value):
     try:
-        return _converted(value, kind)
-    except OmegaConfBaseException:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError:
         return REFUSED
 
 
@@ -68,5 +73,5 @@ def test_conversion(kind, value, result):
 
 
 def test_nan_is_a_float():
-    assert math.isnan(convert(float, "nan"))
-    assert math.isnan(convert(float, math.nan))
+    assert math.isnan(convert(Float, "nan"))
+    assert math.isnan(convert(Float, math.nan))
