@@ -9,18 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dml.losses.base import PairLoss, finite
+from dml.losses.arguments import check_finite
 from dml.losses.cosine import inner_products
 from dml.losses.distances import clip_to_ball, distances
-
-
-def pair_masks(labels_B: Tensor, labels_R: Tensor, among_itself: bool) -> tuple[Tensor, Tensor]:
-    """Returns which pairs are positive and which negative (both B×R)."""
-    same_BR = labels_B[:, None] == labels_R
-    if not among_itself:
-        return same_BR, ~same_BR
-    self_BR = torch.eye(len(labels_B), dtype=torch.bool, device=labels_B.device)
-    return same_BR & ~self_BR, ~same_BR
+from dml.losses.metric_loss import PairLoss, pair_masks
 
 
 class C1Loss(PairLoss):
@@ -30,7 +22,7 @@ class C1Loss(PairLoss):
 
     Args:
         epsilon: ε, slack of positive pairs.
-        margin: m, inner product below which a negative pair costs nothing.
+        margin: m, inner product below which the term of a negative pair is zero.
 
     Raises:
         ValueError: an argument is not a finite number.
@@ -38,8 +30,8 @@ class C1Loss(PairLoss):
 
     def __init__(self, epsilon: float = 1e-5, margin: float = 0.5) -> None:
         super().__init__()
-        self.epsilon = finite("epsilon", epsilon)
-        self.margin = finite("margin", margin)
+        self.epsilon = check_finite("epsilon", epsilon)
+        self.margin = check_finite("margin", margin)
 
     def pair_loss(
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
@@ -53,7 +45,7 @@ class C1Loss(PairLoss):
 
 
 class C2Loss(PairLoss):
-    """C2 of ccp: hinges on Euclidean distances, averaged over the pairs that cost something.
+    """C2 of ccp: hinges on Euclidean distances, averaged over the pairs with a non-zero term.
 
     mean over non-zero [r − m⁺]_+ of positive pairs + mean over non-zero [m⁻ − r]_+ of negative
     pairs; the defaults are those of CUB.
@@ -68,8 +60,8 @@ class C2Loss(PairLoss):
 
     def __init__(self, positive_margin: float = 0.0, negative_margin: float = 0.3841) -> None:
         super().__init__()
-        self.positive_margin = finite("positive_margin", positive_margin)
-        self.negative_margin = finite("negative_margin", negative_margin)
+        self.positive_margin = check_finite("positive_margin", positive_margin)
+        self.negative_margin = check_finite("negative_margin", negative_margin)
 
     def pair_loss(
         self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool

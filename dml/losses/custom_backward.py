@@ -1,4 +1,4 @@
-"""How the autograd functions of this package run backwards."""
+"""Decorator for the hand-written gradients of this package."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Gradients = Tensor | tuple[Tensor | None, ...] | None
 Backward = Callable[..., Gradients]
 
 
-def first_derivative(backward: Backward) -> Backward:
-    """Makes a function's `backward` compute with autocast off, and refuse to be differentiated.
+def first_order_backward(backward: Backward) -> Backward:
+    """Makes the `backward` of an autograd function run with autocast off and refuse a second order.
 
-    torch's `once_differentiable` refuses only where the gradient that comes in depends on
-    something: a penalty on the gradient of a loss would be left out of training without a word.
+    torch's `once_differentiable` refuses only if the incoming gradient requires a gradient: a
+    penalty on the gradient of a loss would silently not be trained.
 
     Raises:
         RuntimeError: the gradient is computed with `create_graph=True`.

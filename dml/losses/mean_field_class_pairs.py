@@ -1,4 +1,4 @@
-"""The two sums of MFCWMS over classes and pairs of classes, from rows of present classes only.
+"""Sums of MFCWMS over classes and pairs of classes, from the rows of present classes only.
 
 Shapes: C classes, P slots for present classes.
 """
@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dml.losses.derivatives import first_derivative
-from dml.losses.groups import Groups, softplus
+from dml.losses.class_groups import ClassGroups, softplus
+from dml.losses.custom_backward import first_order_backward
 
 
-class _ClassSums(torch.autograd.Function):
-    """With b = log(1 + e^x + e^y) kept, ∂b/∂x is e^(x − b): a third of autograd's own work."""
+class _ClassPairSums(torch.autograd.Function):
+    """Stores b = log(1 + e^x + e^y), with ∂b/∂x = e^(x − b): a third of the cost of autograd."""
 
     @staticmethod
     def forward(
@@ -35,7 +35,7 @@ class _ClassSums(torch.autograd.Function):
         return own, with_absent + (both_PP * pairs_PP).sum()
 
     @staticmethod
-    @first_derivative
+    @first_order_backward
     def backward(ctx: Any, g_own: Tensor, g_pairs: Tensor) -> tuple[Tensor, None, None]:
         log_pq_PC, weight_C, label_P, log_pq_PP, both_PP, pairs_PP = ctx.saved_tensors
         slope_PP = (log_pq_PP - both_PP).exp_().mul_(pairs_PP).mul_(2 * g_pairs)
@@ -44,12 +44,12 @@ class _ClassSums(torch.autograd.Function):
         return slope_PC.index_add_(1, label_P, slope_PP), None, None
 
 
-def class_sums(log_pq_PC: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
+def sum_over_class_pairs(log_pq_PC: Tensor, groups: ClassGroups) -> tuple[Tensor, Tensor]:
     """Returns Σ_c log(1 + p_c) and Σ_{c≠c'} log(1 + q_cc' + q_c'c), q being 0 for absent c.
 
     Args:
         log_pq_PC: log p_c at a present class c's own column, log q_cc' at the others.
-        groups: which class each slot stands for.
+        groups: the class of each slot.
     """
-    own, pairs = _ClassSums.apply(log_pq_PC, groups.label, groups.occupied)
+    own, pairs = _ClassPairSums.apply(log_pq_PC, groups.label, groups.occupied)
     return own, pairs

@@ -1,4 +1,4 @@
-"""Sums over all pairs of rows of a large matrix, tile by tile.
+"""Sums over all pairs of mean fields, tile by tile.
 
 Shapes: C rows, D columns, T rows of a tile.
 """
@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from dml.losses.cosine import EPSILON, unit_rows
-from dml.losses.derivatives import first_derivative
+from dml.losses.custom_backward import first_order_backward
 
-# Maps similarities s to (φ(s), φ'(s)), element by element.
-Potential = Callable[[Tensor], tuple[Tensor, Tensor]]
+# Maps similarities s to (φ(s), φ'(s)), elementwise.
+PairTerm = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class _RowPairSum(torch.autograd.Function):
-    """Computes the gradient along with the value, so that each similarity is needed only once."""
+    """Computes the gradient together with the value, so that no similarity is computed twice."""
 
     @staticmethod
-    def forward(ctx: Any, m_CD: Tensor, potential: Potential, with_gradient: bool) -> Tensor:
+    def forward(ctx: Any, m_CD: Tensor, pair_term: PairTerm, with_gradient: bool) -> Tensor:
         u_CD, norm_C1 = unit_rows(m_CD)
         total = m_CD.new_zeros(())
         grad_CD = torch.zeros_like(u_CD) if with_gradient else None
@@ -32,7 +32,7 @@ class _RowPairSum(torch.autograd.Function):
             u_TD = u_CD[a : a + tile]
             for b in range(a, len(u_CD), tile):  # the other triangle mirrors this one
                 v_TD = u_CD[b : b + tile]
-                value_TT, slope_TT = potential(u_TD @ v_TD.T)
+                value_TT, slope_TT = pair_term(u_TD @ v_TD.T)
                 if a == b:
                     value_TT.fill_diagonal_(0)
                     slope_TT.fill_diagonal_(0)
@@ -49,22 +49,22 @@ class _RowPairSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @first_derivative
+    @first_order_backward
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         (grad_CD,) = ctx.saved_tensors
         return grad_CD * g, None, None
 
 
 @torch.compiler.disable  # a loop over tiles gains nothing from being unrolled into a graph
-def sum_over_row_pairs(m_CD: Tensor, potential: Potential) -> Tensor:
+def sum_over_row_pairs(m_CD: Tensor, pair_term: PairTerm) -> Tensor:
     """Returns the sum of φ(cos(m_c, m_c')) over ordered pairs c ≠ c'.
 
     Memory beside the matrix and its gradient: a few tiles, never C×C.
 
     Args:
         m_CD: rows of any length.
-        potential: φ with its derivative; gets a tile and may overwrite it.
+        pair_term: φ with its derivative; may overwrite the tile it is given.
     """
     with_gradient = torch.is_grad_enabled() and m_CD.requires_grad
-    total: Tensor = _RowPairSum.apply(m_CD, potential, with_gradient)
+    total: Tensor = _RowPairSum.apply(m_CD, pair_term, with_gradient)
     return total

@@ -5,8 +5,8 @@ Shapes: N charges, D dimensions, T and W rows and columns of a tile, K pairs.
 Charges are sorted by class and cut into blocks that never split a class. Pairs within a block
 attract or repel and are all computed. Pairs of different blocks can only repel, and only within
 the potential's reach, so tiles are screened first: a quarter of the coordinates gives a lower
-bound of r², at a quarter of the cost. What may be within reach is computed with distances in
-float64; where forces act on charges that nearly touch, these come from difference vectors.
+bound of r², at a quarter of the cost. Pairs possibly within reach are computed with distances in
+float64; forces between charges that nearly touch come from difference vectors.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from dml.losses.cosine import EPSILON, unit_rows
-from dml.losses.derivatives import first_derivative
+from dml.losses.custom_backward import first_order_backward
 from dml.losses.distances import FEW, squared_distances
-from dml.losses.potentials import CLOSE, Potential
+from dml.losses.potential_functions import CLOSE, Potential
 
 SCREEN_ERROR = 0.02  # of r² from a product that may round its factors to bfloat16 (or TF32)
-MANY = 0.5  # share of pairs possibly within reach from which a closer look is a waste
-PROBE = 16  # rows that are looked at first, to find tiles where every look is a waste
+MANY = 0.5  # share of pairs possibly within reach from which a second screen does not pay
+PROBE = 16  # rows screened first, to find tiles where screening does not pay
 
 CPU_TILE = (256, 2048)
 GPU_TILE = (1024, 4096)
@@ -32,13 +32,13 @@ Tile = tuple[slice, slice]
 
 
 class _Charges:
-    """The state of one evaluation: sorted unit charges, the energy and the forces so far."""
+    """State of one evaluation: sorted unit charges, and the energy and forces summed so far."""
 
     def __init__(self, x_ND: Tensor, labels_N: Tensor, potential: Potential, forces: bool) -> None:
         self.potential = potential
         self.order_N = labels_N.argsort(stable=True)
         self.labels_N = labels_N[self.order_N]
-        # the one place that waits for a GPU before the screen
+        # the only synchronization with a GPU before the screen
         self.counts: list[int] = self.labels_N.unique_consecutive(return_counts=True)[1].tolist()
         self.on_gpu = x_ND.is_cuda
         self.rows, self.columns = GPU_TILE if self.on_gpu else CPU_TILE
@@ -87,7 +87,7 @@ class _Charges:
         self.energy += self.potential.far * pairs_of_classes
 
     def _add_within(self, block: slice) -> None:
-        """Adds the pairs of one block, the only ones that may be of the same class."""
+        """Adds the pairs of one block; only these can be of the same class."""
         r2_TT = self._squared_distances((block, block))
         labels_T = self.labels_N[block]
         same_TT = labels_T[:, None] == labels_T
@@ -100,7 +100,7 @@ class _Charges:
             self._add_forces(block, block, slope_TT)
 
     def _add_between_on_gpu(self, tiles: list[Tile]) -> None:
-        """Screens all tiles before waiting for the answers, once."""
+        """Screens all tiles, waits for the results once, and adds the tiles within reach."""
         if not tiles:
             return
         flags = torch.stack([self._may_reach(tile, self.z_ND).any() for tile in tiles]).tolist()
@@ -112,13 +112,13 @@ class _Charges:
         """Adds the pairs of a tile in the cheapest way."""
         rows, columns = tile
         probe = slice(rows.start, min(rows.start + PROBE, rows.stop))
-        if _share(self._may_reach((probe, columns), self.sample_ND)) > MANY:
+        if _share_true(self._may_reach((probe, columns), self.sample_ND)) > MANY:
             self._add_tile(tile)
             return
         near_TW = self._may_reach(tile, self.sample_ND)
-        if FEW < _share(near_TW) < MANY:
+        if FEW < _share_true(near_TW) < MANY:
             near_TW = self._may_reach(tile, self.z_ND)
-        if _share(near_TW) > FEW:
+        if _share_true(near_TW) > FEW:
             self._add_tile(tile)
         elif near_TW.any():
             self._add_single_pairs(tile, near_TW.nonzero())
@@ -171,7 +171,7 @@ class _Charges:
         self.force_ND[rows] += force_TD.addmm_(slope_TW, z_ND[columns], alpha=-1).mul_(4)
 
     def gradient(self) -> Tensor:
-        """Returns the gradient in the charges as they were given: unsorted, of any length."""
+        """Returns the gradient of the charges in their original order and length."""
         assert self.force_ND is not None
         force_ND, z_ND = self.force_ND, self.exact_ND.to(self.dtype)
         stretch_N1 = (force_ND * z_ND).sum(dim=1, keepdim=True)
@@ -182,12 +182,12 @@ class _Charges:
         )
 
 
-def _share(mask: Tensor) -> float:
+def _share_true(mask: Tensor) -> float:
     return int(mask.count_nonzero()) / mask.numel()
 
 
 class _MeanEnergy(torch.autograd.Function):
-    """Computes the gradient along with the value, so that each distance is needed only once."""
+    """Computes the gradient together with the value, so that no distance is computed twice."""
 
     @staticmethod
     def forward(
@@ -200,7 +200,7 @@ class _MeanEnergy(torch.autograd.Function):
         return (charges.energy / len(x_ND)).to(x_ND.dtype)
 
     @staticmethod
-    @first_derivative
+    @first_order_backward
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient_ND,) = ctx.saved_tensors
         return gradient_ND * g, None, None, None

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-CLOSE = 0.005  # from this distance down, forces need more digits than 2 − 2s or float32 have
+CLOSE = 0.005  # forces at smaller distances need more digits than 2 − 2s or float32 have
 
 
 class Potential(Protocol):
@@ -29,7 +29,7 @@ class Potential(Protocol):
 
     @property
     def steep(self) -> bool:
-        """Whether forces act on charges closer than `CLOSE`."""
+        """True if forces act on charges closer than `CLOSE`."""
 
     def attraction(self, r2: Tensor) -> tuple[Tensor, Tensor]:
         """Returns ψ_att and dψ_att/dr²."""
@@ -40,7 +40,7 @@ class Potential(Protocol):
 
 @dataclass(frozen=True)
 class DecayingPotential:
-    """pfml: attraction −min(1, (δ/r)^α), repulsion (δ / min(r, δ_rep))^α.
+    """PFML: attraction −min(1, (δ/r)^α), repulsion (δ / min(r, δ_rep))^α.
 
     Logarithms at α = 0: log(max(r, δ)/δ) and −log(min(r, δ_rep)/δ). r is clamped from below at
     `min_distance`, and there is no force below it.
@@ -64,7 +64,7 @@ class DecayingPotential:
 
     @property
     def steep(self) -> bool:
-        """Forces end at `min_distance`, where float32 is off by 6e-8 / r."""
+        """True if `min_distance` is below `CLOSE`: float32 is off by 6e-8 / r."""
         return self.min_distance < CLOSE
 
     def attraction(self, r2: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +81,7 @@ class DecayingPotential:
         return value.sub_(self.far), torch.where(c == r2, slope, 0)
 
     def _decay(self, c: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns (δ²/c)^(α/2), or log of it per α at α = 0, and the derivative."""
+        """Returns (δ²/c)^(α/2), at α = 0 its logarithm over α, and the derivative."""
         ratio = self.delta**2 / c
         if self.alpha == 0:
             return ratio.log_().mul_(0.5), (-0.5) / c
@@ -91,12 +91,12 @@ class DecayingPotential:
 
 @dataclass(frozen=True)
 class GrowingPotential:
-    """cpml: attraction max(r, δ)², repulsion [δ − r]_+² (`hinge`) or −min(r, δ)² (`square`)."""
+    """CPML: attraction max(r, δ)², repulsion [δ − r]_+² (`hinge`) or −min(r, δ)² (`square`)."""
 
     delta: float
     form: str
 
-    # unit vectors of the same direction are this close after rounding; they have no force
+    # distance of equal unit vectors after rounding; at or below it there is no force
     NO_DIRECTION = 1e-12
 
     @property
@@ -111,7 +111,7 @@ class GrowingPotential:
 
     @property
     def steep(self) -> bool:
-        """The hinge pushes with 2δ down to r = 0."""
+        """True for the hinge, whose force is 2δ down to r = 0."""
         return self.form == "hinge"
 
     def attraction(self, r2: Tensor) -> tuple[Tensor, Tensor]:

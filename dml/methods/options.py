@@ -1,6 +1,6 @@
-"""What methods that mix need from their loss and their options, or a line that says what is wrong.
+"""Checks of the options of methods and of the losses that mixing methods take.
 
-A loss qualifies if it is additive over positives and negatives, that is, has a generic form.
+A loss can be mixed if it is additive over positives and negatives, that is, has a generic form.
 """
 
 from __future__ import annotations
@@ -11,46 +11,45 @@ import torch
 from torch import nn
 
 from dml.core.errors import UserError, nearest
-from dml.losses.generic import generic_form
-from dml.losses.generic_forms import Form
+from dml.losses.generic import find_generic_form
+from dml.losses.generic.forms import Form
 
-SAMPLE_LOSSES = "contrastive | ms | ms_miner, or a pair loss of dml.losses.generic"
-PROXY_LOSSES = "proxy_anchor | proxy_nca | proxy_nca_pp, or a proxy loss of dml.losses.generic"
-ALL_LOSSES = (
-    "contrastive | ms | ms_miner | proxy_anchor | proxy_nca | proxy_nca_pp, "
-    "or a loss of dml.losses.generic"
+SAMPLE_LOSSES = (
+    "contrastive | ms | ms_miner | contrastive_cosine | lifted_structure | binomial_deviance | nca"
 )
+PROXY_LOSSES = "proxy_anchor | proxy_nca | proxy_nca_original | proxy_nca_pp"
+ALL_LOSSES = f"{SAMPLE_LOSSES} | {PROXY_LOSSES}"
 
 
-def form_of(loss: nn.Module, method: str, proxies: bool | None = None) -> Form:
+def require_form(loss: nn.Module, method: str, proxies: bool | None = None) -> Form:
     """Returns the generic form of a loss.
 
     Args:
         loss: the clean loss.
-        method: who asks, for the message.
-        proxies: whether the loss must have proxies, must not have them (False), or may (None).
+        method: name of the method, for the message.
+        proxies: True: the loss must have proxies; False: it must not; None: it may.
 
     Raises:
-        UserError: it has no such form; says which losses do.
+        UserError: the loss has no such form; lists the losses that have one.
     """
     supported = {None: ALL_LOSSES, True: PROXY_LOSSES, False: SAMPLE_LOSSES}[proxies]
     try:
-        form = generic_form(loss)
+        form = find_generic_form(loss)
         has_proxies = "proxies" in (form.anchors, form.others)
         if proxies is not None and proxies != has_proxies:
             raise ValueError(f"{type(loss).__name__} has {'' if has_proxies else 'no '}proxies")
     except ValueError as error:
         raise UserError(
-            f"loss: method={method} cannot take it: {error}; use loss={supported}"
+            f"loss: method={method} cannot use it: {error}; choose loss={supported}"
         ) from error
     return form
 
 
-def choices(option: str, value: Sequence[str] | str, valid: Collection[str]) -> list[str]:
+def check_choices(option: str, value: Sequence[str] | str, valid: Collection[str]) -> list[str]:
     """Returns the chosen names in the order of `valid`, each once.
 
     Raises:
-        UserError: there is none, or one that does not exist.
+        UserError: no name is chosen, or an unknown one.
     """
     listed = ", ".join(valid)
     if not isinstance(value, Iterable):
@@ -60,18 +59,18 @@ def choices(option: str, value: Sequence[str] | str, valid: Collection[str]) -> 
     for name in chosen:
         if name not in valid:
             raise UserError(
-                f"{option}: no '{name}'{nearest(str(name), valid)}; choose from [{listed}]"
+                f"{option}: unknown '{name}'{nearest(str(name), valid)}; choose from [{listed}]"
             )
     if not chosen:
         raise UserError(f"{option} is empty; choose from [{listed}]")
     return [name for name in valid if name in chosen]
 
 
-def number(option: str, value: float, low: float, *, above: bool = False) -> float:
+def check_number(option: str, value: float, low: float, *, above: bool = False) -> float:
     """Returns a finite number of at least `low`, or `above` it.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not such a number.
     """
     fits = isinstance(value, int | float) and (value > low if above else value >= low)
     if not fits or value == float("inf"):
@@ -79,18 +78,18 @@ def number(option: str, value: float, low: float, *, above: bool = False) -> flo
     return value
 
 
-def count(option: str, value: object) -> int:
-    """Returns a whole number, 1 or more.
+def check_count(option: str, value: object) -> int:
+    """Returns an integer of at least 1.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UserError(f"{option}={value} must be a whole number, at least 1")
+        raise UserError(f"{option}={value} must be an integer of at least 1")
     return value
 
 
-def draw(names: Sequence[str]) -> str:
+def draw_one(names: Sequence[str]) -> str:
     """Returns one of the names, uniformly, from torch's generator on the CPU."""
     if len(names) == 1:
         return names[0]

@@ -1,8 +1,8 @@
-"""Pair losses between a batch and references (proxies, a memory), as ccp defines them.
+"""Preparation of pair losses for a batch and references (proxies, a memory), as ccp uses them.
 
-The embedder's normalizer decides how long vectors are: under ccp they are clipped to the unit
-ball, s is their inner product and r their distance. Losses that would normalize once more, as those
-of pytorch-metric-learning do, are told not to; on unit vectors that makes no difference.
+Under ccp the embedder clips vectors to the unit ball; s is their inner product and r their
+distance. Losses of pytorch-metric-learning would normalize the vectors again, so that this is
+disabled; on unit vectors it makes no difference.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from dml.core.errors import UserError
 from dml.losses.triplet import AllTripletsLoss
 
 
-def for_references(loss: nn.Module, miner: Any, embedding_size: int, method: str) -> nn.Module:
-    """The loss in a form that takes many references and embeddings of any length.
+def prepare_for_references(
+    loss: nn.Module, miner: Any, embedding_size: int, method: str
+) -> nn.Module:
+    """Returns the loss in a form that takes many references and embeddings of any length.
 
     Args:
-        loss: a loss of pairs or triplets; its distance is told to take vectors as they are.
+        loss: a loss of pairs or triplets; normalization in its distance is disabled.
         miner: must be None: all pairs with references count.
         embedding_size: D.
         method: name of the method, for messages.
@@ -30,18 +32,18 @@ def for_references(loss: nn.Module, miner: Any, embedding_size: int, method: str
     """
     if miner is not None:
         raise UserError(
-            f"loss.miner: method '{method}' compares all pairs and takes no miner; "
+            f"loss.miner: method '{method}' compares all pairs and cannot use a miner; "
             f"use the loss without it (ms instead of ms_miner) or loss.miner=null"
         )
     if type(loss).__module__.startswith("pytorch_metric_learning."):
-        take_vectors_as_they_are(loss)
-        loss = _without_triplet_list(loss)
-    _try(loss, embedding_size, method)
+        disable_normalization(loss)
+        loss = _replace_triplet_margin_loss(loss)
+    _check_references(loss, embedding_size, method)
     return loss
 
 
-def take_vectors_as_they_are(loss: nn.Module) -> None:
-    """Tells the distances of a loss or miner of pytorch-metric-learning not to normalize."""
+def disable_normalization(loss: nn.Module) -> None:
+    """Disables normalization in the distances of a loss or miner of pytorch-metric-learning."""
     from pytorch_metric_learning.distances import BaseDistance
 
     for module in loss.modules():
@@ -49,7 +51,7 @@ def take_vectors_as_they_are(loss: nn.Module) -> None:
             module.normalize_embeddings = False
 
 
-def _without_triplet_list(loss: nn.Module) -> nn.Module:
+def _replace_triplet_margin_loss(loss: nn.Module) -> nn.Module:
     from pytorch_metric_learning.distances import LpDistance
     from pytorch_metric_learning.losses import TripletMarginLoss
     from pytorch_metric_learning.reducers import AvgNonZeroReducer
@@ -62,23 +64,23 @@ def _without_triplet_list(loss: nn.Module) -> nn.Module:
         and loss.embedding_regularizer is None
         and (loss.swap, loss.smooth_loss, loss.triplets_per_anchor) == (False, False, "all")
     ):
-        return AllTripletsLoss(loss.margin)  # the same without a list of all triplets
+        return AllTripletsLoss(loss.margin)  # equal, without a list of all triplets
     return loss
 
 
-def _try(loss: nn.Module, embedding_size: int, method: str) -> None:
-    """Finds out before training whether the loss takes references."""
+def _check_references(loss: nn.Module, embedding_size: int, method: str) -> None:
+    """Raises UserError unless the loss takes references, before any training."""
     x_BD = torch.eye(2, embedding_size)
     labels_B = torch.tensor([0, 1])
     state = torch.get_rng_state()
     try:
         with torch.no_grad():
             loss(x_BD, labels_B, ref_emb=x_BD.repeat(2, 1), ref_labels=labels_B.repeat(2))
-    except Exception as error:  # each loss has a way of its own to say that it cannot
+    except Exception as error:  # losses refuse references with different errors
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UserError(
             f"loss: method '{method}' compares a batch with references, and "
-            f"{type(loss).__name__} takes none ({reason}); "
+            f"{type(loss).__name__} cannot ({reason}); "
             f"use c1, c2, ms, triplet or another loss of pairs"
         ) from error
     finally:

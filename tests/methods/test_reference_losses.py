@@ -15,7 +15,7 @@ from dml.core.errors import UserError
 from dml.losses import C1Loss, C2Loss, ProxyNCALoss
 from dml.losses.distances import clip_to_ball
 from dml.losses.triplet import AllTripletsLoss
-from dml.methods.chance_constrained_losses import for_references
+from dml.methods.reference_losses import prepare_for_references
 from dml.runs.build import build_method
 
 
@@ -62,7 +62,7 @@ def test_a_batch_without_triplets_costs_nothing():
 def test_multi_similarity_takes_inner_products_of_clipped_vectors():
     x, y, r, z = data(2, scale=0.4)
     x, r = clip_to_ball(x.detach()), clip_to_ball(r.detach())
-    loss = for_references(pml.MultiSimilarityLoss(2.0, 40.0, 0.5), None, 5, "ccp")
+    loss = prepare_for_references(pml.MultiSimilarityLoss(2.0, 40.0, 0.5), None, 5, "ccp")
     total = 0.0
     for i in range(9):
         s = [float(x[i] @ r[j]) for j in range(14)]
@@ -74,28 +74,32 @@ def test_multi_similarity_takes_inner_products_of_clipped_vectors():
 
 
 def test_triplet_loss_is_replaced_only_where_it_is_the_same():
-    assert type(for_references(pml.TripletMarginLoss(0.1), None, 5, "ccp")) is AllTripletsLoss
+    assert (
+        type(prepare_for_references(pml.TripletMarginLoss(0.1), None, 5, "ccp")) is AllTripletsLoss
+    )
     for other in (
         pml.TripletMarginLoss(0.1, smooth_loss=True),
         pml.TripletMarginLoss(0.1, triplets_per_anchor=2),
         pml.TripletMarginLoss(0.1, distance=LpDistance(power=2)),
     ):
-        assert for_references(other, None, 5, "ccp") is other
+        assert prepare_for_references(other, None, 5, "ccp") is other
         assert not other.distance.normalize_embeddings
-    with pytest.raises(UserError, match="takes none"):  # PML looks among the batch then
-        for_references(pml.TripletMarginLoss(0.1, swap=True), None, 5, "ccp")
+    with pytest.raises(
+        UserError, match="TripletMarginLoss cannot"
+    ):  # PML looks among the batch then
+        prepare_for_references(pml.TripletMarginLoss(0.1, swap=True), None, 5, "ccp")
 
 
 @pytest.mark.parametrize("make", [C1Loss, C2Loss, pml.ContrastiveLoss, pml.NTXentLoss])
 def test_losses_of_pairs_are_taken(make):
     loss = make()
-    assert for_references(loss, None, 5, "xbm") is loss
+    assert prepare_for_references(loss, None, 5, "xbm") is loss
 
 
 @pytest.mark.parametrize("make", [ProxyNCALoss, pml.ArcFaceLoss, pml.ProxyAnchorLoss])
 def test_losses_with_proxies_of_their_own_are_refused_in_one_line(make):
     with pytest.raises(UserError, match=r"loss: method 'ccp' compares .* use c1, c2") as caught:
-        for_references(make(3, 5), None, 5, "ccp")
+        prepare_for_references(make(3, 5), None, 5, "ccp")
     assert len(str(caught.value).splitlines()) == 1
 
 

@@ -1,11 +1,11 @@
-"""The forms of the generic loss of Metrix: how similarities and soft labels become a loss.
+"""Forms of the generic loss of Metrix: functions of similarities and soft labels.
 
 ℓ(a) = τ( σ⁺( Σ_u y ρ⁺(s(a, u)) ) + σ⁻( Σ_u (1 − y) ρ⁻(s(a, u)) ) )    (metrix, Eq. 7 and 9)
 
-y is 1 for a positive of anchor a, 0 for a negative, and in between for a mix of both. A form knows
-nothing of embeddings, so the same one serves clean and mixed examples.
+y is 1 for a positive of anchor a, 0 for a negative, and in between for a mix of both. A form
+works on similarities, not on embeddings, so the same one serves clean and mixed examples.
 
-Shapes: A anchors, U others (samples, proxies or mixes) that an anchor meets.
+Shapes: A anchors, U others (samples, proxies or mixes) it is compared with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from dml.losses.base import finite, one_of, positive
+from dml.losses.arguments import check_finite, check_one_of, check_positive
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Form:
     """A row of the table of losses (metrix, Table 1).
 
     Attributes:
-        anchors: what asks, samples or proxies.
-        others: what is positive or negative for it.
+        anchors: samples or proxies.
+        others: the positives and negatives of an anchor, samples or proxies.
     """
 
     anchors: ClassVar[Literal["samples", "proxies"]] = "samples"
@@ -37,7 +37,7 @@ class Form:
         Args:
             s_AU: cosine similarities.
             y_AU: labels in [0, 1], constants.
-            present_AU: which entries are in U(a); the others do not count.
+            present_AU: mask of the entries in U(a); the others do not count.
         """
         return self.anchor_losses(s_AU, y_AU, present_AU).sum() / max(1, len(s_AU))
 
@@ -120,7 +120,7 @@ class MultiSimilarity(BinomialDeviance):
 
 @dataclass(frozen=True)
 class ProxyAnchor(Form):
-    """log(1 + Σ y e^(−β(s − m))) and log(1 + Σ (1 − y) e^(γ(s + m))), as its authors' code has it.
+    """log(1 + Σ y e^(−β(s − m))) and log(1 + Σ (1 − y) e^(γ(s + m))), as in its authors' code.
 
     The first is averaged over the anchors that have a positive, the second over all anchors.
     """
@@ -151,7 +151,7 @@ class NCA(Form):
 
     Attributes:
         scale: κ; the table has 1, and 1/T for ProxyNCA++.
-        positives_below: the second sum runs over positives too, as in a softmax.
+        positives_below: True: the second sum includes the positives, as a softmax does.
     """
 
     scale: float
@@ -176,15 +176,15 @@ class ProxyNCA(NCA):
     others: ClassVar[Literal["samples", "proxies"]] = "proxies"
 
 
-def contrastive(margin: float, positive_margin: float = 0.0, form: str = "euclidean") -> Form:
-    """Returns one of the two contrastive forms, arguments checked.
+def make_contrastive(margin: float, positive_margin: float = 0.0, form: str = "euclidean") -> Form:
+    """Returns one of the two contrastive forms with checked arguments.
 
     Raises:
         ValueError: an argument is out of range; names it.
     """
-    one_of("form", form, ("euclidean", "cosine"))
-    finite("margin", margin)
-    finite("positive_margin", positive_margin)
+    check_one_of("form", form, ("euclidean", "cosine"))
+    check_finite("margin", margin)
+    check_finite("positive_margin", positive_margin)
     if form == "euclidean":
         return EuclideanContrastive(margin, positive_margin)
     if positive_margin:
@@ -192,23 +192,23 @@ def contrastive(margin: float, positive_margin: float = 0.0, form: str = "euclid
     return CosineContrastive(margin)
 
 
-def exponents(beta: float, gamma: float, margin: float) -> dict[str, float]:
-    """Returns checked arguments of the forms with two exponents.
+def check_exponents(beta: float, gamma: float, margin: float) -> dict[str, float]:
+    """Returns the checked arguments of a form with two exponents.
 
     Raises:
         ValueError: an argument is out of range; names it.
     """
     return {
-        "beta": positive("beta", beta),
-        "gamma": positive("gamma", gamma),
-        "margin": finite("margin", margin),
+        "beta": check_positive("beta", beta),
+        "gamma": check_positive("gamma", gamma),
+        "margin": check_finite("margin", margin),
     }
 
 
 def distance(s: Tensor) -> Tensor:
     """Returns √(2 − 2s), the distance of unit vectors, of any shape.
 
-    It is 0, with no gradient, where 2 − 2s is rounding noise: below about 7e-4 in float32.
+    It is 0, without gradient, where 2 − 2s is rounding noise: below about 7e-4 in float32.
     """
     squared = 2 - 2 * s
     real = squared > 4 * torch.finfo(s.dtype).eps
@@ -223,17 +223,17 @@ def mean_over_non_zero(terms_AU: Tensor) -> Tensor:
 def log_sum(weight_AU: Tensor, exponent_AU: Tensor) -> Tensor:
     """Returns log Σ w e^x of each row, 0 where all weights are (A)."""
     some_A = (weight_AU > 0).any(dim=1)
-    return torch.where(some_A, _weighted(weight_AU, exponent_AU, some_A).logsumexp(dim=1), 0)
+    return torch.where(some_A, _log_weighted(weight_AU, exponent_AU, some_A).logsumexp(dim=1), 0)
 
 
 def log_one_plus_sum(weight_AU: Tensor, exponent_AU: Tensor) -> Tensor:
     """Returns log(1 + Σ w e^x) of each row (A)."""
     some_A = (weight_AU > 0).any(dim=1)
-    logs_A = _weighted(weight_AU, exponent_AU, some_A).logsumexp(dim=1)
+    logs_A = _log_weighted(weight_AU, exponent_AU, some_A).logsumexp(dim=1)
     return torch.where(some_A, torch.nn.functional.softplus(logs_A), 0)
 
 
-def _weighted(weight_AU: Tensor, exponent_AU: Tensor, some_A: Tensor) -> Tensor:
-    """log(w e^x); an empty row is zeros, for a row of −∞ has no gradient but NaN."""
+def _log_weighted(weight_AU: Tensor, exponent_AU: Tensor, some_A: Tensor) -> Tensor:
+    """Returns log(w e^x); an empty row is zeros, since the gradient of a row of −∞ is NaN."""
     weighted_AU = exponent_AU + weight_AU.log()
     return torch.where(some_A[:, None], weighted_AU, 0)

@@ -1,10 +1,10 @@
 """CCP: a sequence of regularized proxy problems (Deep Metric Learning with Chance Constraints).
 
-Each stage trains network and proxies until validation stops improving; the next one starts from
-fresh proxies, picked where the last ones cover their class worst, and pulls the network towards the
-best weights of the last stage. See `configs/method/ccp.yaml` for the paper's values.
+Each stage trains network and proxies until validation stops improving. The next stage starts from
+new proxies, picked where the previous ones cover their class worst, and pulls the network towards
+the best weights of the previous stage. The values of the paper are in `configs/method/ccp.yaml`.
 
-Shapes: B images in a batch, C classes, k proxies a class, D embedding dimensions, n pool images.
+Shapes: B images in a batch, C classes, k proxies per class, D embedding dimensions, n pool images.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.losses.base import working_precision
+from dml.losses.arguments import to_working_precision
+from dml.losses.c1_c2 import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
-from dml.losses.pairwise import C1Loss, C2Loss
-from dml.methods.base import BatchMethod, SamplePool
-from dml.methods.chance_constrained_losses import for_references
-from dml.methods.chance_constrained_pool import (
+from dml.methods.batch_method import BatchMethod, SamplePool
+from dml.methods.chance_constrained.k_center import (
     embed_pool,
-    k_center_per_class,
+    gather_points,
     mean_covering_radius,
-    picked,
+    pick_k_centers,
     pool_size_per_class,
 )
+from dml.methods.reference_losses import prepare_for_references
 from dml.training.stopping import Stopping
 
 
 @dataclass(frozen=True)
 class StageStart:
-    """What a stage begins with, for those who watch (`ChanceConstrained.on_stage`).
+    """State at the start of a stage, passed to `ChanceConstrained.on_stage`.
 
     Attributes:
-        stage: from 0.
-        converged: C×k×D proxies of the last stage, zero in stage 0.
+        stage: counted from 0.
+        converged: C×k×D proxies of the previous stage, zero in stage 0.
         proxies: C×k×D, picked for this stage.
     """
 
@@ -52,15 +52,15 @@ class ChanceConstrained(BatchMethod):
 
     The loss of a batch is L(samples, proxies) + w · L(samples, samples); from stage 1 on the
     network's gradient has λ(θ − θ*) added, θ* being the best weights of the stage before. (The
-    paper prints the opposite sign, which would push away from θ*.) θ goes on from its last value
-    and the optimizer keeps its state, the new proxies taking the places of the old ones.
+    paper prints the opposite sign, which would push away from θ*.) θ continues from its last value,
+    and the optimizer keeps its state; new proxies replace the old ones in place.
 
-    Proxies are embeddings before the normalizer and are clipped like them wherever a loss sees
-    them. A stage's pool is embedded by the network as it is when the stage begins. A class with
-    fewer images than the pool takes is drawn with replacement, each time augmented anew.
+    Proxies are embeddings before the normalizer and are clipped for the loss. The pool of a stage
+    is embedded by the network at the start of the stage. A class with fewer images than the pool
+    needs is drawn with replacement, each draw with another augmentation.
 
     Args:
-        loss: of pairs or triplets, with references.
+        loss: a loss of pairs or triplets that takes references.
         miner: must be None.
         num_classes: C.
         embedding_size: D.
@@ -68,9 +68,10 @@ class ChanceConstrained(BatchMethod):
         pool_size: b, images of each class that k-center chooses from; b ≤ k takes k random ones.
         lambda_pull: λ ≥ 0.
         batch_pairs_weight: w ≥ 0; 0.1 in the authors' code, 0 in the paper.
-        stages: at most; 1 trains proxies until the protocol stops (Loss-Proxy); None: no limit.
+        stages: largest number of stages; 1: one stage until the protocol stops (Loss-Proxy);
+            None: no limit.
         stage_patience: evaluations in a row without improvement that end a stage.
-        min_delta: an improvement, within a stage, is more than this.
+        min_delta: smallest improvement within a stage.
 
     Raises:
         UserError: an option is out of range, or the loss takes no references.
@@ -95,7 +96,7 @@ class ChanceConstrained(BatchMethod):
         _check_at_least(1, stages=stages, stage_patience=stage_patience)
         _check_at_least(0, lambda_pull=lambda_pull, batch_pairs_weight=batch_pairs_weight)
         _check_at_least(0, min_delta=min_delta)
-        self.loss = for_references(loss, miner, embedding_size, "ccp")
+        self.loss = prepare_for_references(loss, miner, embedding_size, "ccp")
         self.loss_clips = isinstance(self.loss, C1Loss | C2Loss)
         self.num_classes, self.proxies_per_class = num_classes, proxies_per_class
         self.pool_size = pool_size_per_class(pool_size, proxies_per_class)
@@ -109,7 +110,7 @@ class ChanceConstrained(BatchMethod):
         self._sample_pool: SamplePool | None = None
         self._stage, self._stage_steps, self._stage_is_over = -1, 0, True
         self._radius_before = self._radius_after = 0.0
-        self._stopping = self._fresh_stopping()
+        self._stopping = self._new_stopping()
         self._anchor: dict[str, Tensor] = {}  # θ*
         self._best: dict[str, Tensor] = {}  # weights at the best evaluation of this stage
         self._best_proxies: Tensor | None = None
@@ -117,13 +118,13 @@ class ChanceConstrained(BatchMethod):
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of images B×3×H×W with labels B; begins the next stage if it is due."""
+        """Returns the loss of images B×3×H×W with labels B; starts a stage that is due."""
         if self._stage_is_over and self.training:
-            self._begin_stage(embedder)
+            self._start_stage(embedder)
         self._stage_steps += self.training
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = working_precision(embeddings)
+            embeddings = to_working_precision(embeddings)
             references = self.proxies if self.loss_clips else clip_to_ball(self.proxies)
             loss = self.loss(embeddings, labels, ref_emb=references, ref_labels=self.proxy_labels)
             if self.batch_pairs_weight:
@@ -131,7 +132,7 @@ class ChanceConstrained(BatchMethod):
         return loss, {}
 
     def attach(self, sample_pool: SamplePool) -> None:
-        """Gives access to the images that proxies are picked from."""
+        """Receives access to the images that proxies are picked from."""
         self._sample_pool = sample_pool
 
     @torch.no_grad()
@@ -148,13 +149,13 @@ class ChanceConstrained(BatchMethod):
                 weights.append(p)
                 anchors.append(self._anchor[name])
                 gradients.append(p.grad)
-        # a few kernels for all weights together; the difference first, for its precision
+        # few kernels for all weights; the difference first, for precision
         away: Any = torch._foreach_sub(weights, anchors)
         torch._foreach_add_(gradients, away, alpha=self.lambda_pull)
 
     def on_evaluation(self, embedder: nn.Module, score: float) -> dict[str, float]:
-        """Keeps the stage's best weights and proxies; a stage out of patience is over."""
-        noted = {
+        """Keeps the best weights and proxies of the stage; ends a stage without patience left."""
+        columns = {
             "stage": self._stage,
             "stage_steps": self._stage_steps,
             "radius_before": self._radius_before,
@@ -164,12 +165,12 @@ class ChanceConstrained(BatchMethod):
             self._best = {name: p.detach().clone() for name, p in embedder.named_parameters()}
             self._best_proxies = self.proxies.detach().clone()
         is_last = self.stages is not None and self._stage + 1 >= self.stages
-        # Not here: the pool of the next stage would be wasted if training ended with this one.
+        # The next stage starts with the next step: its pool is not needed if training ends here.
         self._stage_is_over = self._stopping.exhausted(0.0) and not is_last
-        return noted
+        return columns
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Everything but the proxies that decides how stages go on, in plain types and tensors."""
+        """Returns the state of the stages beside the proxies, in plain types and tensors."""
         return {
             "stage": self._stage,
             "stage_steps": self._stage_steps,
@@ -182,7 +183,7 @@ class ChanceConstrained(BatchMethod):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Puts back what `get_extra_state` returned."""
+        """Restores the state that `get_extra_state` returned."""
         self._stage, self._stage_steps = state["stage"], state["stage_steps"]
         self._stage_is_over = state["stage_is_over"]
         self._radius_before, self._radius_after = state["radii"]
@@ -194,7 +195,7 @@ class ChanceConstrained(BatchMethod):
         self._best_proxies = None if best is None else best.to(device)
 
     @torch.no_grad()
-    def _begin_stage(self, embedder: nn.Module) -> None:
+    def _start_stage(self, embedder: nn.Module) -> None:
         if self._sample_pool is None:
             raise RuntimeError("attach(sample_pool) must be called before training")
         self._stage += 1
@@ -205,32 +206,32 @@ class ChanceConstrained(BatchMethod):
         last = torch.zeros_like(self.proxies) if self._best_proxies is None else self._best_proxies
         converged_CkD = last.view(*shape)
         if self.has_choice:
-            picks_Ck = k_center_per_class(pool_CnD, converged_CkD, self.proxies_per_class)
-            proxies_CkD = picked(pool_CnD, picks_Ck)
+            picks_Ck = pick_k_centers(pool_CnD, converged_CkD, self.proxies_per_class)
+            proxies_CkD = gather_points(pool_CnD, picks_Ck)
         else:
             proxies_CkD = pool_CnD
-        self._note_radii(pool_CnD, converged_CkD, proxies_CkD)
+        self._measure_radii(pool_CnD, converged_CkD, proxies_CkD)
         self.proxies.copy_(proxies_CkD.flatten(0, 1))
         self._anchor, self._best = self._best, {}
         self._stage_steps, self._stage_is_over = 0, False
-        self._stopping = self._fresh_stopping()
+        self._stopping = self._new_stopping()
         self.on_stage(StageStart(self._stage, converged_CkD, proxies_CkD))
 
-    def _note_radii(self, pool_CnD: Tensor, converged_CkD: Tensor, proxies_CkD: Tensor) -> None:
-        """The pool's covering radius by the last proxies, and by these with the new ones.
+    def _measure_radii(self, pool_CnD: Tensor, converged_CkD: Tensor, proxies_CkD: Tensor) -> None:
+        """Stores the covering radius of the pool by the old proxies, and by old and new ones.
 
-        In the space where losses work, of clipped vectors: lengths beyond 1 mean nothing there.
+        Vectors are clipped, as in the loss: lengths above 1 have no meaning there.
         """
-        pool_CnD, old, new = _clipped(pool_CnD), _clipped(converged_CkD), _clipped(proxies_CkD)
+        pool_CnD, old, new = _clip(pool_CnD), _clip(converged_CkD), _clip(proxies_CkD)
         both = new if self._best_proxies is None else torch.cat([old, new], dim=1)
         self._radius_before = mean_covering_radius(pool_CnD, old)
         self._radius_after = mean_covering_radius(pool_CnD, both)
 
-    def _fresh_stopping(self) -> Stopping:
+    def _new_stopping(self) -> Stopping:
         return Stopping(self.stage_patience, "evaluations", self.min_delta)
 
 
-def _clipped(x_CnD: Tensor) -> Tensor:
+def _clip(x_CnD: Tensor) -> Tensor:
     return clip_to_ball(x_CnD.flatten(0, 1)).view_as(x_CnD)
 
 

@@ -1,8 +1,8 @@
-"""Pools mixes of feature maps without making them (feature mixup over all pairs of a batch).
+"""Pooling of mixed feature maps without building them (feature mixup over all pairs of a batch).
 
 A linear pooling commutes with mixing: the mix of the pooled is the pooled mix. For max pooling,
-the arg-max of each mix is found a few pairs at a time and forgotten but for one small integer per
-pair and channel; value and gradient come from the two entries it points to.
+mixes are built for a few pairs at a time, and only the position of each maximum is stored; value
+and gradient come from the two entries at that position.
 
 Shapes: B images, c channels, h×w maps or t tokens, n = h·w positions, V pairs.
 """
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-CHUNK = {"cpu": 2**21, "cuda": 2**26}  # elements of the mixes that exist at a time
+CHUNK = {"cpu": 2**21, "cuda": 2**26}  # elements of the mixes built at a time
 
 
-def mixed_pool(
+def pool_mixes(
     embedder: nn.Module, features: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor
 ) -> Tensor:
     """Pools λ f_first + (1 − λ) f_second for all pairs as `embedder.pool` would (V×c).
@@ -30,12 +30,14 @@ def mixed_pool(
         lambda_V: weight of the first.
     """
     tokens = embedder.backbone.kind == "tokens"  # type: ignore[union-attr]
-    pooling = "avg" if tokens else embedder.pooling  # tokens: one of them or a mean, both linear
+    pooling = (
+        "avg" if tokens else embedder.pooling
+    )  # one token or a mean of tokens: both are linear
     if pooling == "max":
-        return mixed_max(features, first_V, second_V, lambda_V)
+        return max_pool_mixes(features, first_V, second_V, lambda_V)
     if pooling == "avg+max":
         average_Bc = features.mean(dim=(2, 3))
-        maximum_Vc = mixed_max(features, first_V, second_V, lambda_V)
+        maximum_Vc = max_pool_mixes(features, first_V, second_V, lambda_V)
         return mix(average_Bc, first_V, second_V, lambda_V) + maximum_Vc
     return mix(embedder.pool(features), first_V, second_V, lambda_V)  # type: ignore[operator]
 
@@ -47,7 +49,7 @@ def mix(x: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor) -> Tenso
     return torch.lerp(x[second_V], x[first_V], weight)
 
 
-def mixed_max(maps: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor) -> Tensor:
+def max_pool_mixes(maps: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor) -> Tensor:
     """Returns the maximum over positions of λ x_first + (1 − λ) x_second (V×c, like `mix`)."""
     maps_Bnc = maps.flatten(2).transpose(1, 2)  # channels last: the maximum runs over rows
     dtype = torch.promote_types(maps.dtype, torch.float32)
@@ -58,20 +60,20 @@ def mixed_max(maps: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor)
 
 
 class _MixedMax(torch.autograd.Function):
-    """See `mixed_max`; keeps, per pair and channel, where the maximum was."""
+    """Computes `max_pool_mixes`; stores the position of the maximum per pair and channel."""
 
     @staticmethod
     def forward(
         ctx: Any, maps_Bnc: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor
     ) -> Tensor:
         positions, channels = maps_Bnc.shape[1:]
-        # Counts down, so that the largest rank among the maxima is that of the first of them.
+        # Ranks count down, so that the first of equal maxima has the largest.
         rank_n1 = torch.arange(positions, 0, -1, device=maps_Bnc.device)[:, None]
         rank_n1 = rank_n1.to(torch.uint8 if positions < 256 else torch.int32)
         pooled_Vc = maps_Bnc.new_empty(len(first_V), channels)
         where_Vc = rank_n1.new_empty(pooled_Vc.shape)
-        buffers: list[Tensor] = []  # fresh ones for each chunk would cost more than the arithmetic
-        for rows in _chunks(len(first_V), positions * channels, maps_Bnc.device):
+        buffers: list[Tensor] = []  # new ones per chunk would cost more than the arithmetic
+        for rows in _split_into_chunks(len(first_V), positions * channels, maps_Bnc.device):
             first_v, second_v = first_V[rows], second_V[rows]
             if not buffers:
                 shape = (len(first_v), positions, channels)
@@ -82,7 +84,7 @@ class _MixedMax(torch.autograd.Function):
             torch.index_select(maps_Bnc, 0, first_v, out=other)
             mixed.lerp_(other, lambda_V[rows, None, None])
             torch.amax(mixed, dim=1, out=pooled_Vc[rows])
-            # A maximum with indices takes four times as long as these two without.
+            # A maximum with indices takes four times as long as these two steps.
             torch.eq(mixed, pooled_Vc[rows, None], out=at_maximum)
             ranked = at_maximum.view(torch.uint8).to(rank_n1.dtype).mul_(rank_n1)
             torch.amax(ranked, dim=1, out=where_Vc[rows])
@@ -97,8 +99,8 @@ class _MixedMax(torch.autograd.Function):
         _, positions, channels = ctx.shape
         gradient = gradient_Vc.new_zeros(ctx.shape).flatten()
         channel_c = torch.arange(channels, device=gradient.device)
-        for rows in _chunks(len(first_V), 8 * channels, gradient.device):
-            # NaN equals no maximum and has rank 0; any position does
+        for rows in _split_into_chunks(len(first_V), 8 * channels, gradient.device):
+            # NaN equals no maximum and has rank 0: any position will do
             position_vc = (positions - rank_Vc[rows].long()).clamp_(max=positions - 1)
             inside_vc = position_vc.mul_(channels).add_(channel_c)
             weight_v1, part_vc = lambda_V[rows, None], gradient_Vc[rows]
@@ -108,6 +110,6 @@ class _MixedMax(torch.autograd.Function):
         return gradient.view(ctx.shape), None, None, None
 
 
-def _chunks(rows: int, elements_per_row: int, device: torch.device) -> list[slice]:
+def _split_into_chunks(rows: int, elements_per_row: int, device: torch.device) -> list[slice]:
     size = max(1, CHUNK.get(device.type, CHUNK["cpu"]) // elements_per_row)
     return [slice(start, start + size) for start in range(0, rows, size)]

@@ -8,7 +8,6 @@ import csv
 import pytest
 import torch
 from pytorch_metric_learning.losses import TripletMarginLoss
-from tiny_training import Pool, TinyEmbedder, images_of
 
 from dml.config.check import check
 from dml.config.identity import identity
@@ -18,10 +17,12 @@ from dml.losses import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
 from dml.runs import build, protocols
+from dml.runs.context import RunContext
 from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job import JobRun
 from dml.tracking import NullTracker, RunTables
 from dml.training.checkpoint import read
+from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 
 LABELS = torch.arange(4).repeat_interleave(5)
 IMAGES = images_of(LABELS)
@@ -281,9 +282,10 @@ def final_state(composed, folder, stop_at=()):
     config = check(cfg, Config)
     index = build.build_index(config)
     (job,) = protocols.jobs("published", 1, index)
+    context = RunContext(config, identity(cfg), index, torch.device("cpu"), None)
     steps = [*stop_at, None]
     for stop in steps:
-        run = JobRun(config, identity(cfg), job, folder, torch.device("cpu"), None)
+        run = JobRun(context, job, folder)
         taken = iter(range(10**6))
         done = 0 if stop is None else stop - (run.checkpoints.load() or [{"step": 0}])[0]["step"]
 

@@ -7,15 +7,15 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 import torch
-from tiny_training import Pool, TinyEmbedder, images_of
 
 from dml.data.samplers import class_pool
-from dml.methods.chance_constrained_pool import (
+from dml.methods.chance_constrained.k_center import (
     embed_pool,
-    k_center_per_class,
+    gather_points,
     mean_covering_radius,
-    picked,
+    pick_k_centers,
 )
+from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 
 
 def radius(pool, centers):
@@ -41,7 +41,7 @@ def sets():
 @pytest.mark.parametrize("k", [1, 3, 7])
 def test_picks_what_the_algorithm_picks(sets, k):
     pool, centers = sets
-    picks = k_center_per_class(pool, centers, k)
+    picks = pick_k_centers(pool, centers, k)
     expected = [greedy(p, c, k) for p, c in zip(pool, centers, strict=True)]
     assert picks.tolist() == expected
 
@@ -49,7 +49,7 @@ def test_picks_what_the_algorithm_picks(sets, k):
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_radius_is_at_most_twice_the_best_choice(sets, k):
     pool, centers = sets
-    picks = k_center_per_class(pool, centers, k)
+    picks = pick_k_centers(pool, centers, k)
     for points, given, chosen in zip(pool, centers, picks, strict=True):
         best = min(radius(points, [*given, *points[list(c)]]) for c in combinations(range(7), k))
         assert best <= radius(points, [*given, *points[chosen]]) <= 2 * best + 1e-12
@@ -58,10 +58,10 @@ def test_radius_is_at_most_twice_the_best_choice(sets, k):
 def test_picks_are_distinct_and_the_radius_never_grows(sets):
     pool, centers = sets
     pool[0] = pool[0, 0]  # seven times the same point
-    picks = k_center_per_class(pool, centers, 7)
+    picks = pick_k_centers(pool, centers, 7)
     assert picks.sort(dim=1).values.tolist() == [list(range(7))] * 6
     radii = [
-        mean_covering_radius(pool, torch.cat([centers, picked(pool, picks[:, :k])], dim=1))
+        mean_covering_radius(pool, torch.cat([centers, gather_points(pool, picks[:, :k])], dim=1))
         for k in range(1, 8)
     ]
     assert radii[-1] == 0
@@ -75,14 +75,14 @@ def test_mean_covering_radius_is_the_mean_over_classes(sets):
 
 
 def test_many_classes_are_worked_off_in_chunks(monkeypatch, sets):
-    whole = k_center_per_class(*sets, 3)
-    monkeypatch.setattr("dml.methods.chance_constrained_pool.CLASSES_AT_A_TIME", 4)
-    assert torch.equal(k_center_per_class(*sets, 3), whole)
+    whole = pick_k_centers(*sets, 3)
+    monkeypatch.setattr("dml.methods.chance_constrained.k_center.CLASSES_PER_CHUNK", 4)
+    assert torch.equal(pick_k_centers(*sets, 3), whole)
 
 
 def test_k_out_of_range_is_refused(sets):
     with pytest.raises(ValueError, match="k must lie between 1 and the 7 points"):
-        k_center_per_class(*sets, 8)
+        pick_k_centers(*sets, 8)
 
 
 def test_pool_is_embedded_unnormalized_in_evaluation_mode():

@@ -1,4 +1,4 @@
-"""Metrix and its comparisons as runs: configs, result ids, continuing, mixed precision."""
+"""Metrix and its comparisons as runs: configs, result ids, resuming, mixed precision."""
 
 import inspect
 from pathlib import Path
@@ -16,8 +16,12 @@ from dml.runs.folder.summary import result_id
 from tests.conftest import TINY
 from tests.dying import die_at
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
 METHODS = ["metrix", "imix", "mochi", "proxy_synthesis"]
+
+
 FEW = ("data.batch_size=60", "protocol.steps_per_epoch=2", "protocol.epochs=2")
 
 
@@ -69,6 +73,11 @@ def test_result_ids_are_those_of_the_printed_tables(composed, overrides, expecte
         ["loss=ms", "method=imix"],
         ["loss=contrastive", "method=mochi", "precision=bf16"],
         ["loss=proxy_anchor", "method=proxy_synthesis"],
+        ["loss=lifted_structure", "method=metrix"],
+        ["loss=binomial_deviance", "method=metrix", "method.types=[embed]"],
+        ["loss=nca", "method=metrix", "method.types=[embed]"],
+        ["loss=contrastive_cosine", "method=metrix", "method.types=[embed]"],
+        ["loss=proxy_nca_original", "method=metrix", "method.types=[embed]"],
     ],
 )
 def test_trains(run_tiny, words):
@@ -94,5 +103,5 @@ def test_a_killed_run_continues_with_the_same_mixes(composed, tmp_path):
 
 @pytest.mark.parametrize("loss", ["triplet", "mfcwms"])
 def test_other_losses_are_refused_with_those_that_are_not(run_tiny, loss):
-    with pytest.raises(UserError, match=r"loss: method=metrix cannot take it.*contrastive \| ms"):
+    with pytest.raises(UserError, match=r"loss: method=metrix cannot use it.*contrastive \| ms"):
         run_tiny(f"loss={loss}", "method=metrix")

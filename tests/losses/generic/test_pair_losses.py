@@ -1,16 +1,17 @@
-"""Generic losses beside pytorch-metric-learning's, at extremes, and behind losses of elsewhere."""
+"""Generic losses of pairs beside those of pytorch-metric-learning, and at extremes."""
 
 import pytest
 import torch
-from pytorch_metric_learning import distances, reducers
+from pytorch_metric_learning import distances
 from pytorch_metric_learning import losses as pml
 from torch import Tensor
 
-import dml.losses
 from dml.losses import generic
-from dml.losses import generic_forms as forms
+from dml.losses.generic import forms
 
 BALANCED = torch.arange(12) % 4
+
+
 UNBALANCED = torch.tensor([2, 0, 0, 3, 1, 1, 0])
 
 
@@ -46,21 +47,6 @@ def test_lifted_structure_is_pmls_generalized_one_on_similarities(y):
     assert_equal(generic.LiftedStructureLoss(0.3), theirs, batch(y), y)
 
 
-@pytest.mark.parametrize("y", [BALANCED, UNBALANCED])
-def test_proxy_anchor_is_pmls(y):
-    theirs = pml.ProxyAnchorLoss(6, 5, 0.1, 8).double()
-    ours = generic.ProxyAnchorLoss(6, 5, 0.1, 8).double()
-    ours.load_state_dict(theirs.state_dict())
-    assert_equal(ours, theirs, batch(y), y)
-
-
-def test_proxy_nca_pp_is_ours_of_every_day():
-    theirs = dml.losses.ProxyNCAPlusPlusLoss(6, 5, 0.3).double()
-    ours = generic.ProxyNCAPlusPlusLoss(6, 5, 0.3).double()
-    ours.load_state_dict(theirs.state_dict())
-    assert_equal(ours, theirs, batch(UNBALANCED), UNBALANCED)
-
-
 def test_contrastive_is_pmls_where_all_anchors_have_equally_many_terms():
     """On a balanced batch with all negatives within the margin, both means run over the same."""
     x = batch(BALANCED)
@@ -83,15 +69,6 @@ def test_nca_differs_from_pmls():
     assert not torch.isclose(generic.NCALoss()(x, BALANCED), theirs(x, BALANCED), rtol=1e-3)
     softmax = generic.GenericPairLoss(forms.NCA(1.0, positives_below=True))
     torch.testing.assert_close(softmax(x, BALANCED), theirs(x, BALANCED))
-
-
-def test_proxy_nca_of_the_table_leaves_the_positive_out_of_the_sum():
-    x = batch(UNBALANCED)
-    loss = generic.ProxyNCALoss(6, 5).double()
-    s = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(loss.proxies).T
-    own = torch.nn.functional.one_hot(UNBALANCED, 6).bool()
-    expected = (s.masked_fill(own, -torch.inf).logsumexp(dim=1) - s[own]).mean()
-    torch.testing.assert_close(loss(x, UNBALANCED), expected)
 
 
 EXTREME = [
@@ -125,35 +102,6 @@ def test_references_and_half_precision():
     loss = generic.MultiSimilarityLoss(3, 7, 0.2)
     assert loss(x, y, ref_emb=x.detach(), ref_labels=y) > loss(x, y)  # an image meets itself
     assert loss(x.bfloat16(), y).dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("loss", "form"),
-    [
-        (pml.ContrastiveLoss(0.1, 0.7), forms.EuclideanContrastive(0.7, 0.1)),
-        (pml.MultiSimilarityLoss(3, 7, 0.2), forms.MultiSimilarity(3.0, 7.0, 0.2)),
-        (pml.ProxyAnchorLoss(6, 5, 0.2, 16), forms.ProxyAnchor(16.0, 16.0, 0.2)),
-        (dml.losses.ProxyNCALoss(6, 5, 3.0), forms.ProxyNCA(6.0, True)),
-        (dml.losses.ProxyNCAPlusPlusLoss(6, 5, 0.5), forms.ProxyNCA(2.0, True)),
-    ],
-)
-def test_form_takes_the_hyperparameters_of_the_clean_loss(loss, form):
-    assert generic.generic_form(loss) == form
-
-
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (pml.TripletMarginLoss(), "TripletMarginLoss is not additive"),
-        (dml.losses.MeanFieldContrastiveLoss(6, 5), "MeanFieldContrastiveLoss is not additive"),
-        (pml.ContrastiveLoss(distance=distances.CosineSimilarity()), "CosineSimilarity"),
-        (pml.ContrastiveLoss(reducer=reducers.MeanReducer()), "MeanReducer"),
-        (pml.MultiSimilarityLoss(distance=distances.LpDistance()), "LpDistance"),
-    ],
-)
-def test_a_loss_that_has_no_form_says_why(loss, message):
-    with pytest.raises(ValueError, match=message):
-        generic.generic_form(loss)
 
 
 @pytest.mark.parametrize(
