@@ -1,6 +1,6 @@
 import pytest
 
-from dml.config.command_line import is_multirun, reorder_flags
+from dml.config.command_line import find_ignored_words, is_multirun, reorder_flags
 from dml.core.errors import ConfigError
 
 
@@ -24,16 +24,33 @@ def test_flags_come_first(typed, expected):
     [
         ("--foo", "--foo: no such flag"),
         ("--mutlirun seed=1", "--mutlirun: no such flag; did you mean '--multirun'?"),
-        ("-m --cfg job", "--multirun and --cfg do not go together"),
+        ("-m --cfg job", "--multirun and --cfg exclude each other"),
     ],
 )
-def test_flags_that_cannot_be_meant(typed, problem):
+def test_invalid_flags(typed, problem):
     with pytest.raises(ConfigError) as caught:
         reorder_flags(typed.split())
     assert caught.value.problems[0].startswith(problem)
 
 
-def test_a_grid_is_asked_for():
+def test_a_multirun_is_recognized():
     assert is_multirun(["seed=1", "-m"])
     assert is_multirun(["--multi"])
     assert not is_multirun(["--cfg", "job", "multirun=1"])
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("nope", "nope is not a list; write [file://<folder>]"),
+        ("[file:///no/such]", "file:///no/such is not a folder"),
+        ("[http://x]", "http://x is neither file://<folder> nor pkg://<package>"),
+    ],
+)
+def test_invalid_search_path(value, problem):
+    assert find_ignored_words([f"hydra.searchpath={value}"]) == [f"hydra.searchpath: {problem}"]
+
+
+def test_a_sweep_without_a_value():
+    (found,) = find_ignored_words(["-m", "seed=range(3,0)", "loss=ms,c1", "~search"])
+    assert found == "seed: range(3,0) has no value, so the grid has no run"

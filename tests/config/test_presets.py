@@ -1,11 +1,11 @@
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
-from dml.config.presets import apply_params, extract_params, values
+from dml.config.presets import apply_params, extract_params, load_preset
 from dml.core.errors import ConfigError
 
 
-def test_a_table_goes_before_the_users_own_overrides():
+def test_values_of_a_table_precede_the_users_overrides():
     words = ["protocol=mlrc", "loss=contrastive", "data=cub", "params=mlrc", "loss.neg_margin=1"]
     found, left = extract_params(words, "train")
     assert left is None
@@ -13,7 +13,7 @@ def test_a_table_goes_before_the_users_own_overrides():
     assert found[2:] == [word for word in words if word != "params=mlrc"]
 
 
-def test_a_multirun_looks_up_every_job(composed):
+def test_a_multirun_takes_the_values_of_each_job(composed):
     words = ["-m", "params=mlrc", "loss=contrastive,ms", "data=cub"]
     assert extract_params(words, "train") == (["-m", "loss=contrastive,ms", "data=cub"], "mlrc")
     cfg = apply_params(composed("loss=ms", "data=cars"), "mlrc", ["loss=ms", "loss.base=0.1"])
@@ -38,9 +38,9 @@ def test_values_reach_the_config(command_line):
         ("mlrc", "ms", "glyphs", "ms on 'glyphs', only on cub, cars, sop"),
     ],
 )
-def test_what_is_not_there_is_told(params, loss, data, message):
+def test_missing_file_or_row(params, loss, data, message):
     with pytest.raises(ConfigError, match=message):
-        values(params, loss, data)
+        load_preset(params, loss, data)
 
 
 def test_an_option_that_the_run_does_not_have(composed, tmp_path):
@@ -49,16 +49,16 @@ def test_an_option_that_the_run_does_not_have(composed, tmp_path):
         apply_params(composed("loss=contrastive"), str(tmp_path / "best.yaml"), [])
 
 
-def test_values_of_another_loss_are_told_as_such(tmp_path):
+def test_values_of_another_loss_are_refused(tmp_path):
     (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
     with pytest.raises(ConfigError, match=r"params: .* sets loss\.scale, which this run does not"):
         extract_params([f"params={tmp_path / 'best.yaml'}", "loss=contrastive"], "train")
 
 
-def test_rows_by_default_hold_under_those_of_the_dataset():
-    assert values("pfml", "pfml", "cub") == {"loss.proxies_per_class": 15}
-    assert values("pfml", "pfml", "sop") == {"loss.proxies_per_class": 2}
-    cars = values("ccp", "soft_triple", "cars")
+def test_the_row_of_a_dataset_takes_precedence_over_the_default():
+    assert load_preset("pfml", "pfml", "cub") == {"loss.proxies_per_class": 15}
+    assert load_preset("pfml", "pfml", "sop") == {"loss.proxies_per_class": 2}
+    cars = load_preset("ccp", "soft_triple", "cars")
     assert (cars["loss.la"], cars["loss.centers_per_class"]) == (17.69, 10)
 
 
