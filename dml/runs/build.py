@@ -26,8 +26,8 @@ from dml.core.launcher import launched
 from dml.data import loaders, transforms
 from dml.data.base import ImageIndex, ImageSource
 from dml.data.splits import joined_gallery
-from dml.methods.chance_constrained_losses import take_vectors_as_they_are
 from dml.methods.plain import Plain
+from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
 from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.precision import set_convolutions
@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[str, type, tuple[str, ...]]] = {  # what a target must ma
     "loss": ("loss, a torch.nn.Module", nn.Module, ()),
     "loss.miner": ("miner, which can be called", Callable, ()),  # type: ignore[dict-item]
     "method": (
-        "method; derive it from dml.methods.base.BatchMethod",
+        "method; derive it from dml.methods.batch_method.BatchMethod",
         nn.Module,
         ("attach", "after_backward", "on_evaluation", "on_stall"),
     ),
@@ -188,7 +188,7 @@ def build_method(config: Config, num_classes: int, embedding_size: int) -> nn.Mo
         if _compares_clipped(config):
             for part in (loss, miner):
                 if isinstance(part, nn.Module):
-                    take_vectors_as_they_are(part)
+                    disable_normalization(part)
         return instantiate(
             config.method,
             "method",

@@ -16,7 +16,7 @@ from dml.config.check import check
 from dml.config.config_groups import CONFIGS
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
-from dml.methods.base import BatchMethod
+from dml.methods.batch_method import BatchMethod
 from dml.models.base import Backbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN

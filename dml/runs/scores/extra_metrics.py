@@ -20,7 +20,7 @@ from dml.core.option_values import EXTRA_METRICS
 from dml.losses.cosine import unit_rows
 from dml.losses.mean_field import MeanFieldLoss
 from dml.methods.metrix import Metrix
-from dml.methods.metrix_mixes import mixed_embeddings
+from dml.methods.metrix.mixed_embeddings import embed_mixes
 from dml.retrieval.geometry import (
     alignment,
     covering_radius,
@@ -109,7 +109,7 @@ class ExtraMetrics:
         yield unit_rows(self.training()[0])[0]
         if isinstance(self.method, Metrix):
             self.embedder.eval()
-            yield from mixed_embeddings(self.method, self.embedder, self.batches())
+            yield from embed_mixes(self.method, self.embedder, self.batches())
 
 
 def regularizer(method: nn.Module) -> float:
