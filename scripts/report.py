@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="where to write (default: <runs>/reports)")
     parser.add_argument("--no-figures", action="store_true", help="tables alone, which is faster")
     options = parser.parse_args(argv)
-    from dml.reporting.writing import report  # late: --help need not wait for torch
+    from dml.reporting.report_files import report  # late: --help need not wait for torch
 
     out = options.out or options.runs / "reports"
     try:

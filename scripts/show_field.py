@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dml.reporting.field_plot import draw_field
+from dml.reporting.potential_plot import draw_field
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _draw(options: argparse.Namespace) -> Path:
-    from dml.reporting.proxy_demonstration import OVERRIDES, demonstrate
+    from dml.reporting.proxy_figure import OVERRIDES, demonstrate
 
     data = "digits" if options.data == "mnist" else options.data  # the same kind of images
     own = (f"data={data}", f"data.root={options.root}", f"method.stages={options.stages + 2}")

@@ -124,7 +124,7 @@ class ExperimentConfig:
         metrics: that they print, the first one to be tested for significance.
         spread: what stands behind ±: ci95 | std | none.
         setting: how the paper's tables tell this run from others of the same method.
-        figures: kinds of pictures (`dml.reporting.figure_kinds`).
+        figures: kinds of pictures (`dml.reporting.report_figures`).
         params: table of `configs/params` whose values hold where no override says otherwise.
         script: command that draws it, from runs or by itself.
         trains: false: there is nothing to train, the script is all.

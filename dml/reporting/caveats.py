@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dml.reporting.groups import Group, differing, shown
 from dml.reporting.published_results import PublishedResult
+from dml.reporting.run_groups import Group, differing, shown
 
 # Code → (what it means, whether it forbids the comparison with printed numbers).
 MEANING = {

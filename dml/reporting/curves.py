@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dml.core.statistics import Estimate
-from dml.reporting.collect import Run
-from dml.reporting.groups import Group
-from dml.reporting.pictures import Picture, drawn, legend, style
+from dml.reporting.finished_runs import Run
+from dml.reporting.picture import Picture, drawn, legend, style
+from dml.reporting.run_groups import Group
 from dml.runs.console import is_score, title
 
 

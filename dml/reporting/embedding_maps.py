@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from sklearn.manifold import TSNE
 
 from dml.core.atomic_io import replacing
-from dml.reporting.groups import Group
-from dml.reporting.pictures import COLORS, Picture, drawn
+from dml.reporting.picture import COLORS, Picture, drawn
+from dml.reporting.run_groups import Group
 from dml.runs.scores.embeddings_file import load_embeddings
 
 MOST_CLASSES, MOST_POINTS = 15, 1500

@@ -13,12 +13,12 @@ from markupsafe import Markup
 from dml.reporting import tables
 from dml.reporting.caveats import MEANING
 from dml.reporting.comparison import Verdict
-from dml.reporting.figure_kinds import hints, pictures
-from dml.reporting.groups import Group
-from dml.reporting.pictures import Picture
+from dml.reporting.pairwise_tests import Family
+from dml.reporting.picture import Picture
 from dml.reporting.report import Report, Section
+from dml.reporting.report_figures import hints, pictures
 from dml.reporting.rows import Row
-from dml.reporting.significance import Family
+from dml.reporting.run_groups import Group
 
 
 @dataclass(frozen=True)

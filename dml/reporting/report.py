@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dml.reporting.caveats import MEANING
-from dml.reporting.collect import Problem, collect
-from dml.reporting.groups import Group, grouped
+from dml.reporting.finished_runs import Problem, collect
+from dml.reporting.pairwise_tests import Family, families
 from dml.reporting.published_results import ResultKey
 from dml.reporting.rows import Cell, Row, Source, missing, rows, swept
-from dml.reporting.significance import Family, families
+from dml.reporting.run_groups import Group, grouped
 from dml.runs.console import is_score
 
 SINGLE = Source(None, (), ("map_at_r", "precision_at_1", "r_precision", "best_epoch"), "ci95")

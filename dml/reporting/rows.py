@@ -11,10 +11,10 @@ from omegaconf import DictConfig
 
 from dml.core.statistics import Estimate
 from dml.reporting.caveats import Caveat, fewer_repeats, marks, others_number
-from dml.reporting.collect import group_options
 from dml.reporting.comparison import TIMES, Comparison, Verdict, compare
-from dml.reporting.groups import Group, differing, labels
+from dml.reporting.finished_runs import group_options
 from dml.reporting.published_results import PublishedResult, ResultKey, printed
+from dml.reporting.run_groups import Group, differing, labels
 from dml.runs.folder.summary import protocol_id, result_id
 from dml.runs.protocols import FOLDS
 

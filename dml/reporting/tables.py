@@ -11,9 +11,9 @@ from rich.text import Text
 
 from dml.reporting.caveats import MEANING
 from dml.reporting.comparison import Verdict
+from dml.reporting.pairwise_tests import Family
 from dml.reporting.report import Report, Section
 from dml.reporting.rows import Row
-from dml.reporting.significance import Family
 from dml.runs.console import is_score, title
 
 DASH = "\u2013"  # where there is no number

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dml.reporting import embedding_maps as embedding_maps_room
-from dml.reporting.collect import collect
 from dml.reporting.curves import curve, learning_curves, runtime
 from dml.reporting.embedding_maps import (
     chosen,
@@ -16,9 +15,10 @@ from dml.reporting.embedding_maps import (
     remembered_map,
     without_embeddings,
 )
-from dml.reporting.groups import grouped
+from dml.reporting.finished_runs import collect
 from dml.reporting.report import build
-from dml.reporting.sweeps import axes_of, heat_maps, hyperparameter_curves
+from dml.reporting.run_groups import grouped
+from dml.reporting.sweep_figures import axes_of, heat_maps, hyperparameter_curves
 from tests.reporting.made_runs import MadeCell, node, write_history, write_run
 
 

@@ -1,4 +1,4 @@
-"""Which printed number each run stands beside: python scripts/printed.py metrix_table3
+"""Which printed number each run stands beside: python scripts/list_published.py metrix_table3
 
 Takes a name of an experiment, or `all`. Lists every cell with the printed numbers that its report
 compares it with, then the printed rows of the same paper that no cell runs, with the reason.
@@ -12,7 +12,7 @@ from collections import Counter
 
 from dml.core.errors import UserError
 from dml.reporting.catalog import about, cells, names
-from dml.reporting.pairing import Pair, pairs, without_cell
+from dml.reporting.published_matches import Pair, pairs, without_cell
 from dml.reporting.report import source_of
 
 

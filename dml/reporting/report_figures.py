@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from dml.reporting.curves import learning_curves, runtime
 from dml.reporting.embedding_maps import embedding_maps, without_embeddings
-from dml.reporting.groups import Group
-from dml.reporting.pictures import Picture, stored
+from dml.reporting.picture import Picture, stored
 from dml.reporting.report import Report
-from dml.reporting.sweeps import heat_maps, hyperparameter_curves
+from dml.reporting.run_groups import Group
+from dml.reporting.sweep_figures import heat_maps, hyperparameter_curves
 from dml.runs.console import is_score
 
 # Kinds drawn from numbers; every other name is a picture that runs have drawn themselves

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dml.core.statistics import Estimate
-from dml.reporting.collect import Run
+from dml.reporting.finished_runs import Run
 from dml.reporting.published_results import ResultKey, settings
 
 MOST_LABELS = 4  # options named in a row's label; more are counted

@@ -10,7 +10,7 @@ from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.data.digits import read_digits
-from dml.reporting.proxy_demonstration import OVERRIDES, demonstrate
+from dml.reporting.proxy_figure import OVERRIDES, demonstrate
 from dml.runs.figures.stages import stage_curve
 
 FEW = ("protocol.steps_per_epoch=2", "protocol.epochs=4", "method.stage_patience=1")

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from dml.reporting.collect import collect, experiments_with_runs
-from dml.reporting.groups import grouped
+from dml.reporting.finished_runs import collect, experiments_with_runs
+from dml.reporting.run_groups import grouped
 from tests.reporting.made_runs import write_history, write_run
 
 

@@ -15,8 +15,8 @@ from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, nearest
 from dml.reporting import catalog as experiments
 from dml.reporting import tables
-from dml.reporting.collect import experiments_with_runs
 from dml.reporting.export import as_csv, markdown
+from dml.reporting.finished_runs import experiments_with_runs
 from dml.reporting.page import figures as figures_of
 from dml.reporting.page import page
 from dml.reporting.report import Report, build, elsewhere

@@ -17,7 +17,7 @@ from dml.config.schema import Config
 from dml.core.errors import ConfigError
 from dml.reporting import cost as plan
 from dml.reporting.catalog import about, cells, composed, names
-from dml.reporting.pairing import Pair, pairs, without_cell
+from dml.reporting.published_matches import Pair, pairs, without_cell
 from dml.reporting.published_results import read_table, settings
 from dml.reporting.report import source_of
 from dml.runs.folder.run_folder import RunFolder

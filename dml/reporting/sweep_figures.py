@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dml.core.statistics import Estimate
-from dml.reporting.pictures import Picture, drawn, legend, style
+from dml.reporting.picture import Picture, drawn, legend, style
 from dml.reporting.rows import Row
 from dml.runs.console import is_score, title
 
