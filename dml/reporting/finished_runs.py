@@ -1,4 +1,4 @@
-"""Finished runs, read from their folders; what cannot be read is named, never guessed."""
+"""Finished runs, read from their folders, and the reasons why folders cannot be read."""
 
 from __future__ import annotations
 
@@ -13,41 +13,30 @@ from typing import Any
 from omegaconf import DictConfig
 
 from dml.config.identity import identity
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.runs.console import is_score
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.load import load_cfg
 from dml.tracking import History
 
-NEEDED = (
-    "result_id",
-    "data",
-    "stand_in",
-    "protocol",
-    "evaluation",
-    "selected_by",
-    "backbone",
-    "loss",
-    "method",
-    "seed",
-    "embedding_size",
-    "metrics",
-    "jobs",
+REQUIRED_KEYS = (
+    *("result_id", "data", "stand_in", "protocol", "evaluation", "selected_by", "backbone"),
+    *("loss", "method", "seed", "embedding_size", "metrics", "jobs"),
 )
-# Not what was trained but how often, under which name, and what is measured beside the scores:
-# seeds and repeats of a configuration differ in these alone.
-NOT_IN_GROUP = ("seed", "protocol.repeats", "experiment", "evaluation")
+# Options in which runs of one configuration may differ: how often it was trained, under which name,
+# and what was measured beside the scores.
+IGNORED_OPTIONS = ("seed", "protocol.repeats", "experiment", "evaluation")
 
 
 @dataclass(frozen=True)
-class Run:
+class FinishedRun:
     """One finished run.
 
     Attributes:
-        folder: of the run.
-        summary: its `summary.json`.
-        options: everything that decides the result but seed and repeats, dotted name → value.
-        setting: of the experiment's cell, as the tables of printed results write it.
+        folder: run folder.
+        summary: content of `summary.json`.
+        options: see `comparable_options`.
+        setting: setting of the experiment's cell, as in the tables of published results.
     """
 
     folder: Path
@@ -61,29 +50,34 @@ class Run:
         own = str(self.summary["evaluation"])
         return (own, "concatenated") if self.summary.get("concatenated") else (own,)
 
+    @cached_property
+    def history(self) -> History:
+        """Evaluations during training, in order; empty if the file does not exist."""
+        return History(RunFolder(self.folder).history)
+
     def values(self, metric: str, evaluation: str) -> dict[int, float]:
-        """A metric of each repeat (mean of its folds), scores in percent; empty if unknown.
+        """Returns a metric of each repeat (mean over its folds); empty if it is unknown.
 
         Args:
-            metric: a retrieval score, anything a job's result holds as a number, or one of
+            metric: a retrieval score (returned in percent), any number in a job's result, or one of
                 `best_epoch`, `train_steps` (to the best evaluation), `ms_per_batch` and
-                `epoch_seconds` (training alone).
+                `epoch_seconds` (training only).
             evaluation: one of `evaluations`.
         """
         if evaluation == "concatenated":
-            joined = self.summary["concatenated"]["repeats"]
-            found = [(one["repeat"], one["metrics"].get(metric)) for one in joined]
+            repeats = self.summary["concatenated"]["repeats"]
+            found = [(one["repeat"], one["metrics"].get(metric)) for one in repeats]
         else:
-            found = [(job["repeat"], self._of_job(job, metric)) for job in self.summary["jobs"]]
+            found = [(job["repeat"], self._job_value(job, metric)) for job in self.summary["jobs"]]
         if any(value is None for _, value in found):
             return {}
-        of_repeat: dict[int, list[float]] = {}
+        folds: dict[int, list[float]] = {}
         for repeat, value in found:
-            of_repeat.setdefault(int(repeat), []).append(float(value))
+            folds.setdefault(int(repeat), []).append(float(value))
         factor = 100.0 if is_score(metric) else 1.0
-        return {repeat: factor * sum(v) / len(v) for repeat, v in of_repeat.items()}
+        return {repeat: factor * sum(v) / len(v) for repeat, v in folds.items()}
 
-    def _of_job(self, job: Mapping[str, Any], metric: str) -> float | None:
+    def _job_value(self, job: Mapping[str, Any], metric: str) -> float | None:
         if metric in job.get("metrics", {}):
             return job["metrics"][metric]
         if metric == "train_steps":
@@ -97,96 +91,89 @@ class Run:
         value = job.get(metric)
         return value if isinstance(value, int | float) else None
 
-    @cached_property
-    def history(self) -> History:
-        """Its evaluations, in order; none if the file is not there."""
-        return History(RunFolder(self.folder).history)
-
 
 @dataclass(frozen=True)
-class Problem:
-    """A folder that was left out, and why."""
+class UnreadableRun:
+    """A folder that a report leaves out, and the reason."""
 
     path: Path
     reason: str
 
 
 @dataclass(frozen=True)
-class Found:
-    """Runs in the order of their folders, what could not be read, and what is not finished."""
+class RunCollection:
+    """Runs of an experiment, in the order of their folders."""
 
-    runs: tuple[Run, ...]
-    problems: tuple[Problem, ...]
+    finished: tuple[FinishedRun, ...]
+    unreadable: tuple[UnreadableRun, ...]
     unfinished: tuple[Path, ...]
 
 
-def collect(root: Path, experiment: str) -> Found:
-    """All runs of an experiment.
+def collect_runs(root: Path, experiment: str) -> RunCollection:
+    """Reads all runs of an experiment.
 
     Args:
-        root: where run folders are (`outputs=`).
+        root: folder of run folders (`outputs=`).
         experiment: the first folder below it; `single` for runs of no experiment.
     """
-    runs: list[Run] = []
-    problems: list[Problem] = []
+    finished: list[FinishedRun] = []
+    unreadable: list[UnreadableRun] = []
     unfinished: list[Path] = []
-    for folder in sorted(path.parent for path in (root / experiment).glob("*/*/config.yaml")):
+    for folder in sorted((root / experiment).glob("*/*")):
+        has_config = (folder / "config.yaml").exists()
         if not RunFolder(folder).summary.exists():
-            unfinished.append(folder)
-            continue
-        try:
-            runs.append(read_run(folder))
-        except UserError as error:
-            problems.append(Problem(folder, str(error)))
-    for path in sorted((root / experiment).glob("*/*/summary.json")):
-        if not (path.parent / "config.yaml").exists():
-            problems.append(Problem(path.parent, "config.yaml is missing"))
-    return Found(tuple(runs), tuple(problems), tuple(unfinished))
+            unfinished += [folder] if has_config else []
+        elif not has_config:
+            unreadable.append(UnreadableRun(folder, "config.yaml is missing"))
+        else:
+            try:
+                finished.append(read_run(folder))
+            except UserError as error:
+                unreadable.append(UnreadableRun(folder, str(error)))
+    return RunCollection(tuple(finished), tuple(unreadable), tuple(unfinished))
 
 
 def experiments_with_runs(root: Path) -> list[str]:
-    """Names of the folders below `root` that hold summaries of runs."""
+    """Returns the names of the folders below `root` that hold summaries of runs."""
     return sorted({path.parents[2].name for path in root.glob("*/*/*/summary.json")})
 
 
-def read_run(folder: Path) -> Run:
-    """The run of a folder.
+def read_run(folder: Path) -> FinishedRun:
+    """Reads the run of a folder.
 
     Raises:
         UserError: its summary or config cannot be read, or lacks what a report needs.
     """
-    path = RunFolder(folder).summary
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
+        summary = json.loads(RunFolder(folder).summary.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"summary.json cannot be read: {str(error).splitlines()[0]}") from error
+        raise UserError(f"summary.json cannot be read: {first_line(error)}") from error
     if not isinstance(summary, dict):
-        raise UserError("summary.json is no summary of a run")
-    lacking = [key for key in NEEDED if key not in summary]
-    if lacking:
-        raise UserError(f"summary.json lacks {', '.join(lacking)}")
-    wrong = next(_wrong_scores(summary), None)
-    if wrong is not None:
-        raise UserError(f"summary.json: {wrong}")
+        raise UserError("summary.json is not the summary of a run")
+    missing = [key for key in REQUIRED_KEYS if key not in summary]
+    if missing:
+        raise UserError(f"summary.json lacks {', '.join(missing)}")
+    for problem in _result_problems(summary):
+        raise UserError(f"summary.json: {problem}")
     cfg = load_cfg(folder)
     setting = (cfg.get("experiment") or {}).get("setting") or ""
-    return Run(folder, summary, group_options(cfg), str(setting))
+    return FinishedRun(folder, summary, comparable_options(cfg), str(setting))
 
 
-def group_options(cfg: DictConfig) -> dict[str, Any]:
-    """What runs share that differ in seed or repeats alone, dotted name → value."""
-    left_out = tuple(f"{name}." for name in NOT_IN_GROUP)
+def comparable_options(cfg: DictConfig) -> dict[str, Any]:
+    """Returns the options that decide a result except seed and repeats: dotted name → value."""
+    ignored = tuple(f"{name}." for name in IGNORED_OPTIONS)
     return {
-        name: value for name, value in identity(cfg).items() if not f"{name}.".startswith(left_out)
+        name: value for name, value in identity(cfg).items() if not f"{name}.".startswith(ignored)
     }
 
 
-def _wrong_scores(summary: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the numbers of a summary, whoever wrote it."""
+def _result_problems(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is wrong with the numbers of a summary, which any program may have written."""
     try:
         int(summary["embedding_size"]), int(summary["seed"])
-        joined = summary.get("concatenated")
-        results = [*summary["jobs"], *(joined["repeats"] if joined else ())]
+        concatenated = summary.get("concatenated")
+        results = [*summary["jobs"], *(concatenated["repeats"] if concatenated else ())]
         if not results:
             yield "jobs is empty"
         for result in results:

@@ -1,7 +1,7 @@
-"""Which printed number each cell of an experiment is compared with, and what stays without one.
+"""Matches of experiment cells with published results, and the reasons for what has no match.
 
-Nothing is left over in silence: a printed row that no experiment runs has its reason in
-`results/out_of_scope.csv`, a cell that no paper has printed in `results/not_printed.csv`.
+A published result that no experiment runs has its reason in `results/out_of_scope.csv`, a cell that
+no paper prints in `results/not_printed.csv`.
 """
 
 from __future__ import annotations
@@ -10,77 +10,79 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from dml.config.schema import ExperimentConfig
+from dml.reporting.catalog import Cell
 from dml.reporting.published_results import (
     PublishedResult,
     ResultKey,
-    fitting,
-    printed_rows,
+    find_results,
     read_table,
+    result_rows,
 )
-from dml.reporting.rows import Cell, Source, cell_facts
+from dml.reporting.rows import cell_keys
 
-Line = Mapping[str, str]  # of a table of printed results: column → text
+TableRow = Mapping[str, str]  # of `results/*.csv`: column → text
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One cell under one way of evaluation, with the printed numbers that fit it.
+class CellMatch:
+    """One cell under one evaluation, with the published results that match it.
 
     Attributes:
-        experiment: its id.
-        cell: of it.
-        facts: what its numbers are measured on.
-        numbers: metric → printed numbers that fit, the one that counts first; metrics that the
-            paper does not print are left out.
+        experiment: id of the experiment.
+        cell: its cell.
+        key: what the cell's numbers are measured on.
+        results: metric → matching results, the one that counts first; only metrics with results.
     """
 
     experiment: str
     cell: Cell
-    facts: ResultKey
-    numbers: Mapping[str, Sequence[PublishedResult]]
+    key: ResultKey
+    results: Mapping[str, Sequence[PublishedResult]]
 
     @property
     def reason(self) -> str | None:
-        """Why no number is printed for it; None if one is, or nobody has said."""
-        if self.numbers:
+        """Reason why no result is published; None if one is, or no reason is on file."""
+        if self.results:
             return None
-        own = {
+        columns = {
             "experiment": self.experiment,
-            "data": self.facts.data,
-            "method": self.facts.method,
-            "evaluation": self.facts.evaluation,
+            "data": self.key.data,
+            "method": self.key.method,
+            "evaluation": self.key.evaluation,
         }
-        return _reason("not_printed.csv", own)
+        return _find_reason("not_printed.csv", columns)
 
 
-def pairs(experiment: str, cells: Iterable[Cell], source: Source) -> Iterator[Pair]:
-    """The cells of an experiment that compares with tables of a paper; none of any other."""
-    if source.source is None or not source.tables:
+def match_cells(about: ExperimentConfig, cells: Iterable[Cell]) -> Iterator[CellMatch]:
+    """Yields the matches of an experiment's cells; none if it names no table of a paper."""
+    if about.source is None or not about.tables:
         return
     for cell in cells:
-        for facts in cell_facts(cell):
+        for key in cell_keys(cell):
             found = {
-                metric: fitting(facts, metric, source.source, source.tables)
-                for metric in source.metrics
+                metric: find_results(key, metric, about.source, about.tables)
+                for metric in about.metrics
             }
-            yield Pair(experiment, cell, facts, {name: all for name, all in found.items() if all})
+            results = {metric: some for metric, some in found.items() if some}
+            yield CellMatch(about.id, cell, key, results)
 
 
-def without_cell(found: Iterable[Pair]) -> list[tuple[Line, str | None]]:
-    """Printed rows that no pair has, each with its reason; None where nobody has said one."""
-    taken = {one.line for pair in found for numbers in pair.numbers.values() for one in numbers}
-    left = [row for row in printed_rows() if int(row["line"]) not in taken]
-    return [(row, _reason("out_of_scope.csv", row)) for row in left]
+def unmatched_results(matches: Iterable[CellMatch]) -> list[tuple[TableRow, str | None]]:
+    """Returns the published results without a match, each with its reason or None."""
+    matched = {one.line for match in matches for some in match.results.values() for one in some}
+    rest = [row for row in result_rows() if int(row["line"]) not in matched]
+    return [(row, _find_reason("out_of_scope.csv", row)) for row in rest]
 
 
-def _reason(table: str, row: Line) -> str | None:
-    """That of the first line whose columns all agree; an empty column says nothing."""
-    for line in _reasons(table):
+def _find_reason(table: str, row: TableRow) -> str | None:
+    """Returns the reason of the first line whose columns all agree; empty columns match all."""
+    for line in _read_reasons(table):
         if all(value in ("", row[key]) for key, value in line.items() if key != "reason"):
             return line["reason"]
     return None
 
 
 @cache
-def _reasons(table: str) -> tuple[Line, ...]:
+def _read_reasons(table: str) -> tuple[TableRow, ...]:
     return tuple(read_table(table))

@@ -1,61 +1,58 @@
-"""From names of experiments to tables in the terminal and files: what `scripts/report.py` does."""
+"""Reports of some experiments, printed as tables and written as files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
 
-from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, nearest
-from dml.reporting import catalog as experiments
-from dml.reporting import tables
-from dml.reporting.export import as_csv, markdown
+from dml.reporting import catalog, tables
+from dml.reporting.export import to_csv, to_markdown
 from dml.reporting.finished_runs import experiments_with_runs
-from dml.reporting.page import figures as figures_of
-from dml.reporting.page import page
-from dml.reporting.report import Report, build, elsewhere
+from dml.reporting.page import render_page
+from dml.reporting.report import Report, build_report, outputs_override
+from dml.reporting.report_figures import draw_figures
 
-FEW = 3  # experiments whose tables a terminal shows; of more it shows one line each
+MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows one line each
 
 
-def report(wanted: Sequence[str], root: Path, out: Path, figures: bool = True) -> list[Path]:
+def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = True) -> list[Path]:
     """Prints and writes the reports of some experiments.
 
     Args:
-        wanted: ids; `all`; `single`, or any other folder of runs below `root`.
-        root: where run folders are.
-        out: folder of what is written.
+        names: ids; `all`; `single`, or any other folder of runs below `root`.
+        root: folder of run folders.
+        out: folder of the reports.
         figures: False leaves out the pictures.
 
     Returns:
-        The files that were written: HTML, Markdown, CSV.
+        The written files: HTML, Markdown, CSV.
 
     Raises:
-        UserError: no such experiment, or nothing to report of `single`.
+        UserError: an experiment does not exist, or `single` has no runs.
     """
-    known = experiments.names()
-    names = _resolved(wanted, known, root)
-    reports = [_built(name, name in known, root) for name in names]
+    known = catalog.experiment_ids()
+    ids = _resolve_names(names, known, root)
+    reports = [_build_report(id, id in known, root) for id in ids]
     console = Console(highlight=False, emoji=False, markup=False)
-    if len(reports) > FEW:
+    if len(reports) > MAX_TABLES:
         console.print(_overview(reports))
     else:
-        for one in reports:
-            console.print(tables.terminal(one, console.width))
-            for line in tables.notes(one, tables.MOST_COMMANDS):
-                console.print(line, soft_wrap=True)  # to be copied whole
-    shown = {one.id: figures_of(one) for one in reports} if figures else {}
-    stem = out / (names[0] if len(names) == 1 else "all" if "all" in wanted else "report")
+        for report in reports:
+            console.print(tables.terminal_tables(report, console.width))
+            for line in tables.list_notes(report, tables.MAX_COMMANDS):
+                console.print(line, soft_wrap=True)  # unbroken, to be copied
+    drawn = {report.id: draw_figures(report) for report in reports} if figures else {}
+    stem = ids[0] if len(ids) == 1 else "all" if "all" in names else "report"
     files = {
-        stem.with_name(f"{stem.name}.html"): page(reports, shown, datetime.now()),
-        stem.with_name(f"{stem.name}.md"): markdown(reports),
-        stem.with_name(f"{stem.name}.csv"): as_csv(reports),
+        out / f"{stem}.html": render_page(reports, drawn, datetime.now()),
+        out / f"{stem}.md": to_markdown(reports),
+        out / f"{stem}.csv": to_csv(reports),
     }
     for path, text in files.items():
         write_text(path, text)
@@ -63,31 +60,27 @@ def report(wanted: Sequence[str], root: Path, out: Path, figures: bool = True) -
     return list(files)
 
 
-def _built(name: str, known: bool, root: Path) -> Report:
-    if not known:
-        return build(name, (), root, {})
-    whole = experiments.composed((f"experiment={name}",)).experiment
-    node = OmegaConf.to_container(whole, resolve=False)  # a cell's setting refers to its loss
-    cells = experiments.cells(name, elsewhere(root))
-    return build(name, cells, root, cast(dict[str, Any], node))
+def _build_report(id: str, known: bool, root: Path) -> Report:
+    cells = catalog.list_cells(id, outputs_override(root)) if known else ()
+    return build_report(catalog.load_experiment(id), cells, root)
 
 
-def _resolved(wanted: Sequence[str], known: Sequence[str], root: Path) -> list[str]:
-    """Names without repeats, `all` spelled out."""
+def _resolve_names(names: Sequence[str], known: Sequence[str], root: Path) -> list[str]:
+    """Returns the ids without repetitions, with `all` expanded."""
     with_runs = experiments_with_runs(root)
-    there = [*known, *(name for name in with_runs if name not in known)]
-    names: list[str] = []
-    for name in wanted:
+    valid = [*known, *(name for name in with_runs if name not in known)]
+    ids: list[str] = []
+    for name in names:
         if name == "all":
-            names += there
-        elif name in there:
-            names.append(name)
+            ids += valid
+        elif name in valid:
+            ids.append(name)
         elif name == "single":
             raise UserError(f"single: no finished runs in {root / name}; python train.py makes one")
         else:
-            hint = nearest(name, [*there, "all", "single"])
-            raise UserError(f"experiment: no '{name}'{hint}; known are {', '.join(there)}")
-    return list(dict.fromkeys(names))
+            hint = nearest(name, [*valid, "all", "single"])
+            raise UserError(f"experiment: no '{name}'{hint}; known are {', '.join(valid)}")
+    return list(dict.fromkeys(ids))
 
 
 def _overview(reports: Sequence[Report]) -> Table:
@@ -96,7 +89,7 @@ def _overview(reports: Sequence[Report]) -> Table:
     for name in ("cells", "missing", "left out"):
         table.add_column(name, justify="right")
     table.add_column("status")
-    for one in reports:
-        counts = [one.cells, len(one.missing), len(one.problems)]
-        table.add_row(one.id, *(str(count or tables.DASH) for count in counts), one.status)
+    for report in reports:
+        counts = map(len, (report.cells, report.missing, report.runs.unreadable))
+        table.add_row(report.id, *(str(count or tables.DASH) for count in counts), report.status)
     return table

@@ -1,4 +1,4 @@
-"""Runs of one configuration over seeds and repeats, and what tells configurations apart."""
+"""Groups of runs: one configuration over seeds and repeats, and labels that tell rows apart."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from functools import cached_property
 from typing import Any
 
 from dml.core.statistics import Estimate
-from dml.reporting.finished_runs import Run
-from dml.reporting.published_results import ResultKey, settings
+from dml.reporting.finished_runs import FinishedRun
+from dml.reporting.published_results import ResultKey, parse_setting
 
-MOST_LABELS = 4  # options named in a row's label; more are counted
+MAX_LABEL_OPTIONS = 4  # options named in the label of a row; the others are counted
 
 
 @dataclass(frozen=True)
-class Group:
-    """Runs that differ in seed and repeats alone.
+class RunGroup:
+    """Runs that differ in seed and repeats only.
 
     Attributes:
         runs: at least one, in the order of their seeds.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[FinishedRun, ...]
 
     @property
-    def first(self) -> Run:
-        """The run of the lowest seed, whose pictures stand for the group."""
+    def first(self) -> FinishedRun:
+        """The run of the lowest seed, whose pictures represent the group."""
         return self.runs[0]
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What decides the result, but for seed and repeats."""
+        """Options that decide the result, except seed and repeats."""
         return self.first.options
 
     @property
@@ -41,15 +41,15 @@ class Group:
         return bool(self.first.summary["stand_in"])
 
     @property
-    def evaluations(self) -> tuple[str, ...]:
-        """`single`, or `separated` and `concatenated`."""
-        return self.first.evaluations
+    def data(self) -> str:
+        """Name of the dataset."""
+        return self.first.summary["data"]
 
-    def facts(self, evaluation: str) -> ResultKey:
-        """What its numbers were measured on."""
+    def key(self, evaluation: str) -> ResultKey:
+        """Returns what the numbers of an evaluation were measured on."""
         summary = self.first.summary
         return ResultKey(
-            data=summary["data"],
+            data=self.data,
             backbone=summary["backbone"],
             dim=int(summary["embedding_size"]),
             protocol=summary["protocol"],
@@ -58,9 +58,16 @@ class Group:
             setting=self.first.setting,
         )
 
+    def estimate(self, metric: str, evaluation: str) -> Estimate | None:
+        """Returns a metric over all seeds and repeats that have it; None if none has."""
+        places = sorted(self._repeats.items(), key=lambda pair: pair[0])
+        found = [(run.values(metric, evaluation), repeat) for (_, repeat), run in places]
+        values = tuple(of_run[repeat] for of_run, repeat in found if repeat in of_run)
+        return Estimate(values) if values else None
+
     @cached_property
-    def _repeats(self) -> dict[tuple[int, int], Run]:
-        """(seed, repeat) → the run that did it; of two with the same seed the longer one."""
+    def _repeats(self) -> dict[tuple[int, int], FinishedRun]:
+        """(seed, repeat) → its run; of two runs with the same seed, the longer one."""
         ordered = sorted(self.runs, key=lambda run: len(run.summary["jobs"]))
         return {
             (run.summary["seed"], int(job["repeat"])): run
@@ -68,27 +75,20 @@ class Group:
             for job in run.summary["jobs"]
         }
 
-    def estimate(self, metric: str, evaluation: str) -> Estimate | None:
-        """A metric over all seeds and repeats that know it; None if none does."""
-        places = sorted(self._repeats.items(), key=lambda pair: pair[0])
-        found = [(run.values(metric, evaluation), repeat) for (_, repeat), run in places]
-        values = tuple(of_run[repeat] for of_run, repeat in found if repeat in of_run)
-        return Estimate(values) if values else None
 
-
-def grouped(runs: Iterable[Run]) -> list[Group]:
-    """Runs by configuration, in the order of first appearance."""
-    found: dict[str, list[Run]] = {}
+def group_runs(runs: Iterable[FinishedRun]) -> list[RunGroup]:
+    """Groups runs by configuration, in the order of first appearance."""
+    groups: dict[str, list[FinishedRun]] = {}
     for run in runs:
-        found.setdefault(json.dumps(run.options, sort_keys=True, default=str), []).append(run)
+        groups.setdefault(json.dumps(run.options, sort_keys=True, default=str), []).append(run)
     return [
-        Group(tuple(sorted(same, key=lambda run: (run.summary["seed"], str(run.folder)))))
-        for same in found.values()
+        RunGroup(tuple(sorted(same, key=lambda run: (run.summary["seed"], str(run.folder)))))
+        for same in groups.values()
     ]
 
 
-def differing(options: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the options that are not the same in all, sorted."""
+def differing_options(options: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the sorted names of the options that are not equal in all mappings."""
     names = sorted(set().union(*options)) if options else []
     return [
         name
@@ -97,29 +97,31 @@ def differing(options: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def labels(
-    subjects: Sequence[tuple[ResultKey, Mapping[str, Any]]], swept: Sequence[str] = ()
+def label_rows(
+    rows: Sequence[tuple[ResultKey, Mapping[str, Any]]], first: Sequence[str] = ()
 ) -> list[str]:
-    """For each subject what tells it from those of the same facts; empty if nothing has to.
+    """Returns for each row a label that distinguishes it from rows of the same key.
 
-    The setting of the printed table comes first, then options in which namesakes differ.
+    The setting of the published table comes first, then the options in which rows of the same key
+    differ. The label is empty where neither exists.
 
     Args:
-        subjects: facts and options of each.
-        swept: options to name before others.
+        rows: key and options of each.
+        first: options to name before others.
     """
-    found = []
-    for facts, options in subjects:
-        same = [other for their, other in subjects if their == facts]
-        parts = [f"{key} {value}" for key, value in settings(facts.setting).items()]
-        names = sorted(differing(same), key=lambda name: name not in swept)
-        parts += [f"{name}={shown(options.get(name))}" for name in names[:MOST_LABELS]]
-        if len(names) > MOST_LABELS:
-            parts.append(f"and {len(names) - MOST_LABELS} options more")
-        found.append(", ".join(parts))
-    return found
+    labels = []
+    for key, options in rows:
+        same = [others for other_key, others in rows if other_key == key]
+        parts = [f"{name} {value}" for name, value in parse_setting(key.setting).items()]
+        names = sorted(differing_options(same), key=lambda name: name not in first)
+        shown = names[:MAX_LABEL_OPTIONS]
+        parts += [f"{name}={format_option(options.get(name))}" for name in shown]
+        if len(names) > MAX_LABEL_OPTIONS:
+            parts.append(f"and {len(names) - MAX_LABEL_OPTIONS} more options")
+        labels.append(", ".join(parts))
+    return labels
 
 
-def shown(value: Any) -> str:
-    """An option's value as it is typed on the command line."""
+def format_option(value: Any) -> str:
+    """Returns an option's value as it is typed on the command line."""
     return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""The page in headless Chromium: silent console, no network, nothing wider than a phone."""
+"""The HTML page: as text, and in headless Chromium."""
 
 from __future__ import annotations
 
@@ -6,22 +6,91 @@ import re
 import shutil
 import subprocess
 from datetime import datetime
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
-from dml.reporting.page import figures, page
-from dml.reporting.report import build
-from tests.reporting.made_runs import write_history, write_run
+from dml.reporting.page import render_page
+from dml.reporting.report_figures import draw_figures
+from tests.reporting.made_runs import build, write_history, write_run
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs the system's package chromium")
 POLICY = re.compile(r"<meta http-equiv=.Content-Security-Policy[^>]*>")
+VOID = {"meta", "link", "img", "source", "br", "input"}
 
 
-def opened(path: Path, width: int) -> tuple[str, list[str]]:
-    """The page's source after it was rendered, and what went to the console."""
+class Outline(HTMLParser):
+    """Checks that tags nest, and collects what a reader of the page depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.images: list[dict] = []
+        self.heads: list[dict] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "img":
+            self.images.append(values)
+        if tag == "th":
+            self.heads.append(values)
+        if "id" in values:
+            self.ids.append(values["id"])
+        self.addresses += [values[k] for k in ("src", "srcset", "href", "data") if k in values]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def parse_page(text: str) -> Outline:
+    found = Outline()
+    found.feed(text)
+    assert found.open == []
+    return found
+
+
+def test_page_is_valid_and_accessible(report):
+    text = render_page([report, report], {report.id: draw_figures(report)}, datetime(2026, 1, 2))
+    found = parse_page(text)
+    assert found.images
+    assert all(image["alt"].strip() for image in found.images)
+    assert all("scope" in head for head in found.heads)
+    assert all(address.startswith(("data:", "#")) for address in found.addresses)
+    assert {a[1:] for a in found.addresses if a.startswith("#")} <= set(found.ids)
+    assert "<&>" not in text
+    assert "loss=contrastive &lt;&amp;&gt;" in text
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_page_shows_provenance(report):
+    text = render_page([report], {}, datetime(2026, 1, 2))
+    assert "0123456789ab" in text
+    assert "torch 2" in text
+    assert "Welch against the published mean: p =" in text
+    assert "mft Table 3, own" in text
+    assert "protocol.epochs=5 instead of 1000" in text
+    assert text == render_page([report], {}, datetime(2026, 1, 2))
+
+
+def test_page_without_any_run(cells, tmp_path):
+    some = cells("mfcwms")
+    report = build(some, tmp_path)
+    text = render_page([report], {report.id: draw_figures(report)}, datetime(2026, 1, 2))
+    parse_page(text)
+    assert "Not run (1 cell)" in text
+    assert "22.11 ± 0.08" in text
+
+
+def open_page(path: Path, width: int) -> tuple[str, list[str]]:
+    """The page's source after rendering, and the messages on the console."""
     options = [
         *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update"),
@@ -34,43 +103,46 @@ def opened(path: Path, width: int) -> tuple[str, list[str]]:
 
 
 @pytest.fixture
-def made(cells, tmp_path) -> Path:
+def page_path(cells, tmp_path) -> Path:
     some = cells("mfcwms", "arcface", "ms", "contrastive")
     for number, cell in enumerate(some[:3]):
         values = [0.22 + number / 100, 0.221, 0.224]
         folder = write_run(tmp_path, cell.config, [[v] * 4 for v in values], values)
         write_history(folder, {(r, f): [0.1, 0.2] for r in range(3) for f in range(4)})
-    found = build("mft_table1", some, tmp_path, OmegaConf.to_container(some[0].config.experiment))
+    report = build(some, tmp_path)
+    figures = {report.id: draw_figures(report)}
     path = tmp_path / "report.html"
-    path.write_text(page([found, found], {found.id: figures(found)}, datetime(2026, 1, 2)))
+    path.write_text(render_page([report, report], figures, datetime(2026, 1, 2)))
     return path
 
 
 @needs_browser
-def test_page_opens_offline_without_a_word(made):
-    source, console = opened(made, 1280)
+def test_page_opens_offline_with_an_empty_console(page_path):
+    source, console = open_page(page_path, 1280)
     assert "mf_cwms" in source
     assert console == []
-    # The page forbids itself all network, and says so on the console: the check above can fail.
-    text = made.read_text()
+    # The page's policy forbids network access and reports it: the check above can fail.
+    text = page_path.read_text()
     assert POLICY.search(text)
-    made.write_text(text.replace("</main>", '<img src="https://example.org/x.png" alt=""></main>'))
-    _, console = opened(made, 1280)
+    page_path.write_text(
+        text.replace("</main>", '<img src="https://example.org/x.png" alt=""></main>')
+    )
+    _, console = open_page(page_path, 1280)
     assert any("Content Security Policy" in line for line in console)
 
 
 @needs_browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_is_wider_than_the_window(made, width):
-    # In a frame: windows have a least width, frames have none.
-    tell = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
-    made.write_text(POLICY.sub("", made.read_text()).replace("</body>", tell))
-    frame = made.with_name("frame.html")
+def test_nothing_is_wider_than_the_window(page_path, width):
+    # In a frame, since windows have a minimum width.
+    script = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
+    page_path.write_text(POLICY.sub("", page_path.read_text()).replace("</body>", script))
+    frame = page_path.with_name("frame.html")
     frame.write_text(
         "<script>onmessage = event => { document.title = event.data + ' px' }</script>"
-        f'<iframe src="{made.name}" style="width: {width}px; height: 900px; border: 0"></iframe>'
+        f'<iframe src="{page_path.name}" style="width: {width}px; height: 900px; border: 0"></iframe>'
     )
-    source, _ = opened(frame, 1400)
+    source, _ = open_page(frame, 1400)
     found = re.search(r"<title>(\d+) px", source)
     assert found
     assert int(found[1]) <= width
