@@ -1,77 +1,72 @@
-"""Composed configs are remembered between processes, as long as their files stay the same."""
+"""Composed configs are kept between processes as long as the config files stay the same."""
 
 from __future__ import annotations
 
 import pytest
 
-from dml.reporting import composition_cache as compositions
+from dml.reporting import composition_cache
 
 
 @pytest.fixture
-def process(monkeypatch, tmp_path):
-    """Begins a new process: what it knows is what the files say."""
+def new_process(monkeypatch, tmp_path):
+    """Forgets what the process knows, as a new one would; returns the folder of configs."""
     configs = tmp_path / "configs"
     configs.mkdir()
     (configs / "train.yaml").write_text("seed: 0\n")
-    monkeypatch.setattr(compositions, "CONFIGS", configs)
+    monkeypatch.setattr(composition_cache, "CONFIGS", configs)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    caches = (compositions._path, compositions._known, compositions._unsaved)
 
     def begin():
-        for one in caches:
-            one.cache_clear()
+        composition_cache._folder.cache_clear()
         return configs
 
     yield begin
     begin()
 
 
-def ask(value, *words):
-    return compositions.remembered(words or ("loss=ms",), lambda: {"value": value})["value"]
+def load(value, *words):
+    return composition_cache.load_or_compute(words or ("loss=ms",), lambda: {"value": value})[
+        "value"
+    ]
 
 
-def test_what_was_composed_is_known_to_the_next_process(process):
-    process()
-    assert [ask(1), ask(2), ask(3, "loss=c1")] == [1, 1, 3]
-    compositions._save()
-    process()
-    assert [ask(4), ask(5, "loss=c1"), ask(6, "loss=c2")] == [1, 3, 6]
+def test_values_are_known_to_the_next_process(new_process):
+    new_process()
+    assert [load(1), load(2), load(3, "loss=c1")] == [1, 1, 3]
+    new_process()
+    assert [load(4), load(5, "loss=c1"), load(6, "loss=c2")] == [1, 3, 6]
 
 
-def test_a_changed_file_forgets_everything(process):
-    process()
-    ask(1)
-    compositions._save()
-    (process() / "train.yaml").write_text("seed: 1\n")
-    assert ask(2) == 2
+def test_a_changed_file_or_format_invalidates_everything(new_process, monkeypatch):
+    new_process()
+    load(1)
+    (new_process() / "train.yaml").write_text("seed: 1\n")
+    assert load(2) == 2
+    new_process()
+    monkeypatch.setattr(composition_cache, "FORMAT", composition_cache.FORMAT + 1)
+    assert load(3) == 3
 
 
-def test_two_processes_at_once_lose_nothing(process):
-    process()
-    ask(1)
-    first, unsaved = compositions._known(), compositions._unsaved()
-    process()
-    ask(2, "loss=c1")
-    compositions._save()
-    compositions._known().update(first)
-    compositions._unsaved().update(unsaved)
-    compositions._save()
-    process()
-    assert [ask(3), ask(4, "loss=c1")] == [1, 2]
+def test_old_folders_are_deleted(new_process):
+    for seed in range(composition_cache.FOLDERS_KEPT + 2):
+        (new_process() / "train.yaml").write_text(f"seed: {seed}\n")
+        load(seed)
+    assert len(list(composition_cache.cache_folder().iterdir())) == composition_cache.FOLDERS_KEPT
+    new_process()
+    assert load(-1) == seed
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "\x00"])
-def test_a_damaged_file_costs_time_alone(process, content):
-    process()
-    ask(1)
-    compositions._save()
-    compositions._path().write_text(content)
-    process()
-    assert ask(2) == 2
+def test_a_damaged_file_costs_time_only(new_process, content):
+    new_process()
+    load(1)
+    (path,) = composition_cache.cache_folder().glob("*/*.json")
+    path.write_text(content)
+    new_process()
+    assert load(2) == 2
 
 
-def test_a_home_that_cannot_be_written(process, tmp_path):
-    process()
-    (tmp_path / "cache").write_text("a file where a folder should be")
-    assert ask(1) == 1
-    compositions._save()
+def test_a_home_that_cannot_be_written_to(new_process, tmp_path):
+    new_process()
+    (tmp_path / "cache").write_text("a file instead of a folder")
+    assert load(1) == 1

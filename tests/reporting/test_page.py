@@ -140,7 +140,8 @@ def test_nothing_is_wider_than_the_window(page_path, width):
     frame = page_path.with_name("frame.html")
     frame.write_text(
         "<script>onmessage = event => { document.title = event.data + ' px' }</script>"
-        f'<iframe src="{page_path.name}" style="width: {width}px; height: 900px; border: 0"></iframe>'
+        f'<iframe src="{page_path.name}" style="width: {width}px; height: 900px; border: 0">'
+        "</iframe>"
     )
     source, _ = open_page(frame, 1400)
     found = re.search(r"<title>(\d+) px", source)
