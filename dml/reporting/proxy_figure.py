@@ -1,4 +1,4 @@
-"""Figure 2 of ccp: two-dimensional embeddings of training images, and proxies moving among them."""
+"""Plot of proxies among two-dimensional embeddings of training images (ccp, Figure 2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dml.runs.protocols import Job
 from dml.runs.scores.evaluator import Split
 from dml.tracking import NullTracker, RunTables
 
-# Small enough for a CPU; stages end after 3 evaluations, 25 steps apart, without improvement.
+# Small enough for a CPU; a stage ends after 3 evaluations, 25 steps apart, without improvement.
 OVERRIDES = (
     "method=ccp",
     "loss=c2",
@@ -30,27 +30,27 @@ OVERRIDES = (
     "protocol.steps_per_epoch=25",
     "protocol.epochs=100",
     "data.batch_size=128",
-    "optim.lr=1e-3",  # at a stand-in's own rate, two dimensions collapse
+    "optim.lr=1e-3",  # at the stand-in's learning rate, two dimensions collapse
     "transform.augmentation=none",
     "method.proxies_per_class=4",
     "method.pool_size=12",
 )
 
 
-def demonstrate(
+def draw_proxy_figure(
     config: Config, identity: dict[str, Any], index: ImageIndex, classes: int, path: Path
 ) -> list[ProxyPanel]:
     """Trains on the first classes of a dataset and draws a panel at the end of each stage.
 
     Args:
-        config: composed with `OVERRIDES`, `method.stages` saying how many.
-        identity: see `dml.config.check.identity`.
-        index: the dataset, which is both trained on and looked at.
-        classes: how many of its classes.
+        config: composed with `OVERRIDES`; `method.stages` is the number of stages.
+        identity: see `dml.config.identity.identity`.
+        index: the dataset, used for training and for the picture.
+        classes: number of its classes.
         path: PNG to write.
 
     Returns:
-        The panels: of the plain proxy problem, then of the stages that followed.
+        The panels: of the problem with the initial proxies, then of each stage.
     """
     subset = Subset(index, np.arange(len(index.labels))).of_classes(range(classes))
     split = Split(subset)
@@ -60,12 +60,12 @@ def demonstrate(
         device = build.resolve_device(config.device)
         run = JobRun(RunContext(config, identity, index, device, None), job, Path(folder))
 
-        def watch(start: StageStart) -> None:
+        def add_panel(start: StageStart) -> None:
             if start.stage > 0:
                 panels.append(_panel(run, subset, split, start))
 
         assert isinstance(run.method, ChanceConstrained)
-        run.method.on_stage = watch
+        run.method.on_stage = add_panel
         run.run(RunTables.of(Path(folder)), NullTracker(), lambda: None)
     proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
     return panels
@@ -73,8 +73,8 @@ def demonstrate(
 
 def _panel(run: JobRun, subset: Subset, split: Split, start: StageStart) -> ProxyPanel:
     embedded = run.data.evaluator(split).embed(run.embedder).query
-    converged, proxies = (_clipped(p) for p in (start.converged, start.proxies))
-    covered = [
+    converged, proxies = (_clip(p) for p in (start.converged, start.proxies))
+    radii = [
         mean_covering_radius(embedded[subset.labels == label][None], converged[label][None])
         for label in range(subset.num_classes)
     ]
@@ -83,9 +83,9 @@ def _panel(run: JobRun, subset: Subset, split: Split, start: StageStart) -> Prox
         subset.labels,
         converged.cpu().numpy(),
         proxies.cpu().numpy(),
-        float(np.mean(covered)),
+        float(np.mean(radii)),
     )
 
 
-def _clipped(proxies_CkD: Tensor) -> Tensor:
+def _clip(proxies_CkD: Tensor) -> Tensor:
     return clip_to_ball(proxies_CkD.flatten(0, 1)).view_as(proxies_CkD)

@@ -1,10 +1,10 @@
-"""scripts/report.py on a run that really was trained, and its answers to mistakes."""
+"""scripts/report.py on trained runs, and its messages about mistakes."""
 
 from __future__ import annotations
 
 import pytest
 
-from dml.reporting import catalog as experiments
+from dml.reporting import catalog
 from scripts.report import main
 
 
@@ -16,7 +16,7 @@ def two_seeds(run_tiny, tmp_path):
 
 
 @pytest.mark.pictures
-def test_runs_of_no_experiment_side_by_side(two_seeds, tmp_path, capsys):
+def test_runs_of_no_experiment(two_seeds, tmp_path, capsys):
     assert main(["single", "--runs", str(two_seeds), "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
     assert "1 configuration" in out
@@ -30,7 +30,7 @@ def test_runs_of_no_experiment_side_by_side(two_seeds, tmp_path, capsys):
 
 def test_an_experiment_and_all(two_seeds, tmp_path, capsys, monkeypatch):
     known = ["mft_table12", "mft_figure5"]
-    monkeypatch.setattr(experiments, "names", lambda: known)
+    monkeypatch.setattr(catalog, "experiment_ids", lambda: known)
     arguments = ["--runs", str(two_seeds), "--no-figures"]
     assert main(["mft_table12", *arguments]) == 0
     out = capsys.readouterr().out

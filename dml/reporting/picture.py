@@ -1,4 +1,4 @@
-"""Pictures for a page: drawn once on light and once on dark ground, as bytes."""
+"""Pictures of a page, drawn once for a light and once for a dark background."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colors without yellow: told apart by color-blind readers, on white and on black.
+# Colors of Okabe and Ito without yellow: distinct for color-blind readers, on white and on black.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46", "#7f7f7f")
 LINES = ("-", "--", ":", "-.")
 WIDTH = 6.2  # inches
@@ -33,8 +33,8 @@ _COMMON: dict[Any, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
-_INK = {"light": "#24292f", "dark": "#d8dee6"}
-_INKED: tuple[Any, ...] = (
+_FOREGROUND = {"light": "#24292f", "dark": "#d8dee6"}
+_FOREGROUND_KEYS: tuple[Any, ...] = (
     *("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"),
     "grid.color",
 )
@@ -45,9 +45,9 @@ class Picture:
     """One picture of a page.
 
     Attributes:
-        title: shown below it.
-        alt: what it shows, for those who cannot see it.
-        light, dark: data URIs; no `dark` for photographs.
+        title: text below the picture.
+        alt: description for readers who cannot see it.
+        light, dark: data URIs; photographs have no `dark`.
     """
 
     title: str
@@ -56,53 +56,51 @@ class Picture:
     dark: str | None = None
 
 
-def drawn(
+def draw_picture(
     draw: Callable[[Figure], None], title: str, alt: str, height: float = 3.6, raster: bool = False
 ) -> Picture:
-    """Calls `draw` with an empty figure for each ground.
+    """Returns a picture drawn for both backgrounds.
 
     Args:
-        draw: adds axes and what is in them.
+        draw: adds axes and their content to an empty figure.
         title, alt: see `Picture`.
         height: inches; the width is the same for all.
         raster: PNG instead of SVG, for thousands of points.
     """
-    kind = "png" if raster else "svg"
+    kind, mime = ("png", "image/png") if raster else ("svg", "image/svg+xml")
     uris = []
-    for ground in ("light", "dark"):
-        ink = _INK[ground]
-        with plt.rc_context({**_COMMON, **dict.fromkeys(_INKED, ink)}):
+    for color in _FOREGROUND.values():
+        with plt.rc_context({**_COMMON, **dict.fromkeys(_FOREGROUND_KEYS, color)}):
             figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
             draw(figure)
             stream = io.BytesIO()
             metadata = {} if raster else {"Date": None}
             figure.savefig(stream, format=kind, dpi=140, metadata=metadata)
             plt.close(figure)
-        uris.append(data_uri(stream.getvalue(), "image/png" if raster else "image/svg+xml"))
+        uris.append(_data_uri(stream.getvalue(), mime))
     return Picture(title, alt, *uris)
 
 
-def stored(path: Path, title: str, alt: str) -> Picture:
-    """A PNG that a run has drawn."""
-    return Picture(title, alt, data_uri(path.read_bytes(), "image/png"))
+def load_picture(path: Path, title: str, alt: str) -> Picture:
+    """Returns a PNG that a run has drawn."""
+    return Picture(title, alt, _data_uri(path.read_bytes(), "image/png"))
 
 
-def data_uri(content: bytes, kind: str) -> str:
-    """The content itself as an address, so that a page needs no other file."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def style(number: int) -> dict[str, Any]:
-    """Color and dashes of the number-th line; 32 lines differ."""
+def line_style(number: int) -> dict[str, Any]:
+    """Returns color and dashes of the number-th line; 32 lines are distinct."""
     return {
         "color": COLORS[number % len(COLORS)],
         "linestyle": LINES[number // len(COLORS) % len(LINES)],
     }
 
 
-def legend(axis: Axes, names: Sequence[str]) -> None:
-    """A legend, beside the axis where it would cover the lines."""
+def add_legend(axis: Axes, names: Sequence[str]) -> None:
+    """Adds a legend, beside the axis where it would cover the lines."""
     if len(names) <= 3:
         axis.legend()
     else:
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _data_uri(content: bytes, mime: str) -> str:
+    return f"data:{mime};base64,{base64.b64encode(content).decode()}"
