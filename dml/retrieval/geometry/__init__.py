@@ -5,7 +5,7 @@ measure is defined on the sphere) and in tiles, so that memory stays bounded for
 """
 
 from dml.retrieval.geometry.coverage import covering_radius, greedy_k_center, proxy_alignment
-from dml.retrieval.geometry.positivity import positivity, predicted_positivity
+from dml.retrieval.geometry.mixed_positives import positivity, predicted_positivity
 from dml.retrieval.geometry.spread import alignment, inter_class_distance, uniformity, utilization
 
 __all__ = [

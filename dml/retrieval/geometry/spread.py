@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dml.retrieval.geometry.classes import members_of_classes
 from dml.retrieval.inputs import check_embeddings, check_labels
-from dml.retrieval.neighbors import nearest_neighbors
+from dml.retrieval.knn import nearest_neighbors
 
 TILE = 1024
 

@@ -3,7 +3,7 @@
 Recall@1000 asks for no more than this rank. Counting scores above one threshold per query is cheap,
 while the list of a thousand neighbors costs ten times the product that it comes from.
 
-Shapes: n queries, N gallery items, c items of one tile, P pairs, D dimensions, E = D + 2.
+Shapes: n queries, N gallery items, c items of one tile, P pairs, D dimensions.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dml.retrieval import selection
-from dml.retrieval.exact import FLOAT32_UNIT, lexical_order, score_error, squared_distances
-from dml.retrieval.gallery import Gallery, norms
+from dml.retrieval.cpu_search.selection import above_threshold
+from dml.retrieval.exact_order import FLOAT32_UNIT, lexical_order, score_error, squared_distances
+from dml.retrieval.scaled_gallery import ScaledGallery, norms
 
 SLACK = 1.2  # room for rounding the thresholds themselves
 
 
-class Members:
+class ClassMembers:
     """Gallery items by class.
 
     Args:
@@ -60,58 +60,69 @@ def nearest_relevant(
     return squared_P[first_n], cols_P[first_n]
 
 
-def count_ahead(
-    space: Gallery,
+def count_closer(
+    gallery: ScaledGallery,
     query_nD: Tensor,
     gallery_ND: Tensor,
-    target_n: Tensor,
-    target_index_n: Tensor,
+    target: tuple[Tensor, Tensor],
     own_n: Tensor | None,
     limit: int,
 ) -> Tensor:
     """Counts the gallery items that precede a given item in each query's exact ranking.
 
     Args:
-        space: the gallery made ready for products.
+        gallery: the gallery made ready for products.
         query_nD: the queries.
         gallery_ND: the gallery.
-        target_n: squared distance of the item, float64.
-        target_index_n: its gallery index, which decides ties.
+        target: the given item of each query: its squared distance (n, float64), and its gallery
+            index (n), which decides ties.
         own_n: gallery index of each query itself, which does not count, or None.
         limit: how far to count.
 
     Returns:
         n counts; from `limit` on they only say that there are at least as many.
     """
-    centered_nD, half_square_n = space.queries(query_nD)
-    error_n = score_error(norms(centered_nD), space.largest, query_nD.shape[1], FLOAT32_UNIT)
-    score_n = -0.5 * (target_n * space.scale) * space.scale  # the square may overflow
+    squared_n, index_n = target
+    centered_nD, half_square_n = gallery.center_queries(query_nD)
+    error_n = score_error(norms(centered_nD), gallery.largest, query_nD.shape[1], FLOAT32_UNIT)
+    score_n = -0.5 * (squared_n * gallery.scale) * gallery.scale  # the square may overflow
     above_n, below_n = (score_n + SLACK * error_n).float(), (score_n - SLACK * error_n).float()
-    own_row_n = None if own_n is None else space.place[own_n]
-    ahead = torch.zeros(len(query_nD), dtype=torch.long, device=query_nD.device)
+    own_row_n = None if own_n is None else gallery.place[own_n]
+    closer_n = torch.zeros(len(query_nD), dtype=torch.long, device=query_nD.device)
     active = torch.arange(len(query_nD), device=query_nD.device)
-    buffer = centered_nD.new_empty(len(query_nD), space.tile)
-    for first in range(0, len(space.rows), space.tile):
-        active = active[ahead[active] < limit]
+    buffer = centered_nD.new_empty(len(query_nD), gallery.tile)
+    for first in range(0, len(gallery.rows), gallery.tile):
+        active = active[closer_n[active] < limit]
         if not len(active):
             break
-        tile = slice(first, first + space.tile)
-        scores = space.scores(
+        tile = slice(first, first + gallery.tile)
+        scores = gallery.scores(
             centered_nD[active], half_square_n[active], tile, buffer[: len(active)]
         )
         if own_row_n is not None:
             own = own_row_n[active] - first
-            inside = ((own >= 0) & (own < space.tile)).nonzero().squeeze(1)
+            inside = ((own >= 0) & (own < gallery.tile)).nonzero().squeeze(1)
             scores[inside, own[inside]] = -torch.inf
         # the farther from the query, the fewer items lie closer
-        row_P, column_P, value_P = selection.above_threshold(scores, below_n[active])
+        row_P, column_P, score_P = _entries_above(scores, below_n[active])
         query_P = active[row_P]
-        surely_P = value_P > above_n[query_P]
-        ahead += torch.bincount(query_P[surely_P], minlength=len(ahead))
+        surely_P = score_P > above_n[query_P]
+        closer_n += torch.bincount(query_P[surely_P], minlength=len(closer_n))
         query_P, column_P = query_P[~surely_P], column_P[~surely_P]
-        cols_P = space.order[column_P + first]
+        cols_P = gallery.order[column_P + first]
         squared_P = squared_distances(query_nD, gallery_ND, query_P, cols_P)
-        tied_P = (squared_P == target_n[query_P]) & (cols_P < target_index_n[query_P])
-        precedes_P = (squared_P < target_n[query_P]) | tied_P
-        ahead += torch.bincount(query_P[precedes_P], minlength=len(ahead))
-    return ahead
+        tied_P = (squared_P == squared_n[query_P]) & (cols_P < index_n[query_P])
+        precedes_P = (squared_P < squared_n[query_P]) | tied_P
+        closer_n += torch.bincount(query_P[precedes_P], minlength=len(closer_n))
+    return closer_n
+
+
+def _entries_above(scores_nc: Tensor, threshold_n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns rows, columns and values (P each) of the scores above their row's threshold."""
+    if scores_nc.device.type == "cpu":
+        selected = above_threshold(scores_nc.numpy(), threshold_n.numpy())
+        assert selected is not None  # there is no limit
+        row_P, column_P, score_P = map(torch.from_numpy, selected)
+        return row_P, column_P, score_P
+    row_P, column_P = (scores_nc > threshold_n[:, None]).nonzero(as_tuple=True)
+    return row_P, column_P, scores_nc[row_P, column_P]

@@ -1,4 +1,4 @@
-"""The fastest true float32 matrix product that this machine has."""
+"""Matrix products in true float32, by the fastest kernel of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries as numbers, and the best of a gallery that passes by in tiles."""
+"""The best of a gallery that passes by in tiles."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,56 +7,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.retrieval import running_top, selection
-from dml.retrieval.entries import Packing, most_queries
-from dml.retrieval.running_top import RunningTop
-
-FLOATS = st.floats(width=32, allow_nan=False)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 2**10 - 1), FLOATS, st.integers(0, 2**21 - 1)), min_size=1)
-)
-def test_numbers_sort_as_their_entries(entries):
-    packing = Packing(2**21)
-    query, score, column = (torch.tensor(part) for part in zip(*entries, strict=True))
-    score = score.float() + 0.0  # no negative zeros: they follow the positive ones
-    numbers = packing.pack(query, column, score)
-    assert (numbers >= 0).all()
-    assert torch.equal(packing.scores(numbers), score)
-    assert torch.equal(packing.columns(numbers).long(), column)
-    keys = sorted(zip(query.tolist(), (-score).tolist(), column.tolist(), strict=True))
-    found = selection.ascending(numbers)
-    got = zip((-packing.scores(found)).tolist(), packing.columns(found).tolist(), strict=True)
-    assert [(q, *rest) for (q, _, _), rest in zip(keys, got, strict=True)] == keys
-    starts = packing.starts(found, 2**10).tolist()
-    assert starts[0] == 0
-    assert starts[-1] == len(entries)
-    for number in set(query.tolist()):
-        assert starts[number + 1] - starts[number] == query.tolist().count(number)
-
-
-@pytest.mark.parametrize("items", [1, 2, 3, 5_976, 2**20, 2**20 + 1, 2**31])
-def test_the_last_query_and_the_last_item_fit_into_a_number(items):
-    packing, last = Packing(items), most_queries(items) - 1
-    number = packing.pack(
-        torch.tensor([last]), torch.tensor([items - 1]), torch.tensor([-torch.inf])
-    )
-    assert 0 <= int(number) < 2**63
-    assert int(packing.columns(number)) == items - 1
-    assert most_queries(items) * items <= 2**32
+from dml.retrieval.cpu_search.packing import Packing
+from dml.retrieval.cpu_search.running_top import SPARE, RunningTop
 
 
 def offered(tiles, m, *, threads=1, order=None, transposed=False, cautious=False):
     """What is kept of tiles of scores (n×c each), which pass by in some order."""
     n, c = tiles[0].shape
-    top = RunningTop(n, m, c * len(tiles), tiles[0].device, cautious=cautious)
+    top = RunningTop(n, m, c * len(tiles), cautious=cautious)
     order = order or range(len(tiles))
 
     def offer(place):
         number = order[place]
         tile = tiles[number].T.contiguous().T if transposed else tiles[number]
-        top.offer(tile, number * c, (place + 1) * c)
+        top.offer(tile.numpy(), number * c, (place + 1) * c)
         if place % 3 == 2:
             top.raise_thresholds((place + 1) * c)
 
@@ -121,7 +85,7 @@ def test_equal_scores_do_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(Packing, "pack", packed)
     tiles = [torch.zeros(20, 400) for _ in range(6)]
     check(tiles, 5, offered(tiles, 5))
-    assert max(taken) <= 20 * (5 + running_top.SPARE)
+    assert max(taken) <= 20 * (5 + SPARE)
 
 
 def test_threads_may_offer_at_once():

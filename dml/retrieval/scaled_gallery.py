@@ -1,4 +1,4 @@
-"""The gallery made ready for fast and accurate float32 scores.
+"""The gallery centered and scaled for fast and accurate float32 scores.
 
 Shapes: n queries, N gallery items, N' items with padding, c items of one tile, D dimensions.
 """
@@ -11,15 +11,32 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dml.retrieval.exact import CHUNK_BYTES
+from dml.retrieval.exact_order import CHUNK_BYTES
 from dml.retrieval.inputs import SMALLEST
-from dml.retrieval.product import fastest_product
+from dml.retrieval.matmul import fastest_product
 
 SAFE = 2.0**-60  # norms from here to 1 / SAFE leave float32 differences accurate
 PADDING_SCORE = -16.0  # below every true score, which are at least −2
+TILE = 1536  # gallery items of a tile: 9 MB of scores stay in a CPU's cache
+SMALL_TILE = 640
+ROUND = 8  # tiles are multiples of this: products of odd sizes are slower
+BLOCKS = 7  # tiles of a small gallery: many enough to leave out the half that symmetry spares
 
 
-class Gallery:
+def tile_size(items: int, candidates: int) -> int:
+    """Returns the items of a tile, so that tiles are of like size and hold more than `candidates`.
+
+    Args:
+        items: of the gallery.
+        candidates: the most that will be searched for one query.
+    """
+    usual = min(TILE, max(SMALL_TILE, items // BLOCKS))
+    least = min(max(usual, candidates + 1), items)
+    blocks = max(1, items // least)
+    return ROUND * math.ceil(items / blocks / ROUND)
+
+
+class ScaledGallery:
     """Centered, scaled and shuffled float32 vectors, padded to whole tiles.
 
     A score is −½‖q − g‖² = q·g − ½‖g‖² − ½‖q‖². The order of the distances is the same around any
@@ -84,7 +101,7 @@ class Gallery:
         self.half_squares[padding] = PADDING_SCORE
         self._multiply = fastest_product(D, device)
 
-    def queries(self, query_nD: Tensor) -> tuple[Tensor, Tensor]:
+    def center_queries(self, query_nD: Tensor) -> tuple[Tensor, Tensor]:
         """Returns centered and scaled queries (n×D, float32) and −½‖q‖² of each (n, float32)."""
         rows_nD = torch.empty_like(query_nD, dtype=torch.float32)
         return rows_nD, self._write(query_nD, rows_nD)
@@ -98,34 +115,15 @@ class Gallery:
         with its terms, theirs do not (`score_error`).
 
         Args:
-            query_nD: from `queries`.
-            half_square_n: from `queries`. None leaves −½‖q‖² out, which changes no order among the
-                scores of one query.
+            query_nD: from `center_queries`.
+            half_square_n: from `center_queries`. None leaves −½‖q‖² out, which changes no order
+                among the scores of one query.
             tile: rows of the gallery.
             out: a buffer (n×c), which may be used.
         """
         product = self._multiply(query_nD, self.rows[tile], out)
         product.add_(self.half_squares[tile])
         return product if half_square_n is None else product.add_(half_square_n[:, None])
-
-    def scores_among(self, tile: slice, out: Tensor) -> Tensor:
-        """Returns −½‖g − h‖² of the items of a tile among themselves (c×c), by ¾ of the product.
-
-        Args:
-            tile: rows of the gallery.
-            out: a buffer (c×c), which the result lies in.
-        """
-        half = len(out) // 2
-        upper, lower = slice(tile.start, tile.start + half), slice(tile.start + half, tile.stop)
-        for rows, columns, place in (
-            (upper, tile, out[:half]),
-            (lower, lower, out[half:, half:]),
-        ):
-            found = self.scores(self.rows[rows], self.half_squares[rows], columns, place)
-            if found is not place:
-                place.copy_(found)
-        out[half:, :half] = out[:half, half:].T
-        return out
 
     @cached_property
     def rows_and_squares(self) -> Tensor:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dml.retrieval.search import MEMORY_MB, NeighborSearch
+from dml.retrieval.exact_search import MEMORY_MB, ExactSearch
 
 
 class Neighbors(NamedTuple):
@@ -46,13 +46,14 @@ def nearest_neighbors(
         ValueError: shapes do not fit, the gallery is empty, k is out of range, or embeddings hold
             NaN or infinite values (with their count).
     """
-    search = NeighborSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
+    search = ExactSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
     indices = torch.empty(len(query), k, dtype=torch.long, device=query.device)
     distances = torch.empty(len(query), k, dtype=search.query.dtype, device=query.device)
 
-    def keep(rows: Tensor, found_nk: Tensor) -> None:
-        indices[rows] = found_nk
-        distances[rows] = search.distances(rows, found_nk).to(distances.dtype)
+    def store(rows: Tensor, indices_nk: Tensor) -> None:
+        indices[rows] = indices_nk
+        distances[rows] = search.distances(rows, indices_nk).to(distances.dtype)
 
-    search.run(torch.arange(len(query), device=query.device), torch.full((len(query),), k), keep)
+    everything = torch.arange(len(query), device=query.device)
+    search.map_chunks(everything, torch.full((len(query),), k), store)
     return Neighbors(distances, indices)
