@@ -1,4 +1,4 @@
-"""Several trainings on one device at once, each in a process of its own."""
+"""Several trainings on one device at the same time, each in its own process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ._training_loops import Loop, Setting, Variant
 LIMIT_SECONDS = 900.0  # of the longest wait for another process
 
 
-def rate_of_processes(count: int, setting: Setting, variant: Variant, steps: int) -> float:
-    """Images/s of `count` processes together, all of which train at the same time.
+def measure_processes(count: int, setting: Setting, variant: Variant, steps: int) -> float:
+    """Returns the images/s of `count` processes that train at the same time, together.
 
     Raises:
-        RuntimeError: one of them failed, for want of memory, say.
+        RuntimeError: one of them failed, for example because memory ran out.
     """
     context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
     together, answers = context.Barrier(count), context.Queue()
@@ -29,26 +29,26 @@ def rate_of_processes(count: int, setting: Setting, variant: Variant, steps: int
     try:
         rates = [answers.get(timeout=LIMIT_SECONDS) for _ in processes]
     except queue.Empty as error:
-        raise RuntimeError(f"{count} processes side by side: one does not answer") from error
+        raise RuntimeError(f"{count} parallel processes: one does not answer") from error
     finally:
         for process in processes:
             process.join(timeout=10)
             process.kill()
     if problems := [rate for rate in rates if isinstance(rate, str)]:
-        raise RuntimeError(f"{count} processes side by side: {problems[0]}")
+        raise RuntimeError(f"{count} parallel processes: {problems[0]}")
     return sum(rates)
 
 
 def _train(
     setting: Setting, variant: Variant, steps: int, threads: int, together: Barrier, answers: Any
 ) -> None:
-    torch.set_num_threads(threads)  # as `protocol.workers` has it: results may depend on it
+    torch.set_num_threads(threads)  # as with `protocol.workers`: results may depend on it
     try:
         loop = Loop(setting, variant)
         loop.advance(1 + 2 * variant.workers)
         together.wait(LIMIT_SECONDS)
         answers.put(loop.advance(steps).images_per_second(setting.batch))
-        together.wait(LIMIT_SECONDS)  # none has the device to itself at the end
+        together.wait(LIMIT_SECONDS)  # none has the device alone at the end
     except Exception as error:
         together.abort()
         answers.put((str(error).splitlines() or [repr(error)])[0])

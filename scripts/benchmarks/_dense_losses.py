@@ -1,4 +1,4 @@
-"""The losses as the equations print them: dense matrices, what our forms are measured against.
+"""Reference forms of the losses: dense matrices, as the equations of the papers are printed.
 
 Shapes: B images, D embedding dimensions, C classes, N charges.
 """
@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 def mfcwms(
     x_BD: Tensor, labels_B: Tensor, m_CD: Tensor, alpha: float, beta: float, delta: float
 ) -> Tensor:
-    """mft Eq. 10 at λ_MF = 0 with its sum over all C×C pairs of classes."""
+    """Returns mft Eq. 10 at λ_MF = 0, with its sum over all C×C pairs of classes."""
     d_BC = 1 - normalize(x_BD) @ normalize(m_CD).T
     classes = torch.arange(len(m_CD), device=labels_B.device)
     member_CB = (classes[:, None] == labels_B).to(d_BC.dtype)
@@ -32,7 +32,7 @@ def mfcwms(
 def pfml(
     x_BD: Tensor, labels_B: Tensor, proxies: Tensor, per_class: int, alpha: float, delta: float
 ) -> Tensor:
-    """The potential energy of pfml over all N×N pairs of charges, times δ^α / N."""
+    """Returns the potential energy of pfml over all N×N pairs of charges, times δ^α / N."""
     classes = torch.arange(len(proxies) // per_class, device=labels_B.device)
     labels_N = torch.cat([labels_B, classes.repeat_interleave(per_class)])
     z_ND = normalize(torch.cat([x_BD, proxies]))
