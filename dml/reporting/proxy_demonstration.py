@@ -66,7 +66,7 @@ def demonstrate(
 
         assert isinstance(run.method, ChanceConstrained)
         run.method.on_stage = watch
-        run.run(RunTables.of(Path(folder)), NullTracker(), lambda: None)
+        run.run(RunTables.open(Path(folder)), NullTracker(), lambda: None)
     proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
     return panels
 

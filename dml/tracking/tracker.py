@@ -1,4 +1,4 @@
-"""What a tracker is told of a run, and the one that keeps nothing."""
+"""The interface of trackers, and a tracker that stores nothing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ INTERRUPTED = 130  # exit status of Ctrl-C
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a tracker has to know of a run before its first row.
+    """The description of a run for its tracker.
 
     Attributes:
-        folder: of the run; `history.csv` in it has every row, also those of earlier processes.
-        run_id: the run's own name on any machine, the same when it is continued.
-        name: for people.
-        group: the experiment it belongs to.
-        config: resolved, in plain types.
+        folder: run folder; its `history.csv` has every row, also those of earlier processes.
+        run_id: unique name of the run, the same on every machine and when it is continued.
+        name: readable name.
+        group: experiment that the run belongs to.
+        config: resolved config in plain types.
         jobs: every (repeat, fold) that the run trains.
         tags: words to filter by.
-        say: tells the user one line.
+        notify: prints one line for the user.
     """
 
     folder: Path
@@ -36,48 +36,53 @@ class RunInfo:
     config: dict[str, Any]
     jobs: Sequence[Job]
     tags: Sequence[str] = ()
-    say: Callable[[str], None] = field(default=print)
+    notify: Callable[[str], None] = field(default=print)
 
 
 class Tracker(Protocol):
-    """Takes one row of metrics at a time.
+    """A destination of metrics.
 
-    The constructor gets the options of `configs/tracking/<name>.yaml`. It is called before data are
-    touched and raises `UserError` for what the user can mend; after that nothing a tracker does may
-    stop a training. One of your own is a subclass of `NullTracker` with the methods that it needs.
+    The constructor gets the options of `configs/tracking/<name>.yaml`. It is called before the data
+    are read and raises `UserError` for what the user can fix; after that no failure of a tracker
+    may stop a training. A new tracker is a subclass of `NullTracker` that overrides what it needs,
+    and a file in `configs/tracking/`.
+
+    Attributes:
+        keeps_a_copy: whether it stores results outside the run folder, so that a finished run is
+            passed to it again to complete them.
     """
 
-    keeps_a_copy: bool  # elsewhere, which can be completed after the run
+    keeps_a_copy: bool
 
     def start(self, run: RunInfo) -> None:
-        """A run begins, is continued, or is gone through again because it is finished."""
+        """Begins a run: a new one, a continued one, or a finished one that is repeated."""
         ...
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Keeps one row.
+        """Stores one row.
 
         Args:
             metrics: with `repeat`, `fold` and `epoch`.
-            step: training steps of that model so far. A continued run may evaluate a step again,
-                so a row that has come before must not be kept twice.
+            step: training steps of that model so far. A continued run may evaluate a step again;
+                its row must not be stored twice.
         """
         ...
 
     def job_done(self, result: dict[str, Any]) -> None:
-        """Takes the final scores of one (repeat, fold), maybe again (`JobRun.run`)."""
+        """Stores the final scores of one (repeat, fold); may be called more than once."""
         ...
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
-        """Takes the scores of the whole run (the content of `summary.json`) and its pictures."""
+        """Stores the scores of the whole run (the content of `summary.json`) and its figures."""
         ...
 
     def finish(self, status: int = 0) -> None:
-        """Closes what is open; a `status` other than 0 is that of a run that did not finish."""
+        """Closes the run with its exit status; 0 if it has finished."""
         ...
 
 
 class NullTracker:
-    """Keeps nothing: `history.csv`, `summary.json` and `figures/` are written without a tracker."""
+    """A tracker that stores nothing; the run folder is written without any tracker."""
 
     keeps_a_copy = False
 
@@ -98,8 +103,8 @@ class NullTracker:
 
 
 @contextmanager
-def tracked(tracker: Tracker, run: RunInfo) -> Iterator[None]:
-    """Starts the tracker, and closes it however the run ends."""
+def track_run(tracker: Tracker, run: RunInfo) -> Iterator[None]:
+    """Starts the tracker, and finishes it however the run ends."""
     tracker.start(run)
     try:
         yield
