@@ -7,7 +7,7 @@ from __future__ import annotations
 
 LABELS = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
 RECALL = "recall_at_"
-CHOICES = " | ".join([*LABELS, f"{RECALL}<K>"])
+CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # the one to select by first
 
 
 def is_retrieval_metric(name: str) -> bool:
