@@ -2,11 +2,11 @@
 
 Shapes: n queries, N gallery items, m candidates per query, P pairs, D dimensions.
 
-The ranking that counts is by the squared Euclidean distance summed in float64 over differences of
+The ranking is by the squared Euclidean distance summed in float64 over differences of
 the vectors as given; equal distances are ordered by the gallery index. Computing it for all pairs
-would cost far too much, so a float32 product proposes candidates, and a rigorous bound on its
-rounding error says which of them are already in their true order, which ones must be compared
-again, and for which queries the candidates may miss a neighbor.
+would be far too expensive, so a float32 product proposes candidates, and a rigorous bound on its
+rounding error says which of them are in their true order, which ones must be compared again, and
+for which queries the candidates may miss a neighbor.
 """
 
 from __future__ import annotations

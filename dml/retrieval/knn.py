@@ -31,8 +31,8 @@ def nearest_neighbors(
     """Finds the k nearest gallery items of every query, exactly.
 
     The order is that of the Euclidean distances computed in float64 from the embeddings as given
-    (half precision is raised to float32 first); equal distances are ordered by gallery index, so
-    that the answer is repeatable on any machine.
+    (half precision is converted to float32 first); equal distances are ordered by gallery index, so
+    that the result is the same on every machine.
 
     Args:
         query: B×D embeddings on any device.
@@ -40,7 +40,8 @@ def nearest_neighbors(
         k: neighbors per query, 1 to N (N − 1 without a gallery).
         backend: "torch", "faiss" (must be installed) or "auto", which means torch.
             `python scripts/benchmark.py retrieval --backends torch,faiss` compares them.
-        memory_mb: bound on the size of the working buffers, beside a float32 copy of the gallery.
+        memory_mb: bound on the size of the working buffers, in addition to a float32 copy of the
+            gallery.
 
     Raises:
         ValueError: shapes do not fit, the gallery is empty, k is out of range, or embeddings hold

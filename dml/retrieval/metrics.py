@@ -15,20 +15,20 @@ from dml.core.metric_names import RECALL
 from dml.retrieval.exact_search import MEMORY_MB, ExactSearch
 from dml.retrieval.inputs import check_counts, check_embeddings, check_labels
 
-LISTED = 32  # Recall@K up to here is read off the neighbors, beyond it from the counted rank
+MAX_LISTED = 32  # Recall@K is read from a list of neighbors up to this K, beyond it from ranks
 
 
 def concatenate(
     embeddings: Sequence[Tensor], normalize: Callable[[Tensor], Tensor] = F.normalize
 ) -> Tensor:
-    """Joins the embeddings of several models into one, as the MLRC benchmark does.
+    """Concatenates the embeddings of several models, as the MLRC benchmark does.
 
     Each model's embeddings are normalized, concatenated, and normalized again.
 
     Args:
-        embeddings: one B×D_m matrix per model, rows in one order; half precision is raised to
+        embeddings: one B×D_m matrix per model, rows in one order; half precision is converted to
             float32.
-        normalize: what a model's output goes through at evaluation; L2 unless given.
+        normalize: normalization of a model's output at evaluation; L2 by default.
 
     Returns:
         B × ΣD_m embeddings.
@@ -59,8 +59,8 @@ def retrieval_metrics(
 
     With R the number of relevant gallery items of a query, itself excluded: R-precision is the
     share of relevant items among the first R, MAP@R = (1/R) Σ_{i≤R} P(i)·rel(i), Recall@K is 1 if a
-    relevant item is among the first K (Musgrave et al., A Metric Learning Reality Check). Only as
-    many neighbors are searched as these need. Queries without any relevant item are left out.
+    relevant item is among the first K (Musgrave et al., A Metric Learning Reality Check). Queries
+    without any relevant item are left out.
 
     Args:
         embeddings: B×D queries, compared by Euclidean distance as they are (see
@@ -80,8 +80,8 @@ def retrieval_metrics(
         `queries_without_match`: how many were left out.
 
     Raises:
-        ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or that
-            are no integers, a K that is none or below 1, or no query with a relevant item.
+        ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or not
+            integers, a K that is not a positive integer, or no query with a relevant item.
     """
     check_embeddings(embeddings, "embeddings")
     check_labels(labels, len(embeddings), "labels")
@@ -104,7 +104,7 @@ def retrieval_metrics(
 
     items = len(embeddings) - 1 if gallery_embeddings is None else len(gallery_embeddings)
     classes = (query_B, gallery_N)
-    k_n = relevant_B[rows].clamp(min=_listed(recall_at, int(relevant_B.max())), max=items)
+    k_n = relevant_B[rows].clamp(min=_list_length(recall_at, int(relevant_B.max())), max=items)
     search = ExactSearch(
         embeddings, gallery_embeddings, most=int(k_n[-1]), backend=backend, memory_mb=memory_mb
     )
@@ -183,7 +183,7 @@ def common_classes(labels_B: Tensor, gallery_labels_N: Tensor | None) -> tuple[T
     return classes[: len(labels_B)], classes[len(labels_B) :]
 
 
-def _listed(recall_at: Sequence[int], largest_R: int) -> int:
-    """Returns how many neighbors to list for Recall@K; beyond them, ranks are counted."""
+def _list_length(recall_at: Sequence[int], largest_R: int) -> int:
+    """Returns how many neighbors to list for Recall@K; ranks beyond them are counted."""
     # next to classes as large as K a list is the cheaper way to find the nearest relevant item
-    return max((K for K in recall_at if max(LISTED, 4 * largest_R) >= K), default=1)
+    return max((K for K in recall_at if max(MAX_LISTED, 4 * largest_R) >= K), default=1)

@@ -1,7 +1,7 @@
-"""The rank of the nearest relevant item, by counting what lies closer instead of listing it.
+"""Ranks of the nearest relevant items, by counting the closer items instead of listing them.
 
-Recall@1000 asks for no more than this rank. Counting scores above one threshold per query is cheap,
-while the list of a thousand neighbors costs ten times the product that it comes from.
+Recall@1000 needs only this rank. Counting scores above one threshold per query is cheap, while a
+list of a thousand neighbors costs ten times as much as the product.
 
 Shapes: n queries, N gallery items, c items of one tile, P pairs, D dimensions.
 """

@@ -160,7 +160,7 @@ def test_impossible_arguments(arguments, message):
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "1"])
 def test_recall_at_what_is_no_rank_is_refused(wrong):
-    with pytest.raises(ValueError, match="recall_at must be an integer from 1 on"):
+    with pytest.raises(ValueError, match="recall_at must be a positive integer"):
         retrieval_metrics(torch.zeros(3, 2), torch.zeros(3).long(), recall_at=(1, wrong))
 
 

@@ -20,7 +20,7 @@ EMBEDDINGS = {
 @pytest.mark.parametrize("case", EMBEDDINGS)
 @pytest.mark.parametrize("split", [False, True])
 def test_counted_ranks_equal_listed_ones(case, labels_case, split, generator, monkeypatch):
-    monkeypatch.setattr(metrics, "LISTED", 1)
+    monkeypatch.setattr(metrics, "MAX_LISTED", 1)
     monkeypatch.setattr(scaled_gallery, "TILE", 32)
     labels = LABELS[labels_case](generator)
     if labels_case == "very different sizes":

@@ -1,7 +1,7 @@
-"""How embeddings lie in space: the measures that the papers analyze beside retrieval.
+"""Geometry of embeddings: the measures that the papers report besides retrieval.
 
 Everything is computed in float64 on the embeddings as given (normalize them first where a paper's
-measure is defined on the sphere) and in tiles, so that memory stays bounded for any number of them.
+measure is defined on the sphere) and in tiles, so that memory stays bounded.
 """
 
 from dml.retrieval.geometry.coverage import covering_radius, greedy_k_center, proxy_alignment

@@ -1,4 +1,4 @@
-"""How often a mixed embedding acts as a positive (Metrix).
+"""Positivity: the share of mixed embeddings that act as positives (Metrix).
 
 Shapes: L similarities.
 """
@@ -12,7 +12,7 @@ from dml.retrieval.inputs import check_counts
 
 
 def positivity(derivatives: Tensor, lambdas: Tensor, bins: int = 20) -> Tensor:
-    """Share of mixed embeddings that act as positives, against λ, as measured (Metrix, Fig. 2).
+    """Computes the share of mixed embeddings that act as positives, by λ (Metrix, Fig. 2).
 
     A mixed embedding v acts as a positive for anchor a where ∂ℓ̃(a)/∂s(a, v) ≤ 0.
 
@@ -22,10 +22,10 @@ def positivity(derivatives: Tensor, lambdas: Tensor, bins: int = 20) -> Tensor:
         bins: equal intervals of λ.
 
     Returns:
-        `bins` shares, fractions of 1; NaN where no λ fell.
+        `bins` shares, fractions of 1; NaN in intervals without any λ.
 
     Raises:
-        ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is no integer from 1 on.
+        ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is not a positive integer.
     """
     _check_lambdas(derivatives, lambdas)
     return _share_by_lambda(derivatives <= 0, lambdas, bins)
@@ -40,7 +40,7 @@ def predicted_positivity(
     margin: float,
     bins: int = 20,
 ) -> Tensor:
-    """What `positivity` should be under multi-similarity (Metrix, Eq. 11).
+    """Computes the `positivity` predicted for multi-similarity (Metrix, Eq. 11).
 
     F_λ(ln(λ/(1−λ))/(β+γ) + m): the derivative for a single mix changes its sign there.
 
@@ -53,10 +53,10 @@ def predicted_positivity(
         bins: equal intervals of λ.
 
     Returns:
-        `bins` shares, fractions of 1; NaN where no λ fell.
+        `bins` shares, fractions of 1; NaN in intervals without any λ.
 
     Raises:
-        ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is no integer from 1 on.
+        ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is not a positive integer.
     """
     _check_lambdas(similarities, lambdas)
     turning_point = torch.logit(lambdas.double()) / (beta + gamma) + margin

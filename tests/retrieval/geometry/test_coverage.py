@@ -76,7 +76,7 @@ def test_covering_radius_averages_over_picks_and_classes():
     ("function", "arguments", "message"),
     [
         (geometry.greedy_k_center, (torch.ones(3, 2), 1, torch.ones(1, 4)), "one dimension, got 2"),
-        (geometry.greedy_k_center, (torch.ones(3, 2), 1.0), "k must be an integer"),
+        (geometry.greedy_k_center, (torch.ones(3, 2), 1.0), "k must be a positive integer"),
         (
             geometry.proxy_alignment,
             (torch.ones(2, 3), torch.zeros(2).int(), torch.ones(2, 4), torch.zeros(2).int()),

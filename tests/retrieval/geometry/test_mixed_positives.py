@@ -37,5 +37,5 @@ def test_positivity_refuses_lambdas_outside_the_unit_interval():
 
 
 def test_bins_must_be_a_count():
-    with pytest.raises(ValueError, match="bins must be an integer from 1"):
+    with pytest.raises(ValueError, match="bins must be a positive integer"):
         geometry.positivity(torch.ones(2), torch.ones(2), 0)
