@@ -60,10 +60,7 @@ def test_all_problems_at_once(changed):
         ("data.cache=0", "data.cache: 0 must be null, full or a number of pixels"),
         ("transform.scale=[0.5,x]", "transform.scale[1]: 'x' must be a number"),
         ("outputs=true", "outputs: true must be text"),
-        (
-            "evaluation.measures=[w3]",
-            "evaluation.measures[0]: 'w3' is not valid; did you mean",
-        ),
+        ("evaluation.measures=[w2,w3]", "evaluation.measures[1]: 'w3' is not valid; one of"),
         ("overwrite=maybe", "overwrite: 'maybe' must be true or false"),
         ("optim.args=null", "optim.args: null must be a node of options"),
         ("transform.scale=3", "transform.scale: 3 must be a list of numbers"),
