@@ -112,7 +112,7 @@ RUN = ("device=cuda", "loss=mfcont", "protocol.epochs=3", "overwrite=true")
 
 
 def rows(folder):
-    return History(folder / "history.csv").of(0, 0)
+    return History(folder / "history.csv").job_rows(0, 0)
 
 
 def assert_alike(found, expected):
@@ -136,7 +136,7 @@ def test_a_short_training(run_tiny, options):
     summary, folder = run_tiny(*RUN, *options)
     assert summary["device"] == torch.cuda.get_device_name()
     assert summary["peak_memory_mb"] > 0
-    (last,) = History(folder / "throughput.csv").of(0, 0)[-1:]
+    (last,) = History(folder / "throughput.csv").job_rows(0, 0)[-1:]
     assert 0 <= last["waiting_share"] <= 1
     assert last["images_per_second"] > 0
     on_gpu = rows(folder)

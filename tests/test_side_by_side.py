@@ -64,7 +64,7 @@ def test_stopped_side_by_side_and_continued_in_turn(run_small, tmp_path, glyphs_
 def test_a_tracker_is_told_of_every_row_once(tmp_path):
     folder, job = RunFolder(tmp_path), protocols.jobs("mlrc", 1, index_of(16))[1]
     folder.job(job.name).mkdir(parents=True)
-    records, tracker = RunTables.of(folder.path), Told()
+    records, tracker = RunTables.open(folder.path), Told()
 
     def trained(*steps):
         """As a process does that goes on with the rows that are there."""

@@ -66,7 +66,7 @@ def draw_proxy_figure(
 
         assert isinstance(run.method, ChanceConstrained)
         run.method.on_stage = add_panel
-        run.run(RunTables.of(Path(folder)), NullTracker(), lambda: None)
+        run.run(RunTables.open(Path(folder)), NullTracker(), lambda: None)
     proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
     return panels
 

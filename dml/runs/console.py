@@ -10,21 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dml.core.metric_names import is_retrieval_metric as is_score
+from dml.core.metric_names import metric_label as title
+
 console = Console(highlight=False, soft_wrap=True)
-
-NAMES = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
-
-
-def title(metric: str) -> str:
-    """A metric's name as the field writes it."""
-    if metric.startswith("recall_at_"):
-        return f"Recall@{metric.removeprefix('recall_at_')}"
-    return NAMES.get(metric, metric)
-
-
-def is_score(metric: str) -> bool:
-    """Whether a metric is a retrieval score rather than a count."""
-    return metric in NAMES or metric.startswith("recall_at_")
 
 
 def results_table(summary: dict[str, Any]) -> Table:

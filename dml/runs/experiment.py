@@ -31,7 +31,7 @@ from dml.runs.jobs.train_jobs import train_all
 from dml.runs.load import load_cfg
 from dml.runs.protocols import Job
 from dml.runs.scores.ensemble import concatenated
-from dml.tracking import History, NullTracker, Tracker, tracked
+from dml.tracking import History, NullTracker, Tracker, track_run
 from dml.training.distributed_session import distributed_session
 from dml.training.interrupts import StopRequest
 from dml.training.process_group import World
@@ -166,7 +166,7 @@ def _train(
         console.print(f"note: {note}")
     which = [(job.repeat, job.fold) for job in jobs]
     info = world.main_only(lambda: run_info(cfg, config, folder, which))
-    with nullcontext() if info is None else tracked(tracker, info):
+    with nullcontext() if info is None else track_run(tracker, info):
         results = train_all(context, jobs, folder, tracker, stop)
         together = world.on_main(lambda: _concatenated(context, jobs, folder))
         _draw(context, jobs, folder)
@@ -212,11 +212,11 @@ def _draw(context: RunContext, jobs: Sequence[Job], folder: RunFolder) -> None:
 def _draw_curves(config: Config, jobs: Sequence[Job], folder: RunFolder, name: str) -> None:
     history = History(folder.history)
     learning_curve(
-        [history.of(job.repeat, job.fold) for job in jobs],
+        [history.job_rows(job.repeat, job.fold) for job in jobs],
         config.protocol.select_metric,
         f"{name}, protocol {config.protocol.name}",
         folder.figures / "learning_curve.png",
     )
-    rows = history.of(jobs[0].repeat, jobs[0].fold)
+    rows = history.job_rows(jobs[0].repeat, jobs[0].fold)
     if any("stage" in row for row in rows):
         stage_curve(rows, config.protocol.select_metric, name, folder.figures / "stages.png")

@@ -122,14 +122,14 @@ def prepared(composed, tmp_path):
 
 
 def steps_of(folder):
-    return [row["step"] for row in History(folder.throughput).of(0, 0)]
+    return [row["step"] for row in History(folder.throughput).job_rows(0, 0)]
 
 
 def test_every_interval_has_a_row_however_often_the_run_was_killed(prepared):
     cfg, folder = prepared()
     assert die_at("before_rename:9", start, cfg) == KILLED  # a row that no checkpoint knows
     summary = start(cfg)
-    rows = History(folder.throughput).of(0, 0)
+    rows = History(folder.throughput).job_rows(0, 0)
     assert [row["step"] for row in rows] == [7, 14, 21]
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     for row in rows:

@@ -11,7 +11,7 @@ from dml.config.schema import Config
 from dml.runs.console import console
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.summary import protocol_id, result_id
-from dml.tracking import RunInfo, Tracker, tracked
+from dml.tracking import RunInfo, Tracker, track_run
 
 
 def run_info(
@@ -36,7 +36,7 @@ def run_info(
         config=plain,
         jobs=list(jobs),
         tags=[*tags, "stand-in"] if config.data.stand_in else tags,
-        say=console.print,
+        notify=console.print,
     )
 
 
@@ -46,7 +46,7 @@ def complete_copy(
     """Sends what a tracker lacks of a finished run: it was unreachable, or chosen afterwards."""
     results = summary["jobs"]
     jobs = [(result["repeat"], result["fold"]) for result in results]
-    with folder.locked(), tracked(tracker, run_info(cfg, config, folder, jobs)):
+    with folder.locked(), track_run(tracker, run_info(cfg, config, folder, jobs)):
         for result in results:
             tracker.job_done(result)
         tracker.conclude(summary, folder.pictures())

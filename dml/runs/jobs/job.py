@@ -131,7 +131,7 @@ class JobRun:
                 self.world.on_main(
                     lambda: save_embeddings(path, embedded, self.job.test, "float32")
                 )
-            rows = self.world.on_main(lambda: records.history.of(*own))
+            rows = self.world.on_main(lambda: records.history.job_rows(*own))
             measured = self.extra_metrics.of_run(rows, best, embedded)
             result["metrics"] = {
                 **self.data.evaluator(self.job.test).score(embedded),

@@ -15,9 +15,9 @@ def adopt_rows(records: RunTables, job: Job, folder: RunFolder, tracker: Tracker
     own = own_records(folder, job)
     if not own.history.path.exists():
         return
-    told = {row["step"] for row in records.history.of(job.repeat, job.fold)}
+    told = {row["step"] for row in records.history.job_rows(job.repeat, job.fold)}
     records.adopt(own, (job.repeat, job.fold))
-    for row in records.history.of(job.repeat, job.fold):
+    for row in records.history.job_rows(job.repeat, job.fold):
         step = row.pop("step")
         if step not in told:
             tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
@@ -26,4 +26,4 @@ def adopt_rows(records: RunTables, job: Job, folder: RunFolder, tracker: Tracker
 
 def own_records(folder: RunFolder, job: Job) -> RunTables:
     """What a process that trains one job alone writes, beside the checkpoints."""
-    return RunTables.of(folder.job(job.name))
+    return RunTables.open(folder.job(job.name))

@@ -173,7 +173,7 @@ def _collect(
 
 def _track(history: History, job: Job, tracker: Tracker) -> None:
     """Hands over a job's rows, which the tracker may have had before."""
-    for row in history.of(job.repeat, job.fold):
+    for row in history.job_rows(job.repeat, job.fold):
         step = row.pop("step")
         tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
 

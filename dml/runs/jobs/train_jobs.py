@@ -45,7 +45,7 @@ def train_all(
         UserError: see `JobRun.run`.
     """
     world = context.world
-    records = world.main_only(lambda: _records(jobs, folder, tracker)) or RunTables.none()
+    records = world.main_only(lambda: _records(jobs, folder, tracker)) or RunTables.null()
     open_jobs = [job for job in jobs if _result(world, job, folder) is None]
     if context.config.protocol.workers > 1 and len(open_jobs) > 1:
         train_in_parallel(context, open_jobs, folder, records, tracker, stop, test)
@@ -67,7 +67,7 @@ def _result(world: World, job: Job, folder: RunFolder) -> Result | None:
 
 def _records(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> RunTables:
     """The run's tables, with what processes of single jobs left behind if they were stopped."""
-    records = RunTables.of(folder.path)
+    records = RunTables.open(folder.path)
     for job in jobs:
         adopt_rows(records, job, folder, tracker)
     return records

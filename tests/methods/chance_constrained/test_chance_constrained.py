@@ -293,7 +293,7 @@ def final_state(composed, folder, stop_at=()):
             return RunStopped("stopped", 143) if stop and next(taken) + 1 == done else None
 
         try:
-            run.run(RunTables.of(folder), NullTracker(), should_stop)
+            run.run(RunTables.open(folder), NullTracker(), should_stop)
             assert stop is None
         except RunStopped:
             assert stop is not None
