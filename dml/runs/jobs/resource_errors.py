@@ -31,7 +31,7 @@ def translate_resource_errors() -> Iterator[None]:
         yield
     except Exception as error:
         told = _told(error)
-        _let_go(error)
+        _clear_frames(error)
         if told is None:
             raise
         raise told from error
@@ -58,14 +58,19 @@ def _told(error: Exception) -> UserError | None:
     return None
 
 
-def _let_go(error: BaseException | None) -> None:
-    """Frees what the functions held that failed: a multirun keeps its errors until it ends.
+def _clear_frames(error: BaseException) -> None:
+    """Frees what the failed functions held, since a multirun keeps its errors until it ends.
 
-    Loading processes end with the last one that holds them, and so does a GPU's memory.
+    Loading processes end with the last object that holds them, and so does a GPU's memory.
     """
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()  # causes and contexts may form a cycle
+    while pending:
+        current = pending.pop()
+        if current is not None and id(current) not in seen:
+            seen.add(id(current))
+            traceback.clear_frames(current.__traceback__)
+            pending += [current.__cause__, current.__context__]
 
 
 def _reason(text: str) -> str:
