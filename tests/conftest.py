@@ -46,7 +46,7 @@ def _no_pictures(request):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dml.runs.experiment._draw", lambda *more: None)
+        patch.setattr("dml.runs.experiment.draw_figures", lambda *more: None)
         yield
 
 

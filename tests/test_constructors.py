@@ -8,7 +8,8 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.config.signatures import accepted_parameters, located, misfit, problems
 from dml.core.errors import ConfigError
-from dml.runs.dry_run import check as check_built
+from dml.runs.build import Builder
+from dml.runs.dry_run import dry_run
 
 
 class Parent(nn.Module):
@@ -98,14 +99,14 @@ def test_targets_that_are_not_there(target, problem):
 def test_a_run_is_refused_before_it_has_a_folder(composed, overrides, problem):
     cfg = composed(*overrides.split())
     with pytest.raises(ConfigError) as caught:
-        check_built(check(cfg, Config))
+        dry_run(Builder(check(cfg, Config)))
     assert any(line.startswith(problem) for line in caught.value.problems), caught.value.problems
 
 
 def test_all_misfits_are_told_together(composed):
     cfg = composed("loss.alpha=a", "backbone.width=b", "embedder.bias=c")
     with pytest.raises(ConfigError) as caught:
-        check_built(check(cfg, Config))
+        dry_run(Builder(check(cfg, Config)))
     assert [line.partition(":")[0] for line in caught.value.problems] == [
         "loss.alpha",
         "backbone.width",
@@ -116,7 +117,7 @@ def test_all_misfits_are_told_together(composed):
 def test_a_schedule_made_for_fewer_epochs(composed):
     schedule = "{_target_:torch.optim.lr_scheduler.OneCycleLR,max_lr:1,total_steps:5}"
     cfg = composed("~optim.schedule", f"+optim.schedule={schedule}", "protocol.epochs=5")
-    check_built(check(cfg, Config))
+    dry_run(Builder(check(cfg, Config)))
     cfg.protocol.epochs = 6
     with pytest.raises(ConfigError, match=r"optim\.schedule: .* total steps is 5"):
-        check_built(check(cfg, Config))
+        dry_run(Builder(check(cfg, Config)))

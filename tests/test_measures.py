@@ -12,7 +12,7 @@ from dml.data.base import ImageIndex
 from dml.data.splits import joined_gallery
 from dml.losses import MeanFieldContrastiveLoss, PotentialFieldLoss
 from dml.methods.plain import Plain
-from dml.runs.scores.extra_metrics import proxies_of, regularizer
+from dml.runs.scores.extra_metrics import loss_proxies, mean_field_regularizer
 
 
 def history(folder):
@@ -57,23 +57,23 @@ def test_measures_make_another_run_but_kept_embeddings_do_not(composed):
     assert digest(composed("evaluation.measures=[regularizer]")) != one
 
 
-def test_proxies_of_every_loss_come_class_by_class():
+def test_loss_proxies_every_loss_come_class_by_class():
     torch.manual_seed(0)
     soft = SoftTripleLoss(3, 4, centers_per_class=2)
-    proxies, labels = proxies_of(Plain(soft))
+    proxies, labels = loss_proxies(Plain(soft))
     assert torch.equal(proxies[3], soft.fc[:, 3])
     assert labels.tolist() == [0, 0, 1, 1, 2, 2]
-    assert proxies_of(Plain(ProxyAnchorLoss(3, 4)))[1].tolist() == [0, 1, 2]
-    assert proxies_of(Plain(PotentialFieldLoss(3, 4, 5)))[0].shape == (15, 4)
+    assert loss_proxies(Plain(ProxyAnchorLoss(3, 4)))[1].tolist() == [0, 1, 2]
+    assert loss_proxies(Plain(PotentialFieldLoss(3, 4, 5)))[0].shape == (15, 4)
 
 
 def test_what_is_not_there_cannot_be_measured():
     with pytest.raises(UserError, match=r"evaluation\.measures: w2"):
-        proxies_of(Plain(torch.nn.Identity()))
+        loss_proxies(Plain(torch.nn.Identity()))
     with pytest.raises(UserError, match=r"evaluation\.measures: regularizer"):
-        regularizer(Plain(PotentialFieldLoss(3, 4, 5)))
+        mean_field_regularizer(Plain(PotentialFieldLoss(3, 4, 5)))
     field = MeanFieldContrastiveLoss(3, 4)
-    assert regularizer(Plain(field)) == float(field.regularizer_value())
+    assert mean_field_regularizer(Plain(field)) == float(field.regularizer_value())
 
 
 def test_a_measure_that_does_not_exist(composed):

@@ -9,18 +9,18 @@ from dml.cli import CONFIGS, command
 from dml.config.check import check
 from dml.config.schema import EvaluateConfig
 from dml.core.errors import ConfigError, UserError
-from dml.runs import build
-from dml.runs.evaluate import score
+from dml.runs.build import Builder
+from dml.runs.evaluate import evaluate as evaluate_config
 
 
 @pytest.fixture
 def evaluated(tmp_path):
     """Evaluates with overrides, as the command line would."""
 
-    def evaluate(*overrides, said=()):
+    def evaluate(*overrides, given=()):
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose("evaluate", overrides=[f"outputs={tmp_path}", "device=cpu", *overrides])
-        return score(check(cfg, EvaluateConfig), said)
+        return evaluate_config(check(cfg, EvaluateConfig), given)
 
     return evaluate
 
@@ -42,14 +42,14 @@ def test_one_of_several_models_is_named(run_tiny, evaluated):
 
 def test_a_run_finds_its_data_where_it_was_unless_told_otherwise(run_tiny, evaluated, monkeypatch):
     roots = []
-    build_index = build.build_index
+    read_index = Builder.index
     monkeypatch.setattr(
-        build, "build_index", lambda c: (roots.append(c.data.root), build_index(c))[1]
+        Builder, "index", lambda b: (roots.append(b.config.data.root), read_index(b))[1]
     )
     _, folder = run_tiny("data.root=where/it/was")
     roots.clear()
     evaluated(f"run={folder}")
-    evaluated(f"run={folder}", "data.root=here", said={"run", "data.root"})
+    evaluated(f"run={folder}", "data.root=here", given={"run", "data.root"})
     assert roots == ["where/it/was", "here"]
 
 
@@ -62,7 +62,7 @@ def test_a_run_finds_its_data_where_it_was_unless_told_otherwise(run_tiny, evalu
 )
 def test_options_without_effect_are_refused(evaluated, overrides, message):
     with pytest.raises(ConfigError, match=message):
-        evaluated(*overrides, said={word.partition("=")[0] for word in overrides})
+        evaluated(*overrides, given={word.partition("=")[0] for word in overrides})
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-12), ("float16", 0.005)])
@@ -176,7 +176,7 @@ def test_files_that_do_not_fit(evaluated, tmp_path, arrays, message):
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 half of one"])
 def test_files_that_are_no_archives(evaluated, tmp_path, content):
     (tmp_path / "x.npz").write_bytes(content)
-    with pytest.raises(UserError, match=r"is no \.npz file"):
+    with pytest.raises(UserError, match=r"is not a \.npz file"):
         evaluated(f"embeddings={tmp_path}/x.npz")
 
 
@@ -205,7 +205,7 @@ def test_one_array_alone_has_no_labels(evaluated, tmp_path):
 
 
 def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
-    with pytest.raises(UserError, match=r"holds no config\.yaml"):
+    with pytest.raises(UserError, match=r"has no config\.yaml"):
         dml.load(tmp_path)
     _, folder = run_tiny()
     with pytest.raises(UserError, match="there is repeat0-fold0"):
@@ -220,7 +220,7 @@ def test_the_command(monkeypatch, capfd, tmp_path):
 
     monkeypatch.setattr("sys.argv", ["evaluate.py", "run=nowhere", f"outputs={tmp_path}"])
     assert command(evaluate, "evaluate") == 2
-    assert capfd.readouterr().err.startswith("error: run: nowhere holds no config.yaml")
+    assert capfd.readouterr().err.startswith("error: run: nowhere is not a run folder")
     monkeypatch.setattr("sys.argv", ["evaluate.py", "save=float8", "embedings=x"])
     assert command(evaluate, "evaluate") == 2
     err = capfd.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from dml.core.errors import UserError
 from dml.runs import protocols
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.train_jobs import adopt_rows, own_records
+from dml.runs.jobs.job_tables import move_job_rows, open_job_tables
 from dml.tracking import NullTracker, RunTables
 from tests.search.small import SMALL, essence
 from tests.test_protocols import index_of
@@ -62,27 +62,27 @@ def test_stopped_side_by_side_and_continued_in_turn(run_small, tmp_path, glyphs_
 
 
 def test_a_tracker_is_told_of_every_row_once(tmp_path):
-    folder, job = RunFolder(tmp_path), protocols.jobs("mlrc", 1, index_of(16))[1]
+    folder, job = RunFolder(tmp_path), protocols.create_jobs("mlrc", 1, index_of(16))[1]
     folder.job(job.name).mkdir(parents=True)
-    records, tracker = RunTables.of(folder.path), Told()
+    tables, tracker = RunTables.of(folder.path), Told()
 
     def trained(*steps):
         """As a process does that goes on with the rows that are there."""
-        own = own_records(folder, job)
-        own.adopt(records, (job.repeat, job.fold))
+        own = open_job_tables(folder, job)
+        own.adopt(tables, (job.repeat, job.fold))
         for step in steps:
             row = {"repeat": 0, "fold": 1, "epoch": 0.5, "step": step}
             own.history.append({**row, "map_at_r": step / 10})
             own.throughput.append({**row, "waiting_share": 0.5})
 
     trained(0, 2)
-    adopt_rows(records, job, folder, tracker)
+    move_job_rows(tables, job, folder, tracker)
     assert tracker.rows == [(0, 1, 0, 0.0), (0, 1, 2, 0.2)]
     trained(4)
-    adopt_rows(records, job, folder, tracker)
-    adopt_rows(records, job, folder, tracker)
+    move_job_rows(tables, job, folder, tracker)
+    move_job_rows(tables, job, folder, tracker)
     assert [step for _, _, step, _ in tracker.rows] == [0, 2, 4]
-    for table in (records.history, records.throughput):
+    for table in (tables.history, tables.throughput):
         assert [row["step"] for row in table.of(0, 1)] == [0, 2, 4]
     assert not list(folder.job(job.name).iterdir())
 

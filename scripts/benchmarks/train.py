@@ -30,7 +30,7 @@ from statistics import median
 
 import torch
 
-from dml.training.clock import peak_memory_mb
+from dml.training.peak_memory import peak_memory_mb
 
 from ._measure import machine
 from ._options import add_device, at_least, several

@@ -13,7 +13,7 @@ from dml.methods.metrix_mixes import mixed_embeddings
 from dml.methods.metrix_positivity import measure_positivity
 from dml.reporting.metrix_analysis import analyze_metrix
 from dml.retrieval.geometry import utilization
-from dml.runs.figures.positivity import draw_positivity
+from dml.runs.figures.positivity_curve import draw_positivity
 from tests.methods.tiny_embedder import tiny_embedder
 
 LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])

@@ -13,10 +13,10 @@ from dml.core.errors import RunStopped
 from dml.data.base import ImageDataset
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs import throughput
-from dml.runs.jobs.throughput import LoaderHint, remedy
+from dml.runs.jobs.throughput import LoaderHint, find_remedy
 from dml.tracking import History
-from dml.training import clock
-from dml.training.clock import Spent, StepClock
+from dml.training import clock, peak_memory
+from dml.training.clock import StepClock, TimeSpent
 from tests.conftest import TINY
 from tests.dying import die_at
 from tests.test_resume import KILLED, start
@@ -38,33 +38,33 @@ def slow(now, count, seconds):
 
 def test_waiting_and_working_are_told_apart_and_pauses_left_out(now):
     watch = StepClock(torch.device("cpu"))
-    for number in watch.watched(slow(now, 4, 3.0)):
+    for number in watch.time_batches(slow(now, 4, 3.0)):
         now.seconds += 1.0
         if number == 1:
-            with watch.paused():
+            with watch.pause():
                 now.seconds += 50.0
-                assert watch.lap() == Spent(2, 8.0, 6.0)
+                assert watch.lap() == TimeSpent(2, 8.0, 6.0)
     watch.stop()
     now.seconds += 7.0
     watch.stop()  # nothing new
-    assert watch.interval == Spent(2, 8.0, 6.0)
-    assert watch.total == watch.here == Spent(4, 16.0, 12.0)
+    assert watch.interval == TimeSpent(2, 8.0, 6.0)
+    assert watch.total == watch.in_process == TimeSpent(4, 16.0, 12.0)
     assert watch.total.waiting_share == 0.75
     assert watch.total.images_per_second(8) == 2.0
 
 
 def test_a_clock_goes_on_in_another_process(now):
     first = StepClock(torch.device("cpu"))
-    for _ in first.watched(slow(now, 2, 1.0)):
+    for _ in first.time_batches(slow(now, 2, 1.0)):
         now.seconds += 1.0
     first.stop()
     second = StepClock(torch.device("cpu"))
     second.load_state_dict(first.state_dict())
-    for _ in second.watched(slow(now, 1, 1.0)):
+    for _ in second.time_batches(slow(now, 1, 1.0)):
         pass
     second.stop()
-    assert second.total == second.interval == Spent(3, 5.0, 3.0)
-    assert second.here == Spent(1, 1.0, 1.0)
+    assert second.total == second.interval == TimeSpent(3, 5.0, 3.0)
+    assert second.in_process == TimeSpent(1, 1.0, 1.0)
 
 
 class Device:
@@ -94,7 +94,7 @@ class Device:
 def test_a_gpu_waits_only_when_it_has_nothing_to_do(now, loading, waiting):
     device = Device(now)
     watch = StepClock(torch.device("cpu"))
-    watch._gaps = clock._DeviceGaps(device.mark)
+    watch._wait_timer = clock._GpuTimer(device.mark)
     given = []
 
     def batches():
@@ -103,7 +103,7 @@ def test_a_gpu_waits_only_when_it_has_nothing_to_do(now, loading, waiting):
             device.work(0.1)  # the copy
             yield
 
-    for _ in watch.watched(batches()):
+    for _ in watch.time_batches(batches()):
         given.append(now.seconds)
         device.work(2.0)
     assert given == [100.0 + (number + 1) * loading for number in range(4)]  # it never waited
@@ -181,17 +181,17 @@ def test_a_run_that_waits_for_its_loader_is_told_once_what_helps(prepared, monke
 @pytest.mark.parametrize(
     ("spent", "told"),
     [
-        (Spent(9, 60.0, 19.9), False),
-        (Spent(9, 70.0, 20.0), False),
-        (Spent(9, 60.0, 20.0), True),
+        (TimeSpent(9, 60.0, 19.9), False),
+        (TimeSpent(9, 70.0, 20.0), False),
+        (TimeSpent(9, 60.0, 20.0), True),
     ],
 )
 def test_small_runs_are_told_nothing(composed, spent, told):
     said: list[str] = []
     index = SimpleNamespace(images=[])
     hint = LoaderHint(check(composed(), Config), index, torch.device("cpu"), said.append)
-    hint.look(spent)
-    hint.look(spent)
+    hint.check(spent)
+    hint.check(spent)
     assert len(said) == told
     if told:
         assert "20 of 60 s (33 %)" in said[0]
@@ -224,12 +224,12 @@ def test_small_runs_are_told_nothing(composed, spent, told):
 def test_the_option_that_helps(composed, monkeypatch, overrides, in_memory, device, expected):
     monkeypatch.setattr(throughput.os, "sched_getaffinity", lambda process: range(4))
     config = check(composed(*overrides), Config)
-    found = remedy(config, in_memory, torch.device(device))
+    found = find_remedy(config, in_memory, torch.device(device))
     assert found is None if expected is None else found.startswith(f"{expected} "), found
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux counts it so")
 def test_the_peak_is_not_that_of_the_program_that_started_this_one(monkeypatch):
     of_both = SimpleNamespace(ru_maxrss=2**40)  # what Linux says after a large parent
-    monkeypatch.setattr(clock.resource, "getrusage", lambda who: of_both)
-    assert 50 < clock.peak_memory_mb(torch.device("cpu")) < 2**20
+    monkeypatch.setattr(peak_memory.resource, "getrusage", lambda who: of_both)
+    assert 50 < peak_memory.peak_memory_mb(torch.device("cpu")) < 2**20

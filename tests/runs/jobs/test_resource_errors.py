@@ -26,10 +26,14 @@ def test_frames_of_causes_and_contexts_are_freed():
         held = Held()
         raise ValueError(f"{held.alive}")
 
-    with pytest.raises(RuntimeError) as raised, translate_resource_errors():
+    @translate_resource_errors()
+    def work():
         try:
             fail()
         except ValueError as cause:
             raise RuntimeError("translated") from cause
+
+    with pytest.raises(RuntimeError) as raised:
+        work()
     assert raised.value.__cause__ is not None
     assert Held.alive == 0
