@@ -18,7 +18,7 @@ from dml.training.precision import set_convolution_precision
 from dml.training.process_group import SINGLE_PROCESS
 from scripts.benchmarks import train as benchmark
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
-from tests.training.divided_steps import CASES, relative, trained
+from tests.training.distributed_steps import CASES, relative, trained
 
 DEVICE = "cuda"
 pytestmark = [

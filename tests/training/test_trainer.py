@@ -57,7 +57,7 @@ def backbone(trainer):
     return torch.cat([p.detach().flatten() for p in trainer.state.embedder.backbone.parameters()])
 
 
-def test_the_backbone_rests_during_warm_up_only(make):
+def test_the_backbone_is_frozen_during_warm_up_only(make):
     trainer = make(warmup_epochs=2, epochs=2)
     before = backbone(trainer).clone()
     head, center = (
@@ -73,7 +73,7 @@ def test_the_backbone_rests_during_warm_up_only(make):
     assert not torch.equal(backbone(longer), before)
 
 
-def test_what_is_frozen_stays_frozen_after_warm_up(make):
+def test_frozen_parameters_stay_frozen_after_warm_up(make):
     trainer = make(warmup_epochs=1, frozen=True)
     frozen = next(trainer.state.embedder.backbone.parameters())
     before = frozen.clone()
@@ -93,7 +93,7 @@ def test_gradients_of_the_network_are_clipped_and_those_of_the_loss_are_not(make
     assert norm <= 1.001e-3
 
 
-def test_epoch_zero_never_wins_and_the_first_of_equals_does(make):
+def test_the_first_of_equal_evaluations_is_best_and_never_the_untrained_one(make):
     scores = iter([0.9, 0.2, 0.4, 0.4])
     trainer = make(lambda: {"map_at_r": next(scores)})
     trainer.fit()
@@ -113,7 +113,7 @@ def test_it_stops_early_unless_the_method_has_a_next_stage(make):
     assert more.step == 2 * 6
 
 
-def test_rates_step_once_an_epoch_however_often_it_is_scored(make):
+def test_rates_step_once_per_epoch_for_any_number_of_evaluations(make):
     def halve(optimizer):
         return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
 
@@ -139,7 +139,7 @@ def test_logged_losses_are_means_since_the_last_evaluation(make):
     assert logged == pytest.approx([sum(seen[:2]) / 2, sum(seen[2:]) / 2])
 
 
-def test_a_state_goes_back_in(make):
+def test_a_restored_state_continues_the_training(make):
     undisturbed = make()
     undisturbed.fit()
     half = make()

@@ -160,8 +160,8 @@ def exchanges(world: ProcessGroup) -> dict[str, Any]:
         "sizes_unknown": sizes_unknown.tolist(),
         "stops": stops,
         "problems": problems,
-        "on_main": world.broadcast_from_main(lambda: world.rank),
-        "main_first": world.run_main_first(lambda: world.rank),
+        "broadcast_from_main": world.broadcast_from_main(lambda: world.rank),
+        "run_main_first": world.run_main_first(lambda: world.rank),
     }
 
 

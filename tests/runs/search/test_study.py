@@ -26,7 +26,7 @@ def abandon(study, claim, host, seconds_ago):
     study._locks.close()
 
 
-def test_a_worker_elsewhere_has_time_to_be_heard(study):
+def test_the_lease_of_a_worker_on_another_machine_must_expire(study):
     first = study.claim_trial()
     abandon(study, first, "elsewhere", seconds_ago=30)
     second = study.claim_trial()
@@ -41,20 +41,20 @@ def test_a_worker_elsewhere_has_time_to_be_heard(study):
     assert not study.has_open_trials()
 
 
-def test_a_trial_that_was_given_back_goes_on_at_once(study):
+def test_a_released_trial_is_continued_at_once(study):
     first = study.claim_trial()
     study.release(first)
     assert study.claim_trial() == first
 
 
-def test_a_worker_that_lost_its_trial_does_not_end_it(study):
+def test_a_worker_that_lost_its_trial_cannot_finish_it(study):
     first = study.claim_trial()
     abandon(study, first, "elsewhere", seconds_ago=0)
     study.finish(first, TrialState.COMPLETE, 0.9)
     assert study.trials()[0].state == TrialState.RUNNING
 
 
-def test_a_journal_that_was_cut_short_is_mended(study):
+def test_a_truncated_journal_is_repaired(study):
     study.finish(study.claim_trial(), TrialState.COMPLETE, 0.5)
     with open(study.folder.journal, "ab") as file:
         file.write(b'{"op_code":6,"wor')
@@ -66,7 +66,7 @@ def test_a_journal_that_was_cut_short_is_mended(study):
     ]
 
 
-def test_a_run_that_is_overwritten_leaves_its_study_in_the_database(tmp_path):
+def test_an_overwritten_run_starts_a_new_study_in_the_database(tmp_path):
     url = f"sqlite:///{tmp_path / 'studies.db'}"
     config = SearchConfig("bayes", 2, 5, "gp", False, url, 60.0)
 
