@@ -151,6 +151,6 @@ def test_without_epochs_the_untrained_network_is_scored(run_tiny):
     assert summary["result_id"] == "untrained"
     assert summary["best_epoch"] == [0.0]
     assert summary["metrics"] == summary["untrained"]
-    assert len(history(folder)) == 1
+    assert len(rows(folder)) == 1
     again = json.loads((folder / "summary.json").read_text())
     assert again["jobs"][0]["steps"] == 0

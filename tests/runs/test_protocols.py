@@ -85,7 +85,7 @@ def test_intervals_are_over_repeats_of_means_over_folds():
         for repeat, folds in enumerate(values)
         for value in folds
     ]
-    jobs = protocols.combine_scores(results)["map_at_r"]
+    found = protocols.combine_scores(results)["map_at_r"]
     assert math.isclose(found["mean"], 0.4)
     assert math.isclose(found["std"], 0.2)
     assert math.isclose(found["ci95"], 4.302653 * 0.2 / math.sqrt(3), rel_tol=1e-6)
