@@ -18,8 +18,8 @@ from dml.core.errors import ConfigError, UserError
 from dml.data import loaders, transforms
 from dml.data.base import ImageIndex, ImageSource
 from dml.data.splits import joined_gallery
-from dml.methods.chance_constrained_losses import take_vectors_as_they_are
 from dml.methods.plain import Plain
+from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
 from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
@@ -83,7 +83,7 @@ class Builder:
 
     @cached_property
     def _optimizer(self) -> Constructor:
-        node = {**self.config.optim.args, "_target_": self.config.optim._target_}
+        node = {**self.config.optim.args, "_target_": self.config.optim.target}
         return Constructor(node, "optim.args", supplied=("params", "lr", "weight_decay"))
 
     @cached_property
@@ -180,7 +180,7 @@ class Builder:
             if self._compares_clipped:
                 for part in (loss, miner):
                     if isinstance(part, nn.Module):
-                        take_vectors_as_they_are(part)
+                        disable_normalization(part)
             supplied: dict[str, Any] = {"loss": loss, "miner": miner}
             return self._method(**supplied, **self._method.select_missing(sizes))
         except UserError as error:

@@ -10,7 +10,12 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from torch import nn
 
-from dml.config.signatures import accepted_parameters, arguments, located, problems
+from dml.config.signatures import (
+    accepted_parameters,
+    constructor_arguments,
+    find_argument_problems,
+    import_target,
+)
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.data.base import ImageIndex
 
@@ -19,7 +24,7 @@ REQUIRED: dict[str, tuple[str, type, tuple[str, ...]]] = {
     "loss": ("loss, a torch.nn.Module", nn.Module, ()),
     "loss.miner": ("miner, which can be called", Callable, ()),  # type: ignore[dict-item]
     "method": (
-        "method; derive it from dml.methods.base.BatchMethod",
+        "method; derive it from dml.methods.batch_method.BatchMethod",
         nn.Module,
         ("attach", "after_backward", "on_evaluation", "on_stall"),
     ),
@@ -61,7 +66,7 @@ class Constructor:
         supplied: Iterable[str] = (),
     ) -> None:
         self.node, self.option, self.reserved = node, option, tuple(reserved)
-        self.problems = list(problems(node, option, *self.reserved, given=supplied))
+        self.problems = list(find_argument_problems(node, option, *self.reserved, given=supplied))
 
     @cached_property
     def target(self) -> Callable[..., Any]:
@@ -70,7 +75,7 @@ class Constructor:
         Raises:
             ConfigError: it does not exist.
         """
-        return located(self.node["_target_"], self.option)
+        return import_target(self.node["_target_"], self.option)
 
     def select_missing(self, values: dict[str, Any]) -> dict[str, Any]:
         """Returns those values that the signature accepts and the node does not set.
@@ -99,7 +104,9 @@ class Constructor:
         """
         self.check()
         try:
-            built = instantiate(arguments(self.node, *self.reserved), **supplied, _convert_="all")
+            built = instantiate(
+                constructor_arguments(self.node, *self.reserved), **supplied, _convert_="all"
+            )
         except InstantiationException as error:
             cause = error.__cause__ or error
             if isinstance(cause, UserError):

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from dml.config.check import check
-from dml.config.compatibility import notes
+from dml.config.compatibility import find_notes
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
@@ -96,7 +96,7 @@ class Experiment:
         # Before there is a folder: absent data or an impossible loss leave no trace.
         dry_run(self.builder)
         index = self.builder.index()
-        for note in notes(self.config):
+        for note in find_notes(self.config):
             console.print(f"note: {note}")
         with StopRequest(self.config.max_minutes) as stop:
             if self.config.search is not None:

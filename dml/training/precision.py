@@ -14,8 +14,6 @@ import torch
 
 from dml.core.errors import UserError
 
-PRECISIONS = ("fp32", "tf32", "bf16")
-
 
 def set_convolution_precision(precision: str, device: torch.device) -> None:
     """Sets the precision of float32 convolutions for this process.

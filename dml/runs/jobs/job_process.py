@@ -21,6 +21,7 @@ import torch
 
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
+from dml.core.exit_status import ExitStatus
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import Busy, RunFolder
@@ -29,7 +30,6 @@ from dml.runs.jobs.job_tables import open_job_tables
 from dml.tracking import NullTracker
 from dml.training.interrupts import StopRequest
 
-FAILED, STOPPED = 1, 75  # exit statuses
 ORPHAN_SECONDS = 60.0  # that the process of a killed parent may take to save and exit
 
 
@@ -68,14 +68,14 @@ def run_process(task: JobTask) -> None:
         _train(task)
     except RunStopped as request:
         print(request)
-        sys.exit(STOPPED)
+        sys.exit(ExitStatus.TIME_LIMIT)
     except UserError as error:
         print(error)
         task.problem.write_text(str(error), encoding="utf-8")
-        sys.exit(FAILED)
+        sys.exit(ExitStatus.FAILED)
     except Exception:
         traceback.print_exc()
-        sys.exit(FAILED)
+        sys.exit(ExitStatus.FAILED)
 
 
 def _train(task: JobTask) -> None:
@@ -84,7 +84,7 @@ def _train(task: JobTask) -> None:
 
     def stop() -> RunStopped | None:
         if parent is not None and not parent.is_alive():
-            return RunStopped("the process that started this one ended", STOPPED)
+            return RunStopped("the process that started this one ended", ExitStatus.TIME_LIMIT)
         return requested()
 
     folder = RunFolder(task.folder)

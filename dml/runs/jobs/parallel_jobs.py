@@ -5,17 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
 import torch
 
 from dml.core.errors import RunStopped, UserError
+from dml.core.exit_status import ExitStatus
 from dml.runs.console import console
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.job_process import STOPPED, JobTask, run_process
+from dml.runs.jobs.job_process import JobTask, run_process
 from dml.runs.jobs.job_result import read_result
 from dml.runs.jobs.job_tables import log_row, move_job_rows, open_job_tables
 from dml.runs.protocols import Job
@@ -131,7 +131,7 @@ class _Processes:
     def _create_task(self, job: Job, device: str) -> JobTask:
         log = self.folder.path / "logs" / f"{job.name}.log"
         return JobTask(
-            replace(self.context.config, device=device),
+            self.context.config.model_copy(update={"device": device}),
             self.context.identity,
             job.key,
             self.folder.path,
@@ -154,8 +154,8 @@ def _describe_failure(process: BaseProcess, job: Job, task: JobTask) -> UserErro
         message = task.problem.read_text(encoding="utf-8")
         task.problem.unlink()
         return UserError(message)
-    if process.exitcode == STOPPED:
-        return RunStopped(f"{job.name} was stopped", STOPPED)
+    if process.exitcode == ExitStatus.TIME_LIMIT:
+        return RunStopped(f"{job.name} was stopped", ExitStatus.TIME_LIMIT)
     return UserError(
         f"protocol.workers: the process of {job.name} ended with status {process.exitcode}; "
         f"see {task.log}"

@@ -25,7 +25,7 @@ Params = dict[str, Any]
 
 
 def create_distributions(ranges: dict[str, dict[str, Any]]) -> dict[str, BaseDistribution]:
-    """Converts the ranges of `dml.config.search_space.merged` to Optuna's distributions."""
+    """Converts the ranges of `dml.config.search_space.merge_spaces` to Optuna's distributions."""
     space: dict[str, BaseDistribution] = {}
     for name, entry in ranges.items():
         log, step = bool(entry.get("log")), entry.get("step")

@@ -77,7 +77,7 @@ def test_an_unknown_metric(composed):
     from dml.config.check import check
     from dml.config.schema import Config
 
-    with pytest.raises(ConfigError, match="no 'uniformty'; did you mean 'uniformity'"):
+    with pytest.raises(ConfigError, match="'uniformty' is not valid; did you mean 'uniformity'"):
         check(composed("evaluation.measures=[uniformty]"), Config)
 
 
