@@ -19,12 +19,12 @@ from dml.data.transforms import ToInput, train_transform
 from dml.methods.plain import Plain
 from dml.models.base import Backbone
 from dml.models.embedder import Embedder
-from dml.training.clock import Spent, StepClock
+from dml.training.clock import StepClock, TimeSpent
 from dml.training.interfaces import TrainConfig
 from dml.training.optim import build_optimizer, parameter_groups
-from dml.training.precision import set_convolutions
-from dml.training.process_group import ALONE
+from dml.training.precision import set_convolution_precision
 from dml.training.step import TrainingStep
+from dml.training.train_state import TrainState
 
 from .input import MEAN, STD, PlainDataset
 
@@ -119,13 +119,13 @@ class Loop:
         plain = variant.name == PLAIN
         self._train_on = _plain_step(self) if plain else _our_step(self)
         batches = _plain_batches if plain else _our_batches
-        self._batches = self.clock.watched(batches(view, setting, variant, self.device))
+        self._batches = self.clock.time_batches(batches(view, setting, variant, self.device))
 
-    def advance(self, steps: int) -> Spent:
-        """Runs some steps and returns the time, with all work of the device done."""
-        # A setting of the whole process; it is torch's default.
+    def advance(self, steps: int) -> TimeSpent:
+        """Trains on, and returns what that took, with all work of the device done."""
+        # A setting of the whole process; torch ships it switched on.
         plain_on_gpu = self.variant.name == PLAIN and self.device.type == "cuda"
-        set_convolutions("tf32" if plain_on_gpu else self.variant.precision, self.device)
+        set_convolution_precision("tf32" if plain_on_gpu else self.variant.precision, self.device)
         self.clock.start()
         for _ in range(steps):
             images, labels = next(self._batches)
@@ -240,5 +240,5 @@ def _our_step(loop: Loop) -> StepFunction:
     if variant.compile:
         loop.embedder.backbone.compile()
     plan = TrainConfig(1, ENDLESS, ENDLESS, precision=variant.precision)
-    step = TrainingStep(loop.embedder, loop.method, optimizer, plan, ALONE)
+    step = TrainingStep(TrainState(loop.embedder, loop.method, optimizer), plan)
     return lambda images, labels: step(images, labels, warming_up=False)

@@ -29,7 +29,7 @@ from statistics import median
 
 import torch
 
-from dml.training.clock import peak_memory_mb
+from dml.training.peak_memory import peak_memory_mb
 
 from ._arguments import add_device, at_least, comma_separated
 from ._measure import machine, run_in_fresh_process

@@ -1,4 +1,4 @@
-"""What a tracker is told of a run, and how a finished run's copy is completed."""
+"""The description of a run for trackers, and the completion of a finished run at a tracker."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dml.runs.folder.summary import protocol_id, result_id
 from dml.tracking import RunInfo, Tracker, track_run
 
 
-def run_info(
+def tracker_info(
     cfg: DictConfig, config: Config, folder: RunFolder, jobs: Iterable[tuple[int, int]]
 ) -> RunInfo:
-    """What a tracker is told of a run that trains these (repeat, fold)."""
+    """Returns the description of a run that trains these (repeat, fold)."""
     plain: Any = OmegaConf.to_container(cfg, resolve=True)
     del plain["tracking"]
     plain["run"] = {
@@ -40,13 +40,13 @@ def run_info(
     )
 
 
-def complete_copy(
+def complete_tracker(
     tracker: Tracker, summary: dict[str, Any], folder: RunFolder, cfg: DictConfig, config: Config
 ) -> None:
-    """Sends what a tracker lacks of a finished run: it was unreachable, or chosen afterwards."""
+    """Sends a finished run to a tracker that was unreachable before, or chosen afterwards."""
     results = summary["jobs"]
     jobs = [(result["repeat"], result["fold"]) for result in results]
-    with folder.locked(), track_run(tracker, run_info(cfg, config, folder, jobs)):
+    with folder.locked(), track_run(tracker, tracker_info(cfg, config, folder, jobs)):
         for result in results:
             tracker.job_done(result)
         tracker.conclude(summary, folder.pictures())

@@ -1,7 +1,4 @@
-"""What a run measures beside its scores."""
-
 import csv
-import json
 
 import pytest
 import torch
@@ -12,7 +9,7 @@ from dml.data.base import ImageIndex
 from dml.data.splits import joined_gallery
 from dml.losses import MeanFieldContrastiveLoss, PotentialFieldLoss
 from dml.methods.plain import Plain
-from dml.runs.scores.extra_metrics import proxies_of, regularizer
+from dml.runs.scores.extra_metrics import loss_proxies, mean_field_regularizer
 
 
 def history(folder):
@@ -32,12 +29,12 @@ def test_curves_are_in_the_history_and_their_mean_in_the_summary(run_tiny):
     assert summary["metrics"]["covering_radius"]["mean"] == float(best["covering_radius"])
 
 
-def test_the_regularizer_is_followed_at_lambda_zero(run_tiny):
+def test_the_regularizer_is_logged_at_lambda_zero(run_tiny):
     _, folder = run_tiny("loss=mfcwms", "evaluation.measures=[regularizer]")
     assert all(float(row["regularizer"]) >= 0 for row in history(folder))
 
 
-def test_the_space_of_the_best_network(run_tiny):
+def test_metrics_of_the_best_network(run_tiny):
     names = ["alignment", "uniformity", "utilization"]
     asked = f"evaluation.measures=[{','.join(names)}]"
     plain, folder = run_tiny("loss=contrastive", asked, "evaluation.keep_embeddings=true")
@@ -49,7 +46,7 @@ def test_the_space_of_the_best_network(run_tiny):
     assert not set(names) & history(folder)[0].keys()
 
 
-def test_measures_make_another_run_but_kept_embeddings_do_not(composed):
+def test_extra_metrics_change_the_digest_and_kept_embeddings_do_not(composed):
     from dml.config.identity import digest
 
     one = digest(composed())
@@ -57,41 +54,31 @@ def test_measures_make_another_run_but_kept_embeddings_do_not(composed):
     assert digest(composed("evaluation.measures=[regularizer]")) != one
 
 
-def test_proxies_of_every_loss_come_class_by_class():
+def test_proxies_of_losses_are_ordered_by_class():
     torch.manual_seed(0)
     soft = SoftTripleLoss(3, 4, centers_per_class=2)
-    proxies, labels = proxies_of(Plain(soft))
+    proxies, labels = loss_proxies(Plain(soft))
     assert torch.equal(proxies[3], soft.fc[:, 3])
     assert labels.tolist() == [0, 0, 1, 1, 2, 2]
-    assert proxies_of(Plain(ProxyAnchorLoss(3, 4)))[1].tolist() == [0, 1, 2]
-    assert proxies_of(Plain(PotentialFieldLoss(3, 4, 5)))[0].shape == (15, 4)
+    assert loss_proxies(Plain(ProxyAnchorLoss(3, 4)))[1].tolist() == [0, 1, 2]
+    assert loss_proxies(Plain(PotentialFieldLoss(3, 4, 5)))[0].shape == (15, 4)
 
 
-def test_what_is_not_there_cannot_be_measured():
+def test_losses_without_mean_fields_or_proxies():
     with pytest.raises(UserError, match=r"evaluation\.measures: w2"):
-        proxies_of(Plain(torch.nn.Identity()))
+        loss_proxies(Plain(torch.nn.Identity()))
     with pytest.raises(UserError, match=r"evaluation\.measures: regularizer"):
-        regularizer(Plain(PotentialFieldLoss(3, 4, 5)))
+        mean_field_regularizer(Plain(PotentialFieldLoss(3, 4, 5)))
     field = MeanFieldContrastiveLoss(3, 4)
-    assert regularizer(Plain(field)) == float(field.regularizer_value())
+    assert mean_field_regularizer(Plain(field)) == float(field.regularizer_value())
 
 
-def test_a_measure_that_does_not_exist(composed):
+def test_an_unknown_metric(composed):
     from dml.config.check import check
     from dml.config.schema import Config
 
     with pytest.raises(ConfigError, match="'uniformty' is not valid; did you mean 'uniformity'"):
         check(composed("evaluation.measures=[uniformty]"), Config)
-
-
-def test_no_epochs_score_the_network_as_it_comes(run_tiny):
-    summary, folder = run_tiny("method=untrained", "protocol.epochs=0", "embedder.size=null")
-    assert summary["result_id"] == "untrained"
-    assert summary["best_epoch"] == [0.0]
-    assert summary["metrics"] == summary["untrained"]
-    assert len(history(folder)) == 1
-    again = json.loads((folder / "summary.json").read_text())
-    assert again["jobs"][0]["steps"] == 0
 
 
 def test_queries_and_gallery_as_one_set():

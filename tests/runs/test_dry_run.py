@@ -1,38 +1,51 @@
-"""What only a trial finds out, told by its option before a run has a folder."""
-
 import pytest
 
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError
-from dml.runs.dry_run import check as tried
+from dml.runs.build import Builder
+from dml.runs.dry_run import dry_run
+
+HERE = __name__
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["loss=ms", "loss._target_=tests.test_trials.failing"], "loss: these values make it fail"),
-        (["loss=ms", "loss._target_=tests.test_trials.nothing"], "loss._target_: .* makes no loss"),
-        (["method._target_=tests.test_trials.nothing"], "method._target_: .* makes no method"),
-        (["data.reader._target_=torch.Tensor"], ""),  # has no signature: the reader itself tells
+        (
+            ["loss=ms", f"loss._target_={HERE}.failing"],
+            "loss: these values make it fail",
+        ),
+        (
+            ["loss=ms", f"loss._target_={HERE}.nothing"],
+            "loss._target_: .* not create a loss",
+        ),
+        (
+            [f"method._target_={HERE}.nothing"],
+            "method._target_: .* not create a method",
+        ),
+        (["data.reader._target_=torch.Tensor"], ""),  # has no signature: reading fails
         (["embedder.size=100000000"], "embedder.size=100000000 must be at least 1 and at most "),
-        (["optim._target_=tests.test_trials.nothing"], "optim._target_: makes no torch"),
+        (
+            [f"optim._target_={HERE}.nothing"],
+            "optim._target_: does not create a torch",
+        ),
         (["+optim.groups.hea.lr=1"], "optim.groups: no group 'hea'; did you mean 'head'"),
     ],
 )
-def test_what_cannot_work_is_told(composed, overrides, message):
+def test_errors_of_the_dry_run(composed, overrides, message):
     config = check(composed(*overrides), Config)
     if not message:
-        return tried(config)
+        return dry_run(Builder(config))
     with pytest.raises((ConfigError, UserError), match=message) as caught:
-        tried(config)
+        dry_run(Builder(config))
     assert len(str(caught.value).splitlines()) == 1
     return None
 
 
-def test_endless_training_is_tried_for_a_moment(composed):
+def test_the_schedule_of_endless_training_is_tried_briefly(composed):
     """The schedule of the traditional protocol is stepped as often as the run would."""
-    tried(check(composed("protocol.epochs=1000000000"), Config))
+    dry_run(Builder(check(composed("protocol.epochs=1000000000"), Config)))
 
 
 @pytest.mark.parametrize(
@@ -56,14 +69,14 @@ def test_endless_training_is_tried_for_a_moment(composed):
 def test_a_run_is_refused_before_it_has_a_folder(composed, overrides, problem):
     cfg = composed(*overrides.split())
     with pytest.raises(ConfigError) as caught:
-        tried(check(cfg, Config))
+        dry_run(Builder(check(cfg, Config)))
     assert any(line.startswith(problem) for line in caught.value.problems), caught.value.problems
 
 
 def test_all_invalid_arguments_are_reported_together(composed):
     cfg = composed("loss.alpha=a", "backbone.width=b", "embedder.bias=c")
     with pytest.raises(ConfigError) as caught:
-        tried(check(cfg, Config))
+        dry_run(Builder(check(cfg, Config)))
     assert [line.partition(":")[0] for line in caught.value.problems] == [
         "loss.alpha",
         "backbone.width",
@@ -74,18 +87,18 @@ def test_all_invalid_arguments_are_reported_together(composed):
 def test_a_schedule_made_for_fewer_epochs(composed):
     schedule = "{_target_:torch.optim.lr_scheduler.OneCycleLR,max_lr:1,total_steps:5}"
     cfg = composed("~optim.schedule", f"+optim.schedule={schedule}", "protocol.epochs=5")
-    tried(check(cfg, Config))
+    dry_run(Builder(check(cfg, Config)))
     cfg.protocol.epochs = 6
     with pytest.raises(ConfigError, match=r"optim\.schedule: .* total steps is 5"):
-        tried(check(cfg, Config))
+        dry_run(Builder(check(cfg, Config)))
 
 
 def nothing(*args, **kwargs):
-    """A target that takes all and makes no object of use."""
+    """A target that accepts any argument and creates nothing."""
 
 
 def failing(**kwargs):
-    """A loss whose mistake shows only when it is computed."""
+    """A loss that fails only when it is computed."""
     from torch import nn
 
     return nn.Bilinear(2, 2, 2)

@@ -2,7 +2,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from dml.config.search_space import merge_spaces
-from dml.runs.search.proposals import distributions, propose
+from dml.runs.search.proposals import create_distributions, propose
 
 RANGES = {
     "a": {"low": -0.2, "high": 2},
@@ -16,7 +16,7 @@ def score(params):
 
 
 def searched(sampler, count, startup=5, seed=0):
-    space = distributions(RANGES)
+    space = create_distributions(RANGES)
     trials = []
     for number in range(count):
         params = propose(number, space, trials, sampler=sampler, startup=startup, seed=seed)
@@ -27,7 +27,7 @@ def searched(sampler, count, startup=5, seed=0):
 
 
 def test_the_first_proposals_cover_the_space():
-    space = distributions(RANGES)
+    space = create_distributions(RANGES)
     found = [propose(n, space, [], sampler="gp", startup=64, seed=3) for n in range(64)]
     for quarter in range(4):
         low = -0.2 + quarter * 0.55
@@ -40,11 +40,11 @@ def test_the_first_proposals_cover_the_space():
 def test_proposals_depend_on_seed_and_trials_alone(sampler):
     trials = searched(sampler, 8)
     again = [
-        propose(8, distributions(RANGES), trials, sampler=sampler, startup=5, seed=0)
+        propose(8, create_distributions(RANGES), trials, sampler=sampler, startup=5, seed=0)
         for _ in range(2)
     ]
     assert again[0] == again[1]
-    other = propose(8, distributions(RANGES), trials, sampler=sampler, startup=5, seed=1)
+    other = propose(8, create_distributions(RANGES), trials, sampler=sampler, startup=5, seed=1)
     assert other != again[0]
 
 
@@ -54,7 +54,7 @@ def test_the_gaussian_process_finds_the_peak():
 
 
 def test_running_trials_are_not_tried_twice():
-    space = distributions(RANGES)
+    space = create_distributions(RANGES)
     trials = searched("gp", 8)
     alone = propose(8, space, trials, sampler="gp", startup=5, seed=0)
     running = create_trial(state=TrialState.RUNNING, params=alone, distributions=space)

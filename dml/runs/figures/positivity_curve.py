@@ -11,14 +11,14 @@ from dml.runs.figures.drawing import BLUE, ORANGE, plt, save
 from dml.runs.jobs.job import JobRun
 
 
-def draw_positivity_of_model(run: JobRun, path: Path, epochs: int = 1) -> None:
+def draw_model_positivity(model: JobRun, path: Path, epochs: int = 1) -> None:
     """Draws the positivity of a model as it is; a CSV file with the same numbers lies beside it.
 
     Raises:
         UserError: its loss has no generic form with positives and negatives.
     """
-    run.embedder.eval()
-    curve = measure_positivity(run.method.loss, run.embedder, run.data.batches(epochs))  # type: ignore[arg-type]
+    model.embedder.eval()
+    curve = measure_positivity(model.method.loss, model.embedder, model.data.batches(epochs))  # type: ignore[arg-type]
     write_positivity(curve, path.with_suffix(".csv"))
     draw_positivity(curve, path)
 

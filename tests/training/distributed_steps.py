@@ -20,12 +20,13 @@ from dml.methods.batch_method import BatchMethod
 from dml.models.base import Backbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.runs import build
+from dml.runs.build import Builder
 from dml.training.distributed_session import distributed_session
 from dml.training.interfaces import TrainConfig
-from dml.training.process_group import ALONE, World
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.step import TrainingStep
 from dml.training.sync_batch_norm import synchronize_batch_norm
+from dml.training.train_state import TrainState
 from tests.methods.tiny_embedder import TinyMaps
 
 LOSSES = sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml"))
@@ -62,7 +63,7 @@ def default_config() -> Config:
         return check(compose("train"), Config)
 
 
-def trained(case: str, world: World, device: str = "cpu") -> dict[str, Tensor]:
+def trained(case: str, world: ProcessGroup, device: str = "cpu") -> dict[str, Tensor]:
     """Gradients of the first step, loss, weights and buffers after the last, by name."""
     for seed in (torch.manual_seed, np.random.seed, random.seed):
         seed(3)
@@ -73,14 +74,14 @@ def trained(case: str, world: World, device: str = "cpu") -> dict[str, Tensor]:
     if world.size > 1 and case != "frozen":
         synchronize_batch_norm(embedder, torch.device("cpu"))
     embedder = embedder.to(device)
-    method: BatchMethod = build.build_method(config_of(case), 4, 5).to(device)
+    method: BatchMethod = Builder(config_of(case)).method(4, 5).to(device)
     parameters = [p for m in (embedder, method) for p in m.parameters() if p.requires_grad]
     # pfml's gradients are so large that a step of this rate would be a leap into the unknown
     optimizer = torch.optim.SGD(parameters, lr=1e-4 if case == "pfml" else 0.05, momentum=0.9)
     clip = 1e-2 if case == "clipped" else None
     plan = TrainConfig(1, 1, 1, clip_norm=clip, precision="bf16" if case == "bf16" else "fp32")
-    step = TrainingStep(embedder, method, optimizer, plan, world)
-    own = world.share(len(LABELS))
+    step = TrainingStep(TrainState(embedder, method, optimizer), plan, world)
+    own = world.local_slice(len(LABELS))
     found: dict[str, Tensor] = {}
     for number in range(STEPS):
         batch = images[number][own].to(device), LABELS[own].to(device)
@@ -93,7 +94,7 @@ def trained(case: str, world: World, device: str = "cpu") -> dict[str, Tensor]:
                 for name, p in module.named_parameters()
                 if p.grad is not None
             }
-    world.check_in_step(embedder, method)
+    world.check_synchronized(embedder, method)
     if case == "bf16":  # sums of rounded numbers; what does not depend on them
         return {
             name: found[name] for name in found if name.startswith(("loss", "gradient of head"))
@@ -105,15 +106,15 @@ def trained(case: str, world: World, device: str = "cpu") -> dict[str, Tensor]:
 
 
 def differences() -> dict[str, Any]:
-    """Per case the largest relative difference of a tensor; then what else `World` does."""
+    """Per case the largest relative difference of a tensor; then what else `ProcessGroup` does."""
     with distributed_session("cpu") as world:
         found: dict[str, Any] = {case: difference(case, world) for case in CASES}
         return found | exchanges(world)
 
 
-def difference(case: str, world: World) -> list[Any]:
+def difference(case: str, world: ProcessGroup) -> list[Any]:
     """[largest relative difference, its tensor, how many tensors were compared]."""
-    two, one = trained(case, world), trained(case, ALONE)
+    two, one = trained(case, world), trained(case, SINGLE_PROCESS)
     assert two.keys() == one.keys(), two.keys() ^ one.keys()
     worst = max(one, key=lambda name: relative(two[name], one[name]))
     return [relative(two[worst], one[worst]), worst, len(one)]
@@ -132,34 +133,34 @@ class Drifting(nn.Module):
         self.weight = nn.Parameter(torch.full((2,), float(rank)))
 
 
-def exchanges(world: World) -> dict[str, Any]:
-    """What `World` does beside averaging gradients."""
+def exchanges(world: ProcessGroup) -> dict[str, Any]:
+    """What `ProcessGroup` does beside averaging gradients."""
     whole = torch.arange(15.0).view(5, 3)
-    uneven = whole[world.share(5)].requires_grad_()
+    uneven = whole[world.local_slice(5)].requires_grad_()
     gathered = world.gather(uneven, 5)
     (gathered * whole).sum().backward()  # on both: the gradient is twice what it is of one
     assert uneven.grad is not None
-    sizes_unknown = world.gather_any(whole[: 1 + world.rank])
+    sizes_unknown = world.gather_variable(whole[: 1 + world.rank])
     stops: list[Any] = []
     for asked in (None, RunStopped("time", 75) if world.rank == 1 else None):
-        request = world.agreed(lambda asked=asked: asked)()  # type: ignore[misc]
+        request = world.share_stop_request(lambda asked=asked: asked)()  # type: ignore[misc]
         stops.append(None if request is None else request.status)
     drifting = Drifting(world.rank)
-    problems = [problem(lambda: world.check_in_step(drifting))]
-    world.copy_from_main(drifting)
-    problems.append(problem(lambda: world.check_in_step(drifting)))
+    problems = [problem(lambda: world.check_synchronized(drifting))]
+    world.broadcast_modules(drifting)
+    problems.append(problem(lambda: world.check_synchronized(drifting)))
     if world.rank == 1:
         torch.rand(1)
-    problems.append(problem(lambda: world.check_in_step(drifting)))
-    problems.append(problem(lambda: world.on_main(fails)))
+    problems.append(problem(lambda: world.check_synchronized(drifting)))
+    problems.append(problem(lambda: world.broadcast_from_main(fails)))
     return {
         "gathered": torch.equal(gathered, whole),
-        "adjoint": torch.equal(uneven.grad, 2 * whole[world.share(5)]),
+        "adjoint": torch.equal(uneven.grad, 2 * whole[world.local_slice(5)]),
         "sizes_unknown": sizes_unknown.tolist(),
         "stops": stops,
         "problems": problems,
-        "on_main": world.on_main(lambda: world.rank),
-        "main_first": world.main_first(lambda: world.rank),
+        "broadcast_from_main": world.broadcast_from_main(lambda: world.rank),
+        "run_main_first": world.run_main_first(lambda: world.rank),
     }
 
 

@@ -19,7 +19,7 @@ from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.load import load_config
 from tests.dying import die_at
-from tests.search.small import SMALL, essence
+from tests.runs.small_runs import SMALL, essence
 
 SEARCH = ("loss=contrastive", "search=bayes", "search.trials=4", "search.startup=2")
 KILLED = -signal.SIGKILL
@@ -88,7 +88,7 @@ def test_killed_and_restarted_equals_undisturbed(undisturbed, prepared, point):
     assert not list(folder.trials.rglob("*.pt"))
 
 
-def test_best_values_go_back_in(undisturbed, prepared, tmp_path, composed):
+def test_best_values_are_loaded_again(undisturbed, prepared, tmp_path, composed):
     from dml.config.presets import apply_params, load_preset
 
     cfg, folder = prepared("search.trials=2")
@@ -218,7 +218,7 @@ def test_a_whole_search_on_glyphs(composed, tmp_path):
     assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
 
 
-def test_ties_of_a_collapsed_network_win_no_search(prepared, monkeypatch):
+def test_ties_of_a_collapsed_network_score_zero(prepared, monkeypatch):
     monkeypatch.setitem(NORMALIZERS, "l2", lambda v_BD: 0 * v_BD + 1)
     cfg, folder = prepared("search.trials=1")
     start(cfg)

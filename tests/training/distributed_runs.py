@@ -31,7 +31,7 @@ RUNS = {
     "mlrc": ("protocol=mlrc", "loss=proxy_anchor", *SHORT, "data.batch_size=32"),
 }
 STOPPED_AT = 5
-DRAW = experiment._draw
+DRAW = experiment.draw_figures
 
 
 def start(place: Path, *overrides: str, pictures: bool = False) -> Path:
@@ -40,7 +40,7 @@ def start(place: Path, *overrides: str, pictures: bool = False) -> Path:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose("train", [f"outputs={place}", *TINY, *overrides])
     config = check(cfg, Config)
-    with mock.patch.object(experiment, "_draw", draw):
+    with mock.patch.object(experiment, "draw_figures", draw):
         experiment.run(cfg, config)
     return RunFolder.of(cfg, config).path
 

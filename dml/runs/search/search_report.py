@@ -1,4 +1,4 @@
-"""What a search found, as a table and as pictures."""
+"""The trials of a search as a table and as figures."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from dml.runs.figures.drawing import BLUE, GREY, ORANGE
 from dml.runs.folder.run_folder import RunFolder
 
 
-def report(
+def write_search_report(
     trials: Sequence[FrozenTrial], space: dict[str, BaseDistribution], folder: RunFolder
 ) -> None:
     """Writes `search/trials.csv`, and history, importances and slices into `figures/`.
 
     Args:
-        trials: all of a study, by number.
-        space: what was varied.
+        trials: of a study, by number.
+        space: the searched options.
         folder: of the run.
     """
-    write_text(folder.search / "trials.csv", table(trials, space))
+    write_text(folder.search / "trials.csv", format_table(trials, space))
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if not complete:
         return
-    _history(complete, folder.figures / "search_history.png")
-    _slices(complete, space, folder.figures / "search_slices.png")
-    shares = importances(complete, space)
+    _draw_history(complete, folder.figures / "search_history.png")
+    _draw_slices(complete, space, folder.figures / "search_slices.png")
+    shares = compute_importances(complete, space)
     if shares:
-        _importances(shares, folder.figures / "search_importances.png")
+        _draw_importances(shares, folder.figures / "search_importances.png")
 
 
-def table(trials: Sequence[FrozenTrial], space: dict[str, BaseDistribution]) -> str:
-    """One row per trial: number, state, validation score, parameters, why it failed."""
+def format_table(trials: Sequence[FrozenTrial], space: dict[str, BaseDistribution]) -> str:
+    """Returns a row per trial: number, state, validation score, parameters, reason of a failure."""
     text = io.StringIO()
     columns = ["number", "state", "value", *space, "reason"]
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -55,10 +55,10 @@ def table(trials: Sequence[FrozenTrial], space: dict[str, BaseDistribution]) -> 
     return text.getvalue()
 
 
-def importances(
+def compute_importances(
     complete: Sequence[FrozenTrial], space: dict[str, BaseDistribution]
 ) -> dict[str, float]:
-    """Share of the score's variation that each option explains (fANOVA); empty for few trials."""
+    """Returns each option's share in the variation of the score (fANOVA); empty for few trials."""
     if len(complete) < 4 or len({trial.value for trial in complete}) < 2:
         return {}
     study = optuna.create_study(direction="maximize")
@@ -66,11 +66,11 @@ def importances(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-        found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    return {name: found[name] for name in space if name in found}
+        shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name: shares[name] for name in space if name in shares}
 
 
-def _history(complete: Sequence[FrozenTrial], path: Path) -> None:
+def _draw_history(complete: Sequence[FrozenTrial], path: Path) -> None:
     numbers = [trial.number for trial in complete]
     values = 100 * np.array([trial.value for trial in complete], dtype=float)
     figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
@@ -82,10 +82,10 @@ def _history(complete: Sequence[FrozenTrial], path: Path) -> None:
     _save(figure, path)
 
 
-def _slices(
+def _draw_slices(
     complete: Sequence[FrozenTrial], space: dict[str, BaseDistribution], path: Path
 ) -> None:
-    """Score against each option; early trials pale, late ones dark."""
+    """Draws the score against each option; early trials are pale, late ones dark."""
     figure, axes = plt.subplots(
         1,
         len(space),
@@ -106,7 +106,7 @@ def _slices(
     _save(figure, path)
 
 
-def _importances(shares: dict[str, float], path: Path) -> None:
+def _draw_importances(shares: dict[str, float], path: Path) -> None:
     names = sorted(shares, key=lambda name: shares[name])
     figure, axis = plt.subplots(figsize=(6, 0.4 * len(names) + 1.2), layout="constrained")
     axis.barh(names, [100 * shares[name] for name in names], color=BLUE)

@@ -3,7 +3,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-import torch
 
 from dml.cli import CONFIGS
 from dml.config.check import check
@@ -12,9 +11,6 @@ from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.data.base import ImageIndex
 from dml.runs import protocols
-from dml.runs.scores.embeddings_file import save_embeddings
-from dml.runs.scores.ensemble import concatenated
-from dml.runs.scores.evaluator import Embedded, Split
 
 
 def index_of(classes, per_class=2, trained=None, query=False):
@@ -33,12 +29,12 @@ def classes(view):
     return sorted(view.classes.tolist())
 
 
-def test_mlrc_folds_of_cub():
-    found = protocols.jobs("mlrc", 2, index_of(200))
-    assert [(job.repeat, job.fold) for job in found] == list(product(range(2), range(4)))
-    validated = [classes(job.validation.query) for job in found[:4]]
+def test_folds_of_mlrc_on_cub():
+    jobs = protocols.create_jobs("mlrc", 2, index_of(200))
+    assert [(job.repeat, job.fold) for job in jobs] == list(product(range(2), range(4)))
+    validated = [classes(job.validation.query) for job in jobs[:4]]
     assert validated == [list(range(a, a + 25)) for a in (75, 0, 25, 50)]
-    for job in found:
+    for job in jobs:
         together = classes(job.train) + classes(job.validation.query)
         assert sorted(together) == list(range(100))
         assert classes(job.test.query) == list(range(100, 200))
@@ -47,34 +43,34 @@ def test_mlrc_folds_of_cub():
 
 def test_mlrc_halves_all_classes_and_ccp_keeps_the_published_ones():
     index = index_of(21, trained=12)
-    assert classes(protocols.jobs("mlrc", 1, index)[0].test.query) == list(range(10, 21))
-    ccp = protocols.jobs("ccp", 1, index)
+    assert classes(protocols.create_jobs("mlrc", 1, index)[0].test.query) == list(range(10, 21))
+    ccp = protocols.create_jobs("ccp", 1, index)
     assert classes(ccp[0].test.query) == list(range(12, 21))
     validated = [classes(job.validation.query) for job in ccp]
     assert validated == [[9, 10, 11], [6, 7, 8], [3, 4, 5], [0, 1, 2]]
 
 
-def test_query_and_gallery_are_tested_against_each_other():
-    job = protocols.jobs("mlrc", 1, index_of(16, query=True))[0]
+def test_queries_are_tested_against_the_gallery():
+    job = protocols.create_jobs("mlrc", 1, index_of(16, query=True))[0]
     assert job.test.gallery is not None
     assert classes(job.test.query) == classes(job.test.gallery) == list(range(8, 16))
     assert job.validation.gallery is None
 
 
 def test_holdout_is_one_model_on_two_thirds():
-    (job,) = protocols.jobs("holdout", 1, index_of(24))
+    (job,) = protocols.create_jobs("holdout", 1, index_of(24))
     assert classes(job.train) == list(range(8))
     assert classes(job.validation.query) == list(range(8, 12))
 
 
-def test_too_few_classes_to_validate():
+def test_too_few_classes_for_validation():
     with pytest.raises(UserError, match="3 training classes, too few"):
-        protocols.jobs("mlrc", 1, index_of(6))
+        protocols.create_jobs("mlrc", 1, index_of(6))
 
 
-def test_noise_is_in_training_labels_alone():
-    clean = protocols.jobs("mlrc", 1, index_of(40, per_class=10))
-    noisy = protocols.jobs("mlrc", 1, index_of(40, per_class=10), label_noise=0.2, seed=1)
+def test_label_noise_changes_training_labels_only():
+    clean = protocols.create_jobs("mlrc", 1, index_of(40, per_class=10))
+    noisy = protocols.create_jobs("mlrc", 1, index_of(40, per_class=10), label_noise=0.2, seed=1)
     for one, other in zip(clean, noisy, strict=True):
         assert other.noise.changed == round(0.2 * len(one.train))
         assert (one.train.labels != other.train.labels).sum() == other.noise.changed
@@ -89,37 +85,12 @@ def test_intervals_are_over_repeats_of_means_over_folds():
         for repeat, folds in enumerate(values)
         for value in folds
     ]
-    found = protocols.combine(results)["map_at_r"]
+    found = protocols.combine_scores(results)["map_at_r"]
     assert math.isclose(found["mean"], 0.4)
     assert math.isclose(found["std"], 0.2)
     assert math.isclose(found["ci95"], 4.302653 * 0.2 / math.sqrt(3), rel_tol=1e-6)
-    alone = protocols.combine(results[:2])["map_at_r"]
+    alone = protocols.combine_scores(results[:2])["map_at_r"]
     assert (alone["ci95"], alone["std"], alone["repeats"]) == (None, None, 1)
-
-
-@pytest.mark.parametrize("normalize", ["l2", "none", "clipped"])
-def test_joined_embeddings_are_normalized_before_and_after(tmp_path, normalize):
-    index = index_of(8, query=True)
-    split = Split(index.subset("query"), index.subset("gallery"))
-    rng = np.random.default_rng(0)
-    models, files = [], []
-    for number in range(3):
-        parts = [rng.normal(size=(len(view), 5)) * 10 ** (number - 1) for view in split.subsets]
-        labels = [torch.from_numpy(view.index.labels[view.rows]) for view in split.subsets]
-        first, second = (torch.from_numpy(part).float() for part in parts)
-        files.append(tmp_path / f"{number}.npz")
-        save_embeddings(files[-1], Embedded(first, labels[0], second, labels[1]), split, "float32")
-        models.append(parts)
-
-    def unit(x):
-        length = np.linalg.norm(x, axis=1, keepdims=True)
-        return x / (np.maximum(length, 1) if normalize == "clipped" else length)
-
-    found = concatenated(files, normalize, torch.device("cpu"))
-    for place, got in enumerate((found.query, found.gallery)):
-        expected = unit(np.concatenate([unit(model[place]) for model in models], axis=1))
-        assert np.allclose(got.numpy(), expected, atol=1e-6)
-    assert found.query_labels.tolist() == split.query.index.labels[split.query.rows].tolist()
 
 
 def group(name):
@@ -213,7 +184,7 @@ def test_every_protocol_with_every_dataset_and_backbone(composed):
         ("protocol=traditional data=sop", "optim.lr=6e-4 optim.schedule.gamma=0.25"),
     ],
 )  # fmt: skip
-def test_what_the_papers_say_of_each_dataset(composed, overrides, options):
+def test_settings_of_the_papers(composed, overrides, options):
     cfg = composed(*overrides.split())
     check(cfg, Config)
     for option in options.split():
@@ -222,25 +193,6 @@ def test_what_the_papers_say_of_each_dataset(composed, overrides, options):
         for part in name.split("."):
             node = node[part]
         assert node == float(value), name
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        ("protocol=pfml", ("pfml_standard", "test")),
-        ("protocol=pfml data.label_noise=0.2", ("pfml_noise20", "test")),
-        ("protocol=metrix", ("metrix_standard", "test")),
-        ("protocol=conventional", ("conventional", "test")),
-        ("protocol=traditional", ("traditional", "test")),
-        ("protocol=mlrc", ("mlrc", "validation")),
-        ("protocol=mlrc_ccp", ("mlrc", "validation")),
-    ],
-)
-def test_ids_of_the_printed_tables(composed, overrides, expected):
-    from dml.runs.folder.summary import protocol_id
-
-    config = checked(composed, *overrides.split())
-    assert (protocol_id(config), config.protocol.selected_on) == expected
 
 
 def test_an_evaluation_by_steps_has_fractional_epochs(run_small):
@@ -258,24 +210,24 @@ def test_images_without_another_of_their_class_are_refused_before_training():
     labels = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4])
     roles = np.where(labels < 4, "train", "test")
     lonely = ImageIndex("probe", np.zeros((9, 4, 4, 3), dtype=np.uint8), labels, roles)
-    assert protocols.jobs("published", 1, lonely)
+    assert protocols.create_jobs("published", 1, lonely)
     with pytest.raises(UserError, match=r"no image of 'probe' for validation \(fold"):
-        protocols.jobs("ccp", 1, lonely)
+        protocols.create_jobs("ccp", 1, lonely)
     with pytest.raises(UserError, match="no image of 'probe' for test"):
-        protocols.jobs("published", 1, index_of(4, per_class=1))
-    assert protocols.jobs("published", 1, index_of(4, query=True))
+        protocols.create_jobs("published", 1, index_of(4, per_class=1))
+    assert protocols.create_jobs("published", 1, index_of(4, query=True))
 
 
 def test_folds_that_validate_one_class_are_noted_and_not_searched():
-    five = protocols.jobs("mlrc", 1, index_of(10))
-    (note,) = protocols.notes(five)
+    five = protocols.create_jobs("mlrc", 1, index_of(10))
+    (note,) = protocols.validation_notes(five)
     assert "4 of 4 models one class to validate on" in note
     with pytest.raises(UserError, match="search: 'probe' leaves one class to validate on"):
-        protocols.searchable(five)
-    enough = protocols.jobs("mlrc", 1, index_of(16))
-    assert not list(protocols.notes(enough))
-    protocols.searchable(enough)
-    assert not list(protocols.notes(protocols.jobs("published", 1, index_of(2))))
+        protocols.check_searchable(five)
+    enough = protocols.create_jobs("mlrc", 1, index_of(16))
+    assert not list(protocols.validation_notes(enough))
+    protocols.check_searchable(enough)
+    assert not list(protocols.validation_notes(protocols.create_jobs("published", 1, index_of(2))))
 
 
 @pytest.mark.parametrize(
@@ -290,10 +242,7 @@ def test_folds_that_validate_one_class_are_noted_and_not_searched():
         ("protocol=traditional data=cub backbone=vit_b16", False),
     ],
 )
-def test_backbones_without_a_printed_number_are_noted(composed, overrides, noted):
-    found = [
-        note
-        for note in find_notes(checked(composed, *overrides.split()))
-        if "no published number" in note
-    ]
+def test_backbones_without_published_results_are_noted(composed, overrides, noted):
+    found = list(find_notes(checked(composed, *overrides.split())))
+    found = [note for note in found if "no published number" in note]
     assert bool(found) == noted

@@ -9,18 +9,14 @@ from typing import ClassVar
 import pytest
 
 from dml.core.errors import UserError
-from dml.runs import protocols
-from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.train_jobs import adopt_rows, own_records
-from dml.tracking import NullTracker, RunTables
-from tests.search.small import SMALL, essence
-from tests.test_protocols import index_of
+from dml.tracking import NullTracker
+from tests.runs.small_runs import SMALL, essence
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
-class Told(NullTracker):
-    """A tracker that keeps what it is told."""
+class RecordingTracker(NullTracker):
+    """A tracker that keeps its rows."""
 
     rows: ClassVar[list[tuple[int, int, int, float]]] = []
 
@@ -32,20 +28,20 @@ class Told(NullTracker):
         self.rows.append((metrics["repeat"], metrics["fold"], step, metrics["map_at_r"]))
 
 
-def test_models_side_by_side_equal_models_in_turn(run_small):
-    tracking = f"tracking._target_={__name__}.Told"
+def test_parallel_models_equal_serial_models(run_small):
+    tracking = f"tracking._target_={__name__}.RecordingTracker"
     alone = run_small("loss=contrastive", tracking, name="alone")
-    told = list(Told.rows)
+    rows = list(RecordingTracker.rows)
     both = run_small("loss=contrastive", "protocol.workers=2", tracking, name="both")
     assert essence(both) == essence(alone)
-    assert sorted(set(Told.rows)) == told  # live rows may come again
-    assert len(set(told)) == len(told) > 0
+    assert sorted(set(RecordingTracker.rows)) == rows  # live rows may come again
+    assert len(set(rows)) == len(rows) > 0
     logs = sorted(path.name for path in (both / "logs").iterdir())
     assert logs == [f"repeat0-fold{fold}.log" for fold in range(4)]
     assert "epoch 1" in (both / "logs" / "repeat0-fold2.log").read_text()
 
 
-def test_stopped_side_by_side_and_continued_in_turn(run_small, tmp_path, glyphs_root):
+def test_stopped_in_parallel_and_continued_serially(run_small, tmp_path, glyphs_root):
     alone = run_small("loss=contrastive", "protocol.epochs=8", name="alone")
     command = [sys.executable, str(ROOT / "train.py"), *SMALL, "loss=contrastive"]
     command += [f"outputs={tmp_path / 'both'}", f"data.root={glyphs_root}"]
@@ -61,33 +57,7 @@ def test_stopped_side_by_side_and_continued_in_turn(run_small, tmp_path, glyphs_
     assert essence(both) == essence(alone)
 
 
-def test_a_tracker_is_told_of_every_row_once(tmp_path):
-    folder, job = RunFolder(tmp_path), protocols.jobs("mlrc", 1, index_of(16))[1]
-    folder.job(job.name).mkdir(parents=True)
-    records, tracker = RunTables.open(folder.path), Told()
-
-    def trained(*steps):
-        """As a process does that goes on with the rows that are there."""
-        own = own_records(folder, job)
-        own.adopt(records, (job.repeat, job.fold))
-        for step in steps:
-            row = {"repeat": 0, "fold": 1, "epoch": 0.5, "step": step}
-            own.history.append({**row, "map_at_r": step / 10})
-            own.throughput.append({**row, "waiting_share": 0.5})
-
-    trained(0, 2)
-    adopt_rows(records, job, folder, tracker)
-    assert tracker.rows == [(0, 1, 0, 0.0), (0, 1, 2, 0.2)]
-    trained(4)
-    adopt_rows(records, job, folder, tracker)
-    adopt_rows(records, job, folder, tracker)
-    assert [step for _, _, step, _ in tracker.rows] == [0, 2, 4]
-    for table in (records.history, records.throughput):
-        assert [row["step"] for row in table.of(0, 1)] == [0, 2, 4]
-    assert not list(folder.job(job.name).iterdir())
-
-
-def test_a_process_that_fails_is_told(run_small, tmp_path):
+def test_the_failure_of_a_process_is_reported(run_small, tmp_path):
     with pytest.raises(UserError, match="data"):
         run_small(
             "loss=contrastive",

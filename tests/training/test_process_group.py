@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import TINY
-from tests.training.divided_runs import RUNS, history, runs, start, stopped
-from tests.training.divided_steps import CASES, differences
+from tests.training.distributed_runs import RUNS, history, runs, start, stopped
+from tests.training.distributed_steps import CASES, differences
 from tests.training.processes import in_two_processes
 
 # Float32 throughout: two processes add up the same numbers in another order.
@@ -46,7 +46,7 @@ def test_a_step_of_two_processes_is_a_step_of_one(together, case):
         assert worst < (0.02 if case == "bf16" else TOLERANCE), where
 
 
-def test_what_processes_exchange(together):
+def test_collective_operations(together):
     for rank, found in enumerate(together[1]):
         assert found["gathered"]
         assert found["adjoint"]
@@ -57,8 +57,8 @@ def test_what_processes_exchange(together):
         assert copied is None
         assert "random numbers of process 1" in random
         assert failed == f"{rank > 0} data: it is not there"
-        assert found["on_main"] == 0
-        assert found["main_first"] == rank
+        assert found["broadcast_from_main"] == 0
+        assert found["run_main_first"] == rank
 
 
 def assert_alike(rows, expected):
@@ -78,13 +78,13 @@ def test_a_run_of_two_processes_is_a_run_of_one(together, alone, name):
     assert (summary["concatenated"] is not None) == (name == "mlrc")
 
 
-def test_only_the_first_process_writes_and_talks(together):
+def test_only_the_first_process_writes_and_prints(together):
     place, _ = together
     assert "MAP@R" in (place / "0.log").read_text()
     assert "MAP@R" not in (place / "1.log").read_text()
 
 
-def test_two_processes_continue_what_one_began(together, alone):
+def test_two_processes_continue_the_run_of_one(together, alone):
     assert_alike(history(Path(together[1][0]["continued"])), alone["ccp"])
 
 
