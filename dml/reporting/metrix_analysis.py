@@ -1,7 +1,7 @@
 """Analysis of a finished run's embedding space (metrix, §3.6 and §4.3).
 
-Alignment and uniformity of the test embeddings; utilization of the training embeddings by them,
-without and with mixed ones; positivity against λ.
+Measures the alignment and uniformity of the test embeddings, the utilization of the training
+embeddings without and with mixed ones, and the positivity of mixes against λ.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from dml.training.checkpoint import read
 def analyze_metrix(
     run_folder: str | Path, epochs: int = 1, job_number: int = 0
 ) -> dict[str, float]:
-    """Measures a run's best network; writes CSV files and a picture into its `analysis/`.
+    """Measures the best network of a run; writes CSV files and a picture into its `analysis/`.
 
     Args:
         run_folder: `outputs/…/seed<seed>-<digest>`.
-        epochs: of mixed embeddings for the utilization, and of batches for the positivity.
-        job_number: which of the run's models.
+        epochs: number of epochs of mixed embeddings (utilization) and batches (positivity).
+        job_number: index of the run's model.
 
     Returns:
         `alignment`, `uniformity`, `utilization`, and for a run of Metrix `utilization_mixed`.
 
     Raises:
-        UserError: there is no such run, or its data are absent.
+        UserError: the run does not exist, or its data are absent.
     """
     config, folder = load_config(run_folder), RunFolder(run_folder)
-    config.backbone["weights"] = "none"  # they are in the checkpoint
+    config.backbone["weights"] = "none"  # the checkpoint holds them
     index = build.build_index(config)
     device = build.resolve_device(config.device)
     p, noise = config.protocol, config.data.label_noise
@@ -74,14 +74,14 @@ def analyze_metrix(
     try:
         curve = measure_positivity(method.loss, run.embedder, run.data.batches(epochs))  # type: ignore[arg-type]
     except UserError:
-        return measures  # a loss with proxies, or with no generic form, has no such curve
+        return measures  # undefined for a loss with proxies or without a generic form
     write_positivity(curve, folder.path / "analysis" / "positivity.csv")
     draw_positivity(curve, folder.path / "analysis" / "positivity.png")
     return measures
 
 
 def write_measures(measures: dict[str, float], path: Path) -> None:
-    """Writes a CSV file with the columns measure and value."""
+    """Writes a CSV file with the columns `measure` and `value`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{name},{value:.6g}" for name, value in measures.items()]
     write_text(path, "\n".join(["measure,value", *lines, ""]))

@@ -17,9 +17,9 @@ from dml.config.signatures import (
     LOSS_KEYS,
     METHOD_KEYS,
     accepted_parameters,
-    arguments,
-    located,
-    problems,
+    constructor_arguments,
+    find_argument_problems,
+    import_target,
 )
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.launcher import launched
@@ -69,10 +69,10 @@ def instantiate(node: dict[str, Any], option: str, *reserved: str, **extra: Any)
         ConfigError: there is no such target, it refuses its arguments, or makes something else.
         UserError: what it raises itself.
     """
-    if wrong := list(problems(node, option, *reserved, given=extra)):
+    if wrong := list(find_argument_problems(node, option, *reserved, given=extra)):
         raise ConfigError(wrong)
     try:
-        made = hydra_instantiate(arguments(node, *reserved), **extra, _convert_="all")
+        made = hydra_instantiate(constructor_arguments(node, *reserved), **extra, _convert_="all")
     except InstantiationException as error:
         cause = error.__cause__ or error
         if isinstance(cause, UserError):
@@ -215,7 +215,7 @@ def _compares_clipped(config: Config) -> bool:
 
 def _accepted(sizes: dict[str, int], node: dict[str, Any], option: str) -> dict[str, int]:
     """Those of the sizes that the node's class takes and the node itself does not give."""
-    accepted = accepted_parameters(located(node["_target_"], option))
+    accepted = accepted_parameters(import_target(node["_target_"], option))
     # An option of the file wins: `num_classes: null` of the margin loss means one β for all.
     return {name: size for name, size in sizes.items() if name in accepted and name not in node}
 
@@ -239,7 +239,7 @@ def build_training(
         loss_lr_ratio=o.loss_lr_ratio,
         overrides=o.groups,
     )
-    optimizer = build_optimizer(located(o._target_, "optim"), groups, o.args)
+    optimizer = build_optimizer(import_target(o.target, "optim"), groups, o.args)
     if o.schedule is None:
         return optimizer, None
     return optimizer, instantiate(o.schedule, "optim.schedule", optimizer=optimizer)

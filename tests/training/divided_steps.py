@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -54,7 +53,7 @@ def config_of(case: str) -> Config:
     nodes.method.update(changes)
     plain = OmegaConf.to_container(nodes, resolve=True)
     assert isinstance(plain, dict)
-    return replace(default_config(), loss=plain["loss"], method=plain["method"])
+    return default_config().model_copy(update={"loss": plain["loss"], "method": plain["method"]})
 
 
 @cache
