@@ -292,6 +292,8 @@ def test_folds_that_validate_one_class_are_noted_and_not_searched():
 )
 def test_backbones_without_a_printed_number_are_noted(composed, overrides, noted):
     found = [
-        note for note in find_notes(checked(composed, *overrides.split())) if "no published number" in note
+        note
+        for note in find_notes(checked(composed, *overrides.split()))
+        if "no published number" in note
     ]
     assert bool(found) == noted
