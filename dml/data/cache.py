@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dml.core.atomic_io import replacing
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
-from dml.core.locks import exclusive
+from dml.core.locks import wait_for_lock
 from dml.core.progress import tracked
 from dml.core.signals import signals_raise
 from dml.data.base import ImageIndex
@@ -133,7 +133,7 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     path = Path(folder) / name
     if not path.is_file():
         try:
-            lock = exclusive(path.with_suffix(".lock"), f"writing {path}")
+            lock = wait_for_lock(path.with_suffix(".lock"), f"writing {path}")
             with signals_raise(), lock as alone:
                 if not path.is_file():
                     _write(path, index.images, side, alone)

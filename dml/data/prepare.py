@@ -15,7 +15,7 @@ import numpy as np
 from dml.core.download import check_md5, fetch
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
-from dml.core.locks import exclusive
+from dml.core.locks import wait_for_lock
 from dml.core.progress import tracked
 from dml.data.base import ImageIndex
 from dml.data.decode import load_image
@@ -51,7 +51,7 @@ def prepare(
     if _is_ready(dataset, root, say):
         return
     try:
-        with exclusive(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
+        with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
             if _is_ready(dataset, root, say):  # while this process waited
                 return
             _check_obtainable(dataset, root, given, places)

@@ -97,6 +97,7 @@ def _run_by(world: World, folder: RunFolder, cfg: DictConfig, config: Config) ->
                 if config.overwrite:
                     world.on_main(folder.clear)
                 elif world.on_main(folder.summary.exists):  # by another run in the meantime
+                    held.close()
                     return _run_by(world, folder, cfg, config)
                 world.on_main(lambda: _check_dataset(folder, index))
                 world.on_main(lambda: folder.write_config(cfg))

@@ -1,5 +1,6 @@
 """The file behind a cache: whose it is, and what happens when its writing is disturbed."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -9,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from torch import Tensor
 
 from dml.core.errors import RunStopped, UserError
-from dml.core.locks import exclusive
+from dml.core.locks import wait_for_lock
 from dml.data import cache as cache_module
 from dml.data.base import ImageIndex
 from dml.data.cache import open_cache
@@ -113,7 +115,7 @@ def test_signal_ends_waiting_for_another_writer(index: ImageIndex, tmp_path: Pat
     held = threading.Event()
 
     def other_writer() -> None:
-        with exclusive(path.with_suffix(".lock"), "testing"):
+        with wait_for_lock(path.with_suffix(".lock"), "testing"):
             held.set()
             time.sleep(0.2)
             os.kill(os.getpid(), signal.SIGINT)
@@ -128,6 +130,10 @@ def test_signal_ends_waiting_for_another_writer(index: ImageIndex, tmp_path: Pat
     thread.join()
 
 
+def without_locks(*arguments: object, **options: object) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
 def test_without_locks_another_writers_file_is_left_alone(
     index: ImageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -136,7 +142,7 @@ def test_without_locks_another_writers_file_is_left_alone(
     other = path.with_name(f".{path.name}.abc.partial")
     other.touch()
     with monkeypatch.context() as patch:
-        patch.setattr("dml.core.locks.fcntl", None)
+        patch.setattr(FileLock, "acquire", without_locks)
         open_cache(index, 20, tmp_path)
     assert other.exists()
     path.unlink()
