@@ -16,7 +16,7 @@ from dml.config.command_line import reorder_flags
 from dml.config.config_groups import CONFIGS
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
-from dml.core.launcher import adopt_submitit, launched
+from dml.core.launcher import export_submitit_ranks, read_launch
 
 LONGEST = 800  # characters of a message: a value that it quotes may have any length
 # Exit statuses
@@ -93,7 +93,7 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         overrides = _overrides()
         jobs.append(overrides)
         try:
-            adopt_submitit()
+            export_submitit_ranks()
             return job(apply_params(cfg, params, overrides))
         except Exception as error:
             if os.getpid() != here:  # a launcher's own process: let it carry the error home
@@ -138,7 +138,7 @@ def _overrides() -> list[str]:
 
 
 def _stopped(stop: RunStopped) -> int:
-    if launched().rank == 0:
+    if read_launch().rank == 0:
         saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
         print(f"{stop}; {saved}", file=sys.stderr)
     return stop.status
@@ -163,7 +163,7 @@ def shortened(line: str) -> str:
 def print_error(error: Exception) -> None:
     """One line per problem for the user's mistakes; a traceback for ours."""
     if isinstance(error, UserError):
-        if error.repeated or (isinstance(error, ConfigError) and launched().rank > 0):
+        if error.repeated or (isinstance(error, ConfigError) and read_launch().rank > 0):
             return  # another process of torchrun says it
         for line in str(error).splitlines():
             print(f"error: {shortened(line)}", file=sys.stderr)

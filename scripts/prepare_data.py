@@ -12,15 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dml.core.errors import UserError, nearest
-from dml.data.base import ImageIndex
 from dml.data.digits import read_digits
 from dml.data.folder import read_folder
 from dml.data.glyphs import read_glyphs
+from dml.data.image_index import ImageIndex
 from dml.data.prepare import check_images, prepare
-from dml.data.sources import DATASETS
+from dml.data.sources import SOURCES
 
 READERS: dict[str, Callable[[Path], ImageIndex]] = {
-    **{name: dataset.read for name, dataset in DATASETS.items()},
+    **{name: dataset.read for name, dataset in SOURCES.items()},
     "glyphs": read_glyphs,
     "digits": lambda root: read_digits(),
     "folder": read_folder,
@@ -31,15 +31,15 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 ready, 1 not, 130 interrupted."""
     parser = _parser()
     options = parser.parse_args(argv)
-    if (options.archive or options.url) and (options.check or options.dataset not in DATASETS):
-        parser.error(f"--archive and --url are for preparing {', '.join(DATASETS)}; leave them out")
+    if (options.archive or options.url) and (options.check or options.dataset not in SOURCES):
+        parser.error(f"--archive and --url are for preparing {', '.join(SOURCES)}; leave them out")
     try:
         if options.check:
             index = READERS[options.dataset](options.root)
             check_images(index)
             print(f"{options.dataset}: all {len(index.images):,} images are there and sound")
-        elif options.dataset in DATASETS:
-            dataset = DATASETS[options.dataset]
+        elif options.dataset in SOURCES:
+            dataset = SOURCES[options.dataset]
             prepare(dataset, options.root, options.archive, options.url)
         else:
             index = READERS[options.dataset](options.root)

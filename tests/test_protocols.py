@@ -10,7 +10,7 @@ from dml.config.check import check
 from dml.config.compatibility import notes
 from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
 from dml.runs import protocols
 from dml.runs.scores.embeddings_file import save_embeddings
 from dml.runs.scores.ensemble import concatenated

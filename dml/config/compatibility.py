@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from dml.config.schema import Config, EvaluateConfig
-from dml.core.launcher import launched
+from dml.core.launcher import read_launch
 
 
 def fits(config: Config) -> Iterator[tuple[str, str]]:
@@ -28,7 +28,7 @@ def fits(config: Config) -> Iterator[tuple[str, str]]:
             f"loss '{config.loss.get('name')}' compares pairs of one class and 1 image per class "
             f"leaves none; use 2 or more",
         )
-    yield from _together(config, launched().size)
+    yield from _together(config, read_launch().size)
     protocol = config.protocol
     if config.search is not None and protocol.selected_on == "test":
         yield (

@@ -15,7 +15,7 @@ from dml.core.fault_injection import fault_point
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replace_file(path: str | Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`; on leaving, syncs it to disk and renames it.
 
     An error (a full disk, say) removes the temporary file and leaves the old one untouched; a
@@ -41,12 +41,12 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        name_file(error, path)
+        add_filename(error, path)
         raise
     _sync_folder(path.parent)
 
 
-def name_file(error: BaseException, path: Path) -> None:
+def add_filename(error: BaseException, path: Path) -> None:
     """Lets an error say which file it is about: writing and syncing leave that out."""
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(path)
@@ -54,7 +54,7 @@ def name_file(error: BaseException, path: Path) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Writes `text` durably to `path`."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

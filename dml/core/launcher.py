@@ -26,7 +26,7 @@ class Launch:
     local_size: int = 1
 
 
-def launched() -> Launch:
+def read_launch() -> Launch:
     """What the launcher put into the environment; one process alone where there was none."""
     found = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
     if not all(value.isdigit() for value in found):
@@ -36,7 +36,7 @@ def launched() -> Launch:
     return Launch(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
 
 
-def adopt_submitit() -> None:
+def export_submitit_ranks() -> None:
     """Lets the tasks of one submitit job (`hydra/launcher=slurm`) find each other.
 
     Changes the environment as torchrun would have, if this process is one of several tasks.

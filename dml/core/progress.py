@@ -21,13 +21,13 @@ from rich.progress import (
 T = TypeVar("T")
 
 
-def tracked(items: Iterable[T], title: str, total: int) -> Iterator[T]:
+def show_progress(items: Iterable[T], title: str, total: int) -> Iterator[T]:
     """Passes `items` on, with a bar on stderr."""
-    yield from track(items, title, total=total, console=_console(), disable=_unseen())
+    yield from track(items, title, total=total, console=_stderr(), disable=_is_hidden())
 
 
 @contextmanager
-def transferred(title: str) -> Iterator[Callable[[int, int | None], None]]:
+def show_transfer(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """A bar for bytes on their way; yields a function to be told how many of how many are here."""
     columns = (
         TextColumn("{task.description}"),
@@ -36,14 +36,14 @@ def transferred(title: str) -> Iterator[Callable[[int, int | None], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_console(), disable=_unseen()) as progress:
+    with Progress(*columns, console=_stderr(), disable=_is_hidden()) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def _console() -> Console:
+def _stderr() -> Console:
     return Console(stderr=True)
 
 
-def _unseen() -> bool:
+def _is_hidden() -> bool:
     return not sys.stderr.isatty()

@@ -12,7 +12,7 @@ from dml.core.errors import RunStopped
 
 
 @contextmanager
-def signals_raise() -> Iterator[None]:
+def raise_on_signals() -> Iterator[None]:
     """Inside, Ctrl-C raises KeyboardInterrupt and SIGTERM raises RunStopped, at once.
 
     A training run only takes note of signals and stops after a step, when its state is saved.

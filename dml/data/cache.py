@@ -21,15 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
-from dml.core.progress import tracked
-from dml.core.signals import signals_raise
-from dml.data.base import ImageIndex
+from dml.core.progress import show_progress
+from dml.core.signals import raise_on_signals
 from dml.data.decode import load_image
-from dml.data.parallel import mapped
+from dml.data.image_dataset import ImageSource
+from dml.data.image_index import ImageIndex
+from dml.data.threads import map_in_threads
 from dml.data.transforms import ResizeShorter
 
 MAGIC = 0x31534C45584950  # "PIXELS1" in the file
@@ -111,6 +112,36 @@ class PixelCache:
         return PixelCache(self.pixels.to(device), self.table, self.path)
 
 
+def open_image_source(
+    index: ImageIndex, cache: int | str | None, cache_device: str, root: str | Path
+) -> ImageSource | None:
+    """Opens what `data.cache` and `data.cache_device` ask for; None: decode at every access.
+
+    Args:
+        index: the dataset.
+        cache: None, `full`, or the shorter side in pixels of the images that are kept.
+        cache_device: `cpu` (a memory-mapped file) or a CUDA device (all of it in its memory).
+        root: `data.root`; the files of the cache are kept in `.cache` under it.
+
+    Raises:
+        UserError: values that do not go together; see also `open_cache`.
+    """
+    in_memory = isinstance(index.images, np.ndarray)
+    device = torch.device(cache_device)
+    if cache is None and not in_memory and device.type != "cpu":
+        raise UserError(
+            f"data.cache_device: {cache_device} needs decoded images; set data.cache=256 or full"
+        )
+    if device.type == "cpu" and (cache is None or in_memory):
+        return None
+    if not (cache in (None, "full") or (isinstance(cache, int) and cache > 0)):
+        raise UserError(f"data.cache: '{cache}' is neither null, full nor a number of pixels")
+    folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
+    side = cache if isinstance(cache, int) else None
+    pixels = open_cache(index, side, folder / ".cache")
+    return pixels if device.type == "cpu" else pixels.to(device)
+
+
 def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> PixelCache:
     """Maps the decoded images of a dataset, writing them first where that was not done yet.
 
@@ -134,7 +165,7 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     if not path.is_file():
         try:
             lock = wait_for_lock(path.with_suffix(".lock"), f"writing {path}")
-            with signals_raise(), lock as alone:
+            with raise_on_signals(), lock as alone:
                 if not path.is_file():
                     _write(path, index.images, side, alone)
         except OSError as error:
@@ -173,8 +204,8 @@ def _write(path: Path, files: Sequence[Path], side: int | None, alone: bool) -> 
     offset = 0
     # Closed by name: a signal's traceback would keep it, and its threads, at work.
     decoded = closing(_decoded(files, side))
-    with decoded as images, replacing(path) as temporary, open(temporary, "wb") as file:
-        for row, pixels in enumerate(tracked(images, "decoding", len(files))):
+    with decoded as images, replace_file(path) as temporary, open(temporary, "wb") as file:
+        for row, pixels in enumerate(show_progress(images, "decoding", len(files))):
             table[row] = offset, *pixels.shape[:2]
             offset += file.write(pixels.data)
             fault_point("cache_image")
@@ -192,4 +223,4 @@ def _decoded(files: Sequence[Path], side: int | None) -> Generator[np.ndarray, N
         image = resize(load_image(file))
         return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
 
-    return mapped(decode, files)
+    return map_in_threads(decode, files)

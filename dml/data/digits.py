@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
 
 
 def read_digits() -> ImageIndex:

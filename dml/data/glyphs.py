@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, features
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
 
 SIDE = 32
 CANVAS = 3 * SIDE  # drawn at three times the size and averaged down
@@ -45,7 +45,7 @@ def read_glyphs(
     if grey is None:
         grey = draw_glyphs(seed, classes, per_class)
         try:
-            with replacing(kept) as temporary, open(temporary, "wb") as file:
+            with replace_file(kept) as temporary, open(temporary, "wb") as file:
                 np.save(file, grey)
         except OSError as error:
             raise UserError(

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
 
 Folds = list[tuple[np.ndarray, np.ndarray]]
 
 
-def halved(index: ImageIndex) -> ImageIndex:
+def split_in_halves(index: ImageIndex) -> ImageIndex:
     """The index with the first half of all classes as `train` and the rest as `test`.
 
     This is MLRC's split (Musgrave et al., 2020): on SOP it moves one class, elsewhere it is the
@@ -71,7 +71,7 @@ def _at_least(num_classes: int, parts: int) -> None:
         raise ValueError(f"num_classes: {num_classes} classes cannot be cut into {parts} parts")
 
 
-def joined_gallery(index: ImageIndex) -> ImageIndex:
+def merge_query_and_gallery(index: ImageIndex) -> ImageIndex:
     """Query and gallery as one set of test images; without them the index as it is."""
     tested = np.isin(index.roles, ("query", "gallery"))
     return replace(index, roles=np.where(tested, "test", index.roles)) if tested.any() else index

@@ -61,7 +61,7 @@ def train_transform(
             f"valid are {AUGMENTATIONS}"
         )
     if augmentation != "random_resized_crop" and size is not None:
-        steps.append(Squeeze(size))
+        steps.append(ResizeToSquare(size))
     if flip:
         steps.append(RandomFlip())
     return nn.Sequential(*steps)
@@ -76,11 +76,11 @@ def eval_transform(size: int | None, *, resize: int | None = None) -> nn.Module:
     if size is None:
         return nn.Sequential()
     if resize is None:
-        return Squeeze(size)
+        return ResizeToSquare(size)
     return nn.Sequential(ResizeShorter(resize), v2.CenterCrop(size))
 
 
-def resized(image: Tensor, size: Sequence[int]) -> Tensor:
+def resize_image(image: Tensor, size: Sequence[int]) -> Tensor:
     """An image 3×H×W at another size, by torchvision's antialiased bilinear interpolation.
 
     Args:
@@ -102,10 +102,10 @@ class ResizeShorter(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """One image 3×H×W; unchanged where its shorter side fits already."""
-        return image if min(image.shape[1:]) == self.side else resized(image, [self.side])
+        return image if min(image.shape[1:]) == self.side else resize_image(image, [self.side])
 
 
-class Squeeze(BatchTransform):
+class ResizeToSquare(BatchTransform):
     """Brings the whole image to `size`×`size`, whatever its shape."""
 
     def __init__(self, size: int) -> None:
@@ -116,7 +116,7 @@ class Squeeze(BatchTransform):
         """Unchanged where the size fits already."""
         if list(images.shape[2:]) == self.size:
             return images
-        return torch.stack([resized(image, self.size) for image in images])
+        return torch.stack([resize_image(image, self.size) for image in images])
 
 
 class RandomResizedCrop(v2.RandomResizedCrop):
@@ -127,7 +127,7 @@ class RandomResizedCrop(v2.RandomResizedCrop):
         box = self.make_params([image])
         top, left = box["top"], box["left"]
         region = image[:, top : top + box["height"], left : left + box["width"]]
-        return resized(region, self.size)
+        return resize_image(region, self.size)
 
 
 class ToInput(nn.Module):

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from dml.core.errors import UserError, first_line
-from dml.core.progress import transferred
+from dml.core.progress import show_transfer
 
 # What writing a file fails with because of its name, or of a file that has that of a folder.
 NAMES = (errno.EISDIR, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -103,7 +103,7 @@ def _write(content: IO[bytes], target: Path) -> None:
 def _reading(archive: Path) -> Iterator[IO[bytes]]:
     """The archive as a stream whose position shows as a progress bar."""
     total = archive.stat().st_size
-    with transferred(f"unpacking {archive.name}") as report, open(archive, "rb") as file:
+    with show_transfer(f"unpacking {archive.name}") as report, open(archive, "rb") as file:
         read = file.read
 
         class Reported:

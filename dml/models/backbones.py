@@ -1,17 +1,58 @@
-"""ResNet, ViT, DINO and whatever else timm knows, without classifier and pooling."""
+"""The interface of backbones, and the networks of timm behind it: ResNet, ViT, DINO and others."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from dml.core.errors import ConfigError, nearest
-from dml.models.base import Backbone, InputSpec
-from dml.models.download import HUB_FILE, promised_hash
-from dml.models.weights import Published, load_weights
+from dml.models.hub import HUB_FILE
+from dml.models.weights import PublishedWeights, load_weights, named_checksum
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """How an image becomes the input of a network: `(image in [0, 1] * scale - mean) / std`.
+
+    Attributes:
+        size: height and width in pixels; None takes images as large as the dataset has them.
+        mean: subtracted from each channel, in the order in which the network sees the channels.
+        std: divides each channel, same order.
+        channel_order: "rgb", or "bgr" for networks that come from Caffe.
+        scale: 1.0 for networks trained on values in [0, 1], 255.0 for those trained on [0, 255].
+    """
+
+    size: int | None
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    channel_order: Literal["rgb", "bgr"] = "rgb"
+    scale: float = 1.0
+
+
+class Backbone(nn.Module):
+    """Images (B×3×H×W, prepared as `input` says) to features; neither pooling nor classifier.
+
+    A network of your own need not derive from this class; it needs these attributes.
+
+    Attributes:
+        channels: c of the features.
+        kind: "maps" if `forward` gives B×c×h×w, "tokens" if it gives B×tokens×c.
+        input: what the weights were trained on.
+        prefix_tokens: for tokens, how many come before those of the patches (class token first).
+    """
+
+    channels: int
+    kind: Literal["maps", "tokens"]
+    input: InputSpec
+    prefix_tokens: int = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of `images`, B×c×h×w or B×tokens×c."""
+        raise NotImplementedError
 
 
 class TimmBackbone(Backbone):
@@ -45,7 +86,7 @@ class TimmBackbone(Backbone):
         load_weights(
             self.network,
             weights,
-            published_by_timm(model, record),
+            find_published_weights(model, record),
             classifier=record["classifier"],
             adapt=self._resize_positions,
         )
@@ -87,12 +128,14 @@ class TimmBackbone(Backbone):
         return {**state, "pos_embed": resized}
 
 
-def published_by_timm(model: str, record: dict[str, Any]) -> Published | None:
+def find_published_weights(model: str, record: dict[str, Any]) -> PublishedWeights | None:
     """Where timm's record says that the weights are; a file that carries its hash comes first."""
     url, hub = record["url"], record["hf_hub_id"]
-    if url and promised_hash(url):
-        return Published(file=url.rsplit("/", 1)[-1], url=url)
-    return Published(file=f"{model}{Path(HUB_FILE).suffix}", hub=hub) if hub else None
+    if url and named_checksum(url):
+        return PublishedWeights(file=url.rsplit("/", 1)[-1], url=url)
+    if not hub:
+        return None
+    return PublishedWeights(file=f"{model}{Path(HUB_FILE).suffix}", hub=hub)
 
 
 def _record(model: str) -> dict[str, Any]:

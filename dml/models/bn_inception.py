@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dml.core.errors import ConfigError
-from dml.models.base import Backbone, InputSpec
-from dml.models.weights import Published, load_weights
+from dml.models.backbones import Backbone, InputSpec
+from dml.models.weights import PublishedWeights, load_weights
 
-CAFFE_WEIGHTS = Published(
+CAFFE_WEIGHTS = PublishedWeights(
     file="bn_inception-52deb4733.pth",
     url="http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth",
 )

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dml.core.errors import UserError, nearest
-from dml.models.base import Backbone
+from dml.models.backbones import Backbone
 from dml.models.frozen_batch_norm import freeze_batch_norm as freeze
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from dml.core.errors import ConfigError
-from dml.models.base import Backbone, InputSpec
+from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
 WIDEST = 4096

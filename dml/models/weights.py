@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +13,16 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
+from dml.core.download import Checksum, ChecksumError, DownloadError, download
 from dml.core.errors import UserError, nearest
-from dml.models.download import (
-    UnreachableError,
-    cached_by_hub,
-    check_hash,
-    download,
-    hub_url,
-    promised_hash,
-)
+from dml.core.locks import wait_for_lock
+from dml.models.hub import find_in_hub_cache, hub_url
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedWeights:
     """Where a network's ImageNet weights are published.
 
     Attributes:
@@ -45,7 +44,7 @@ def cache_folder() -> Path:
 def load_weights(
     network: nn.Module,
     weights: str | None,
-    published: Published | None,
+    published: PublishedWeights | None,
     classifier: str | None = None,
     adapt: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
 ) -> None:
@@ -65,63 +64,86 @@ def load_weights(
     """
     if weights is None or weights == "none":
         return
-    path = locate(weights, published)
+    path = find_weights(weights, published)
     state = read_state(path)
     if classifier:
         state = {n: v for n, v in state.items() if not n.startswith(classifier + ".")}
     load_state(network, adapt(state) if adapt else state, path)
 
 
-def locate(weights: str, published: Published | None) -> Path:
+def find_weights(weights: str, published: PublishedWeights | None) -> Path:
     """The file that `backbone.weights` names, downloaded if need be, its hash checked."""
     if weights == "imagenet":
         if published is None:
             raise UserError("backbone.weights=imagenet: this network has none; use weights=none")
-        return _locate_published(published)
+        return _find_published(published)
     if urlsplit(weights).scheme in ("http", "https"):
-        return _locate_url(weights)
+        return _find_url(weights)
     path = Path(weights).expanduser()
     if not path.is_file():
         raise UserError(
-            f"backbone.weights={weights} is no file; "
+            f"backbone.weights={weights} is not a file; "
             f"give imagenet, none, a file or an http(s) URL{nearest(weights, ['imagenet', 'none'])}"
         )
-    check_hash(path, promised_hash(path.name), "get it again, or drop the hash from its name")
-    return path
+    return _check_hash(path, "get it again, or drop the hash from its name")
 
 
-def _locate_published(published: Published) -> Path:
+def _find_published(published: PublishedWeights) -> Path:
     path = cache_folder() / published.file
     if not published.hub:
-        return _cached(path, published.url, "imagenet")
-    if not path.is_file() and (elsewhere := cached_by_hub(published.hub)):
-        return elsewhere
-    return _cached(path, hub_url(published.hub), "imagenet")
+        return _download_once(path, published.url, "imagenet")
+    if not path.is_file() and (cached := find_in_hub_cache(published.hub)):
+        return cached
+    return _download_once(path, hub_url(published.hub), "imagenet")
 
 
-def _locate_url(url: str) -> Path:
+def _find_url(url: str) -> Path:
     name = Path(urlsplit(url).path).name
-    if not promised_hash(name):  # many servers have a model.pth
+    if named_checksum(name) is None:  # many servers have a model.pth
         name = f"{hashlib.sha256(url.encode()).hexdigest()[:12]}_{name}"
-    return _cached(cache_folder() / name, url, url)
+    return _download_once(cache_folder() / name, url, url)
 
 
-def _cached(path: Path, url: str, weights: str) -> Path:
-    """The file at `path`, downloaded unless it or one placed by hand is there already."""
-    if not path.is_file():
-        try:
-            download(url, path)
-        except UnreachableError as error:
-            raise UserError(
-                f"backbone.weights={weights}: {url} cannot be fetched ({error}); "
-                f"fetch it elsewhere and place it here as {path}"
-            ) from error
-        except OSError as error:
-            raise UserError(
-                f"backbone.weights={weights} cannot be stored as {path} ({error.strerror}); "
-                "make room there, or set TORCH_HOME to another folder"
-            ) from error
-    check_hash(path, promised_hash(path.name), "delete it to download it again")
+def _download_once(path: Path, url: str, weights: str) -> Path:
+    """Returns `path`, downloaded unless it or a file placed by hand is there already."""
+    if path.is_file():
+        return _check_hash(path, "delete it to download it again")
+    try:
+        with wait_for_lock(path.with_name(f".{path.name}.lock"), f"downloading {path}"):
+            log.info("downloading %s to %s", url, path)
+            return download(url, path, named_checksum(path.name))
+    except DownloadError as error:
+        raise UserError(
+            f"backbone.weights={weights}: {error}; download it elsewhere and place it here as "
+            f"{path}"
+        ) from error
+    except ChecksumError as error:
+        raise UserError(
+            f"backbone.weights={weights}: {url} is damaged or another file ({error}); nothing was "
+            f"kept"
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"backbone.weights={weights} cannot be stored as {path} ({error.strerror}); "
+            "make room there, or set TORCH_HOME to another folder"
+        ) from error
+
+
+def named_checksum(name: str) -> Checksum | None:
+    """Returns the SHA-256 that names like `resnet50-0676ba61.pth` begin to spell, if any."""
+    match = re.search(r"-([0-9a-f]{8,64})\.[^.]+$", name)
+    return Checksum("sha256", match.group(1)) if match else None
+
+
+def _check_hash(path: Path, advice: str) -> Path:
+    checksum = named_checksum(path.name)
+    try:
+        if checksum is not None:
+            checksum.check(path)
+    except ChecksumError as error:
+        raise UserError(
+            f"backbone.weights: {path} is not what its name says ({error}); {advice}"
+        ) from error
     return path
 
 

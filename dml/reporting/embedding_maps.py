@@ -14,7 +14,7 @@ import torch
 from matplotlib.figure import Figure
 from sklearn.manifold import TSNE
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.reporting.groups import Group
 from dml.reporting.pictures import COLORS, Picture, drawn
 from dml.runs.scores.embeddings_file import load_embeddings
@@ -81,7 +81,7 @@ def remembered_map(points: np.ndarray, path: Path) -> np.ndarray:
         if str(known["key"]) == key:
             return known["positions"]
     flat = flattened(points)
-    with suppress(OSError), replacing(path) as temporary, temporary.open("wb") as file:
+    with suppress(OSError), replace_file(path) as temporary, temporary.open("wb") as file:
         np.savez(file, key=key, positions=flat)  # a folder that cannot be written costs time only
     return flat
 

@@ -22,10 +22,12 @@ from dml.config.signatures import (
     problems,
 )
 from dml.core.errors import ConfigError, UserError, first_line
-from dml.core.launcher import launched
-from dml.data import loaders, transforms
-from dml.data.base import ImageIndex, ImageSource
-from dml.data.splits import joined_gallery
+from dml.core.launcher import read_launch
+from dml.data import transforms
+from dml.data.cache import open_image_source
+from dml.data.image_dataset import ImageSource
+from dml.data.image_index import ImageIndex
+from dml.data.splits import merge_query_and_gallery
 from dml.methods.chance_constrained_losses import take_vectors_as_they_are
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
@@ -43,11 +45,11 @@ KINDS: dict[str, tuple[str, type, tuple[str, ...]]] = {  # what a target must ma
         ("attach", "after_backward", "on_evaluation", "on_stall"),
     ),
     "backbone": (
-        "backbone, a torch.nn.Module with channels, kind and input (dml.models.base.Backbone)",
+        "backbone, a torch.nn.Module with channels, kind and input (dml.models.backbones.Backbone)",
         nn.Module,
         ("channels", "kind", "input"),
     ),
-    "data.reader": ("index of images, a dml.data.base.ImageIndex", ImageIndex, ()),
+    "data.reader": ("index of images, a dml.data.image_index.ImageIndex", ImageIndex, ()),
     "tracking": (
         "tracker; derive it from dml.tracking.NullTracker",
         object,
@@ -100,14 +102,14 @@ def embedder_node(config: Config) -> dict[str, Any]:
 def build_index(config: Config) -> ImageIndex:
     """Reads the dataset's index."""
     index = instantiate(config.data.reader, "data.reader")
-    return joined_gallery(index) if config.data.query_gallery == "none" else index
+    return merge_query_and_gallery(index) if config.data.query_gallery == "none" else index
 
 
 def open_source(config: Config, index: ImageIndex, device: torch.device) -> ImageSource | None:
     """Where pixels come from: the cache that `data.cache` asks for, or None to decode each time."""
     wanted = config.data.cache_device
     cache_device = str(device) if wanted == "cuda" else wanted  # the run's own GPU
-    return loaders.open_source(index, config.data.cache, cache_device, config.data.root)
+    return open_image_source(index, config.data.cache, cache_device, config.data.root)
 
 
 def build_embedder(config: Config) -> Embedder:
@@ -255,7 +257,7 @@ def resolve_device(name: str, world: World = ALONE) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if world.size == 1 or name == "cpu":
         return torch.device(name)
-    launch, gpus = launched(), torch.cuda.device_count()
+    launch, gpus = read_launch(), torch.cuda.device_count()
     if launch.local_rank >= gpus:
         raise UserError(
             f"torchrun: {launch.local_size} processes on a machine of which each sees {gpus} GPUs; "

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from dml.config.schema import Config
-from dml.data.base import ImageIndex, ImageSource
+from dml.data.image_dataset import ImageSource
+from dml.data.image_index import ImageIndex
 from dml.runs import build
 from dml.runs.jobs.throughput import LoaderHint
 from dml.training.process_group import ALONE, World
@@ -23,7 +24,7 @@ class RunContext:
         identity: see `dml.config.identity.identity`; guards the checkpoints.
         index: the dataset.
         device: where to train.
-        source: where pixels come from (`dml.data.loaders.open_source`).
+        source: where pixels come from (`dml.data.cache.open_image_source`).
         world: the processes that train each model together.
         hint: one for all models, so that the user is told once.
     """

@@ -12,6 +12,7 @@ import torch
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
+from dml.data.loaders import LoaderOptions
 from dml.models.embedder import Embedder
 from dml.runs import build
 from dml.runs.console import console, scores_table
@@ -106,11 +107,13 @@ def _score_network(
     evaluator = Evaluator(
         split,
         transforms.test,
-        transforms.to_input,
-        batch_size=config.data.eval_batch_size,
-        workers=config.data.workers,
-        device=device,
-        source=build.open_source(trained, index, device),
+        LoaderOptions(
+            transforms.to_input,
+            device,
+            config.data.workers,
+            build.open_source(trained, index, device),
+        ),
+        config.data.eval_batch_size,
     )
     set_convolutions(config.precision, device)
     with autocast(config.precision, device):

@@ -10,9 +10,9 @@ import numpy as np
 
 from dml.core.errors import UserError
 from dml.core.statistics import mean_interval
-from dml.data.base import ImageIndex, Subset
-from dml.data.noise import LabelNoise, with_label_noise
-from dml.data.splits import ccp_folds, halved, mlrc_folds, single_split
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.label_noise import LabelNoise, add_label_noise
+from dml.data.splits import ccp_folds, mlrc_folds, single_split, split_in_halves
 from dml.runs.scores.evaluator import Split
 
 FOLDS = {"published": 1, "mlrc": 4, "ccp": 4, "holdout": 1}
@@ -65,7 +65,7 @@ def jobs(
     if splits not in FOLDS:
         raise ValueError(f"splits: no '{splits}'; valid are {', '.join(FOLDS)}")
     if splits == "mlrc":
-        index = halved(index)
+        index = split_in_halves(index)
     test = published_test(index)
     _refuse_unscorable(test, "test")
     found = []
@@ -75,7 +75,7 @@ def jobs(
             noise = None
             if label_noise:
                 noise_seed = np.random.SeedSequence([seed, repeat, fold]).generate_state(1)
-                train, noise = with_label_noise(train, label_noise, int(noise_seed[0]))
+                train, noise = add_label_noise(train, label_noise, int(noise_seed[0]))
             found.append(Job(repeat, fold, train, validation, test, noise))
     return found
 
@@ -143,7 +143,7 @@ def published_test(index: ImageIndex) -> Split:
 
 def tested_split(splits: str, index: ImageIndex) -> Split:
     """What the models of a protocol are tested on."""
-    return published_test(halved(index) if splits == "mlrc" else index)
+    return published_test(split_in_halves(index) if splits == "mlrc" else index)
 
 
 def by_repeat(found: Sequence[Job]) -> list[list[Job]]:

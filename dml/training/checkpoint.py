@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 
@@ -131,7 +131,7 @@ class Checkpoints:
 def _writing(path: Path) -> Iterator[Path]:
     """`replacing`, with a full disk told in the user's terms."""
     try:
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             yield temporary
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)

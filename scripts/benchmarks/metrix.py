@@ -27,7 +27,7 @@ from dml.methods.metrix import Metrix
 from dml.methods.metrix_pairs import Pairs
 from dml.methods.metrix_pooling import mix
 from dml.methods.plain import Plain
-from dml.models.base import Backbone, InputSpec
+from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import Embedder
 
 from ._measure import Step, added_peak, machine, median_times

@@ -112,5 +112,5 @@ def test_file_system_without_locks_is_no_obstacle_to_waiting(
 
 def test_folder_that_cannot_be_written_is_an_error(path: Path):
     path.parent.touch()
-    with pytest.raises(OSError), wait_for_lock(path):
+    with pytest.raises(FileExistsError), wait_for_lock(path):
         pass

@@ -14,9 +14,9 @@ from dml.core.errors import UserError
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
 from dml.data.digits import read_digits
-from dml.data.prepare import prepare, undecodable
-from dml.data.sources import DATASETS, Published
-from tests.data.servers import Behavior, serving
+from dml.data.prepare import find_undecodable, prepare
+from dml.data.sources import SOURCES, DatasetSource
+from tests.core.servers import Behavior, serving
 from tests.data.trees import TREES, cars_tree, class_folders, cub_tree, truncate
 from tests.dying import die_at
 
@@ -32,13 +32,13 @@ def pack(tree: Path, archive: Path) -> str:
 
 
 @pytest.fixture
-def cub(tmp_path: Path) -> Published:
+def cub(tmp_path: Path) -> DatasetSource:
     """A small CUB, packed at `tmp_path/site`."""
     (tmp_path / "site").mkdir()
     md5 = pack(cub_tree(tmp_path / "tree"), tmp_path / "site" / "CUB_200_2011.tgz")
-    (file,) = DATASETS["cub"].files
+    (file,) = SOURCES["cub"].files
     return replace(
-        DATASETS["cub"],
+        SOURCES["cub"],
         files=(replace(file, md5=md5),),
         read=partial(read_cub, images=12, classes=4),
     )
@@ -58,14 +58,14 @@ def hidden(root: Path) -> list[str]:
 
 
 def test_table_covers_the_published_layouts():
-    assert set(DATASETS) == set(TREES)
-    for name, dataset in DATASETS.items():
+    assert set(SOURCES) == set(TREES)
+    for name, dataset in SOURCES.items():
         assert dataset.name == name
         assert all(file.md5 is None or len(file.md5) == 32 for file in dataset.files)
 
 
 def test_download_is_unpacked_once_and_the_archive_deleted(
-    cub: Published, root: Path, tmp_path: Path
+    cub: DatasetSource, root: Path, tmp_path: Path
 ):
     behavior, said = Behavior(), []
     with serving(tmp_path / "site", behavior) as address:
@@ -82,7 +82,7 @@ def test_download_is_unpacked_once_and_the_archive_deleted(
 
 
 def test_download_that_broke_off_leaves_no_dataset_and_continues(
-    cub: Published, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cub: DatasetSource, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
     site = tmp_path / "site"
@@ -100,7 +100,7 @@ def test_download_that_broke_off_leaves_no_dataset_and_continues(
     assert visible(root) == ["CUB_200_2011"]
 
 
-def test_wrong_checksum_leaves_nothing(cub: Published, root: Path, tmp_path: Path):
+def test_wrong_checksum_leaves_nothing(cub: DatasetSource, root: Path, tmp_path: Path):
     other = replace(cub, files=(replace(cub.files[0], md5="0" * 32),))
     with (
         serving(tmp_path / "site", Behavior()) as address,
@@ -114,7 +114,7 @@ def test_wrong_checksum_leaves_nothing(cub: Published, root: Path, tmp_path: Pat
     assert (tmp_path / "site" / "CUB_200_2011.tgz").exists(), "a user's own file is never deleted"
 
 
-def test_hostile_archive_leaves_nothing(cub: Published, root: Path, tmp_path: Path):
+def test_hostile_archive_leaves_nothing(cub: DatasetSource, root: Path, tmp_path: Path):
     archive = tmp_path / "hostile.tgz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(tmp_path / "tree" / "CUB_200_2011", "CUB_200_2011")
@@ -135,7 +135,7 @@ def test_hostile_archive_leaves_nothing(cub: Published, root: Path, tmp_path: Pa
     ],
 )
 def test_archive_with_a_missing_or_damaged_image_leaves_nothing(
-    cub: Published, root: Path, tmp_path: Path, harm, message: str
+    cub: DatasetSource, root: Path, tmp_path: Path, harm, message: str
 ):
     harm(next((tmp_path / "tree").rglob("Bird_2_0002.jpg")))
     md5 = pack(tmp_path / "tree", tmp_path / "bad.tgz")
@@ -153,8 +153,8 @@ def test_killed_preparation_leaves_no_dataset_and_is_repeated(root: Path, tmp_pa
     with tarfile.open(archives[0], "w:gz") as tar:
         tar.add(tmp_path / "cars" / "cars196" / "car_ims", "car_ims")
     cars = replace(
-        DATASETS["cars"],
-        files=tuple(replace(file, md5=None) for file in DATASETS["cars"].files),
+        SOURCES["cars"],
+        files=tuple(replace(file, md5=None) for file in SOURCES["cars"].files),
         read=partial(read_cars, images=12, classes=4),
     )
     assert die_at("unpacked", prepare, cars, root, archives) == -9
@@ -165,7 +165,9 @@ def test_killed_preparation_leaves_no_dataset_and_is_repeated(root: Path, tmp_pa
     assert hidden(root) == [".cars.lock"]
 
 
-def test_incomplete_folder_is_put_aside_and_not_deleted(cub: Published, root: Path, tmp_path: Path):
+def test_incomplete_folder_is_put_aside_and_not_deleted(
+    cub: DatasetSource, root: Path, tmp_path: Path
+):
     said: list[str] = []
     shutil.copytree(tmp_path / "tree", root)
     next(root.rglob("Bird_1_0001.jpg")).unlink()
@@ -176,13 +178,13 @@ def test_incomplete_folder_is_put_aside_and_not_deleted(cub: Published, root: Pa
     assert len(cub.read(root).images) == 12
 
 
-def test_place_that_cannot_be_written_is_named(cub: Published, tmp_path: Path):
+def test_place_that_cannot_be_written_is_named(cub: DatasetSource, tmp_path: Path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(UserError, match=r"^data\.root: cannot write under .*/file "):
         prepare(cub, tmp_path / "file", archives=[tmp_path / "site" / "CUB_200_2011.tgz"])
 
 
-def test_two_preparations_at_once_do_the_work_once(cub: Published, root: Path, tmp_path: Path):
+def test_two_preparations_at_once_do_the_work_once(cub: DatasetSource, root: Path, tmp_path: Path):
     behavior, said = Behavior(), []
     with serving(tmp_path / "site", behavior) as address:
         urls = [f"{address}/CUB_200_2011.tgz"]
@@ -200,7 +202,7 @@ def test_two_preparations_at_once_do_the_work_once(cub: Published, root: Path, t
 
 def test_dataset_behind_a_login_says_which_file_to_get(root: Path):
     with pytest.raises(UserError) as raised:
-        prepare(DATASETS["inshop"], root)
+        prepare(SOURCES["inshop"], root)
     message = str(raised.value)
     assert "img.zip: In-shop Clothes Retrieval Benchmark/Img/img.zip" in message
     assert message.endswith(
@@ -210,9 +212,9 @@ def test_dataset_behind_a_login_says_which_file_to_get(root: Path):
     with pytest.raises(
         UserError, match=r"--archive x\.zip: cars needs car_ims\.tgz and cars_annos"
     ):
-        prepare(DATASETS["cars"], root, archives=[Path("x.zip")])
+        prepare(SOURCES["cars"], root, archives=[Path("x.zip")])
     with pytest.raises(UserError, match=r"--archive x\.tgz: no such file"):
-        prepare(DATASETS["cub"], root, archives=[Path("x.tgz")])
+        prepare(SOURCES["cub"], root, archives=[Path("x.tgz")])
 
 
 @pytest.fixture(scope="module")
@@ -279,4 +281,4 @@ def test_command_that_makes_no_sense_is_explained(
 
 
 def test_images_in_memory_have_nothing_to_decode():
-    assert undecodable(read_digits()) == []
+    assert find_undecodable(read_digits()) == []

@@ -10,14 +10,14 @@ import pytest
 
 from dml.core.errors import UserError
 from dml.data.prepare import prepare
-from dml.data.sources import DATASETS, Published
-from tests.data.servers import Behavior, serving
+from dml.data.sources import SOURCES, DatasetSource
+from tests.core.servers import Behavior, serving
 from tests.data.trees import TREES
 
 
-def publish(name: str, site: Path, tree: Path) -> Published:
+def publish(name: str, site: Path, tree: Path) -> DatasetSource:
     """Packs a small dataset into the files of the real one; returns how it is made ready."""
-    real = DATASETS[name]
+    real = SOURCES[name]
     TREES[name](tree)
     site.mkdir()
     for file in real.files:

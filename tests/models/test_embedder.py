@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.models.base import Backbone, InputSpec
+from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import HEADS, NORMALIZERS, POOLINGS, TOKEN_POOLINGS, Embedder
 from dml.models.small_cnn import SmallCNN
 

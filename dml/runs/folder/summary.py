@@ -13,7 +13,7 @@ import torch
 from hydra.utils import get_class
 
 from dml.config.schema import Config
-from dml.data.base import Subset
+from dml.data.image_index import Subset
 from dml.runs import protocols
 from dml.training.clock import peak_memory_mb
 

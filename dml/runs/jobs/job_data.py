@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.data.base import ImageSource
-from dml.data.loaders import Batches, pool_batches, train_batches
+from dml.data.image_dataset import ImageSource
+from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.runs.build import Transforms
 from dml.runs.protocols import Job
@@ -24,7 +26,7 @@ class JobData:
         transforms: what they go through.
         seed: of their order and augmentation.
         device: where they are needed.
-        source: where pixels come from (`dml.data.loaders.open_source`).
+        source: where pixels come from (`dml.data.cache.open_image_source`).
         world: the processes that share batches.
     """
 
@@ -39,19 +41,17 @@ class JobData:
         world: World,
     ) -> None:
         self._config, self._job, self._transforms, self._seed = config, job, transforms, seed
-        self._device, self._source, self._world = device, source, world
+        self._world = world
+        self._options = LoaderOptions(transforms.to_input, device, config.data.workers, source)
 
     def evaluator(self, split: Split) -> Evaluator:
         """Scores the network on a split."""
         return Evaluator(
             split,
             self._transforms.test,
-            self._transforms.to_input,
-            batch_size=self._config.data.eval_batch_size,
-            workers=self._config.data.workers,
-            device=self._device,
-            source=self._source,
-            world=self._world,
+            self._options,
+            self._config.data.eval_batch_size,
+            self._world,
         )
 
     def batches(self, epochs: int) -> Batches:
@@ -83,16 +83,11 @@ class JobData:
         return pool_batches(
             self._job.train,
             self._transforms.train,
-            self._transforms.to_input,
+            self._shared_by(self._world),
             images_per_class=images_per_class,
             seed=self._seed,
             number=number,
             batch_size=self._config.data.eval_batch_size,
-            workers=self._config.data.workers,
-            device=self._device,
-            source=self._source,
-            rank=self._world.rank,
-            world_size=self._world.size,
         )
 
     def training_batches(
@@ -102,14 +97,12 @@ class JobData:
         return train_batches(
             self._job.train,
             self._transforms.train,
-            self._transforms.to_input,
+            self._shared_by(world),
             schedule,
             seed=self._seed,
             start=start,
             stop=stop,
-            workers=self._config.data.workers,
-            device=self._device,
-            source=self._source,
-            rank=world.rank,
-            world_size=world.size,
         )
+
+    def _shared_by(self, world: World) -> LoaderOptions:
+        return replace(self._options, rank=world.rank, world_size=world.size)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from dml.config.schema import Config
-from dml.core.launcher import launched
-from dml.data.base import ImageIndex
+from dml.core.launcher import read_launch
+from dml.data.image_index import ImageIndex
 from dml.runs.console import console
 from dml.tracking import History
 from dml.training.clock import Spent, StepClock, peak_memory_mb
@@ -84,7 +84,7 @@ def remedy(config: Config, in_memory: bool, device: torch.device) -> str | None:
 def usable_workers(config: Config) -> int:
     """Loading processes for each training process of this machine, one for every CPU they have."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = max(launched().local_size, config.protocol.workers)
+    processes = max(read_launch().local_size, config.protocol.workers)
     return max(1, min(MOST_WORKERS, cpus // processes))
 
 

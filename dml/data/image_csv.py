@@ -30,7 +30,7 @@ class ImageList:
     splits: list[str] | None = None
 
 
-def read_table(path: Path) -> ImageList:
+def read_image_csv(path: Path) -> ImageList:
     """Reads a CSV file in UTF-8 with a header, its values parted by commas, semicolons or tabs.
 
     Blanks around a value do not count; labels are names, never numbers. Other columns are passed

@@ -1,14 +1,9 @@
-"""What every dataset is: an index of images with labels and roles, and subsets of it.
-
-Readers (`digits.py`, `cub.py`, …) only list what is there; one `ImageDataset` decodes and
-transforms it.
-"""
+"""The PyTorch dataset of all readers: decodes and transforms the images of a subset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -20,86 +15,7 @@ from torch.utils.data import Dataset
 from dml.core.errors import UserError
 from dml.data.batch_transforms import batch_transforms
 from dml.data.decode import load_image
-from dml.data.fingerprint import fingerprint
-
-ROLES = ("train", "test", "query", "gallery")
-
-
-@dataclass(frozen=True)
-class ImageIndex:
-    """All images of a dataset, undecoded.
-
-    Attributes:
-        name: id of the dataset.
-        images: N paths, or a uint8 array N×H×W×3 (RGB) for data that fits in memory.
-        labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
-        roles: N strings out of `train`, `test`, `query`, `gallery`.
-        recall_at: the K of Recall@K that the literature reports on this dataset.
-        stand_in: True for small data that stands in for a benchmark; reports are marked with it.
-        own_split: True where a user drew the split, which no protocol may redraw then.
-        root: the folder that the dataset stands in; another machine may hold it elsewhere.
-    """
-
-    name: str
-    images: Sequence[Path] | np.ndarray
-    labels: np.ndarray
-    roles: np.ndarray
-    recall_at: tuple[int, ...] = (1, 2, 4, 8)
-    stand_in: bool = False
-    own_split: bool = False
-    root: Path | None = None
-
-    def __post_init__(self) -> None:
-        if not len(self.images) == len(self.labels) == len(self.roles):
-            raise ValueError(
-                f"images, labels and roles differ in length: "
-                f"{len(self.images)}, {len(self.labels)}, {len(self.roles)}"
-            )
-        unknown = set(np.unique(self.roles)) - set(ROLES)
-        if unknown:
-            raise ValueError(f"roles: unknown {sorted(unknown)}; valid are {ROLES}")
-
-    def subset(self, *roles: str) -> Subset:
-        """The images of the given roles, in index order."""
-        return Subset(self, np.flatnonzero(np.isin(self.roles, roles)))
-
-    def fingerprint(self) -> str:
-        """16 hex digits that depend on all that decides a result, and not on where it stands."""
-        return fingerprint(self.name, self.images, self.labels, self.roles, self.root)
-
-
-@dataclass(frozen=True)
-class Subset:
-    """Some rows of an index, with labels made contiguous: what a model is trained or tested on.
-
-    Attributes:
-        index: the dataset.
-        rows: n row numbers of the index.
-        labels: n integers 0..num_classes−1, in the class order of the index.
-        classes: the index's class of each of these labels.
-    """
-
-    index: ImageIndex
-    rows: np.ndarray
-    labels: np.ndarray = field(init=False)
-    classes: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        classes, labels = np.unique(self.index.labels[self.rows], return_inverse=True)
-        object.__setattr__(self, "classes", classes)
-        object.__setattr__(self, "labels", labels.astype(np.int64))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes in the subset."""
-        return len(self.classes)
-
-    def of_classes(self, labels: Sequence[int] | np.ndarray) -> Subset:
-        """The part of the subset whose (contiguous) labels are among `labels`."""
-        return Subset(self.index, self.rows[np.isin(self.labels, np.asarray(labels))])
+from dml.data.image_index import Subset
 
 
 class ImageSource(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dml.data.base import Subset
+from dml.data.image_index import Subset
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LabelNoise:
     seed: int
 
 
-def with_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, LabelNoise]:
+def add_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, LabelNoise]:
     """Gives round(rate · n) images of the subset another class of the subset, all equally likely.
 
     Images outside the subset keep their labels, so that validation and test stay clean.
