@@ -74,11 +74,11 @@ class DownloadError(Exception):
 def download(
     url: str, target: Path, checksum: Checksum | None = None, *, pause: float = 2.0
 ) -> Path:
-    """Downloads `url` to `target`, unless it is there; a broken connection is taken up again.
+    """Downloads `url` to `target`, unless it is there; continues after a broken connection.
 
-    Until it is complete the file is `<target>.partial`. Another call continues it if there is a
-    checksum to prove that both halves belong together, and begins anew otherwise. One process at a
-    time may download to a target.
+    The file is `<target>.partial` until it is complete. A later call continues it if a checksum can
+    prove that both parts belong together, and starts over otherwise. Only one process at a time may
+    download to a target.
 
     Args:
         url: http, https, ftp or file.
@@ -90,7 +90,7 @@ def download(
         `target`.
 
     Raises:
-        DownloadError: there is no server or no such file, or the connection breaks again and again.
+        DownloadError: there is no server, no such file, or the connection keeps breaking.
         ChecksumError: the file has another checksum; a downloaded one is deleted.
         OSError: the file cannot be written.
     """
@@ -114,13 +114,13 @@ def download(
         if checksum is not None:
             checksum.check(transfer.partial)
     except ChecksumError:
-        transfer.partial.unlink()  # continuing it would never make it right
+        transfer.partial.unlink()  # continuing it cannot make it right
         raise
     return transfer.partial.replace(target)
 
 
 class _Transfer(urllib.request.HTTPRedirectHandler):
-    """The bytes of one URL on their way into a file.
+    """Transfer of the bytes at one URL into a file.
 
     Attributes:
         partial: the file.
@@ -149,7 +149,7 @@ class _Transfer(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     def run(self, report: Report, pause: float) -> None:
-        """Receives the file to its end, in as many attempts as bring new bytes."""
+        """Receives the whole file, in as many attempts as bring new bytes."""
         failures = 0
         while True:
             before = self._size()
@@ -191,7 +191,7 @@ class _Transfer(urllib.request.HTTPRedirectHandler):
             whole = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range", ""))
             if whole and int(whole[1]) == start:
                 return True
-            self.partial.unlink()  # longer than the file is: of something else
+            self.partial.unlink()  # longer than the file: it belongs to another one
             return False
         self._reached = True
         with response:
@@ -213,7 +213,7 @@ class _Transfer(urllib.request.HTTPRedirectHandler):
 
 @contextmanager
 def _network_errors() -> Iterator[None]:
-    """Raises a ConnectionError for what the network did, so that a full disk is told apart."""
+    """Raises a ConnectionError for errors of the network, unlike those of the disk."""
     try:
         yield
     except urllib.error.HTTPError:

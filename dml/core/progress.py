@@ -1,4 +1,4 @@
-"""Progress bars on the terminal; silent where nobody looks."""
+"""Progress bars on stderr; none where stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 def show_progress(items: Iterable[T], title: str, total: int) -> Iterator[T]:
-    """Passes `items` on, with a bar on stderr."""
+    """Yields `items`, with a progress bar of their number."""
     yield from track(items, title, total=total, console=_stderr(), disable=_is_hidden())
 
 
 @contextmanager
 def show_transfer(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar for bytes on their way; yields a function to be told how many of how many are here."""
+    """Shows a progress bar of bytes; yields a function `report(done, total)` that moves it."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

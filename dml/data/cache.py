@@ -44,7 +44,7 @@ class PixelCache:
     Args:
         pixels: all pixels, flat.
         table: N rows of offset, height, width.
-        path: the file behind `pixels`; processes that get a copy of this object map it again.
+        path: the file behind `pixels`; processes that receive a copy of this object map it again.
     """
 
     def __init__(self, pixels: Tensor, table: np.ndarray, path: Path | None = None) -> None:
@@ -69,12 +69,12 @@ class PixelCache:
             table = np.frombuffer(file.read(count * 24), np.int64).reshape(-1, 3)
         pixels = int((table[:, 1] * table[:, 2] * 3).sum())
         if not count or pixels != table_start:
-            raise UserError(f"data.cache: {path} is damaged; delete it, it is made anew")
+            raise UserError(f"data.cache: {path} is damaged; delete it, it will be written again")
         return cls(torch.from_file(str(path), size=pixels, dtype=torch.uint8), table, path)
 
     @classmethod
     def of_array(cls, images: np.ndarray) -> PixelCache:
-        """Images N×H×W×3 that are decoded already."""
+        """Wraps decoded images N×H×W×3."""
         count, height, width, _ = images.shape
         offsets = np.arange(count) * height * width * 3
         table = np.stack([offsets, np.full(count, height), np.full(count, width)], axis=1)
@@ -86,7 +86,7 @@ class PixelCache:
         return image.view(height, width, 3).permute(2, 0, 1)
 
     def batch(self, rows: np.ndarray) -> Tensor | None:
-        """Images B×3×H×W, where all images of the dataset have one size."""
+        """Returns images B×3×H×W if all images of the dataset have one size, else None."""
         if self._one_size is None:
             return None
         images_NHWC = self.pixels.view(-1, *self._one_size, 3)
@@ -98,7 +98,7 @@ class PixelCache:
         return PixelCache, (self.pixels, self.table, self.path)
 
     def to(self, device: torch.device) -> PixelCache:
-        """The same images in the memory of `device`, or this object if they do not fit there."""
+        """Returns the images in the memory of `device`, or this object if they do not fit there."""
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             if self.pixels.numel() > SHARE_OF_FREE_MEMORY * free:
@@ -143,20 +143,19 @@ def open_image_source(
 
 
 def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> PixelCache:
-    """Maps the decoded images of a dataset, writing them first where that was not done yet.
+    """Maps the decoded images of a dataset; writes them first if there is no such file.
 
-    Several processes may ask at once: one writes, the others wait for it. A file is only ever seen
-    whole. Other image files make another file: a dataset that was edited or moved is decoded anew,
-    which is the price of never showing the pixels of another one.
+    Of several processes one writes and the others wait. Only complete files are read. A dataset
+    that was edited or moved is decoded again, so that it never gets the pixels of another one.
 
     Args:
-        index: the dataset; images that are in memory already are used as they are.
+        index: the dataset; images in memory are used directly.
         side: shorter side of the kept images in pixels; None keeps the full resolution.
         folder: where the files are kept.
 
     Raises:
         UserError: an image cannot be decoded, or the folder cannot be written (to the end).
-        KeyboardInterrupt, RunStopped: by a signal while it decodes or waits; no file is left.
+        KeyboardInterrupt, RunStopped: at a signal while decoding or waiting; no file is left.
     """
     if isinstance(index.images, np.ndarray):
         return PixelCache.of_array(index.images)
@@ -171,13 +170,13 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
         except OSError as error:
             raise UserError(
                 f"data.cache: cannot write {path}: {error.strerror}; {_remedy(error)}, "
-                f"or go without with data.cache=null"
+                f"or turn the cache off with data.cache=null"
             ) from error
     return PixelCache.open(path)
 
 
 def _digest(files: Sequence[Path], side: int | None) -> str:
-    """Where the images stand, their sizes and times: cheap to ask for, and hard to confuse."""
+    """Returns a hash of the paths, sizes and modification times of all images."""
     listing = []
     try:
         for file in files:
@@ -191,19 +190,16 @@ def _digest(files: Sequence[Path], side: int | None) -> str:
 def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "make room, keep fewer pixels with data.cache=256"
-    return (
-        "name a folder that can be written with data.root (links in it may lead to the images, "
-        "wherever they are)"
-    )
+    return "set data.root to a folder that can be written (links in it may lead to the images)"
 
 
 def _write(path: Path, files: Sequence[Path], side: int | None, alone: bool) -> None:
     for left in path.parent.glob(f".{path.name}.*.partial") if alone else ():
-        left.unlink()  # of a writer that was killed; the lock says that none is at work
+        left.unlink()  # of a killed writer; the lock excludes any other
     table = np.empty((len(files), 3), np.int64)
     offset = 0
-    # Closed by name: a signal's traceback would keep it, and its threads, at work.
-    decoded = closing(_decoded(files, side))
+    # Closed explicitly: the traceback of a signal would keep its threads running.
+    decoded = closing(_decode_all(files, side))
     with decoded as images, replace_file(path) as temporary, open(temporary, "wb") as file:
         for row, pixels in enumerate(show_progress(images, "decoding", len(files))):
             table[row] = offset, *pixels.shape[:2]
@@ -213,8 +209,8 @@ def _write(path: Path, files: Sequence[Path], side: int | None, alone: bool) -> 
         file.write(np.array([MAGIC, len(files)], np.int64).tobytes())
 
 
-def _decoded(files: Sequence[Path], side: int | None) -> Generator[np.ndarray, None, None]:
-    """All images in order (H×W×3), decoded by threads: decoders let go of the interpreter."""
+def _decode_all(files: Sequence[Path], side: int | None) -> Generator[np.ndarray, None, None]:
+    """Decodes all images in order (H×W×3), in threads: decoders release the interpreter lock."""
 
     # The transforms' own resizing: training and testing at this size see the same pixels.
     resize = ResizeShorter(side) if side is not None else nn.Identity()

@@ -1,4 +1,4 @@
-"""The PyTorch dataset of all readers: decodes and transforms the images of a subset."""
+"""PyTorch dataset that decodes and transforms the images of a subset."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from dml.data.image_index import Subset
 
 
 class ImageSource(Protocol):
-    """Where the pixels of an index come from: its files (`Decoder`) or a `PixelCache`."""
+    """Source of an index's pixels: its files (`Decoder`) or a `PixelCache`."""
 
     def __getitem__(self, row: int) -> Tensor:
-        """The image of that row of the index, uint8 3×H×W."""
+        """Returns the image of that row of the index, uint8 3×H×W."""
         ...
 
     def batch(self, rows: np.ndarray) -> Tensor | None:
-        """Images B×3×H×W, or None where they cannot be had at once."""
+        """Returns images B×3×H×W, or None if they cannot be read together."""
         ...
 
 
 class Decoder:
-    """Decodes images whenever they are asked for."""
+    """Decodes images at every access."""
 
     def __init__(self, images: Sequence[Path] | np.ndarray) -> None:
         self.images = images
@@ -40,7 +40,7 @@ class Decoder:
         return load_image(self.images[row])
 
     def batch(self, rows: np.ndarray) -> Tensor | None:
-        """At once only what is in memory."""
+        """Returns images B×3×H×W if they are in memory, else None."""
         if not isinstance(self.images, np.ndarray):
             return None
         return torch.from_numpy(self.images[rows]).permute(0, 3, 1, 2)
@@ -49,9 +49,9 @@ class Decoder:
 class ImageDataset(Dataset[tuple[Tensor, int]]):
     """Decodes and transforms the images of a subset.
 
-    An item is asked for as `row` or as `(row, draw)`. All randomness of the transform comes from
-    `draw`, so that an augmented image depends neither on the worker that made it nor on the images
-    made before it: a continued run sees what the undisturbed one would have seen.
+    Keys are `row` or `(row, draw)`. All randomness of the transform comes from the seed `draw`, so
+    that an augmented image depends neither on the worker nor on earlier images: a continued run
+    gets the images of an uninterrupted one.
 
     Args:
         subset: the images and their labels.
@@ -75,32 +75,32 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
         row, draw = key if isinstance(key, tuple) else (key, None)
-        image = self._loaded(int(self.subset.rows[row]))
-        with _global_generator_kept():
+        image = self._load(int(self.subset.rows[row]))
+        with _preserve_global_generator():
             _seed(draw)
             return self.transform(image), int(self.subset.labels[row])
 
-    def _loaded(self, row: int) -> Tensor:
+    def _load(self, row: int) -> Tensor:
         try:
             return self.source[row]
-        except UserError as error:  # it was there, and whole, when the index was made
+        except UserError as error:  # the file existed when the index was made
             index = self.subset.index
             raise UserError(
-                f"{error} (class {index.labels[row]} of {index.name}); put the file back, and type "
+                f"{error} (class {index.labels[row]} of {index.name}); put the file back and run "
                 f"the same command again: what was saved before is intact"
             ) from error
 
     def __getitems__(
         self, keys: Sequence[int | tuple[int, int]]
     ) -> list[tuple[Tensor, int]] | tuple[Tensor, Tensor]:
-        """The images of a batch: together (B×3×H×W, B) where that is possible, else one by one."""
+        """Returns the images of a batch, together (B×3×H×W, B) if possible, else one by one."""
         pairs = [key if isinstance(key, tuple) else (key, None) for key in keys]
         rows = np.array([row for row, _ in pairs])
         images = None if self.steps is None else self.source.batch(self.subset.rows[rows])
         if self.steps is None or images is None:
             return [self[key] for key in keys]
         drawn: list[list[Tensor]] = [[] for _ in self.steps]
-        with _global_generator_kept():
+        with _preserve_global_generator():
             for _, draw in pairs:
                 _seed(draw)
                 for step, numbers in zip(self.steps, drawn, strict=True):
@@ -111,7 +111,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
 
 
 @contextmanager
-def _global_generator_kept() -> Iterator[None]:
+def _preserve_global_generator() -> Iterator[None]:
     state = torch.get_rng_state()
     try:
         yield

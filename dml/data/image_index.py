@@ -1,4 +1,4 @@
-"""Indexes of images with labels and roles, and subsets of them; nothing is decoded here."""
+"""Indexes of images with labels and roles, and their subsets; nothing is decoded here."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ImageIndex:
         labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
         roles: N strings out of `train`, `test`, `query`, `gallery`.
         recall_at: the K of Recall@K that the literature reports on this dataset.
-        stand_in: True for small data that stands in for a benchmark; reports are marked with it.
-        own_split: True where a user drew the split, which no protocol may redraw then.
-        root: the folder that the dataset stands in; another machine may hold it elsewhere.
+        stand_in: True for small data that stands in for a benchmark; reports mark its results.
+        own_split: True if a user defined the split; protocols then keep it.
+        root: folder of the dataset; it may differ between machines.
     """
 
     name: str
@@ -48,23 +48,23 @@ class ImageIndex:
             raise ValueError(f"roles: unknown {sorted(unknown)}; valid are {ROLES}")
 
     def subset(self, *roles: str) -> Subset:
-        """The images of the given roles, in index order."""
+        """Returns the images of the given roles, in index order."""
         return Subset(self, np.flatnonzero(np.isin(self.roles, roles)))
 
     def fingerprint(self) -> str:
-        """16 hex digits that depend on all that decides a result, and not on where it stands."""
+        """Returns 16 hex digits of images, labels and roles, independent of `root`."""
         return fingerprint(self.name, self.images, self.labels, self.roles, self.root)
 
 
 @dataclass(frozen=True)
 class Subset:
-    """Some rows of an index, with labels made contiguous: what a model is trained or tested on.
+    """Rows of an index with contiguous labels: the images that a model is trained or tested on.
 
     Attributes:
         index: the dataset.
         rows: n row numbers of the index.
         labels: n integers 0..num_classes−1, in the class order of the index.
-        classes: the index's class of each of these labels.
+        classes: label in the index of each of these labels.
     """
 
     index: ImageIndex
@@ -86,5 +86,5 @@ class Subset:
         return len(self.classes)
 
     def of_classes(self, labels: Sequence[int] | np.ndarray) -> Subset:
-        """The part of the subset whose (contiguous) labels are among `labels`."""
+        """Returns the images whose (contiguous) labels are among `labels`."""
         return Subset(self.index, self.rows[np.isin(self.labels, np.asarray(labels))])

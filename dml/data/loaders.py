@@ -20,13 +20,13 @@ from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import Subset
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 
-HANDLER_S = 2.0  # far longer than the system takes to tell of a process that died
+HANDLER_S = 2.0  # far longer than the system takes to report a dead process
 
 
 class ScheduledSampler(Sampler[list[tuple[int, int]]]):
-    """The (row, draw) pairs of steps `start`..`stop`−1 of a schedule: one rank's share of each.
+    """Samples (row, draw) pairs of steps `start`..`stop`−1 of a schedule, one rank's share of each.
 
-    The shares of all ranks, one after the other, are the batch of an undivided run.
+    The shares of all ranks, one after the other, are the batch of a single process.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ScheduledSampler(Sampler[list[tuple[int, int]]]):
     ) -> None:
         if schedule.batch_size % world_size:
             raise ValueError(
-                f"batch_size {schedule.batch_size} is no multiple of {world_size} processes"
+                f"batch_size {schedule.batch_size} is not a multiple of {world_size} processes"
             )
         self.schedule, self.seed, self.start, self.stop = schedule, seed, start, stop
         share = schedule.batch_size // world_size
@@ -87,10 +87,10 @@ class Batches:
             line = str(error).strip().splitlines()[-1]
             raise UserError(line.partition("UserError: ")[2] or line) from None
         except (ConnectionError, EOFError) as error:
-            # A worker that dies as it hands a batch over breaks the connection before torch's
-            # handler of its death has run. That one knows the reason: it raises while we wait.
+            # A worker that dies while sending a batch breaks the connection before torch's signal
+            # handler has run. The handler knows the reason: it raises while this process waits.
             time.sleep(HANDLER_S)
-            raise RuntimeError("DataLoader worker gone before its batch was here") from error
+            raise RuntimeError("a DataLoader worker died before it sent its batch") from error
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class LoaderOptions:
     world_size: int = 1
 
     def batches(self, subset: Subset, transform: nn.Module, **sampling: Any) -> Batches:
-        """Returns the batches of a subset that a sampler (see `DataLoader`) asks for."""
+        """Returns batches of a subset, in the order of `sampling` (arguments of `DataLoader`)."""
         on_device = isinstance(self.source, PixelCache) and self.source.pixels.device.type != "cpu"
         loader = DataLoader(
             ImageDataset(subset, transform, self.source),
@@ -174,7 +174,7 @@ def pool_batches(
     number: int,
     batch_size: int,
 ) -> Batches:
-    """Returns as many random images of every class, augmented, class by class (`class_pool`).
+    """Returns `images_per_class` random images of every class, augmented (see `class_pool`).
 
     Each rank loads its part of every batch. Batches are equally large, or else the last one might
     leave a rank without images.
@@ -203,6 +203,6 @@ def collate(
 
 
 def _leave_signals_to_parent(worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal; workers must outlive the step it interrupts."""
+    """Ignores Ctrl-C, which reaches all processes of a terminal: the current step needs workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

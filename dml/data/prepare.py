@@ -1,6 +1,6 @@
-"""Benchmarks made ready in one step: fetched, verified, unpacked, counted, then moved into place.
+"""Preparation of benchmarks: download, verify, unpack, count, then move into place.
 
-Until everything is right it happens in hidden folders; a dataset's own folder is whole or absent.
+All of it happens in hidden folders; a dataset's own folder is complete or absent.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from dml.core.download import Checksum, ChecksumError, DownloadError, download
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
-from dml.core.progress import show_progress
-from dml.data.decode import load_image
+from dml.data.image_check import find_undecodable
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import preparation_advice
 from dml.data.sources import DatasetSource, SourceFile
-from dml.data.threads import map_in_threads
 from dml.data.unpack import unpack
 
 Say = Callable[[str], None]
@@ -34,17 +30,17 @@ def prepare(
     urls: Sequence[str] = (),
     say: Say = print,
 ) -> None:
-    """Makes a dataset ready under `root`; does nothing where it is.
+    """Prepares a dataset under `root`; does nothing if it is complete.
 
     Args:
         dataset: one of `sources.SOURCES`.
         root: the folder of datasets.
-        archives: files that are here already, told apart by name where several are needed.
-        urls: places to download from instead of the usual ones, likewise.
+        archives: local files; by name where several are needed.
+        urls: places to download from instead of the usual ones; likewise.
         say: called with a line for every step.
 
     Raises:
-        UserError: a file is missing, damaged or not the published one; nothing is left half done.
+        UserError: a file is missing, damaged or not the published one; nothing is left behind.
     """
     given = _assign_files(dataset, archives, "--archive")
     places = _assign_files(dataset, urls, "--url")
@@ -52,41 +48,13 @@ def prepare(
         return
     try:
         with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
-            if _is_ready(dataset, root, say):  # while this process waited
+            if _is_ready(dataset, root, say):  # another process was faster
                 return
             _check_obtainable(dataset, root, given, places)
             index = _install(dataset, root, given, places, say)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({error})") from error
     say(f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
-
-
-def find_undecodable(index: ImageIndex) -> list[str]:
-    """One line per image of the index that cannot be decoded."""
-    if isinstance(index.images, np.ndarray):
-        return []
-
-    def problem(path: Path) -> str | None:
-        try:
-            load_image(path)
-        except UserError as error:
-            return str(error)
-        return None
-
-    problems = show_progress(map_in_threads(problem, index.images), "decoding", len(index.images))
-    return [line for line in problems if line]
-
-
-def check_images(index: ImageIndex) -> None:
-    """Decodes every image.
-
-    Raises:
-        UserError: with a line per image that cannot be decoded, and their number.
-    """
-    problems = find_undecodable(index)
-    if problems:
-        count = f"{index.name}: {len(problems)} images are damaged; get them again"
-        raise UserError("\n".join([*problems, count]))
 
 
 def _assign_files(
@@ -135,7 +103,7 @@ def _check_obtainable(
 ) -> None:
     absent = [path for path in given.values() if not Path(path).is_file()]
     if absent:
-        raise UserError(f"--archive {absent[0]}: no such file")
+        raise UserError(f"--archive {absent[0]}: there is no such file")
     lacking = [
         file
         for file in dataset.files
@@ -231,7 +199,7 @@ def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
 
 
 def _move_into_place(dataset: DatasetSource, root: Path, staging: Path, say: Say) -> None:
-    os.sync()  # all files are on disk before the folder gets its name
+    os.sync()  # all files are on disk before the folder is renamed
     target = root / dataset.folder
     if target.exists() or target.is_symlink():
         aside = next(
@@ -240,7 +208,7 @@ def _move_into_place(dataset: DatasetSource, root: Path, staging: Path, say: Say
             if not (path := root / f"{dataset.folder}.incomplete-{number}").exists()
         )
         target.rename(aside)
-        say(f"the incomplete folder that was there is {aside} now")
+        say(f"the incomplete folder was renamed to {aside}")
     (staging / dataset.folder).rename(target)
 
 
@@ -249,5 +217,5 @@ def _describe_counts(dataset: DatasetSource, index: ImageIndex) -> str:
 
 
 def _strip_advice(error: UserError) -> str:
-    """A reader's message without the advice to run this very command."""
+    """Returns a reader's message without the advice to run this command."""
     return str(error).removeprefix("data.root: ").partition("; run:")[0]

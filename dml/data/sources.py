@@ -31,7 +31,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class DatasetSource:
-    """The way a dataset is made ready.
+    """Files and reader of a dataset to prepare.
 
     Attributes:
         name, title: id and name.

@@ -75,7 +75,7 @@ def test_ranks_share_the_batches_of_the_undivided_run(view: Subset):
     parts = [train(view, 2, 5, rank=rank, world_size=4) for rank in range(4)]
     for expected, *shares in zip(whole, *parts, strict=True):
         assert torch.equal(torch.cat(shares), expected)
-    with pytest.raises(ValueError, match="batch_size 8 is no multiple of 3 processes"):
+    with pytest.raises(ValueError, match="batch_size 8 is not a multiple of 3 processes"):
         train(view, 0, 1, world_size=3)
 
 

@@ -1,26 +1,21 @@
 import hashlib
-import importlib.util
 import shutil
 import tarfile
 import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from dml.core.errors import UserError
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
-from dml.data.digits import read_digits
-from dml.data.prepare import find_undecodable, prepare
+from dml.data.prepare import prepare
 from dml.data.sources import SOURCES, DatasetSource
 from tests.core.servers import Behavior, serving
-from tests.data.trees import TREES, cars_tree, class_folders, cub_tree, truncate
+from tests.data.trees import TREES, cars_tree, cub_tree, truncate
 from tests.dying import die_at
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def pack(tree: Path, archive: Path) -> str:
@@ -213,72 +208,63 @@ def test_dataset_behind_a_login_says_which_file_to_get(root: Path):
         UserError, match=r"--archive x\.zip: cars needs car_ims\.tgz and cars_annos"
     ):
         prepare(SOURCES["cars"], root, archives=[Path("x.zip")])
-    with pytest.raises(UserError, match=r"--archive x\.tgz: no such file"):
+    with pytest.raises(UserError, match=r"--archive x\.tgz: there is no such file"):
         prepare(SOURCES["cub"], root, archives=[Path("x.tgz")])
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "prepare_data", REPOSITORY / "scripts" / "prepare_data.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def publish(name: str, site: Path, tree: Path) -> DatasetSource:
+    """Packs a small dataset into the files of the real one; returns how it is made ready."""
+    real = SOURCES[name]
+    TREES[name](tree)
+    site.mkdir()
+    for file in real.files:
+        source, stem = tree / file.into, Path(file.name).stem
+        inside = real.folder if file.into == "." else stem
+        if (source / file.name).is_file():
+            shutil.copy(source / file.name, site)
+        elif file.name.endswith(".zip"):
+            shutil.make_archive(str(site / stem), "zip", source, inside)
+        else:
+            with tarfile.open(site / file.name, "w:gz") as tar:
+                tar.add(source / inside, inside)
+    files = tuple(replace(file, md5=None) for file in real.files)
+    return replace(real, files=files, read=partial(real.read, images=12, classes=4))
 
 
-def test_check_decodes_every_image_and_names_the_bad_ones(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("breaks", [0, 3])
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_whole_way_from_a_server_that_breaks_off(
+    name: str, breaks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    class_folders(tmp_path)
-    command = ["folder", "--root", str(tmp_path), "--check"]
-    assert script.main(command) == 0
-    assert "all 12 images" in capsys.readouterr().out
-    bad = [truncate(tmp_path / "class_1" / "2.jpg"), tmp_path / "class_3" / "0.jpg"]
-    bad[1].write_text("no image")
-    assert script.main(command) == 1
-    error = capsys.readouterr().err.splitlines()
-    assert len(error) == 3
-    assert str(bad[0]) in error[0]
-    assert str(bad[1]) in error[1]
-    assert error[2] == "folder: 2 images are damaged; get them again"
+    monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
+    dataset = publish(name, tmp_path / "site", tmp_path / "tree")
+    root, said = tmp_path / "data", []
+    behavior = Behavior(break_after=1000, breaks=breaks)
+    with serving(tmp_path / "site", behavior) as address:
+        urls = [f"{address}/{file.name}?download=1" for file in dataset.files]
+        prepare(dataset, root, urls=urls, say=said.append)
+        prepare(dataset, root, urls=urls, say=said.append)
+    assert "ready, train with" in said[-2]
+    assert "nothing to do" in said[-1]
+    assert [path.name for path in root.iterdir() if path.name[0] != "."] == [dataset.folder]
+    here, there = dataset.read(root), dataset.read(tmp_path / "tree")
+    assert here.fingerprint() == there.fingerprint()
 
 
-def test_check_of_a_partial_benchmark_counts(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    cub_tree(tmp_path)
-    assert script.main(["cub", "--check", "--root", str(tmp_path)]) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "found 12 of 11788 images" in error
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_files_that_are_here_already_are_taken_and_left(name: str, tmp_path: Path):
+    dataset = publish(name, tmp_path / "my site", tmp_path / "tree")
+    before = sorted((tmp_path / "my site").iterdir())
+    prepare(dataset, tmp_path / "data", archives=before, say=lambda line: None)
+    assert len(dataset.read(tmp_path / "data").images) == 12
+    assert sorted((tmp_path / "my site").iterdir()) == before
 
 
-def test_script_prepares_what_needs_no_download(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert script.main(["digits", "--root", str(tmp_path)]) == 0
-    assert "1,797 images, nothing to download" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["cup"], "no 'cup'; did you mean 'cub'?"),
-        (["zebra"], "no 'zebra'; one of cub, cars, sop, inshop, glyphs, digits, folder"),
-        (["folder", "--archive", "x.zip"], "--url are for preparing cub, cars, sop, inshop; leave"),
-        (["digits", "--url", "http://x"], "--archive and --url are for preparing"),
-        (["cub", "--check", "--archive", "x.tgz"], "--archive and --url are for preparing"),
-    ],
-)
-def test_command_that_makes_no_sense_is_explained(
-    script: ModuleType, command: list[str], message: str, capsys: pytest.CaptureFixture[str]
-):
-    with pytest.raises(SystemExit) as stopped:
-        script.main(command)
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_images_in_memory_have_nothing_to_decode():
-    assert find_undecodable(read_digits()) == []
+def test_page_instead_of_the_archive_leaves_nothing(tmp_path: Path):
+    dataset = publish("sop", tmp_path / "site", tmp_path / "tree")
+    (tmp_path / "site" / dataset.files[0].name).write_text("<html>please log in</html>")
+    with serving(tmp_path / "site", Behavior()) as address:
+        urls = [f"{address}/{dataset.files[0].name}"]
+        with pytest.raises(UserError, match="this is not an archive; get the file again"):
+            prepare(dataset, tmp_path / "data", urls=urls)
+    assert not [path for path in (tmp_path / "data").iterdir() if path.name[0] != "."]

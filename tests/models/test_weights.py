@@ -11,7 +11,6 @@ from dml.models.weights import (
     cache_folder,
     find_weights,
     load_weights,
-    read_state,
 )
 
 
@@ -63,30 +62,6 @@ def test_a_local_file_with_a_wrong_hash_is_refused(target, content, sha256, tmp_
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"sha256 is {sha256(content)[:10]}, published is 0123"):
         load_weights(target, str(path), None)
-
-
-def test_safetensors_and_wrapped_states_are_read(source, tmp_path):
-    from safetensors.torch import save_file
-
-    state = source.state_dict()
-    save_file(state, tmp_path / "a.safetensors")
-    torch.save({"state_dict": {f"module.{n}": v for n, v in state.items()}}, tmp_path / "b.pth")
-    torch.save({"model": state, "epoch": 3}, tmp_path / "c.pth")
-    for name in ("a.safetensors", "b.pth", "c.pth"):
-        result = read_state(tmp_path / name)
-        assert set(result) == set(state)
-        assert all(torch.equal(result[n], v) for n, v in state.items())
-
-
-def test_files_that_hold_no_weights_are_refused_in_one_line(tmp_path):
-    (tmp_path / "text.pth").write_text("<html>\nnot found\n</html>")
-    (tmp_path / "text.safetensors").write_text("<html>\nnot found\n</html>")
-    torch.save([1, 2], tmp_path / "list.pth")
-    torch.save(SmallCNN(), tmp_path / "module.pth")  # pickled code is never run
-    for name in ("text.pth", "text.safetensors", "list.pth", "module.pth"):
-        with pytest.raises(UserError, match=f"{name} (cannot be read|holds no)") as error:
-            read_state(tmp_path / name)
-        assert "\n" not in str(error.value)
 
 
 def test_a_missing_file_and_a_typo():
