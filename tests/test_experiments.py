@@ -127,13 +127,13 @@ def test_a_reason_is_not_given_for_what_is_run():
 
 @pytest.mark.parametrize("name", trained())
 def test_a_command_runs_its_cell_and_no_other(name):
-    from dml.config.grids import jobs
+    from dml.config.grids import expand_grids
 
     whole = composed_sweeper(name)
-    everything = jobs(whole["params"], whole["grids"], [f"experiment={name}"])
+    everything = expand_grids(whole["params"], whole["grids"], [f"experiment={name}"])
     for job in everything:
         given = [word for word in job if not word.startswith("experiment.")]
-        (found,) = jobs(whole["params"], whole["grids"], given)
+        (found,) = expand_grids(whole["params"], whole["grids"], given)
         assert sorted(found) == sorted(job)
 
 

@@ -21,7 +21,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.config_groups import CONFIGS
-from dml.config.grids import jobs
+from dml.config.grids import expand_grids
 from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, nearest
@@ -84,7 +84,10 @@ def cells(experiment: str, overrides: Sequence[str] = ()) -> list[Cell]:
     swept = _swept(tuple(word for word in given if _is_choice(word)))
     if not swept["trains"]:
         return []
-    return [_cell(experiment, tuple(job)) for job in jobs(swept["params"], swept["grids"], given)]
+    return [
+        _cell(experiment, tuple(job))
+        for job in expand_grids(swept["params"], swept["grids"], given)
+    ]
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:

@@ -18,6 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from dml.core.option_values import SPLITS
 from dml.reporting.catalog import Cell, about, cells, names
 
 IMAGES_PER_SECOND = {
@@ -29,7 +30,6 @@ IMAGES_PER_SECOND = {
     "small_cnn": 20000.0,
 }
 TRAIN_IMAGES = {"cub": 5864, "cars": 8054, "sop": 59551, "inshop": 25882, "digits": 901}
-SHARE_IN_FOLD = {"published": 1.0, "mlrc": 0.75, "ccp": 0.75, "holdout": 2 / 3}
 BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"  # around the README's table
 PATIENCES = 5  # that training lasts for, where it may stop early
 
@@ -111,7 +111,7 @@ def status(cell: Cell) -> Status:
 def hours(cfg: DictConfig) -> float:
     """Estimated GPU hours of one training."""
     protocol, data = cfg.protocol, cfg.data
-    images = TRAIN_IMAGES.get(data.name, 5864) * SHARE_IN_FOLD[protocol.splits]
+    images = TRAIN_IMAGES.get(data.name, 5864) * SPLITS[protocol.splits].training_share
     steps = protocol.steps_per_epoch or images // data.batch_size
     total = _epochs(cfg, steps) * steps * data.batch_size
     return total * _passes(cfg) / IMAGES_PER_SECOND.get(cfg.backbone.name, 500.0) / 3600

@@ -13,8 +13,8 @@ from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
 from dml.losses.cosine import unit_rows
 from dml.methods.metrix import Metrix
-from dml.methods.metrix_mixes import mixed_embeddings
-from dml.methods.metrix_positivity import measure_positivity
+from dml.methods.metrix.measured_positivity import measure_positivity
+from dml.methods.metrix.mixed_embeddings import embed_mixes
 from dml.retrieval.geometry import alignment, uniformity, utilization
 from dml.runs import build, protocols
 from dml.runs.context import RunContext
@@ -68,7 +68,7 @@ def analyze_metrix(
     }
     method = run.method
     if isinstance(method, Metrix):
-        mixed = mixed_embeddings(method, run.embedder, run.data.batches(epochs))
+        mixed = embed_mixes(method, run.embedder, run.data.batches(epochs))
         measures["utilization_mixed"] = utilization(queries, itertools.chain([training], mixed))
     write_measures(measures, folder.path / "analysis" / "measures.csv")
     try:

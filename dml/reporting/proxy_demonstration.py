@@ -13,7 +13,7 @@ from dml.config.schema import Config
 from dml.data.image_index import ImageIndex, Subset
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
-from dml.methods.chance_constrained_pool import mean_covering_radius
+from dml.methods.chance_constrained.k_center import mean_covering_radius
 from dml.runs import build
 from dml.runs.context import RunContext
 from dml.runs.figures.stages import ProxyPanel, proxy_map

@@ -18,7 +18,7 @@ STEPS = 4  # after which a run is asked to stop: some are valid and endless
 
 def warmed(home: Path) -> Path:
     """Imports what commands need, and makes their data below `home`; returns a folder of images."""
-    import dml.methods.metrix_positivity
+    import dml.methods.metrix.measured_positivity
     import dml.runs.evaluate
     import dml.runs.experiment
     import dml.runs.search.run  # noqa: F401

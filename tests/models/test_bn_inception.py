@@ -6,6 +6,7 @@ from torch import nn
 
 from dml.core.errors import UserError
 from dml.models.bn_inception import BNInception
+from dml.models.state_dict import load_strictly
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -57,7 +57,10 @@ def test_script_prepares_what_needs_no_download(
     ("command", "message"),
     [
         (["cup"], "'cup' is not a dataset; did you mean 'cub'?"),
-        (["zebra"], "'zebra' is not a dataset; one of cub, cars, sop, inshop, glyphs, digits, folder"),
+        (
+            ["zebra"],
+            "'zebra' is not a dataset; one of cub, cars, sop, inshop, glyphs, digits, folder",
+        ),
         (["folder", "--archive", "x.zip"], "--url are for preparing cub, cars, sop, inshop; leave"),
         (["digits", "--url", "http://x"], "--archive and --url are for preparing"),
         (["cub", "--check", "--archive", "x.tgz"], "--archive and --url are for preparing"),
