@@ -16,10 +16,10 @@ def evaluate(cfg: Any) -> None:
     config = check(cfg, EvaluateConfig)  # before torch is loaded
     from hydra.core.hydra_config import HydraConfig
 
-    from dml.runs.evaluate import score
+    from dml.runs.evaluate import evaluate
 
     overrides = HydraConfig.get().overrides.task
-    score(config, {word.partition("=")[0].lstrip("+~") for word in overrides})
+    evaluate(config, {word.partition("=")[0].lstrip("+~") for word in overrides})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.config_groups import CONFIGS
-from dml.config.grids import jobs
+from dml.config.grids import expand_grids
 from dml.config.presets import apply_params
 from dml.config.schema import Config, ExperimentConfig
 from dml.core.errors import ConfigError, nearest
@@ -100,7 +100,8 @@ def list_cells(experiment: str, overrides: Sequence[str] = ()) -> list[Cell]:
     if not sweep["trains"]:
         return []
     return [
-        _make_cell(experiment, tuple(job)) for job in jobs(sweep["params"], sweep["grids"], words)
+        _make_cell(experiment, tuple(job))
+        for job in expand_grids(sweep["params"], sweep["grids"], words)
     ]
 
 

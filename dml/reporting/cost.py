@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
+from dml.core.option_values import SPLITS
 from dml.data.published import train_images
 from dml.reporting.catalog import Cell
 
@@ -23,7 +24,6 @@ IMAGES_PER_SECOND = {
     "vit_b16": 350.0,
     "small_cnn": 20000.0,
 }
-SHARE_IN_FOLD = {"published": 1.0, "mlrc": 0.75, "ccp": 0.75, "holdout": 2 / 3}
 PATIENCES = 5  # that training is assumed to last for, where it may stop early
 
 
@@ -43,7 +43,7 @@ def estimate_training_hours(cfg: DictConfig) -> float | None:
     if steps is None:
         images = train_images(data.reader["_target_"])
         if images is not None:
-            steps = images * SHARE_IN_FOLD[protocol.splits] // data.batch_size
+            steps = images * SPLITS[protocol.splits].training_share // data.batch_size
     if speed is None or steps is None:
         return None
     passes = _epochs(cfg, steps) * steps * data.batch_size * _network_passes(cfg)

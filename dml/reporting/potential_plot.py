@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from dml.losses.potentials import DecayingPotential
+from dml.losses.potential_functions import DecayingPotential
 from dml.runs.figures.drawing import BLUE, ORANGE, plt, save
 
 POINTS = 240  # per axis

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from dml.config.check import check
 from dml.config.config_groups import CONFIGS
-from dml.config.grids import jobs
+from dml.config.grids import expand_grids
 from dml.config.identity import digest, identity
 from dml.config.schema import Config
 from dml.core.errors import ConfigError
@@ -55,9 +55,9 @@ def test_a_command_runs_its_cell_and_no_other(name):
     node = OmegaConf.load(CONFIGS / "experiment" / f"{name}.yaml")
     sweeper = OmegaConf.select(node, "hydra.sweeper") or {}
     params, grids = sweeper.get("params"), sweeper.get("grids")
-    for job in jobs(params, grids, [f"experiment={name}"]):
+    for job in expand_grids(params, grids, [f"experiment={name}"]):
         typed = [word for word in job if not word.startswith("experiment.")]
-        (found,) = jobs(params, grids, typed)
+        (found,) = expand_grids(params, grids, typed)
         assert sorted(found) == sorted(job)
 
 
