@@ -20,7 +20,7 @@ from dml.data.decode import load_image
 from dml.data.folder import read_folder
 from dml.training.interrupts import StopRequest
 from tests.data.trees import class_folders, save, truncate
-from tests.dying import die_at
+from tests.killed_process import die_at
 
 
 @pytest.fixture

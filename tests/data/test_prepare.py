@@ -18,7 +18,7 @@ from dml.data.prepare import prepare, undecodable
 from dml.data.sources import DATASETS, Published
 from tests.data.servers import Behavior, serving
 from tests.data.trees import TREES, cars_tree, class_folders, cub_tree, truncate
-from tests.dying import die_at
+from tests.killed_process import die_at
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import History, JobTracker, RunInfo, tracked
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
-from tests.dying import die_at
+from tests.killed_process import die_at
 from tests.tracking.lost_service import lose_the_service
 from tests.tracking.wandb_file import written
 

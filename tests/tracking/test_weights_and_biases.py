@@ -16,7 +16,7 @@ from dml.tracking import History, JobTracker, NullTracker, RunInfo, tracked
 from dml.tracking.dashboard import BARS, COLUMNS, CURVES, PICTURES
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
-from tests.dying import die_at
+from tests.killed_process import die_at
 from tests.tracking.wandb_stand_in import Service
 
 

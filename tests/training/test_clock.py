@@ -18,8 +18,8 @@ from dml.tracking import History
 from dml.training import clock
 from dml.training.clock import Spent, StepClock
 from tests.conftest import TINY
-from tests.dying import die_at
-from tests.test_resume import KILLED, start
+from tests.killed_process import KILLED, die_at
+from tests.system.finished_runs import start
 
 
 @pytest.fixture
