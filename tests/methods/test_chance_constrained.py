@@ -8,7 +8,6 @@ import csv
 import pytest
 import torch
 from pytorch_metric_learning.losses import TripletMarginLoss
-from tiny_training import Pool, TinyEmbedder, images_of
 
 from dml.config.check import check
 from dml.config.identity import identity
@@ -22,6 +21,7 @@ from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job import JobRun
 from dml.tracking import NullTracker, RunTables
 from dml.training.checkpoint import read
+from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 
 LABELS = torch.arange(4).repeat_interleave(5)
 IMAGES = images_of(LABELS)

@@ -7,7 +7,6 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 import torch
-from tiny_training import Pool, TinyEmbedder, images_of
 
 from dml.data.samplers import class_pool
 from dml.methods.chance_constrained_pool import (
@@ -16,6 +15,7 @@ from dml.methods.chance_constrained_pool import (
     mean_covering_radius,
     picked,
 )
+from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 
 
 def radius(pool, centers):

@@ -6,12 +6,12 @@ import copy
 
 import pytest
 import torch
-from tiny_training import TinyEmbedder, images_of
 
 from dml.core.errors import UserError
 from dml.losses import C2Loss
 from dml.methods.cross_batch import CrossBatchMemory
 from dml.methods.plain import Plain
+from tests.methods.tiny_training import TinyEmbedder, images_of
 
 BATCHES = [torch.randint(3, (4,), generator=torch.Generator().manual_seed(i)) for i in range(9)]
 

@@ -1,9 +1,9 @@
 import pytest
-import retrieval_reference as reference
 import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 from dml.retrieval import concatenate, metrics, retrieval_metrics, search
+from tests.retrieval import retrieval_reference as reference
 
 
 def clustered(labels, dim, noise, generator):

@@ -3,7 +3,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import retrieval_reference as reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from dml.retrieval import gallery as galleries
 from dml.retrieval.exact import score_error, surplus_duplicates
 from dml.retrieval.inputs import check_embeddings
 from dml.retrieval.parallel import Workers
+from tests.retrieval import retrieval_reference as reference
 
 CASES = {
     "random": lambda g: torch.randn(300, 24, generator=g),

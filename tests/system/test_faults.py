@@ -16,7 +16,7 @@ from dml.core.errors import UserError
 from dml.methods.plain import Plain
 from dml.runs.scores.evaluator import Evaluator
 from dml.training import trainer
-from tests.conftest import TINY
+from tests.conftest import TINY, compose_config
 from tests.data.trees import class_folders, truncate
 from tests.system.conftest import DIGITS
 from tests.system.finished_runs import JOB, only_run_folder, results_of, start
@@ -42,15 +42,14 @@ def known_results():
 
 
 @pytest.fixture
-def assert_continues(command_line, undisturbed, known_results, tmp_path):
-    """Asserts that the command, typed again, ends with the results of an undisturbed run."""
+def assert_continues(undisturbed, known_results, tmp_path):
+    """Asserts that the same config continues, with the results of an undisturbed run."""
     known_results[DIGITS] = undisturbed
 
     def assert_so(*words, workers=()):
-        status, _, err = command_line(*words, *workers, f"outputs={tmp_path / 'outputs'}")
-        assert status == FINISHED, err
+        start(compose_config(*words, *workers, f"outputs={tmp_path / 'outputs'}"))
         if words not in known_results:
-            assert command_line(*words, f"outputs={tmp_path / 'calm'}")[0] == FINISHED
+            start(compose_config(*words, f"outputs={tmp_path / 'calm'}"))
             known_results[words] = results_of(only_run_folder(tmp_path / "calm"))
         assert results_of(only_run_folder(tmp_path / "outputs")) == known_results[words]
 
