@@ -46,7 +46,7 @@ def _fresh_hydra():
 def without_pictures() -> Iterator[None]:
     """Runs draw nothing meanwhile: pictures take as long as the rest of a tiny run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dml.runs.experiment._draw", lambda *more: None)
+        patch.setattr("dml.runs.experiment.draw_figures", lambda *more: None)
         yield
 
 

@@ -80,7 +80,7 @@ def test_a_measure_that_does_not_exist(composed):
     from dml.config.check import check
     from dml.config.schema import Config
 
-    with pytest.raises(ConfigError, match="no 'uniformty'; did you mean 'uniformity'"):
+    with pytest.raises(ConfigError, match="'uniformty' is not valid; did you mean 'uniformity'"):
         check(composed("evaluation.measures=[uniformty]"), Config)
 
 

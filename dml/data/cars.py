@@ -11,6 +11,7 @@ from dml.data.base import ImageIndex
 from dml.data.published import checked_index, preparation, require
 
 NAME, TITLE = "cars", "Cars196"
+TRAIN_IMAGES = 8_054
 
 
 def read_cars(root: str | Path, images: int = 16_185, classes: int = 196) -> ImageIndex:

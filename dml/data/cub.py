@@ -11,6 +11,7 @@ from dml.data.base import ImageIndex
 from dml.data.published import checked_index, class_number, preparation, require, table
 
 NAME, TITLE = "cub", "CUB-200-2011"
+TRAIN_IMAGES = 5_864
 
 
 def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> ImageIndex:

@@ -6,6 +6,8 @@ import numpy as np
 
 from dml.data.base import ImageIndex
 
+TRAIN_IMAGES = 901
+
 
 def read_digits() -> ImageIndex:
     """1,797 real handwritten digits, 8×8 grey levels 0–16, as 8×8 RGB; 901 train, 896 test."""

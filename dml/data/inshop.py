@@ -12,6 +12,7 @@ from dml.data.base import ImageIndex
 from dml.data.published import checked_index, preparation, require, table
 
 NAME, TITLE = "inshop", "In-Shop Clothes Retrieval"
+TRAIN_IMAGES = 25_882
 
 
 def read_inshop(root: str | Path, images: int = 52_712, classes: int = 7_982) -> ImageIndex:

@@ -6,12 +6,25 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from dml.core.errors import UserError
 from dml.data.base import ImageIndex
+
+
+def train_images(reader: str) -> int | None:
+    """Returns the number of training images of a reader's dataset; None if it is not fixed.
+
+    Args:
+        reader: dotted name of a reader, whose module may define `TRAIN_IMAGES`.
+    """
+    with suppress(ImportError, ValueError):
+        return getattr(import_module(reader.rpartition(".")[0]), "TRAIN_IMAGES", None)
+    return None
 
 
 def preparation(name: str, root: str | Path) -> str:

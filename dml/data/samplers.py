@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from dml.core.errors import nearest
+from dml.core.option_values import SAMPLERS
 
 
 class BatchSchedule(Protocol):
@@ -167,9 +168,6 @@ class BalancedBatches:
 
     def _permutation(self, turn: int) -> np.ndarray:
         return np.random.default_rng([self._seed, 0, turn]).permutation(len(self._rows_of))
-
-
-SAMPLERS = ("random", "class_stream", "balanced")
 
 
 def build_schedule(

@@ -8,6 +8,7 @@ from dml.data.base import ImageIndex
 from dml.data.published import checked_index, class_number, preparation, require, table
 
 NAME, TITLE = "sop", "Stanford Online Products"
+TRAIN_IMAGES = 59_551
 
 
 def read_sop(root: str | Path, images: int = 120_053, classes: int = 22_634) -> ImageIndex:

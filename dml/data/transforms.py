@@ -14,9 +14,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from dml.core.errors import nearest
+from dml.core.option_values import AUGMENTATIONS
 from dml.data.batch_transforms import Affine, BatchTransform, RandomFlip, Shift
-
-AUGMENTATIONS = ("random_resized_crop", "random_affine", "random_crop", "none")
 
 
 def train_transform(

@@ -1,7 +1,7 @@
 """Analysis of a finished run's embedding space (metrix, §3.6 and §4.3).
 
-Alignment and uniformity of the test embeddings; utilization of the training embeddings by them,
-without and with mixed ones; positivity against λ.
+Measures the alignment and uniformity of the test embeddings, the utilization of the training
+embeddings without and with mixed ones, and the positivity of mixes against λ.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
 from dml.losses.cosine import unit_rows
 from dml.methods.metrix import Metrix
-from dml.methods.metrix_mixes import mixed_embeddings
-from dml.methods.metrix_positivity import measure_positivity
+from dml.methods.metrix.measured_positivity import measure_positivity
+from dml.methods.metrix.mixed_embeddings import embed_mixes
 from dml.retrieval.geometry import alignment, uniformity, utilization
 from dml.runs import build, protocols
 from dml.runs.context import RunContext
@@ -29,21 +29,21 @@ from dml.training.checkpoint import read
 def analyze_metrix(
     run_folder: str | Path, epochs: int = 1, job_number: int = 0
 ) -> dict[str, float]:
-    """Measures a run's best network; writes CSV files and a picture into its `analysis/`.
+    """Measures the best network of a run; writes CSV files and a picture into its `analysis/`.
 
     Args:
         run_folder: `outputs/…/seed<seed>-<digest>`.
-        epochs: of mixed embeddings for the utilization, and of batches for the positivity.
-        job_number: which of the run's models.
+        epochs: number of epochs of mixed embeddings (utilization) and batches (positivity).
+        job_number: index of the run's model.
 
     Returns:
         `alignment`, `uniformity`, `utilization`, and for a run of Metrix `utilization_mixed`.
 
     Raises:
-        UserError: there is no such run, or its data are absent.
+        UserError: the run does not exist, or its data are absent.
     """
     config, folder = load_config(run_folder), RunFolder(run_folder)
-    config.backbone["weights"] = "none"  # they are in the checkpoint
+    config.backbone["weights"] = "none"  # the checkpoint holds them
     index = build.build_index(config)
     device = build.resolve_device(config.device)
     p, noise = config.protocol, config.data.label_noise
@@ -68,20 +68,20 @@ def analyze_metrix(
     }
     method = run.method
     if isinstance(method, Metrix):
-        mixed = mixed_embeddings(method, run.embedder, run.data.batches(epochs))
+        mixed = embed_mixes(method, run.embedder, run.data.batches(epochs))
         measures["utilization_mixed"] = utilization(queries, itertools.chain([training], mixed))
     write_measures(measures, folder.path / "analysis" / "measures.csv")
     try:
         curve = measure_positivity(method.loss, run.embedder, run.data.batches(epochs))  # type: ignore[arg-type]
     except UserError:
-        return measures  # a loss with proxies, or with no generic form, has no such curve
+        return measures  # undefined for a loss with proxies or without a generic form
     write_positivity(curve, folder.path / "analysis" / "positivity.csv")
     draw_positivity(curve, folder.path / "analysis" / "positivity.png")
     return measures
 
 
 def write_measures(measures: dict[str, float], path: Path) -> None:
-    """Writes a CSV file with the columns measure and value."""
+    """Writes a CSV file with the columns `measure` and `value`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{name},{value:.6g}" for name, value in measures.items()]
     write_text(path, "\n".join(["measure,value", *lines, ""]))

@@ -17,17 +17,17 @@ from dml.config.signatures import (
     LOSS_KEYS,
     METHOD_KEYS,
     accepted_parameters,
-    arguments,
-    located,
-    problems,
+    constructor_arguments,
+    find_argument_problems,
+    import_target,
 )
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.launcher import launched
 from dml.data import loaders, transforms
 from dml.data.base import ImageIndex, ImageSource
 from dml.data.splits import joined_gallery
-from dml.methods.chance_constrained_losses import take_vectors_as_they_are
 from dml.methods.plain import Plain
+from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
 from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.precision import set_convolutions
@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[str, type, tuple[str, ...]]] = {  # what a target must ma
     "loss": ("loss, a torch.nn.Module", nn.Module, ()),
     "loss.miner": ("miner, which can be called", Callable, ()),  # type: ignore[dict-item]
     "method": (
-        "method; derive it from dml.methods.base.BatchMethod",
+        "method; derive it from dml.methods.batch_method.BatchMethod",
         nn.Module,
         ("attach", "after_backward", "on_evaluation", "on_stall"),
     ),
@@ -69,10 +69,10 @@ def instantiate(node: dict[str, Any], option: str, *reserved: str, **extra: Any)
         ConfigError: there is no such target, it refuses its arguments, or makes something else.
         UserError: what it raises itself.
     """
-    if wrong := list(problems(node, option, *reserved, given=extra)):
+    if wrong := list(find_argument_problems(node, option, *reserved, given=extra)):
         raise ConfigError(wrong)
     try:
-        made = hydra_instantiate(arguments(node, *reserved), **extra, _convert_="all")
+        made = hydra_instantiate(constructor_arguments(node, *reserved), **extra, _convert_="all")
     except InstantiationException as error:
         cause = error.__cause__ or error
         if isinstance(cause, UserError):
@@ -188,7 +188,7 @@ def build_method(config: Config, num_classes: int, embedding_size: int) -> nn.Mo
         if _compares_clipped(config):
             for part in (loss, miner):
                 if isinstance(part, nn.Module):
-                    take_vectors_as_they_are(part)
+                    disable_normalization(part)
         return instantiate(
             config.method,
             "method",
@@ -215,7 +215,7 @@ def _compares_clipped(config: Config) -> bool:
 
 def _accepted(sizes: dict[str, int], node: dict[str, Any], option: str) -> dict[str, int]:
     """Those of the sizes that the node's class takes and the node itself does not give."""
-    accepted = accepted_parameters(located(node["_target_"], option))
+    accepted = accepted_parameters(import_target(node["_target_"], option))
     # An option of the file wins: `num_classes: null` of the margin loss means one β for all.
     return {name: size for name, size in sizes.items() if name in accepted and name not in node}
 
@@ -239,7 +239,7 @@ def build_training(
         loss_lr_ratio=o.loss_lr_ratio,
         overrides=o.groups,
     )
-    optimizer = build_optimizer(located(o._target_, "optim"), groups, o.args)
+    optimizer = build_optimizer(import_target(o.target, "optim"), groups, o.args)
     if o.schedule is None:
         return optimizer, None
     return optimizer, instantiate(o.schedule, "optim.schedule", optimizer=optimizer)

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from dml.config.schema import Config
-from dml.config.signatures import LOSS_KEYS, METHOD_KEYS, problems
+from dml.config.signatures import LOSS_KEYS, METHOD_KEYS
+from dml.config.signatures import find_argument_problems as find_problems
 from dml.core.errors import ConfigError, UserError, first_line, is_out_of_memory
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
@@ -32,22 +33,22 @@ def check(config: Config) -> None:
         UserError: see `build_training`.
     """
     sizes = ("num_classes", "embedding_size")
-    wrong = list(problems(config.loss, "loss", *LOSS_KEYS, given=sizes))
+    wrong = list(find_problems(config.loss, "loss", *LOSS_KEYS, given=sizes))
     if config.loss.get("miner") is not None:
-        wrong += problems(config.loss["miner"], "loss.miner")
-    wrong += problems(config.method, "method", *METHOD_KEYS, given=("loss", "miner", *sizes))
-    wrong += problems(config.backbone, "backbone")
-    wrong += problems(embedder_node(config), "embedder", given=("backbone",))
-    wrong += problems(config.data.reader, "data.reader")
-    wrong += problems(config.tracking, "tracking")
-    optimizer = {**config.optim.args, "_target_": config.optim._target_}
+        wrong += find_problems(config.loss["miner"], "loss.miner")
+    wrong += find_problems(config.method, "method", *METHOD_KEYS, given=("loss", "miner", *sizes))
+    wrong += find_problems(config.backbone, "backbone")
+    wrong += find_problems(embedder_node(config), "embedder", given=("backbone",))
+    wrong += find_problems(config.data.reader, "data.reader")
+    wrong += find_problems(config.tracking, "tracking")
+    optimizer = {**config.optim.args, "_target_": config.optim.target}
     given = ("params", "lr", "weight_decay")
     wrong += [
         line.replace("optim.args._target_", "optim._target_")
-        for line in problems(optimizer, "optim.args", given=given)
+        for line in find_problems(optimizer, "optim.args", given=given)
     ]
     if config.optim.schedule is not None:
-        wrong += problems(config.optim.schedule, "optim.schedule", given=("optimizer",))
+        wrong += find_problems(config.optim.schedule, "optim.schedule", given=("optimizer",))
     if wrong:
         raise ConfigError(wrong)
     _try_embedder(config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def score(config: EvaluateConfig, said: Collection[str] = ()) -> dict[str, Any]:
         if "data.root" in said:
             trained = _at_root(trained, config.data.root)
         if "precision" not in said:  # as the run scored itself
-            config = replace(config, precision=trained.precision)
+            config = config.model_copy(update={"precision": trained.precision})
         embedder = load_embedder(trained, folder, MODEL)
         name, target = f"{trained.loss['name']} on {trained.data.name}", folder.path
         models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
@@ -150,7 +149,8 @@ def _at_root(config: Config, root: str) -> Config:
     reader = dict(config.data.reader)
     if "root" in reader:
         reader["root"] = root
-    return replace(config, data=replace(config.data, root=root, reader=reader))
+    data = config.data.model_copy(update={"root": root, "reader": reader})
+    return config.model_copy(update={"data": data})
 
 
 def _keep(result: dict[str, Any], path: Path) -> dict[str, Any]:

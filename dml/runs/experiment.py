@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from dml.config.check import check
-from dml.config.compatibility import notes
+from dml.config.compatibility import find_notes
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
@@ -87,7 +87,7 @@ def _run_by(world: World, folder: RunFolder, cfg: DictConfig, config: Config) ->
         # Before the folder: absent data, or a loss that refuses its options, leaves no trace.
         dry_run.check(config)
         index = build.build_index(config)
-        for note in notes(config):
+        for note in find_notes(config):
             console.print(f"note: {note}")
         with StopRequest(config.max_minutes) as stop:
             if config.search is not None:

@@ -13,6 +13,7 @@ from torchvision.transforms import v2
 
 from dml.config.check import check
 from dml.config.schema import Config
+from dml.config.versions import upgrade
 from dml.core.errors import ConfigError, UserError
 from dml.models.embedder import Embedder
 from dml.runs import build
@@ -68,6 +69,7 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
     cfg = _read(path)
     if "protocol" not in cfg:
         raise UserError(f"run: {path} is no config of a run; the command that made it mends it")
+    upgrade(cfg)
     cfg["overwrite"] = False  # it was said once, of the run as it was then
     return cfg
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from dml.core.errors import UserError
+from dml.core.option_values import SPLITS
 from dml.core.statistics import mean_interval
 from dml.data.base import ImageIndex, Subset
 from dml.data.noise import LabelNoise, with_label_noise
 from dml.data.splits import ccp_folds, halved, mlrc_folds, single_split
 from dml.runs.scores.evaluator import Split
 
-FOLDS = {"published": 1, "mlrc": 4, "ccp": 4, "holdout": 1}
+FOLDS = {name: scheme.folds for name, scheme in SPLITS.items()}
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dml.core.errors import RunStopped
+from dml.core.exit_status import ExitStatus
 
 Job = tuple[int, int]  # repeat, fold
-INTERRUPTED = 130  # exit status of Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ def tracked(tracker: Tracker, run: RunInfo) -> Iterator[None]:
         tracker.finish(stop.status)
         raise
     except KeyboardInterrupt:
-        tracker.finish(INTERRUPTED)
+        tracker.finish(ExitStatus.INTERRUPTED)
         raise
     except BaseException:
-        tracker.finish(1)
+        tracker.finish(ExitStatus.FAILED)
         raise
     tracker.finish()

@@ -9,9 +9,9 @@ from types import FrameType
 from typing import Any
 
 from dml.core.errors import RunStopped
+from dml.core.exit_status import ExitStatus
 
-STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
-TIME_IS_UP = 75  # EX_TEMPFAIL: try again, which schedulers can be told to do
+STATUS = {signal.SIGINT: ExitStatus.INTERRUPTED, signal.SIGTERM: ExitStatus.TERMINATED}
 
 
 class StopRequest:
@@ -42,7 +42,7 @@ class StopRequest:
         if self._received is not None:
             return RunStopped(f"stopped by {self._received.name}", STATUS[self._received])
         if self._deadline is not None and time.monotonic() > self._deadline:
-            return RunStopped("stopped at the time limit (max_minutes)", TIME_IS_UP)
+            return RunStopped("stopped at the time limit (max_minutes)", ExitStatus.TIME_LIMIT)
         return None
 
     def _receive(self, number: int, frame: FrameType | None) -> None:

@@ -14,8 +14,6 @@ import torch
 
 from dml.core.errors import UserError
 
-PRECISIONS = ("fp32", "tf32", "bf16")
-
 
 def set_convolutions(precision: str, device: torch.device) -> None:
     """Sets, for this process, how convolutions of float32 numbers are computed.

@@ -30,7 +30,7 @@ from dml.losses import (
     PotentialFieldLoss,
 )
 from dml.losses.distances import clip_to_ball
-from dml.methods.chance_constrained_losses import for_references
+from dml.methods.reference_losses import prepare_for_references
 
 from . import _textbook
 from ._measure import Step, added_peak, machine, median_times
@@ -132,7 +132,7 @@ class AgainstProxies(nn.Module):
             "ms": lambda: MultiSimilarityLoss(2, 40, 0.5),
             "triplet": lambda: TripletMarginLoss(0.0451),
         }
-        self.loss = for_references(kinds[name](), None, DIMENSIONS, "ccp")
+        self.loss = prepare_for_references(kinds[name](), None, DIMENSIONS, "ccp")
         self.clips = isinstance(self.loss, C1Loss | C2Loss)
         self.proxies = nn.Parameter(0.05 * torch.randn(classes * per_class, DIMENSIONS))
         owners = torch.arange(classes).repeat_interleave(per_class)

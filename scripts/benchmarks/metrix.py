@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from dml.methods.metrix import Metrix
-from dml.methods.metrix_pairs import Pairs
-from dml.methods.metrix_pooling import mix
+from dml.methods.metrix.mixed_pooling import mix
+from dml.methods.metrix.mixing_pairs import MixingPairs
 from dml.methods.plain import Plain
 from dml.models.base import Backbone, InputSpec
 from dml.models.embedder import Embedder
@@ -51,11 +51,16 @@ class GivenMaps(Backbone):
 class DirectMetrix(Metrix):
     """Makes every mixed map, as one would write it down."""
 
-    def mixed_embeddings(
-        self, embedder: nn.Module, kind: str, given: Tensor, plan: Pairs, lambda_V: Tensor
+    def embed_mixed(
+        self,
+        embedder: nn.Module,
+        mix_type: str,
+        given: Tensor,
+        pairs: MixingPairs,
+        lambda_V: Tensor,
     ) -> Tensor | None:
-        """See `Metrix.mixed_embeddings`; feature mixup only."""
-        return embedder.embed(mix(given, plan.first, plan.second, lambda_V))  # type: ignore[operator]
+        """See `Metrix.embed_mixed`; feature mixup only."""
+        return embedder.embed(mix(given, pairs.first, pairs.second, lambda_V))  # type: ignore[operator]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,15 @@ SPACE = distributions({"loss.margin": {"low": 0, "high": 1}})
 
 @pytest.fixture
 def study(tmp_path):
-    config = SearchConfig("bayes", 2, 5, "gp", False, None, 60.0)
+    config = SearchConfig(
+        name="bayes",
+        trials=2,
+        startup=5,
+        sampler="gp",
+        pruning=False,
+        storage=None,
+        lease_seconds=60.0,
+    )
     folder = RunFolder(tmp_path / "outputs" / "run" / "seed0")
     folder.path.mkdir(parents=True)
     return Study(folder, config, SPACE, seed=0)
@@ -68,7 +76,15 @@ def test_a_journal_that_was_cut_short_is_mended(study):
 
 def test_a_run_that_is_overwritten_leaves_its_study_in_the_database(tmp_path):
     url = f"sqlite:///{tmp_path / 'studies.db'}"
-    config = SearchConfig("bayes", 2, 5, "gp", False, url, 60.0)
+    config = SearchConfig(
+        name="bayes",
+        trials=2,
+        startup=5,
+        sampler="gp",
+        pruning=False,
+        storage=url,
+        lease_seconds=60.0,
+    )
 
     def opened(place):
         folder = RunFolder(tmp_path / place / "run" / "seed0")

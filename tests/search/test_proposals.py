@@ -1,7 +1,7 @@
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from dml.config.search_space import merged
+from dml.config.search_space import merge_spaces
 from dml.runs.search.proposals import distributions, propose
 
 RANGES = {
@@ -69,4 +69,4 @@ def test_spaces_merge_and_null_takes_out():
         "method": {"method.k": {"choices": [1, 2]}},
         "own": {"loss": {"beta": None}, "optim": {"lr": {"low": 1, "high": 2}}},
     }
-    assert list(merged(space)) == ["loss.alpha", "method.k", "optim.lr"]
+    assert list(merge_spaces(space)) == ["loss.alpha", "method.k", "optim.lr"]

@@ -89,11 +89,11 @@ def test_killed_and_restarted_equals_undisturbed(undisturbed, prepared, point):
 
 
 def test_best_values_go_back_in(undisturbed, prepared, tmp_path, composed):
-    from dml.config.presets import apply_params, values
+    from dml.config.presets import apply_params, load_preset
 
     cfg, folder = prepared("search.trials=2")
     start(cfg)
-    best = values(str(folder.best), "contrastive", "glyphs")
+    best = load_preset(str(folder.best), "contrastive", "glyphs")
     assert set(best) == {"loss.pos_margin", "loss.neg_margin"}
     given = apply_params(composed("loss=contrastive"), str(folder.best), ["loss.neg_margin=9"])
     assert given.loss.pos_margin == best["loss.pos_margin"]
@@ -187,8 +187,14 @@ def test_pruned_trials_count(prepared):
             ("search=bayes", "protocol=mlrc", "+space.own.optim.lr={low:1,high:0}"),
             "low 1 is not below high 0",
         ),
-        (("search=bayes", "protocol=mlrc", "space.own=3"), "space.own: '3' gives no ranges; write"),
-        (("search=bayes", "protocol=mlrc", "space.loss=x"), "space.loss: 'x' gives no ranges; wri"),
+        (
+            ("search=bayes", "protocol=mlrc", "space.own=3"),
+            "space.own: '3' is not a node",
+        ),
+        (
+            ("search=bayes", "protocol=mlrc", "space.loss=x"),
+            "space.loss: 'x' is not a node",
+        ),
     ],
 )
 def test_impossible_searches_are_refused(composed, overrides, message):

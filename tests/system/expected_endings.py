@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 
-from dml.cli import FAILED, FINISHED, INTERRUPTED, WRONG_COMMAND
 from dml.config.schema import EvaluateConfig
+from dml.core.exit_status import ExitStatus
 from tests.system.limited_process import TIMED_OUT, Ended
 
-STOPPED = 75
 LONGEST = 1000  # characters of a line that a user still reads
 ROOTS = {
-    *EvaluateConfig.__annotations__,
-    *(name for part in EvaluateConfig.__mro__ for name in getattr(part, "__annotations__", {})),
+    *EvaluateConfig.model_fields,
     *("params", "resume", "hydra", "torchrun", "memory"),
 }
 
@@ -24,9 +22,9 @@ def find_problem(ended: Ended, words: list[str]) -> str:
     for text in (ended.out, ended.err):
         if "Traceback" in text or "Fatal Python error" in text:
             return "traceback"
-    if ended.status in (FINISHED, STOPPED):
+    if ended.status in (ExitStatus.FINISHED, ExitStatus.TIME_LIMIT):
         return ""
-    if ended.status not in (FAILED, WRONG_COMMAND, INTERRUPTED):
+    if ended.status not in (ExitStatus.FAILED, ExitStatus.WRONG_COMMAND, ExitStatus.INTERRUPTED):
         return f"status {ended.status}"
     errors = [line for line in ended.err.splitlines() if line.startswith("error: ")]
     if not errors:

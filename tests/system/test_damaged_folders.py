@@ -26,9 +26,9 @@ HALF = {"half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st
 REMEDIES = (
     "overwrite=true",
     "delete it",
-    "no run folder",
-    "mend that",
-    "mends it",
+    "not a run folder",
+    "repair that",
+    "restores it",
     "cannot be read",
 )
 
@@ -57,7 +57,7 @@ def test_a_killed_run_with_a_damaged_file(restored, undisturbed, capsys, name, d
         start(OmegaConf.merge(cfg, {"overwrite": True}))
     elif name == CHECKPOINTS[0] and damage != "folder":
         said = capsys.readouterr().out.replace("\n", "")
-        assert ("last.pt is not a whole checkpoint" in said) == (damage != "gone")
+        assert ("last.pt is not a complete checkpoint" in said) == (damage != "gone")
         assert "continuing repeat0-fold0 from epoch 1" in said
     assert results_of(folder) == undisturbed
 
@@ -101,7 +101,9 @@ def test_best_in_the_place_of_last_is_passed_over(restored, undisturbed, capsys)
     last, _, best = (folder.path / name for name in CHECKPOINTS)
     shutil.copy(best, last)
     start(cfg)
-    assert "is no training state (it has no 'rows')" in capsys.readouterr().out.replace("\n", " ")
+    assert "is not a training state (it has no 'rows')" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
     assert results_of(folder) == undisturbed
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dml.cli import FAILED, FINISHED, command
+from dml.cli import command
 from dml.core.errors import UserError
+from dml.core.exit_status import ExitStatus
 from dml.methods.plain import Plain
 from dml.runs.scores.evaluator import Evaluator
 from dml.training import trainer
@@ -76,7 +77,7 @@ def after_step(monkeypatch):
 
 def only_line(status, err):
     """Returns the one line that a run which failed printed."""
-    assert status == FAILED, err
+    assert status == ExitStatus.FAILED, err
     (line,) = err.strip().splitlines()
     assert line.startswith("error: ")
     return line
@@ -230,7 +231,7 @@ def test_a_full_disk_while_images_are_cached(
     assert "data.cache: cannot write" in only_line(status, err)
     assert not [path for path in (photos / ".cache").iterdir() if path.suffix != ".lock"]
     monkeypatch.undo()
-    assert command_line(*words, f"outputs={tmp_path}")[0] == FINISHED
+    assert command_line(*words, f"outputs={tmp_path}")[0] == ExitStatus.FINISHED
     shutil.rmtree(photos / ".cache")
 
 

@@ -28,10 +28,7 @@ STEPS = 4  # after which a run is asked to stop, since some random runs are vali
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
     """A folder in which commands run, with data for them; all that they import is imported."""
-    import dml.methods.metrix_positivity
-    import dml.runs.evaluate
-    import dml.runs.experiment
-    import dml.runs.search.run  # noqa: F401
+
     from dml.data.digits import read_digits
     from dml.data.glyphs import read_glyphs
     from dml.runs.figures.drawing import learning_curve  # noqa: F401

@@ -13,6 +13,7 @@ import torch
 from omegaconf import OmegaConf
 
 from dml.core.errors import RunStopped, UserError
+from dml.core.exit_status import ExitStatus
 from dml.methods.plain import Plain
 from dml.runs.experiment import resume
 from dml.runs.folder.run_folder import RunFolder
@@ -96,13 +97,13 @@ class TestResumeFromTheFolder:
 
     def test_other_options_beside_it_are_refused(self, command_line, tmp_path):
         status, _, err = command_line(f"resume={tmp_path}", "optim.lr=1")
-        assert status == 2
+        assert status == ExitStatus.WRONG_COMMAND
         assert "leave out optim.lr=1" in err
 
     def test_a_folder_without_a_run_is_refused(self, command_line, tmp_path):
         status, _, err = command_line(f"resume={tmp_path}")
-        assert status == 2
-        assert "holds no config.yaml" in err
+        assert status == ExitStatus.WRONG_COMMAND
+        assert "it has no config.yaml" in err
 
 
 def test_two_processes_on_one_folder(prepared):
@@ -171,7 +172,7 @@ class TestStopped:
         cfg, folder = prepared("max_minutes=1e-9")
         with pytest.raises(RunStopped) as stopped:
             start(cfg)
-        assert stopped.value.status == 75
+        assert stopped.value.status == ExitStatus.TIME_LIMIT
         without_limit, same = prepared()
         assert same.path == folder.path
         start(without_limit)
@@ -190,7 +191,7 @@ class TestStopped:
         ended = run_limited(
             lambda: train_command(f"outputs={tmp_path}", *words), tmp_path, 120, interrupt
         )
-        assert ended.status == 130
+        assert ended.status == ExitStatus.INTERRUPTED
         assert ended.err.strip().splitlines() == [
             "stopped by SIGINT; saved, the same command continues"
         ]

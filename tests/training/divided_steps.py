@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,7 @@ from dml.config.check import check
 from dml.config.config_groups import CONFIGS
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
-from dml.methods.base import BatchMethod
+from dml.methods.batch_method import BatchMethod
 from dml.models.base import Backbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
@@ -54,7 +53,7 @@ def config_of(case: str) -> Config:
     nodes.method.update(changes)
     plain = OmegaConf.to_container(nodes, resolve=True)
     assert isinstance(plain, dict)
-    return replace(default_config(), loss=plain["loss"], method=plain["method"])
+    return default_config().model_copy(update={"loss": plain["loss"], "method": plain["method"]})
 
 
 @cache

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -24,6 +24,7 @@ import torch
 
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
+from dml.core.exit_status import ExitStatus
 from dml.runs import build, protocols
 from dml.runs.console import console
 from dml.runs.context import RunContext
@@ -35,7 +36,6 @@ from dml.runs.protocols import Job
 from dml.tracking import History, NullTracker, RunTables, Tracker
 from dml.training.interrupts import StopRequest
 
-FAILED, STOPPED = 1, 75
 LIVE_SECONDS = 5.0  # between looks at what the processes have written
 ORPHAN_SECONDS = 60.0  # how long the process of a killed parent may take to save and leave
 
@@ -128,7 +128,7 @@ def train_in_parallel(
 def _task(context: RunContext, job: Job, folder: RunFolder, device: str, test: bool) -> Task:
     log = folder.path / "logs" / f"{job.name}.log"
     return Task(
-        replace(context.config, device=device),
+        context.config.model_copy(update={"device": device}),
         context.identity,
         job.repeat,
         job.fold,
@@ -163,8 +163,8 @@ def _collect(
         message = task.problem.read_text(encoding="utf-8")
         task.problem.unlink()
         raise UserError(message)
-    if process.exitcode == STOPPED:
-        raise RunStopped(f"{job.name} was stopped", STOPPED)
+    if process.exitcode == ExitStatus.TIME_LIMIT:
+        raise RunStopped(f"{job.name} was stopped", ExitStatus.TIME_LIMIT)
     raise UserError(
         f"protocol.workers: the process of {job.name} ended with status {process.exitcode}; "
         f"see {task.log}"
@@ -197,14 +197,14 @@ def _train(task: Task) -> None:
         _train_one(task)
     except RunStopped as request:
         print(request)
-        sys.exit(STOPPED)
+        sys.exit(ExitStatus.TIME_LIMIT)
     except UserError as error:
         print(error)
         task.problem.write_text(str(error), encoding="utf-8")
-        sys.exit(FAILED)
+        sys.exit(ExitStatus.FAILED)
     except Exception:
         traceback.print_exc()
-        sys.exit(FAILED)
+        sys.exit(ExitStatus.FAILED)
 
 
 def _train_one(task: Task) -> None:
@@ -213,7 +213,7 @@ def _train_one(task: Task) -> None:
 
     def stop() -> RunStopped | None:
         if parent is not None and not parent.is_alive():
-            return RunStopped("the process that started this one is gone", STOPPED)
+            return RunStopped("the process that started this one is gone", ExitStatus.TIME_LIMIT)
         return requested()
 
     folder = RunFolder(task.folder)

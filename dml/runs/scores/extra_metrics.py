@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
+from dml.core.option_values import EXTRA_METRICS
 from dml.losses.cosine import unit_rows
 from dml.losses.mean_field import MeanFieldLoss
 from dml.methods.metrix import Metrix
-from dml.methods.metrix_mixes import mixed_embeddings
+from dml.methods.metrix.mixed_embeddings import embed_mixes
 from dml.retrieval.geometry import (
     alignment,
     covering_radius,
@@ -30,7 +31,7 @@ from dml.retrieval.geometry import (
 )
 from dml.runs.scores.evaluator import Embedded
 
-AT_EVALUATIONS = ("regularizer", "w2", "covering_radius", "inter_class_distance")
+AT_EVALUATIONS = [name for name, when in EXTRA_METRICS.items() if when == "evaluation"]
 MEAN_OVER_RUN = ("w2",)  # as pfml reports it; of the others the value at the best evaluation
 
 
@@ -108,7 +109,7 @@ class ExtraMetrics:
         yield unit_rows(self.training()[0])[0]
         if isinstance(self.method, Metrix):
             self.embedder.eval()
-            yield from mixed_embeddings(self.method, self.embedder, self.batches())
+            yield from embed_mixes(self.method, self.embedder, self.batches())
 
 
 def regularizer(method: nn.Module) -> float:

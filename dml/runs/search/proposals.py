@@ -25,7 +25,7 @@ Params = dict[str, Any]
 
 
 def distributions(ranges: dict[str, dict[str, Any]]) -> dict[str, BaseDistribution]:
-    """Optuna's form of the ranges of `dml.config.search_space.merged`."""
+    """Optuna's form of the ranges of `dml.config.search_space.merge_spaces`."""
     found: dict[str, BaseDistribution] = {}
     for name, entry in ranges.items():
         log, step = bool(entry.get("log")), entry.get("step")

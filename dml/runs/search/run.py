@@ -15,10 +15,10 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from dml.config import search_space
 from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
+from dml.config.search_space import merge_spaces
 from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
@@ -70,7 +70,7 @@ def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) 
     config = context.config
     assert config.search is not None
     protocols.searchable(protocols.jobs(config.protocol.splits, 1, context.index))
-    space = distributions(search_space.merged(config.space))
+    space = distributions(merge_spaces(config.space))
     study = Study(folder, config.search, space, config.seed)
     while study.open():
         claim = study.claim()
