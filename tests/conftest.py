@@ -152,7 +152,7 @@ def run_small(composed, tmp_path, glyphs_root) -> Callable[..., Path]:
         from dml.config.schema import Config
         from dml.runs.experiment import run
         from dml.runs.folder.run_folder import RunFolder
-        from tests.search.small import SMALL
+        from tests.runs.small_runs import SMALL
 
         places = (f"outputs={tmp_path / name}", f"data.root={glyphs_root}")
         cfg = composed(*SMALL, *places, *overrides)

@@ -6,6 +6,7 @@ images.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -69,6 +70,19 @@ def single_split(num_classes: int) -> tuple[np.ndarray, np.ndarray]:
 def _at_least(num_classes: int, parts: int) -> None:
     if num_classes < parts:
         raise ValueError(f"num_classes: {num_classes} classes cannot be cut into {parts} parts")
+
+
+# The folds of each value of `protocol.splits`; without an entry, the test classes validate.
+CLASS_FOLDS: dict[str, Callable[[int], Folds]] = {
+    "mlrc": mlrc_folds,
+    "ccp": ccp_folds,
+    "holdout": lambda num_classes: [single_split(num_classes)],
+}
+
+
+def assign_halves(splits: str, index: ImageIndex) -> ImageIndex:
+    """Returns the index with the train and test classes of a value of `protocol.splits`."""
+    return halved(index) if splits == "mlrc" else index
 
 
 def joined_gallery(index: ImageIndex) -> ImageIndex:

@@ -73,6 +73,23 @@ def check_batch(
     return labels
 
 
+def check_self_index(self_index: Tensor, anchors: int, references: int, like: Tensor) -> Tensor:
+    """Returns `self_index` as int64 on the device of `like`.
+
+    Raises ValueError unless it holds an integer from −1 to `references` − 1 per anchor.
+    """
+    if not isinstance(self_index, Tensor) or self_index.shape != (anchors,):
+        raise ValueError(f"self_index must be a tensor of {anchors} positions, one per embedding")
+    if self_index.is_floating_point() or self_index.is_complex() or self_index.dtype == torch.bool:
+        raise ValueError(f"self_index must be integers, got {self_index.dtype}")
+    self_index = self_index.to(like.device, torch.long)
+    if torch.compiler.is_compiling() or _is_capturing_graph(like):
+        return self_index
+    if ((self_index < -1) | (self_index >= references)).any():
+        raise ValueError(f"self_index must be in -1..{references - 1}")
+    return self_index
+
+
 def _is_capturing_graph(x: Tensor) -> bool:
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 

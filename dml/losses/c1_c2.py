@@ -34,11 +34,16 @@ class C1Loss(PairLoss):
         self.margin = check_finite("margin", margin)
 
     def pair_loss(
-        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         s_BR = inner_products(clip_to_ball(x_BD), clip_to_ball(ref_RD))
-        positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
+        positive_BR, negative_BR = pair_masks(labels_B, labels_R, self_B)
         pull = torch.where(positive_BR, (1 - self.epsilon - s_BR).relu(), 0).sum()
         push = torch.where(negative_BR, (s_BR - self.margin).relu(), 0).sum()
         return (pull + push) / len(x_BD)
@@ -64,11 +69,16 @@ class C2Loss(PairLoss):
         self.negative_margin = check_finite("negative_margin", negative_margin)
 
     def pair_loss(
-        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         r_BR = distances(clip_to_ball(x_BD), clip_to_ball(ref_RD))
-        positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
+        positive_BR, negative_BR = pair_masks(labels_B, labels_R, self_B)
         pull_BR = torch.where(positive_BR, (r_BR - self.positive_margin).relu(), 0)
         push_BR = torch.where(negative_BR, (self.negative_margin - r_BR).relu(), 0)
         return _mean_over_non_zero(pull_BR) + _mean_over_non_zero(push_BR)

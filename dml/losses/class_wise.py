@@ -14,7 +14,7 @@ from torch import Tensor
 from dml.losses.arguments import check_finite, check_positive
 from dml.losses.class_groups import LOG_OF_ZERO, ClassGroups, group_by_class, log_mean_exp, softplus
 from dml.losses.cosine import pair_similarity
-from dml.losses.metric_loss import PairLoss
+from dml.losses.metric_loss import PairLoss, self_mask
 
 
 class ClassWiseMultiSimilarityLoss(PairLoss):
@@ -44,19 +44,23 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         self.include_self = include_self
 
     def pair_loss(
-        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         above_BR = pair_similarity(x_BD, ref_RD) - self.delta
         rows = group_by_class(labels_B, above_BR.dtype)
-        columns = rows if among_itself else group_by_class(labels_R, above_BR.dtype)
+        columns = rows if labels_R is labels_B else group_by_class(labels_R, above_BR.dtype)
         same_PQ = rows.label[:, None] == columns.label
         counts_PQ = rows.occupied[:, None] & columns.occupied
 
         pull_BR = -self.alpha * above_BR
-        if among_itself and not self.include_self:
-            diagonal_BR = torch.eye(len(x_BD), dtype=torch.bool, device=x_BD.device)
-            pull_BR = pull_BR.masked_fill(diagonal_BR, LOG_OF_ZERO)
+        if self_B is not None and not self.include_self:
+            pull_BR = pull_BR.masked_fill(self_mask(self_B, len(ref_RD)), LOG_OF_ZERO)
         attraction_PQ = softplus(_mean_of_blocks(pull_BR, rows, columns) - math.log(2))
         repulsion_PQ = softplus(_mean_of_blocks(self.beta * above_BR, rows, columns))
         positive_term = torch.where(counts_PQ & same_PQ, attraction_PQ, 0).sum() / self.alpha
@@ -74,7 +78,8 @@ class ClassBalancedContrastiveLoss(PairLoss):
 
     1/(2 C_B) Σ_c mean_{i,j∈c} [d_ij − m_P]_+ + 1/(2 C_B) Σ_{c≠c'} mean_{i∈c, j∈c'} [m_N − d_ij]_+
 
-    With references, i runs over the batch and j over the references.
+    With references, i runs over the batch and j over the references. As in Eq. 6, the first sum
+    includes i = j, a constant [−m_P]_+ without gradient; `self_index` changes nothing.
 
     Args:
         positive_margin: m_P, a cosine distance.
@@ -90,12 +95,17 @@ class ClassBalancedContrastiveLoss(PairLoss):
         self.negative_margin = check_finite("negative_margin", negative_margin)
 
     def pair_loss(
-        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         d_BR = 1 - pair_similarity(x_BD, ref_RD)
         rows = group_by_class(labels_B, d_BR.dtype)
-        columns = rows if among_itself else group_by_class(labels_R, d_BR.dtype)
+        columns = rows if labels_R is labels_B else group_by_class(labels_R, d_BR.dtype)
         loss_BR = torch.where(
             labels_B[:, None] == labels_R,
             (d_BR - self.positive_margin).relu(),

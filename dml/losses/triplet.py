@@ -35,11 +35,16 @@ class AllTripletsLoss(PairLoss):
         self.margin = check_finite("margin", margin)
 
     def pair_loss(
-        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         r_BR = distances(x_BD, ref_RD)
-        positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
+        positive_BR, negative_BR = pair_masks(labels_B, labels_R, self_B)
         rows = max(1, TILE // r_BR.shape[1])
         parts = zip(
             r_BR.detach().split(rows), positive_BR.split(rows), negative_BR.split(rows), strict=True

@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from dml.core.errors import UserError
 from dml.losses.arguments import to_working_precision
 from dml.methods.batch_method import BatchMethod
-from dml.methods.reference_losses import prepare_for_references
+from dml.methods.reference_losses import compute_reference_loss, prepare_for_references
 
 
 class CrossBatchMemory(BatchMethod):
     """The loss of each batch plus the loss between the batch and a memory of embeddings.
 
     The memory holds the embeddings of the last steps, the current batch included, and is filled
-    from the first step on. Only the batch receives gradients. The memory is not used before
-    `start_after` steps, since embeddings drift too fast in the beginning.
+    from the first step on. An embedding is not compared with itself there. Only the batch receives
+    gradients. The memory is not used before `start_after` steps, since embeddings drift too fast
+    in the beginning.
 
     Args:
         loss: a loss of pairs or triplets that takes references.
@@ -67,11 +68,13 @@ class CrossBatchMemory(BatchMethod):
             embeddings = to_working_precision(embeddings)
             loss = self.loss(embeddings, labels)
             uses_memory = self._steps >= self.start_after
+            self_B = torch.full_like(labels, -1)
             if self.training:
-                self._store(embeddings.detach(), labels)
+                self_B = self._store(embeddings.detach(), labels)
             if uses_memory:
-                memory_ND, labels_N = self.memory()
-                loss = loss + self.loss(embeddings, labels, ref_emb=memory_ND, ref_labels=labels_N)
+                loss = loss + compute_reference_loss(
+                    self.loss, embeddings, labels, self.memory(), self_B
+                )
         return loss, {}
 
     def memory(self) -> tuple[Tensor, Tensor]:
@@ -82,8 +85,8 @@ class CrossBatchMemory(BatchMethod):
         size = filled * (len(self._labels) // self.memory_batches)
         return self._embeddings[:size], self._labels[:size]
 
-    def _store(self, embeddings_BD: Tensor, labels_B: Tensor) -> None:
-        """Replaces the oldest batch of the memory by this one."""
+    def _store(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Replaces the oldest batch of the memory by this one; returns its rows there (B)."""
         if self._embeddings is None or self._labels is None:
             self._embeddings = embeddings_BD.repeat(self.memory_batches, 1)
             self._labels = labels_B.repeat(self.memory_batches)
@@ -95,6 +98,7 @@ class CrossBatchMemory(BatchMethod):
         self._embeddings[start : start + size] = embeddings_BD
         self._labels[start : start + size] = labels_B
         self._steps += 1
+        return torch.arange(start, start + size, device=labels_B.device)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Returns the memory and its position, in plain types and tensors."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dml.core.errors import UserError
+from dml.losses.metric_loss import PairLoss, pair_masks
 from dml.losses.triplet import AllTripletsLoss
 
 
@@ -35,11 +36,48 @@ def prepare_for_references(
             f"loss.miner: method '{method}' compares all pairs and cannot use a miner; "
             f"use the loss without it (ms instead of ms_miner) or loss.miner=null"
         )
-    if type(loss).__module__.startswith("pytorch_metric_learning."):
+    if _is_from_pml(loss):
         disable_normalization(loss)
         loss = _replace_triplet_margin_loss(loss)
     _check_references(loss, embedding_size, method)
     return loss
+
+
+def compute_reference_loss(
+    loss: nn.Module,
+    embeddings: Tensor,
+    labels: Tensor,
+    references: tuple[Tensor, Tensor],
+    self_index: Tensor,
+) -> Tensor:
+    """Returns the loss of a batch and references that contain the batch, without self-pairs.
+
+    The losses of this package know them by `self_index`, those of pytorch-metric-learning get all
+    other pairs as their `indices_tuple`. Any other loss gets neither.
+
+    Args:
+        loss: as returned by `prepare_for_references`.
+        embeddings: B×D.
+        labels: B.
+        references: R×D embeddings and R labels.
+        self_index: B, the row of each embedding among the references.
+    """
+    ref_emb, ref_labels = references
+    arguments: dict[str, Any] = {"ref_emb": ref_emb, "ref_labels": ref_labels}
+    if isinstance(loss, PairLoss):
+        arguments["self_index"] = self_index
+    elif _is_from_pml(loss):
+        positive_BR, negative_BR = pair_masks(labels, ref_labels, self_index)
+        arguments["indices_tuple"] = (
+            *positive_BR.nonzero(as_tuple=True),
+            *negative_BR.nonzero(as_tuple=True),
+        )
+    value: Tensor = loss(embeddings, labels, **arguments)
+    return value
+
+
+def _is_from_pml(loss: nn.Module) -> bool:
+    return type(loss).__module__.startswith("pytorch_metric_learning.")
 
 
 def disable_normalization(loss: nn.Module) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dml.core.errors import UserError
 from dml.data.folder import read_folder
-from dml.runs.protocols import FOLDS, jobs
+from dml.runs.protocols import FOLDS, create_jobs
 from tests.data.trees import TREES, class_folders, truncate
 
 
@@ -96,7 +96,7 @@ def test_a_users_own_split_is_kept_under_every_protocol(tmp_path, splits):
         split = tmp_path / "data" / ("test" if label == 0 else "train")
         split.mkdir(parents=True, exist_ok=True)
         (tmp_path / "all" / f"class_{label}").rename(split / f"class_{label}")
-    for job in jobs(splits, 1, read_folder(tmp_path / "data")):
+    for job in create_jobs(splits, 1, read_folder(tmp_path / "data")):
         assert {path.parent.name for path in images(job.test.query)} == {"class_0"}
         assert {path.parent.parent.name for path in images(job.train)} == {"train"}
 

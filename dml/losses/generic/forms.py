@@ -53,17 +53,34 @@ class Form:
 
 @dataclass(frozen=True)
 class EuclideanContrastive(Form):
-    """ρ⁺ = [r − m⁺]_+, ρ⁻ = [m⁻ − r]_+ with r = ‖â − û‖; σ is the mean over non-zero terms."""
+    """ρ⁺ = [r − m⁺]_+, ρ⁻ = [m⁻ − r]_+ with r = ‖â − û‖; σ is the mean over non-zero terms.
+
+    Attributes:
+        average: "anchors": means per anchor, then over anchors, 0 for one without terms; "terms":
+            means over the non-zero terms of all anchors, as in the authors' code.
+    """
 
     margin: float
     positive_margin: float
+    average: Literal["anchors", "terms"] = "anchors"
+
+    def loss(self, s_AU: Tensor, y_AU: Tensor, present_AU: Tensor) -> Tensor:
+        """See `Form.loss`."""
+        if self.average == "anchors":
+            return super().loss(s_AU, y_AU, present_AU)
+        pull_AU, push_AU = self._hinges(s_AU, y_AU * present_AU, (1 - y_AU) * present_AU)
+        both_2N = torch.stack([pull_AU.flatten(), push_AU.flatten()])
+        return mean_over_non_zero(both_2N).sum()
 
     def terms(self, s_AU: Tensor, pos_AU: Tensor, neg_AU: Tensor) -> tuple[Tensor, Tensor]:
         """See `Form.terms`."""
+        pull_AU, push_AU = self._hinges(s_AU, pos_AU, neg_AU)
+        return mean_over_non_zero(pull_AU), mean_over_non_zero(push_AU)
+
+    def _hinges(self, s_AU: Tensor, pos_AU: Tensor, neg_AU: Tensor) -> tuple[Tensor, Tensor]:
         r_AU = distance(s_AU)
         pull_AU = pos_AU * (r_AU - self.positive_margin).relu()
-        push_AU = neg_AU * (self.margin - r_AU).relu()
-        return mean_over_non_zero(pull_AU), mean_over_non_zero(push_AU)
+        return pull_AU, neg_AU * (self.margin - r_AU).relu()
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,16 @@ class GenericPairLoss(PairLoss):
         self.form = form
 
     def pair_loss(
-        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         s_BR = pair_similarity(x_BD, ref_RD)
-        positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
+        positive_BR, negative_BR = pair_masks(labels_B, labels_R, self_B)
         return self.form.loss(s_BR, positive_BR.to(s_BR.dtype), positive_BR | negative_BR)
 
 

@@ -9,6 +9,7 @@ pairs, K the most pairs of an anchor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from dml.core.errors import UserError
 from dml.losses.arguments import to_working_precision
 from dml.losses.cosine import unit_rows
+from dml.losses.generic.forms import EuclideanContrastive
 from dml.methods.metrix.mixed_pooling import mix, pool_mixes
 from dml.methods.metrix.mixed_similarity import compute_mixed_proxy_loss, mixed_similarity
 from dml.methods.metrix.mixing_pairs import (
@@ -51,6 +53,10 @@ class Metrix(Plain):
         input_positives: number of random positives of an anchor that are mixed in "input";
             None: all. The number of mixed images is at most the product of batch size, positives
             and hard negatives.
+        average: of contrastive's mixed loss: "terms", means over the non-zero terms of the batch
+            (authors' code), or "anchors", means per anchor, then over anchors.
+        anc_neg_anchors: "all", or "lone": "anc_neg" mixes serve only anchors without a positive
+            (authors' code).
 
     Raises:
         UserError: the loss has no generic form, or an option is wrong.
@@ -67,9 +73,16 @@ class Metrix(Plain):
         lambda_per: str = "batch",
         hard_negatives: Mapping[str, int | None] | None = None,
         input_positives: int | None = None,
+        average: str = "terms",
+        anc_neg_anchors: str = "all",
     ) -> None:
         super().__init__(loss, miner)
+        (average,) = check_choices("method.average", [average], ("terms", "anchors"))
+        (anchors,) = check_choices("method.anc_neg_anchors", [anc_neg_anchors], ("all", "lone"))
+        self.lone_anchors_only = anchors == "lone"
         self.form = require_form(loss, "metrix")
+        if isinstance(self.form, EuclideanContrastive):
+            self.form = replace(self.form, average=average)
         self.types = check_choices("method.types", types, TYPES)
         of_type = {"input": "images", "feature": "features"}
         self.whole = frozenset(of_type[name] for name in self.types if name in of_type)
@@ -199,6 +212,8 @@ class Metrix(Plain):
                 no_sample_AA = positive_AS.new_zeros(len(present_A), len(present_A))
                 positive_AS = torch.cat([positive_AS, no_sample_AA], dim=1)
                 negative_AS = torch.cat([negative_AS, no_sample_AA], dim=1)
+        elif pair_kind == "anc_neg" and self.lone_anchors_only:
+            negative_AS = negative_AS & ~positive_AS.any(dim=1, keepdim=True)
         s_AS = anchors_AD @ sources_SD.T
         negative_AS = keep_hardest(negative_AS, s_AS, hard_negatives)
         if mix_type == "input" and self.input_positives is not None:
@@ -216,6 +231,8 @@ class Metrix(Plain):
         impossible = set()
         if self.form.anchors == "proxies" and kind != "embed":
             impossible = {"anc_neg"}  # a proxy has neither image nor features
+        if self.form.anchors == "proxies" and self.lone_anchors_only:
+            impossible = {"anc_neg"}  # every proxy of the batch has a positive
         if self.form.others == "proxies":
             impossible = {"neg_neg"}  # the mix is the anchor and needs a positive proxy
         possible = [name for name in requested if name not in impossible]

@@ -26,6 +26,16 @@ def contrastive(margin: float, positive_margin: float = 0.0) -> Callable[[Member
     return loss
 
 
+def contrastive_over_terms(margin: float, positive_margin: float = 0.0) -> Callable:
+    """Of the members of all anchors at once: one mean over all non-zero terms."""
+
+    def loss(members: Members) -> Tensor:
+        return contrastive(margin, positive_margin)(members)
+
+    loss.over_all_anchors = True
+    return loss
+
+
 def contrastive_cosine(margin: float) -> Callable[[Members], Tensor]:
     def loss(members: Members) -> Tensor:
         return total([-y * s + (1 - y) * (s - margin).relu() for s, y in members])
@@ -109,20 +119,24 @@ def mixed_loss_of_samples(
     labels: Tensor,
     lam: Callable[[int, int], float],
     k: int | None = None,
+    lone_only: bool = False,
 ) -> Tensor:
     """Mean of ℓ̃ over samples as anchors; `lam` gives the factor of a pair."""
     u = F.normalize(x, dim=1)
-    losses = []
+    losses, everything = [], []
     for a in range(len(x)):
         positives = [i for i in range(len(x)) if labels[i] == labels[a] and i != a]
         negatives = hardest([i for i in range(len(x)) if labels[i] != labels[a]], u @ u[a], k)
+        if lone_only and pairs == "anc_neg" and positives:
+            negatives = []
         members = []
         for (i, y), (j, z) in sets(pairs, a, positives, negatives):
             v = embed_mix(embedder, kind, given, i, j, lam(i, j))
             members.append((u[a] @ v, lam(i, j) * y + (1 - lam(i, j)) * z))
+        everything += members
         nothing = None if form.__qualname__.startswith("nca") else torch.zeros((), dtype=x.dtype)
         losses.append(form(members) if members else nothing)
-    return mean(losses)
+    return form(everything) if hasattr(form, "over_all_anchors") else mean(losses)
 
 
 def mixed_loss_of_proxy_anchors(

@@ -107,6 +107,8 @@ def test_proxies_are_not_copied():
         ({"hard_negatives": 5}, r"method\.hard_negatives=5 must be a mapping .* \{feature: 5\}"),
         ({"types": None}, r"method\.types=null must be a list of \[input, feature, embed\]"),
         ({"input_positives": 0}, r"method\.input_positives=0"),
+        ({"average": "batch"}, r"method\.average: unknown 'batch'"),
+        ({"anc_neg_anchors": "none"}, r"method\.anc_neg_anchors: unknown 'none'"),
     ],
 )
 def test_a_wrong_option_is_one_line(options, message):
@@ -162,8 +164,10 @@ CLASSES, SIZE = 5, 5  # and a class that is absent
 
 # fmt: off
 CASES = {
-    "contrastive": (lambda: pml.ContrastiveLoss(0, 1.3), reference.contrastive(1.3)),
+    "contrastive": (lambda: pml.ContrastiveLoss(0, 1.3), reference.contrastive_over_terms(1.3)),
     "contrastive with positive margin":
+        (lambda: pml.ContrastiveLoss(0.4, 1.3), reference.contrastive_over_terms(1.3, 0.4)),
+    "contrastive over anchors":
         (lambda: pml.ContrastiveLoss(0.4, 1.3), reference.contrastive(1.3, 0.4)),
     "cosine contrastive":
         (lambda: generic.ContrastiveLoss(0.1, form="cosine"), reference.contrastive_cosine(0.1)),
@@ -216,6 +220,8 @@ def compare(name, kind, pairs, monkeypatch, embedder=None, **options):
     torch.manual_seed(3)
     make, form = CASES[name]
     loss = make().double()
+    if name == "contrastive over anchors":
+        options["average"] = "anchors"
     method = Metrix(loss, types=[kind], pairs=[pairs], w=0.7, **options)
     embedder = embedder or tiny_embedder()
     images = torch.randn(len(LABELS), 3, 6, 6, dtype=torch.float64)
@@ -234,7 +240,8 @@ def compare(name, kind, pairs, monkeypatch, embedder=None, **options):
     elif name.startswith("proxy_nca"):
         mixed = reference.mixed_loss_of_proxy_others(*arguments, loss.proxies, recorded, k)
     else:
-        mixed = reference.mixed_loss_of_samples(*arguments, recorded, k)
+        lone = options.get("anc_neg_anchors") == "lone"
+        mixed = reference.mixed_loss_of_samples(*arguments, recorded, k, lone)
     expected = loss(x, LABELS) + 0.7 * mixed
     assert recorded.factors
     assert torch.allclose(logs["loss_mixed"], mixed, rtol=1e-9, atol=1e-12)
@@ -262,6 +269,22 @@ def test_equals_the_loop(name, kind, pairs, monkeypatch):
 def test_equals_the_loop_with_hard_negatives_and_a_factor_per_pair(name, kind, monkeypatch):
     options = {"lambda_per": "pair", "hard_negatives": {"input": 2, "feature": 2, "embed": 2}}
     compare(name, kind, "pos_neg", monkeypatch, **options)
+
+
+@pytest.mark.parametrize("name", ["contrastive", "contrastive over anchors", "ms", "nca"])
+@pytest.mark.parametrize("pairs", ["anc_neg", "pos_neg"])
+def test_anchor_negative_pairs_of_lone_anchors_only(name, pairs, monkeypatch):
+    mixed = compare(name, "embed", pairs, monkeypatch, anc_neg_anchors="lone")
+    assert mixed != 0
+
+
+def test_lone_anchors_in_a_balanced_batch_have_nothing_to_mix():
+    method = Metrix(pml.ContrastiveLoss(), pairs=["anc_neg"], anc_neg_anchors="lone")
+    assert forward(method, torch.arange(8) % 4)[1]["loss_mixed"] == 0
+    with pytest.raises(UserError, match=r"method\.pairs=\[anc_neg\].*choose from \[pos_neg"):
+        Metrix(
+            pml.ProxyAnchorLoss(5, 5), types=["embed"], pairs=["anc_neg"], anc_neg_anchors="lone"
+        )
 
 
 @pytest.mark.parametrize(
