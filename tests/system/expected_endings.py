@@ -39,7 +39,7 @@ def find_problem(ended: Ended, words: list[str]) -> str:
 
 def _names_an_option(line: str, words: list[str]) -> bool:
     """Tells if the line begins with an option or a typed word and says something about it."""
-    if with_value := re.match(r"(\w+)(\.\w+)*=\S", line):  # "embedder.pooling=x is none of …"
+    if with_value := re.match(r"(\w+)(\.\w+)*=\S", line):  # "embedder.pooling=x is not one of …"
         return with_value[1] in ROOTS
     name, colon, said = line.partition(": ")
     if not (colon and said.strip()):
