@@ -354,7 +354,12 @@ def test_whole_runs_have_the_patience_of_the_paper(composed, protocol, more, pat
 def test_sizes_of_the_paper_belong_to_the_data_under_any_protocol(
     composed, protocol, data, proxies, pool, memory
 ):
-    chosen = (f"protocol={protocol}", f"data={data}", "loss=c1")
-    ccp = composed(*chosen, "method=ccp").method
-    assert (ccp.proxies_per_class, ccp.pool_size) == (proxies, pool)
-    assert composed(*chosen, "method=xbm").method.memory_batches == memory
+    lookup = composed(f"protocol={protocol}", f"data={data}", "loss=c1").protocol.lookup
+    assert (lookup.ccp_proxies, lookup.ccp_pool, lookup.xbm_large) == (proxies, pool, memory)
+
+
+def test_methods_take_their_sizes_from_the_data(composed):
+    ccp = composed("protocol=mlrc_ccp", "data=sop", "loss=c1", "method=ccp").method
+    assert (ccp.proxies_per_class, ccp.pool_size) == (4, 7)
+    xbm = composed("protocol=mlrc_ccp", "data=sop", "loss=c1", "method=xbm").method
+    assert xbm.memory_batches == 1400
