@@ -19,7 +19,7 @@ from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.data.mnist import read_mnist
-from dml.runs import build
+from dml.runs.build import Builder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def _draw(options: argparse.Namespace) -> Path:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose("train", overrides=[*OVERRIDES, *own, *options.overrides])
     config = check(cfg, Config)
-    index = read_mnist(options.root) if options.data == "mnist" else build.build_index(config)
+    index = read_mnist(options.root) if options.data == "mnist" else Builder(config).index()
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{options.data}.png"
     draw_proxy_figure(config, identity(cfg), index, options.classes, path)

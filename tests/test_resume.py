@@ -115,7 +115,7 @@ def test_resume_refuses_options_beside_it(monkeypatch, capfd, tmp_path):
     assert "leave out optim.lr=1" in capfd.readouterr().err
     monkeypatch.setattr("sys.argv", ["train.py", f"resume={tmp_path}"])
     assert command(print, "train", resume) == ExitStatus.WRONG_COMMAND
-    assert "holds no config.yaml" in capfd.readouterr().err
+    assert "it has no config.yaml" in capfd.readouterr().err
 
 
 class TestDamage:
@@ -137,7 +137,7 @@ class TestDamage:
             last.unlink()
         start(cfg)
         said = capsys.readouterr().out
-        assert damage is None or "last.pt is not a whole checkpoint" in said.replace("\n", "")
+        assert damage is None or "last.pt is not a complete checkpoint" in said.replace("\n", "")
         assert "continuing repeat0-fold0 from epoch 1" in said
         if undisturbed:
             assert essence(folder) == undisturbed["essence"]

@@ -17,6 +17,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dml.config.conversions import Float, Text
 from dml.config.descriptions import describe_value
+from dml.core import metric_names
 from dml.core.errors import nearest
 from dml.core.option_values import BATCH_KINDS
 
@@ -154,8 +155,8 @@ CacheSize = Annotated[int | str | None, BeforeValidator(_cache_size)]
 SelectMetric = Annotated[
     Text,
     _matching(
-        r"map_at_r|r_precision|(precision|recall)_at_\d+",
-        "'{}' is not valid; one of map_at_r | r_precision | precision_at_1 | recall_at_<K>",
+        rf"{'|'.join(metric_names.LABELS)}|{metric_names.RECALL}\d+",
+        f"'{{}}' is not valid; one of {metric_names.CHOICES}",
     ),
 ]
 OptimizerGroups = Annotated[dict[str, Any], AfterValidator(_optimizer_groups)]

@@ -134,7 +134,7 @@ def _repeat_series(
     for repeat, jobs in jobs_of.items():
         folds = []
         for job in jobs:
-            rows = [row for row in run.history.of(repeat, job["fold"]) if column in row]
+            rows = [row for row in run.history.job_rows(repeat, job["fold"]) if column in row]
             pace = job["seconds"] / max(job["steps"], 1) / 60 if timed else None
             x = [row["epoch"] if pace is None else row["step"] * pace for row in rows]
             folds.append((x, [factor * row[column] for row in rows]))

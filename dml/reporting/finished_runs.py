@@ -85,7 +85,7 @@ class FinishedRun:
         if metric == "ms_per_batch" and job.get("steps"):
             return 1000 * job["seconds"] / job["steps"]
         if metric == "epoch_seconds" and job.get("steps"):
-            last = self.history.of(job["repeat"], job["fold"])[-1:]
+            last = self.history.job_rows(job["repeat"], job["fold"])[-1:]
             if last and last[0]["epoch"] > 0:
                 return job["seconds"] / job["steps"] * last[0]["step"] / last[0]["epoch"]
         value = job.get(metric)

@@ -16,14 +16,14 @@ from dml.methods.metrix import Metrix
 from dml.methods.metrix.measured_positivity import measure_positivity
 from dml.methods.metrix.mixed_embeddings import embed_mixes
 from dml.retrieval.geometry import alignment, uniformity, utilization
-from dml.runs import build, protocols
+from dml.runs.build import Builder
 from dml.runs.context import RunContext
-from dml.runs.figures.positivity import draw_positivity, write_positivity
+from dml.runs.figures.positivity_curve import draw_positivity, write_positivity
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
 from dml.runs.load import load_config
 from dml.runs.scores.evaluator import Split
-from dml.training.checkpoint import read
+from dml.training.checkpoint import read_checkpoint
 
 
 def analyze_metrix(
@@ -43,15 +43,13 @@ def analyze_metrix(
         UserError: the run does not exist, or its data are absent.
     """
     config, folder = load_config(run_folder), RunFolder(run_folder)
-    config.backbone["weights"] = "none"  # the checkpoint holds them
-    index = build.build_index(config)
-    device = build.resolve_device(config.device)
-    p, noise = config.protocol, config.data.label_noise
-    job = protocols.jobs(p.splits, p.repeats, index, noise, config.seed)[job_number]
-    source = build.open_source(config, index, device)
-    run = JobRun(RunContext(config, {}, index, device, source), job, folder.job(job.name))
+    config.backbone["weights"] = "none"  # they are in the checkpoint
+    builder = Builder(config)
+    context = RunContext.open(builder, {}, builder.index())
+    job = context.jobs()[job_number]
+    run = JobRun(context, job, folder.job(job.name))
     try:
-        best = read(folder.job(job.name) / "best.pt")
+        best = read_checkpoint(folder.job(job.name) / "best.pt")
     except FileNotFoundError as error:
         raise UserError(f"run: {run_folder} has no trained model {job.name}") from error
     run.embedder.load_state_dict(best["embedder"])

@@ -10,11 +10,11 @@ import numpy as np
 from torch import Tensor
 
 from dml.config.schema import Config
-from dml.data.base import ImageIndex, Subset
+from dml.data.image_index import ImageIndex, Subset
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained.k_center import mean_covering_radius
-from dml.runs import build
+from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.figures.stages import ProxyPanel, proxy_map
 from dml.runs.jobs.job import JobRun
@@ -57,8 +57,8 @@ def draw_proxy_figure(
     panels: list[ProxyPanel] = []
     with tempfile.TemporaryDirectory() as folder:
         job = Job(0, 0, subset, split, split)
-        device = build.resolve_device(config.device)
-        run = JobRun(RunContext(config, identity, index, device, None), job, Path(folder))
+        context = RunContext.open(Builder(config), identity, index)
+        run = JobRun(context, job, Path(folder))
 
         def add_panel(start: StageStart) -> None:
             if start.stage > 0:
@@ -66,7 +66,7 @@ def draw_proxy_figure(
 
         assert isinstance(run.method, ChanceConstrained)
         run.method.on_stage = add_panel
-        run.run(RunTables.of(Path(folder)), NullTracker(), lambda: None)
+        run.run(RunTables.open(Path(folder)), NullTracker(), lambda: None)
     proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
     return panels
 

@@ -21,7 +21,7 @@ def warmed(home: Path) -> Path:
     import dml.methods.metrix.measured_positivity
     import dml.runs.evaluate
     import dml.runs.experiment
-    import dml.runs.search.run  # noqa: F401
+    import dml.runs.search.search_loop  # noqa: F401
     from dml.data.digits import read_digits
     from dml.data.glyphs import read_glyphs
     from dml.runs.figures.drawing import learning_curve  # noqa: F401

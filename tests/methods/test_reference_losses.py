@@ -16,7 +16,7 @@ from dml.losses import C1Loss, C2Loss, ProxyNCALoss
 from dml.losses.distances import clip_to_ball
 from dml.losses.triplet import AllTripletsLoss
 from dml.methods.reference_losses import prepare_for_references
-from dml.runs.build import build_method
+from dml.runs.build import Builder
 
 
 def data(seed, classes=4, batch=9, refs=14, scale=0.5):
@@ -106,7 +106,7 @@ def test_losses_with_proxies_of_their_own_are_refused_in_one_line(make):
 def test_a_miner_is_refused(composed):
     config = check(composed("method=ccp", "loss=ms_miner"), Config)
     with pytest.raises(UserError, match=r"loss\.miner: method 'ccp'"):
-        build_method(config, 3, 8)
+        Builder(config).method(3, 8)
 
 
 def test_clipping_is_idempotent_the_identity_inside_the_ball_and_finite_at_zero():
@@ -135,7 +135,7 @@ def test_clipping_is_idempotent_the_identity_inside_the_ball_and_finite_at_zero(
 def test_plain_pair_losses_compare_what_the_clipped_normalizer_leaves(
     composed, overrides, expected
 ):
-    method = build_method(check(composed(*overrides), Config), 2, 2)
+    method = Builder(check(composed(*overrides), Config)).method(2, 2)
     x = torch.tensor([[0.5, 0.0], [0.5, 0.0], [0.0, 0.5], [0.0, 0.5]])
     y = torch.tensor([0, 0, 1, 1])
     positive, negative = {"inner product": (0.25, 0.0), "cosine": (1.0, 0.0)}[expected]
@@ -149,4 +149,4 @@ def test_plain_pair_losses_compare_what_the_clipped_normalizer_leaves(
 
 def test_classification_losses_keep_their_own_similarity(composed):
     config = check(composed("protocol=mlrc_ccp", "loss=proxy_anchor"), Config)
-    assert build_method(config, 2, 8).loss.distance.normalize_embeddings
+    assert Builder(config).method(2, 8).loss.distance.normalize_embeddings

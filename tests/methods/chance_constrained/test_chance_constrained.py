@@ -16,12 +16,12 @@ from dml.core.errors import RunStopped, UserError
 from dml.losses import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
-from dml.runs import build, protocols
+from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job import JobRun
 from dml.tracking import NullTracker, RunTables
-from dml.training.checkpoint import read
+from dml.training.checkpoint import read_checkpoint
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 
 LABELS = torch.arange(4).repeat_interleave(5)
@@ -280,9 +280,9 @@ def final_state(composed, folder, stop_at=()):
     """Runs one job, interrupted at the given steps; returns its last checkpoint and history."""
     cfg = composed(*TINY, "loss=c2")
     config = check(cfg, Config)
-    index = build.build_index(config)
-    (job,) = protocols.jobs("published", 1, index)
-    context = RunContext(config, identity(cfg), index, torch.device("cpu"), None)
+    builder = Builder(config)
+    context = RunContext.open(builder, identity(cfg), builder.index())
+    (job,) = context.jobs()
     steps = [*stop_at, None]
     for stop in steps:
         run = JobRun(context, job, folder)
@@ -293,12 +293,12 @@ def final_state(composed, folder, stop_at=()):
             return RunStopped("stopped", 143) if stop and next(taken) + 1 == done else None
 
         try:
-            run.run(RunTables.of(folder), NullTracker(), should_stop)
+            run.run(RunTables.open(folder), NullTracker(), should_stop)
             assert stop is None
         except RunStopped:
             assert stop is not None
-            assert read(run.checkpoints.last)["step"] == stop
-    return read(run.checkpoints.last), (folder / "history.csv").read_text()
+            assert read_checkpoint(run.checkpoints.last)["step"] == stop
+    return read_checkpoint(run.checkpoints.last), (folder / "history.csv").read_text()
 
 
 def test_resuming_in_the_middle_of_a_stage_changes_nothing(composed, tmp_path):

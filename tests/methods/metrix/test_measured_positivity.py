@@ -6,7 +6,7 @@ from pytorch_metric_learning import losses as pml
 
 from dml.core.errors import UserError
 from dml.methods.metrix.measured_positivity import measure_positivity
-from dml.runs.figures.positivity import draw_positivity
+from dml.runs.figures.positivity_curve import draw_positivity
 from tests.methods.tiny_embedder import tiny_embedder
 
 LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])
