@@ -138,7 +138,7 @@ def tests_title(family: Family) -> str:
 
 def tests_caption(family: Family) -> str:
     """Returns the meaning of the signs in a table of tests."""
-    paper = "; in brackets the paper's" if any(t.paper for t in family.tests.values()) else ""
+    paper = "; the paper's in brackets" if any(t.paper for t in family.tests.values()) else ""
     return f"▲ higher than the column's row, ▼ lower: Welch, Holm-corrected, 5 %{paper}"
 
 

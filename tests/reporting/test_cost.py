@@ -24,7 +24,7 @@ def test_hours_by_hand(composed):
     "overrides",
     [
         ("data=folder", "data.root=images"),
-        ("data=cub", "backbone=timm", "backbone.model=resnet18"),
+        ("data=cub", "backbone.name=resnet18"),
         ("data=glyphs",),  # its size is an option
         ("data=cub", "data.reader._target_=my_package.read_images"),
     ],
