@@ -1,4 +1,4 @@
-"""Scores a trained run, or a network as it comes: `python evaluate.py --help`."""
+"""Scores a trained run or an off-the-shelf network: `python evaluate.py --help`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dml.cli import command
 
 
 def evaluate(cfg: Any) -> None:
-    """One evaluation from its composed config."""
+    """Runs the evaluation of one composed config."""
     from dml.config.check import check
     from dml.config.schema import EvaluateConfig
 

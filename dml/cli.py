@@ -15,7 +15,7 @@ from dml.config.config_groups import CONFIGS, choices_for_help
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.core.exit_status import ExitStatus
-from dml.core.launcher import adopt_submitit, launched
+from dml.core.launcher import export_submitit_ranks, read_launch
 
 MAX_LENGTH = 800  # characters of a message: a value that it quotes may have any length
 HEAD = 300  # characters kept before the part that is left out
@@ -42,7 +42,7 @@ def command(
             return ExitStatus.FINISHED
         return _compose_and_run(job, config_name)
     except RunStopped as stop:
-        if launched().rank == 0:
+        if read_launch().rank == 0:
             saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
             print(f"{stop}; {saved}", file=sys.stderr)
         return stop.status
@@ -95,7 +95,7 @@ class _Jobs:
         overrides = _task_overrides()
         self.overrides.append(overrides)
         try:
-            adopt_submitit()
+            export_submitit_ranks()
             return self.job(apply_params(cfg, self.params, overrides))
         except Exception as error:
             if os.getpid() != self.process:  # a launcher's process passes the error on
@@ -167,7 +167,7 @@ def _shorten(line: str) -> str:
 def print_error(error: Exception) -> None:
     """Prints one line per problem for the user's mistakes, a traceback for bugs."""
     if isinstance(error, UserError):
-        if error.repeated or (isinstance(error, ConfigError) and launched().rank > 0):
+        if error.repeated or (isinstance(error, ConfigError) and read_launch().rank > 0):
             return  # another process of torchrun prints it
         for line in str(error).splitlines():
             print(f"error: {_shorten(line)}", file=sys.stderr)

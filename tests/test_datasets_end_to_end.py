@@ -86,7 +86,7 @@ def test_other_images_are_another_run_and_changed_ones_are_refused(run_tiny, tmp
 
 def test_batch_beyond_the_images_says_what_would_do(run_tiny, tmp_path):
     class_folders(tmp_path / "data")
-    message = r"^data\.batch_size: 100 does not go with 6 training images.*; set 1 to 6$"
+    message = r"^data\.batch_size: 100 does not fit 6 training images.*; set 1 to 6$"
     with pytest.raises(UserError, match=message):
         run_tiny(*options("folder", tmp_path / "data"), "data.batch_size=100")
 

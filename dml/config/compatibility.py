@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from dml.config.schema import Config, EvaluateConfig
-from dml.core.launcher import launched
+from dml.core.launcher import read_launch
 from dml.core.option_values import SPLITS
 
 
@@ -15,7 +15,7 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     if not config.experiment.trains:
         yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
     yield from _find_batch_conflicts(config)
-    yield from _find_process_conflicts(config, launched().size)
+    yield from _find_process_conflicts(config, read_launch().size)
     protocol = config.protocol
     if config.search is not None and protocol.selected_on == "test":
         yield (

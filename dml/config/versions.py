@@ -14,6 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 # left out of the identity.
 ADDED_LATER: dict[str, Any] = {}
 
+# The same for constructor options of one class, by its `_target_`, in any node that names it.
+ADDED_TO_CLASSES: dict[str, dict[str, Any]] = {
+    "dml.methods.metrix.Metrix": {"average": "anchors", "anc_neg_anchors": "all"},
+}
+
 # Nodes of `protocol.lookup` added later, such as `protocol.lookup.momentum`. They act only through
 # the options that refer to them, so they are left out of the identity whatever they hold.
 LOOKUPS_ADDED_LATER: tuple[str, ...] = ()
@@ -31,6 +36,10 @@ def as_in_older_runs(options: dict[str, Any]) -> dict[str, Any]:
     older = {}
     for name, value in options.items():
         if name in ADDED_LATER and _same(value, ADDED_LATER[name]):
+            continue
+        node, _, key = name.rpartition(".")
+        added = ADDED_TO_CLASSES.get(options.get(f"{node}._target_", ""), {})
+        if key in added and _same(value, added[key]):
             continue
         if any(f"{name}.".startswith(f"{lookup}.") for lookup in LOOKUPS_ADDED_LATER):
             continue
@@ -52,6 +61,19 @@ def upgrade(cfg: DictConfig) -> None:
             OmegaConf.update(cfg, name, value, force_add=True)
     present = {old: new for new, old in MOVED_TARGETS.items()}
     _replace_targets(cfg, present)
+    _add_class_options(cfg)
+
+
+def _add_class_options(node: Any) -> None:
+    if not isinstance(node, DictConfig):
+        return
+    for key in map(str, node):
+        if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
+            _add_class_options(node[key])
+    target = "" if OmegaConf.is_missing(node, "_target_") else node.get("_target_", "")
+    for key, value in ADDED_TO_CLASSES.get(target, {}).items():
+        if key not in node:
+            OmegaConf.update(node, key, value, force_add=True)
 
 
 def _replace_targets(node: Any, present: dict[str, str]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import stats
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
@@ -34,11 +33,15 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
 def t_half_width(std: float, n: int, confidence: float = 0.95) -> float:
     """Returns the half-width of the t-interval of n ≥ 2 values with standard deviation `std`."""
+    from scipy import stats  # late, as below: it takes half a second to import
+
     return float(stats.t.ppf((1 + confidence) / 2, n - 1)) * std / n**0.5
 
 
 def std_of_half_width(half: float, n: int, confidence: float = 0.95) -> float:
     """Returns the standard deviation of n ≥ 2 values from the half-width of their t-interval."""
+    from scipy import stats
+
     return half * n**0.5 / float(stats.t.ppf((1 + confidence) / 2, n - 1))
 
 
@@ -95,6 +98,8 @@ def welch(a: Moments | None, b: Moments | None) -> float | None:
     """
     if a is None or b is None or min(a.n, b.n) < 2 or a.std == b.std == 0:
         return None
+    from scipy import stats
+
     found = stats.ttest_ind_from_stats(a.mean, a.std, a.n, b.mean, b.std, b.n, equal_var=False)
     return float(found.pvalue)
 

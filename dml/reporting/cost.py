@@ -13,7 +13,7 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from dml.core.option_values import SPLITS
-from dml.data.published import train_images
+from dml.data.published_dataset import train_images
 from dml.reporting.catalog import Cell
 
 IMAGES_PER_SECOND = {

@@ -14,7 +14,7 @@ import torch
 from matplotlib.figure import Figure
 from sklearn.manifold import TSNE
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.reporting.curves import NamedGroup
 from dml.reporting.picture import COLORS, Picture, draw_picture
 from dml.runs.scores.embeddings_file import load_embeddings
@@ -84,7 +84,7 @@ def load_or_compute_map(points: np.ndarray, path: Path) -> np.ndarray:
             return stored["positions"]
     positions = compute_map(points)
     # A folder that cannot be written to costs time only.
-    with suppress(OSError), replacing(path) as temporary, temporary.open("wb") as file:
+    with suppress(OSError), replace_file(path) as temporary, temporary.open("wb") as file:
         np.savez(file, key=key, positions=positions)
     return positions
 

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from dml.config.schema import Config
-from dml.data.base import ImageIndex, Subset
+from dml.data.image_index import ImageIndex, Subset
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained.k_center import mean_covering_radius

@@ -21,9 +21,9 @@ from torch import Tensor
 from dml.retrieval.cpu_search import CpuSearch
 from dml.retrieval.exact_order import sort_near_ties, squared_distances
 from dml.retrieval.faiss_backend import FaissSearch
+from dml.retrieval.float32_products import full_float32
 from dml.retrieval.full_search import FullSearch
 from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimension
-from dml.retrieval.matmul import full_float32
 from dml.retrieval.plain_search import PlainSearch, width
 from dml.retrieval.relevant_ranks import ClassMembers, count_closer, nearest_relevant
 from dml.retrieval.scaled_gallery import ScaledGallery, tile_size

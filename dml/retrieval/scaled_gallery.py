@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dml.retrieval.exact_order import CHUNK_BYTES
 from dml.retrieval.inputs import SMALLEST
-from dml.retrieval.matmul import fastest_product
 
 SAFE = 2.0**-60  # norms from here to 1 / SAFE leave float32 differences accurate
 PADDING_SCORE = -16.0  # below every true score, which are at least −2
@@ -99,7 +98,6 @@ class ScaledGallery:
         padding = self.place[N:]
         self.rows[padding] = 0.0
         self.half_squares[padding] = PADDING_SCORE
-        self._multiply = fastest_product(D, device)
 
     def center_queries(self, query_nD: Tensor) -> tuple[Tensor, Tensor]:
         """Returns centered and scaled queries (n×D, float32) and −½‖q‖² of each (n, float32)."""
@@ -119,11 +117,11 @@ class ScaledGallery:
             half_square_n: from `center_queries`. None leaves −½‖q‖² out, which changes no order
                 among the scores of one query.
             tile: rows of the gallery.
-            out: a buffer (n×c), which may be used.
+            out: a buffer (n×c), which is returned.
         """
-        product = self._multiply(query_nD, self.rows[tile], out)
-        product.add_(self.half_squares[tile])
-        return product if half_square_n is None else product.add_(half_square_n[:, None])
+        torch.mm(query_nD, self.rows[tile].T, out=out)  # fresh memory would halve the speed
+        out.add_(self.half_squares[tile])
+        return out if half_square_n is None else out.add_(half_square_n[:, None])
 
     @cached_property
     def rows_and_squares(self) -> Tensor:

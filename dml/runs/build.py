@@ -15,9 +15,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from dml.config.schema import Config
 from dml.config.signatures import LOSS_KEYS, METHOD_KEYS
 from dml.core.errors import ConfigError, UserError
-from dml.data import loaders, transforms
-from dml.data.base import ImageIndex, ImageSource
-from dml.data.splits import joined_gallery
+from dml.data import transforms
+from dml.data.cache import open_image_source
+from dml.data.image_dataset import ImageSource
+from dml.data.image_index import ImageIndex
+from dml.data.splits import merge_query_and_gallery
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
@@ -108,13 +110,13 @@ class Builder:
     def index(self) -> ImageIndex:
         """The index of the dataset."""
         index = self._reader()
-        return joined_gallery(index) if self.config.data.query_gallery == "none" else index
+        return merge_query_and_gallery(index) if self.config.data.query_gallery == "none" else index
 
     def source(self, index: ImageIndex, device: torch.device) -> ImageSource | None:
         """The cache of `data.cache`, or None to decode images at every access."""
         data = self.config.data
         cache_device = str(device) if data.cache_device == "cuda" else data.cache_device
-        return loaders.open_source(index, data.cache, cache_device, data.root)
+        return open_image_source(index, data.cache, cache_device, data.root)
 
     def embedder(self) -> Embedder:
         """The network, with the weights of its backbone.

@@ -17,7 +17,7 @@ from dml.config.signatures import (
     import_target,
 )
 from dml.core.errors import ConfigError, UserError, first_line
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
 
 # Per option: a description for messages, the base class, and the attributes of what is built.
 REQUIRED: dict[str, tuple[str, type, tuple[str, ...]]] = {

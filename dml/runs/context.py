@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from dml.config.schema import Config
-from dml.data.base import ImageIndex, ImageSource
+from dml.data.image_dataset import ImageSource
+from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.jobs.throughput import LoaderHint
 from dml.runs.protocols import Job, create_jobs

@@ -11,6 +11,7 @@ import torch
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
+from dml.data.loaders import LoaderOptions
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder
 from dml.runs.console import console, scores_tables
@@ -106,11 +107,10 @@ def _score_network(
     evaluator = Evaluator(
         split,
         transforms.test,
-        transforms.to_input,
-        batch_size=config.data.eval_batch_size,
-        workers=config.data.workers,
-        device=device,
-        source=builder.source(index, device),
+        LoaderOptions(
+            transforms.to_input, device, config.data.workers, builder.source(index, device)
+        ),
+        config.data.eval_batch_size,
     )
     set_convolution_precision(config.precision, device)
     with autocast(config.precision, device):

@@ -15,7 +15,7 @@ from dml.config.compatibility import find_notes
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.console import console, results_table
 from dml.runs.context import RunContext

@@ -11,8 +11,8 @@ import numpy as np
 from dml.core.errors import UserError
 from dml.core.option_values import SPLITS
 from dml.core.statistics import mean_interval
-from dml.data.base import ImageIndex, Subset
-from dml.data.noise import LabelNoise, with_label_noise
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.label_noise import LabelNoise, add_label_noise
 from dml.data.splits import CLASS_FOLDS, assign_halves
 from dml.runs.scores.evaluator import Split
 
@@ -80,7 +80,7 @@ def create_jobs(
             noise = None
             if label_noise:
                 noise_seed = np.random.SeedSequence([seed, repeat, fold]).generate_state(1)
-                train, noise = with_label_noise(train, label_noise, int(noise_seed[0]))
+                train, noise = add_label_noise(train, label_noise, int(noise_seed[0]))
             jobs.append(Job(repeat, fold, train, validation, test, noise))
     return jobs
 

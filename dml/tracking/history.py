@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dml.core.atomic_io import name_file, write_text
+from dml.core.atomic_io import add_filename, write_text
 from dml.core.errors import UserError
 from dml.tracking.tracker import Tracker
 
@@ -83,7 +83,7 @@ class History:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            name_file(error, self.path)
+            add_filename(error, self.path)
             raise
 
     def rewind(self, job: tuple[int, int], count: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 
@@ -129,7 +129,7 @@ class Checkpoints:
 def _replace_file(path: Path) -> Iterator[Path]:
     """Replaces a file atomically; a full disk becomes an error message for users."""
     try:
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             yield temporary
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)

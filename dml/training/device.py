@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dml.core.errors import UserError
-from dml.core.launcher import launched
+from dml.core.launcher import read_launch
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
@@ -23,7 +23,7 @@ def resolve_device(name: str, world: ProcessGroup = SINGLE_PROCESS) -> torch.dev
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if world.size == 1 or name == "cpu":
         return torch.device(name)
-    launch, gpus = launched(), torch.cuda.device_count()
+    launch, gpus = read_launch(), torch.cuda.device_count()
     if launch.local_rank >= gpus:
         raise UserError(
             f"torchrun: {launch.local_size} processes on a machine of which each sees {gpus} GPUs; "

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from dml.core.errors import ConfigError, UserError
-from dml.core.launcher import Launch, launched
+from dml.core.launcher import Launch, read_launch
 from dml.training.collectives import ConnectionLost, translate_connection_errors
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -38,7 +38,7 @@ def distributed_session(device: str) -> Iterator[ProcessGroup]:
     Raises:
         UserError: the others cannot be reached.
     """
-    launch = launched()
+    launch = read_launch()
     if launch.size == 1:
         yield SINGLE_PROCESS
         return

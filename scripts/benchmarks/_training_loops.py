@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 from torchvision import transforms as v1
 
-from dml.data.base import ImageIndex, Subset
-from dml.data.loaders import open_source, train_batches
+from dml.data.cache import open_image_source
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.loaders import LoaderOptions, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, train_transform
 from dml.methods.plain import Plain
-from dml.models.base import Backbone
+from dml.models.backbones import Backbone
 from dml.models.embedder import Embedder
 from dml.training.clock import StepClock, TimeSpent
 from dml.training.interfaces import TrainConfig
@@ -217,14 +218,16 @@ def _our_batches(
     return train_batches(
         view,
         train_transform("random_resized_crop", setting.size),
-        ToInput(MEAN, STD),
+        LoaderOptions(
+            ToInput(MEAN, STD),
+            device,
+            variant.workers,
+            open_image_source(view.index, variant.cache, cache_device, setting.folder),
+        ),
         RandomBatches(view.labels, setting.batch, seed=0),
         seed=0,
         start=0,
         stop=ENDLESS,
-        workers=variant.workers,
-        device=device,
-        source=open_source(view.index, variant.cache, cache_device, setting.folder),
     )
 
 

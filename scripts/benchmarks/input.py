@@ -24,8 +24,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 
-from dml.data.base import ImageIndex, Subset
-from dml.data.loaders import eval_batches, open_source, train_batches
+from dml.data.cache import open_image_source
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, eval_transform, train_transform
 
@@ -72,19 +73,16 @@ def train_paths(view: Subset, workers: int, folder: str) -> dict[str, OpenLoader
     schedule = RandomBatches(view.labels, BATCH, seed=0)
 
     def ours(cache: int | str | None, to_input: nn.Module) -> OpenLoader:
-        source = open_source(view.index, cache, "cpu", folder)
+        source = open_image_source(view.index, cache, "cpu", folder)
         return lambda: iter(
             train_batches(
                 view,
                 train_transform("random_resized_crop", 224),
-                to_input,
+                LoaderOptions(to_input, torch.device("cpu"), workers, source),
                 schedule,
                 seed=0,
                 start=0,
                 stop=schedule.steps_per_epoch,
-                workers=workers,
-                device=torch.device("cpu"),
-                source=source,
             )
         )
 
@@ -102,16 +100,13 @@ def eval_paths(view: Subset, workers: int, folder: str) -> dict[str, OpenLoader]
     plain = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.ToTensor(), v1.Normalize(MEAN, STD)])
 
     def ours(cache: int | str | None, to_input: nn.Module) -> OpenLoader:
-        source = open_source(view.index, cache, "cpu", folder)
+        source = open_image_source(view.index, cache, "cpu", folder)
         return lambda: iter(
             eval_batches(
                 view,
                 eval_transform(224, resize=256),
-                to_input,
-                batch_size=BATCH,
-                workers=workers,
-                device=torch.device("cpu"),
-                source=source,
+                LoaderOptions(to_input, torch.device("cpu"), workers, source),
+                BATCH,
             )
         )
 

@@ -25,7 +25,7 @@ from dml.methods.metrix import Metrix
 from dml.methods.metrix.mixed_pooling import mix
 from dml.methods.metrix.mixing_pairs import MixingPairs
 from dml.methods.plain import Plain
-from dml.models.base import Backbone, InputSpec
+from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import Embedder
 
 from ._arguments import add_device, at_least

@@ -13,7 +13,9 @@ DIGESTS = {
     "data=cars protocol=mlrc loss=proxy_anchor search=bayes": "9cc5c5fc",
     "data=sop loss=pfml protocol=pfml backbone=resnet50": "44001a09",
     "data=inshop protocol=mlrc_ccp method=ccp loss=c2": "2df4b471",
-    "data=cub protocol=metrix backbone=resnet50 method=metrix loss=ms": "4a970759",
+    "data=cub protocol=metrix backbone=resnet50 method=metrix loss=ms method.average=anchors": (
+        "4a970759"
+    ),
     "data=cub protocol=conventional loss=ms method=ccp": "227eb415",
     "data=glyphs loss=contrastive method=xbm protocol=holdout": "c6379bfc",
     "data=cars loss=soft_triple data.label_noise=0.2 protocol=pfml backbone=dino_s16": "683bde76",

@@ -43,7 +43,7 @@ def complaint(outcome: Outcome, words: list[str]) -> str:
 
 def _names_an_option(line: str, words: list[str]) -> bool:
     """Whether it begins with an option, or with what was typed, and says something of it."""
-    if with_value := re.match(r"(\w+)(\.\w+)*=\S", line):  # "embedder.pooling=x is none of …"
+    if with_value := re.match(r"(\w+)(\.\w+)*=\S", line):  # "embedder.pooling=x is not one of …"
         return with_value[1] in ROOTS
     name, colon, said = line.partition(": ")
     if not (colon and said.strip()):

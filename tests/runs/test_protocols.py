@@ -9,7 +9,7 @@ from dml.config.check import check
 from dml.config.compatibility import find_notes
 from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
 from dml.runs import protocols
 
 

@@ -16,7 +16,7 @@ from dml.config.check import check
 from dml.config.config_groups import CONFIGS
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
-from dml.core.launcher import launched
+from dml.core.launcher import read_launch
 from dml.runs import experiment
 from dml.runs.folder.run_folder import RunFolder
 from dml.training import trainer
@@ -58,7 +58,7 @@ def stopped(place: Path, *overrides: str, rank: int = 0) -> int | None:
     def after_steps(name: str) -> None:
         nonlocal steps
         steps += name == "after_step"
-        if steps == STOPPED_AT and launched().rank == rank:
+        if steps == STOPPED_AT and read_launch().rank == rank:
             os.kill(os.getpid(), signal.SIGTERM)
 
     return _with_fault(after_steps, place, *overrides)
@@ -68,7 +68,7 @@ def broken(place: Path, *overrides: str) -> str:
     """Starts a run of which the second process fails; what each is told."""
 
     def fail(name: str) -> None:
-        if name == "before_step" and launched().rank == 1:
+        if name == "before_step" and read_launch().rank == 1:
             raise UserError("data: the second process cannot read it")
 
     try:

@@ -17,7 +17,7 @@ from dml.config.config_groups import CONFIGS
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.methods.batch_method import BatchMethod
-from dml.models.base import Backbone
+from dml.models.backbones import Backbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder

@@ -157,12 +157,16 @@ def test_a_plateau_halves_the_rate_once_an_evaluation(make):
     """As `protocol=conventional`: evaluations count, not epochs or steps."""
     scores = iter([0.1, 0.5, 0.5, 0.4, 0.3, 0.6, 0.5, 0.5, 0.5])
 
-    def halved(optimizer):
+    def halve_rate(optimizer):
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
         return plateau(optimizer, mode="max", factor=0.5, patience=1, min_lr=0.03)
 
     trainer = make(
-        lambda: {"map_at_r": next(scores)}, halved, epochs=2, steps_per_epoch=4, evaluate_every=1
+        lambda: {"map_at_r": next(scores)},
+        halve_rate,
+        epochs=2,
+        steps_per_epoch=4,
+        evaluate_every=1,
     )
     trainer.fit()
     rates = [row["lr_backbone"] for row in trainer.logged if "lr_backbone" in row]

@@ -62,7 +62,7 @@ class EuclideanContrastive(Form):
 
     margin: float
     positive_margin: float
-    average: Literal["anchors", "terms"] = "anchors"
+    average: str = "anchors"
 
     def loss(self, s_AU: Tensor, y_AU: Tensor, present_AU: Tensor) -> Tensor:
         """See `Form.loss`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -73,11 +73,11 @@ class Metrix(Plain):
         lambda_per: str = "batch",
         hard_negatives: Mapping[str, int | None] | None = None,
         input_positives: int | None = None,
-        average: str = "terms",
+        average: Literal["terms", "anchors"] = "terms",
         anc_neg_anchors: str = "all",
     ) -> None:
         super().__init__(loss, miner)
-        (average,) = check_choices("method.average", [average], ("terms", "anchors"))
+        check_choices("method.average", [average], ("terms", "anchors"))
         (anchors,) = check_choices("method.anc_neg_anchors", [anc_neg_anchors], ("all", "lone"))
         self.lone_anchors_only = anchors == "lone"
         self.form = require_form(loss, "metrix")

@@ -137,8 +137,6 @@ def _scores_among(gallery: ScaledGallery, tile: slice, out_cc: Tensor) -> Tensor
         (upper, tile, out_cc[:half]),
         (lower, lower, out_cc[half:, half:]),
     ):
-        found = gallery.scores(gallery.rows[rows], gallery.half_squares[rows], columns, place)
-        if found is not place:
-            place.copy_(found)
+        gallery.scores(gallery.rows[rows], gallery.half_squares[rows], columns, place)
     out_cc[half:, :half] = out_cc[:half, half:].T
     return out_cc

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from PIL import Image, ImageColor
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.runs.console import title
 
 matplotlib.use("Agg")  # no display on a cluster
@@ -114,6 +114,6 @@ def _frame_image(image: np.ndarray, frame: str) -> np.ndarray:
 
 def save(figure: Figure, path: Path) -> None:
     """Writes a figure as PNG and closes it."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         figure.savefig(temporary, format="png", dpi=130)
     plt.close(figure)

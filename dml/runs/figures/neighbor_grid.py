@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from dml.data.base import Subset
 from dml.data.decode import load_image
+from dml.data.image_index import Subset
 from dml.retrieval import nearest_neighbors
 from dml.runs.figures.drawing import neighbor_grid
 from dml.runs.scores.evaluator import Split, SplitEmbeddings

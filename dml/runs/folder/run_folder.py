@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import shutil
-import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from dml.config.identity import digest
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
+from dml.core.locks import LockHeldError, try_lock
 
 
 class Busy(UserError):
@@ -172,9 +170,7 @@ class RunFolder:
     def locked(self, name: str = "run.lock", shared: bool = False) -> Iterator[None]:
         """Keeps other processes out while this one writes.
 
-        The system frees the lock when its owner dies, however it dies; the file only tells who it
-        was. A POSIX lock, since those are not inherited by the loader's worker processes and hold
-        on network file systems.
+        The system frees the lock when its holder dies, however it dies; the file only names it.
 
         Args:
             name: which of the folder's locks.
@@ -184,24 +180,15 @@ class RunFolder:
             Busy: another process has it.
             UserError: the folder cannot be written.
         """
-        path = self.path / name
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise UserError(f"outputs: cannot write to {self.path}: {error.strerror}") from error
-        try:
-            fcntl.lockf(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
-            os.close(handle)
-            raise Busy(
-                f"outputs: {self.path} is being written by {owner}; wait for it, or stop it"
-            ) from error
-        try:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        with ExitStack() as held:
+            try:
+                held.enter_context(try_lock(self.path / name, shared))
+            except LockHeldError as error:
+                raise Busy(
+                    f"outputs: {self.path} is being written by {error.holder}; wait for it, or "
+                    f"stop it"
+                ) from error
+            except OSError as error:
+                reason = error.strerror
+                raise UserError(f"outputs: cannot write to {self.path}: {reason}") from error
             yield
-        finally:
-            os.ftruncate(handle, 0)  # not unlinked: another process may have opened it already
-            os.close(handle)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dml.core.errors import UserError
-from dml.data.loaders import Batches, pool_batches, train_batches
+from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.runs.build import Transforms
 from dml.runs.context import RunContext
@@ -24,20 +26,19 @@ class JobData:
 
     def __init__(self, context: RunContext, job: Job, transforms: Transforms, seed: int) -> None:
         self._config, self._world = context.config, context.world
-        self._device, self._source = context.device, context.source
         self._job, self._transforms, self._seed = job, transforms, seed
+        self._options = LoaderOptions(
+            transforms.to_input, context.device, context.config.data.workers, context.source
+        )
 
     def evaluator(self, split: Split) -> Evaluator:
         """The evaluator of a network on a split."""
         return Evaluator(
             split,
             self._transforms.test,
-            self._transforms.to_input,
-            batch_size=self._config.data.eval_batch_size,
-            workers=self._config.data.workers,
-            device=self._device,
-            source=self._source,
-            world=self._world,
+            self._options,
+            self._config.data.eval_batch_size,
+            self._world,
         )
 
     def schedule(self) -> BatchSchedule:
@@ -66,16 +67,11 @@ class JobData:
         return train_batches(
             self._job.train,
             self._transforms.train,
-            self._transforms.to_input,
+            self._options_of(world),
             schedule,
             seed=self._seed,
             start=start,
             stop=stop,
-            workers=self._config.data.workers,
-            device=self._device,
-            source=self._source,
-            rank=world.rank,
-            world_size=world.size,
         )
 
     def batches(self, epochs: int) -> Batches:
@@ -88,14 +84,12 @@ class JobData:
         return pool_batches(
             self._job.train,
             self._transforms.train,
-            self._transforms.to_input,
+            self._options_of(self._world),
             images_per_class=images_per_class,
             seed=self._seed,
             number=number,
             batch_size=self._config.data.eval_batch_size,
-            workers=self._config.data.workers,
-            device=self._device,
-            source=self._source,
-            rank=self._world.rank,
-            world_size=self._world.size,
         )
+
+    def _options_of(self, world: ProcessGroup) -> LoaderOptions:
+        return replace(self._options, rank=world.rank, world_size=world.size)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from dml.config.schema import Config
-from dml.core.launcher import launched
-from dml.data.base import ImageIndex
+from dml.core.launcher import read_launch
+from dml.data.image_index import ImageIndex
 from dml.runs.console import console
 from dml.tracking import History
 from dml.training.clock import StepClock, TimeSpent
@@ -85,7 +85,7 @@ def find_remedy(config: Config, in_memory: bool, device: torch.device) -> str | 
 def usable_workers(config: Config) -> int:
     """Loading processes for each training process of this machine, one for each of its CPUs."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = max(launched().local_size, config.protocol.workers)
+    processes = max(read_launch().local_size, config.protocol.workers)
     return max(1, min(MAX_WORKERS, cpus // processes))
 
 

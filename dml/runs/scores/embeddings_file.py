@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
-from dml.data.base import Subset
+from dml.data.image_index import Subset
 from dml.runs.scores.evaluator import Split, SplitEmbeddings
 
 
@@ -35,7 +35,7 @@ def save_embeddings(path: Path, embeddings: SplitEmbeddings, split: Split, dtype
         arrays["gallery_embeddings"] = embeddings.gallery.cpu().numpy().astype(dtype)
         arrays["gallery_labels"] = embeddings.gallery_labels.cpu().numpy()
         arrays["gallery_paths"] = _image_paths(split.gallery)
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with replace_file(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 

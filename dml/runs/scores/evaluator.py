@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.data.base import ImageSource, Subset
-from dml.data.loaders import eval_batches
+from dml.data.image_index import Subset
+from dml.data.loaders import LoaderOptions, eval_batches
 from dml.retrieval import retrieval_metrics
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -73,22 +73,16 @@ class Evaluator:
     Attributes:
         split: queries and gallery.
         transform: resize and central crop of one uint8 image.
-        to_input: uint8 batch to the input of the network.
+        options: loader options; their device is that of the network.
         batch_size: images per batch.
-        workers: loading processes.
-        device: of the network.
-        source: cached images (`dml.data.loaders.open_source`).
         world: the processes, each of which embeds a part of the images; all get all embeddings,
             and the first one scores them.
     """
 
     split: Split
     transform: nn.Module
-    to_input: nn.Module
+    options: LoaderOptions
     batch_size: int
-    workers: int
-    device: torch.device
-    source: ImageSource | None = None
     world: ProcessGroup = SINGLE_PROCESS
 
     def __call__(self, embedder: nn.Module) -> dict[str, float]:
@@ -107,21 +101,12 @@ class Evaluator:
         was_training = embedder.training
         embedder.eval()
         parts: list[Tensor] = []
+        options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
         for subset in self.split.subsets:
-            batches = eval_batches(
-                subset,
-                self.transform,
-                self.to_input,
-                batch_size=self.batch_size,
-                workers=self.workers,
-                device=self.device,
-                source=self.source,
-                rank=self.world.rank,
-                world_size=self.world.size,
-            )
+            batches = eval_batches(subset, self.transform, options, self.batch_size)
             local = torch.cat([embedder(images) for images, _ in batches])
             parts.append(self.world.gather(local, len(subset)))
-            parts.append(torch.from_numpy(dataset_labels(subset)).to(self.device))
+            parts.append(torch.from_numpy(dataset_labels(subset)).to(self.options.device))
         embedder.train(was_training)
         return SplitEmbeddings(*parts)
 

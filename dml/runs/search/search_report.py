@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from dml.core.atomic_io import replacing, write_text
+from dml.core.atomic_io import replace_file, write_text
 from dml.runs.figures.drawing import BLUE, GREY, ORANGE
 from dml.runs.folder.run_folder import RunFolder
 
@@ -119,6 +119,6 @@ def _save(figure: Figure, path: Path) -> None:
     for axis in figure.axes:
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         figure.savefig(temporary, format="png", dpi=130)
     plt.close(figure)

@@ -8,7 +8,6 @@ parameters, and continues from its checkpoints.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import time
@@ -27,6 +26,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from dml.config.schema import SearchConfig
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
+from dml.core.locks import wait_for_lock
 from dml.runs.folder.run_folder import Busy, RunFolder
 from dml.runs.search.proposals import propose
 
@@ -176,9 +176,7 @@ class Study:
     @contextmanager
     def _lock_numbering(self) -> Iterator[None]:
         """Admits one worker at a time; the system frees the lock of a worker that dies."""
-        path = self.folder.search / "claim.lock"
-        with open(path, "a", encoding="utf-8") as file:
-            fcntl.lockf(file, fcntl.LOCK_EX)
+        with wait_for_lock(self.folder.search / "claim.lock"):
             yield
 
 

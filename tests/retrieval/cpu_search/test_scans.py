@@ -4,21 +4,20 @@ import torch
 from dml.retrieval import nearest_neighbors, scaled_gallery
 from dml.retrieval.cpu_search import scans
 from dml.retrieval.cpu_search.running_top import RunningTop
+from dml.retrieval.scaled_gallery import ScaledGallery
 from tests.retrieval import reference
 
 
 @pytest.mark.usefixtures("small_tiles")
 def test_half_of_the_product_is_used_for_many_queries_of_their_own(generator, monkeypatch):
     sizes = []
-    product = torch.mm
+    scores = ScaledGallery.scores
 
-    def counting(a, b, **kwargs):
-        sizes.append(a.shape[0] * b.shape[1])
-        return product(a, b, **kwargs)
+    def counted(self, query_nD, half_square_n, tile, out):
+        sizes.append(out.numel())
+        return scores(self, query_nD, half_square_n, tile, out)
 
-    monkeypatch.setattr(
-        scaled_gallery, "fastest_product", lambda *_: lambda a, b, out: counting(a, b.T)
-    )
+    monkeypatch.setattr(ScaledGallery, "scores", counted)
     embeddings = torch.randn(640, 8, generator=generator)
     found = nearest_neighbors(embeddings, k=2)
     assert torch.equal(found.indices, reference.ranking(embeddings)[1][:, :2])

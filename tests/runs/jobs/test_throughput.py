@@ -7,7 +7,7 @@ import torch
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
-from dml.data.base import ImageDataset
+from dml.data.image_dataset import ImageDataset
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs import throughput
 from dml.runs.jobs.throughput import LoaderHint, find_remedy

@@ -5,8 +5,8 @@ import torch
 from pytorch_metric_learning.losses import ProxyAnchorLoss, SoftTripleLoss
 
 from dml.core.errors import ConfigError, UserError
-from dml.data.base import ImageIndex
-from dml.data.splits import joined_gallery
+from dml.data.image_index import ImageIndex
+from dml.data.splits import merge_query_and_gallery
 from dml.losses import MeanFieldContrastiveLoss, PotentialFieldLoss
 from dml.methods.plain import Plain
 from dml.runs.scores.extra_metrics import loss_proxies, mean_field_regularizer
@@ -84,9 +84,9 @@ def test_an_unknown_metric(composed):
 def test_queries_and_gallery_as_one_set():
     roles = ["train", "query", "gallery", "gallery"]
     index = ImageIndex("x", torch.zeros(4, 2, 2, 3).byte().numpy(), *_arrays([0, 1, 1, 2], roles))
-    assert joined_gallery(index).roles.tolist() == ["train", "test", "test", "test"]
-    published = joined_gallery(index)
-    assert joined_gallery(published) is published
+    assert merge_query_and_gallery(index).roles.tolist() == ["train", "test", "test", "test"]
+    published = merge_query_and_gallery(index)
+    assert merge_query_and_gallery(published) is published
 
 
 def _arrays(labels, roles):

@@ -4,7 +4,7 @@ import time
 import pytest
 import torch
 
-from dml.data.parallel import mapped
+from dml.data.threads import map_in_threads
 
 
 def test_results_come_in_order_whatever_takes_longest():
@@ -12,8 +12,10 @@ def test_results_come_in_order_whatever_takes_longest():
         time.sleep(0.002 * (number % 2 == 0))
         return number * number
 
-    assert list(mapped(slow_if_even, range(50))) == [number * number for number in range(50)]
-    assert list(mapped(slow_if_even, [])) == []
+    assert list(map_in_threads(slow_if_even, range(50))) == [
+        number * number for number in range(50)
+    ]
+    assert list(map_in_threads(slow_if_even, [])) == []
 
 
 def test_only_a_few_items_are_taken_ahead():
@@ -24,7 +26,7 @@ def test_only_a_few_items_are_taken_ahead():
             taken.append(number)
             yield number
 
-    results = mapped(abs, items())
+    results = map_in_threads(abs, items())
     assert next(results) == 0
     assert len(taken) < 1000
     results.close()
@@ -34,7 +36,7 @@ def test_failure_is_raised_at_its_turn_and_leaves_nothing_running():
     before, threads = threading.active_count(), torch.get_num_threads()
     seen = []
     with pytest.raises(ZeroDivisionError):
-        seen.extend(mapped(lambda number: 1 / (5 - number), range(10_000)))
+        seen.extend(map_in_threads(lambda number: 1 / (5 - number), range(10_000)))
     assert len(seen) == 5
     assert threading.active_count() == before
     assert torch.get_num_threads() == threads

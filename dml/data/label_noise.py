@@ -1,4 +1,4 @@
-"""Wrong labels on purpose: how well a loss bears them (PFML, section 4.3)."""
+"""Label noise: a share of wrong labels, to test how robust a loss is (PFML, section 4.3)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dml.data.base import Subset
+from dml.data.image_index import Subset
 
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """What was done to a subset, for the summary of a run.
+    """Record of the noise in a subset, for the summary of a run.
 
     Attributes:
-        rate: share of images asked for.
-        changed: images that carry a wrong label now.
+        rate: share of images to change.
+        changed: images with a wrong label.
         images: images of the subset.
         seed: of the choice.
     """
@@ -26,7 +26,7 @@ class LabelNoise:
     seed: int
 
 
-def with_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, LabelNoise]:
+def add_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, LabelNoise]:
     """Gives round(rate · n) images of the subset another class of the subset, all equally likely.
 
     Images outside the subset keep their labels, so that validation and test stay clean.

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from dml.retrieval import matmul, nearest_neighbors
+from dml.retrieval import nearest_neighbors
+from dml.retrieval.float32_products import full_float32
 from tests.retrieval import reference
 
 
@@ -41,7 +42,7 @@ def test_searches_at_once_leave_the_precision_alone(generator):
     begun, done = threading.Event(), threading.Event()
 
     def long_search():
-        with matmul.full_float32(torch.device("cpu")):
+        with full_float32(torch.device("cpu")):
             begun.set()
             done.wait(60)
             assert torch.get_float32_matmul_precision() == "highest"
@@ -59,11 +60,3 @@ def test_searches_at_once_leave_the_precision_alone(generator):
     finally:
         done.set()
         torch.set_float32_matmul_precision("highest")
-
-
-def test_both_products_agree(generator):
-    a, b = torch.randn(16, 10, generator=generator), torch.randn(32, 10, generator=generator)
-    out = torch.empty(16, 32)
-    torch.testing.assert_close(matmul._default(a, b, out), a @ b.T)
-    if torch.backends.mkldnn.is_available():
-        torch.testing.assert_close(matmul._one_dnn(a, b, out), a @ b.T)

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dml.data.base import ImageIndex
-from dml.data.splits import ccp_folds, halved, mlrc_folds, single_split
+from dml.data.image_index import ImageIndex
+from dml.data.splits import ccp_folds, mlrc_folds, single_split, split_in_halves
 
 # Validation classes (first, last) fold by fold, as the protocol prints them.
 MLRC = {
@@ -61,15 +61,15 @@ def index(labels: list[int], roles: list[str]) -> ImageIndex:
 
 def test_halving_counts_classes_and_not_what_was_published():
     published = index([0, 1, 1, 2, 3], ["train"] * 4 + ["test"])
-    assert halved(published).roles.tolist() == ["train"] * 3 + ["test"] * 2
+    assert split_in_halves(published).roles.tolist() == ["train"] * 3 + ["test"] * 2
     assert published.roles.tolist() == ["train"] * 4 + ["test"]
 
 
 def test_query_and_gallery_keep_their_own_split():
     inshop = index([0, 1, 2, 2], ["train", "train", "query", "gallery"])
-    assert halved(inshop).roles.tolist() == inshop.roles.tolist()
+    assert split_in_halves(inshop).roles.tolist() == inshop.roles.tolist()
 
 
 def test_split_that_a_user_drew_is_never_redrawn():
     drawn = replace(index([0, 1, 2, 2], ["test", "test", "train", "train"]), own_split=True)
-    assert halved(drawn).roles.tolist() == drawn.roles.tolist()
+    assert split_in_halves(drawn).roles.tolist() == drawn.roles.tolist()

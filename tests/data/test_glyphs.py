@@ -54,7 +54,7 @@ def test_more_characters_than_there_are_is_refused():
 
 def test_folder_that_cannot_be_written_is_named(tmp_path: Path):
     (tmp_path / "glyphs").write_text("a file where the folder should be")
-    with pytest.raises(UserError, match=r"data\.root: cannot keep the drawn glyphs"):
+    with pytest.raises(UserError, match=r"data\.root: cannot store the drawn glyphs"):
         read_glyphs(tmp_path, classes=2, per_class=1)
 
 

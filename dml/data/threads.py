@@ -1,4 +1,4 @@
-"""A function applied to many items by threads, for work that lets go of the interpreter."""
+"""Map of a function over items in threads, for work that releases the interpreter lock."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def mapped(
+def map_in_threads(
     function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Generator[Result, None, None]:
-    """Yields `function(item)` in order, a few items ahead of the consumer on every core.
+    """Yields `function(item)` in order, a few items per core ahead of the consumer.
 
-    Unlike `Executor.map` it holds only those few results. An exception of the function is raised
-    at its item's turn and ends the rest.
+    Unlike `Executor.map` it stores only those few results. An exception of the function is raised
+    in its item's place and stops the rest.
     """
     threads = os.cpu_count() or 1
     before = torch.get_num_threads()
-    # One thread per image: torch would otherwise start a team of its own in each of ours.
+    # One thread per item: torch would otherwise start more of them in each of ours.
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     ahead: deque[Future[Result]] = deque()
     try:

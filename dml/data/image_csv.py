@@ -1,4 +1,4 @@
-"""A CSV file that lists images: path, label and, if wanted, split."""
+"""CSV files that list images: path, label and, optionally, split."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NEEDED, OPTIONAL = ("path", "label"), ("split",)
 
 @dataclass(frozen=True)
 class ImageList:
-    """Images that somebody put together, as yet unchecked.
+    """Images that a user listed, not checked yet.
 
     Attributes:
         files: N paths.
-        classes: of each its class by name.
-        splits: of each its role, or None where the classes are to be halved.
+        classes: N class names.
+        splits: N roles, or None to split the classes in halves.
     """
 
     files: list[Path]
@@ -30,17 +30,16 @@ class ImageList:
     splits: list[str] | None = None
 
 
-def read_table(path: Path) -> ImageList:
-    """Reads a CSV file in UTF-8 with a header, its values parted by commas, semicolons or tabs.
+def read_image_csv(path: Path) -> ImageList:
+    """Reads a CSV file in UTF-8 with a header, separated by commas, semicolons or tabs.
 
-    Blanks around a value do not count; labels are names, never numbers. Other columns are passed
-    over.
+    Blanks around a value are ignored, and so are other columns; labels are names, never numbers.
 
     Args:
         path: the file; the paths in it are absolute, or relative to its folder.
 
     Raises:
-        UserError: it is no such file, naming the line.
+        UserError: the file is not such a table; the message names the line.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -49,11 +48,11 @@ def read_table(path: Path) -> ImageList:
         _refuse(path, f"line {line} is not UTF-8 text; save the table as CSV in UTF-8")
     except OSError as error:
         raise UserError(f"data.root: cannot read {path}: {error.strerror}") from error
-    delimiter, columns = _header(path, text)
+    delimiter, columns = _read_header(path, text)
     wanted = [column for column in (*NEEDED, *OPTIONAL) if column in columns]
     values: dict[str, list[str]] = {column: [] for column in wanted}
     lines: dict[str, int] = {}
-    rows = _rows(path, text, delimiter)
+    rows = _read_rows(path, text, delimiter)
     next(rows)
     for line, row in rows:
         if len(row) > len(columns):
@@ -75,10 +74,10 @@ def read_table(path: Path) -> ImageList:
     return ImageList(files, values["label"], values.get("split"))
 
 
-def _header(path: Path, text: str) -> tuple[str, list[str]]:
-    """What parts the values, and the names of the columns."""
+def _read_header(path: Path, text: str) -> tuple[str, list[str]]:
+    """Returns the delimiter and the names of the columns."""
     for delimiter in ";\t,":
-        _, columns = next(_rows(path, text, delimiter), (1, []))
+        _, columns = next(_read_rows(path, text, delimiter), (1, []))
         if set(NEEDED) <= set(columns):
             break
     else:
@@ -87,7 +86,7 @@ def _header(path: Path, text: str) -> tuple[str, list[str]]:
             shown = "not those of a table"
         _refuse(
             path,
-            f"the first line must name the columns path,label and, if wanted, split; they are: "
+            f"the first line must name the columns path,label and, optionally, split; they are: "
             f"{shown}",
         )
     for column in (*NEEDED, *OPTIONAL):
@@ -96,8 +95,8 @@ def _header(path: Path, text: str) -> tuple[str, list[str]]:
     return delimiter, columns
 
 
-def _rows(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that hold anything, each with the number of its (last) line."""
+def _read_rows(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields the rows that are not empty, each with the number of its (last) line."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
@@ -105,7 +104,7 @@ def _rows(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str
             if any(stripped):
                 yield reader.line_num, stripped
     except csv.Error as error:
-        _refuse(path, f"line {reader.line_num} cannot be read ({error}); mend the line")
+        _refuse(path, f"line {reader.line_num} cannot be read ({error}); correct the line")
 
 
 def _refuse(path: Path, problem: str) -> NoReturn:

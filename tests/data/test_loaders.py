@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.data.base import ImageDataset, ImageIndex, Subset
 from dml.data.cache import PixelCache
-from dml.data.loaders import eval_batches, train_batches
+from dml.data.image_dataset import ImageDataset
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches, augmentation_seeds
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from tests.data.trees import save, truncate
@@ -30,14 +31,11 @@ def train(view: Subset, start: int, stop: int, workers: int = 0, **options: obje
     batches = train_batches(
         view,
         transform,
-        TO_INPUT,
+        LoaderOptions(TO_INPUT, CPU, workers, **options),
         schedule,
         seed=1,
         start=start,
         stop=stop,
-        workers=workers,
-        device=CPU,
-        **options,
     )
     assert len(batches) == stop - start
     return [images for images, _ in batches]
@@ -63,7 +61,7 @@ def test_loading_leaves_the_global_generator_alone(view: Subset, workers: int):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_evaluation_yields_every_image_in_order(view: Subset, workers: int):
     batches = eval_batches(
-        view, eval_transform(None), TO_INPUT, batch_size=16, workers=workers, device=CPU
+        view, eval_transform(None), LoaderOptions(TO_INPUT, CPU, workers), batch_size=16
     )
     images, labels = zip(*batches, strict=True)
     assert [len(part) for part in labels] == [16, 16, 8]
@@ -77,7 +75,7 @@ def test_ranks_share_the_batches_of_the_undivided_run(view: Subset):
     parts = [train(view, 2, 5, rank=rank, world_size=4) for rank in range(4)]
     for expected, *shares in zip(whole, *parts, strict=True):
         assert torch.equal(torch.cat(shares), expected)
-    with pytest.raises(ValueError, match="batch_size 8 is no multiple of 3 processes"):
+    with pytest.raises(ValueError, match="batch_size 8 is not a multiple of 3 processes"):
         train(view, 0, 1, world_size=3)
 
 
@@ -87,12 +85,8 @@ def test_ranks_share_evaluation_without_gap_or_overlap(view: Subset):
         batches = eval_batches(
             view,
             eval_transform(None),
-            TO_INPUT,
+            LoaderOptions(TO_INPUT, CPU, rank=rank, world_size=3),
             batch_size=5,
-            workers=0,
-            device=CPU,
-            rank=rank,
-            world_size=3,
         )
         labels += [label for _, part in batches for label in part.tolist()]
     assert labels == view.labels.tolist()
@@ -106,10 +100,8 @@ def test_unreadable_image_is_one_line_whoever_loads_it(tmp_path: Path, workers: 
     batches = eval_batches(
         index.subset("test"),
         eval_transform(8),
-        TO_INPUT,
+        LoaderOptions(TO_INPUT, CPU, workers),
         batch_size=2,
-        workers=workers,
-        device=CPU,
     )
     with pytest.raises(UserError, match=r"^data: cannot decode .*1\.jpg: [^\n]*$"):
         list(batches)
@@ -119,7 +111,7 @@ def test_images_of_different_size_need_a_size(tmp_path: Path):
     files = [save(tmp_path / f"{side}.png", 0, size=(side, 8)) for side in (8, 9)]
     index = ImageIndex("x", files, np.zeros(2, int), np.full(2, "test"))
     batches = eval_batches(
-        index.subset("test"), eval_transform(None), TO_INPUT, batch_size=2, workers=0, device=CPU
+        index.subset("test"), eval_transform(None), LoaderOptions(TO_INPUT, CPU), batch_size=2
     )
     with pytest.raises(UserError, match=r"transform\.size: .*\(8, 8\), \(8, 9\)"):
         list(batches)

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from dml.core.errors import UserError
-from dml.data.base import ImageIndex
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
 from dml.data.decode import load_image
+from dml.data.image_index import ImageIndex
 from dml.data.inshop import read_inshop
 from dml.data.sop import read_sop
 from tests.data.trees import TREES, inshop_tree
@@ -123,7 +123,7 @@ def test_table_that_is_no_text_is_named(name: str, file: str, tmp_path: Path):
 def test_class_that_is_no_number_is_named(name: str, file: str, tmp_path: Path):
     path = TREES[name](tmp_path) / file
     path.write_text(path.read_text().replace(" 1", " one"))
-    with pytest.raises(UserError, match=rf"{path.name} is damaged: 'one' is no class; run: "):
+    with pytest.raises(UserError, match=rf"{path.name} is damaged: 'one' is not a class; run: "):
         READERS[name](tmp_path, images=12, classes=4)
 
 
@@ -138,7 +138,7 @@ def test_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     def forbidden(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("dml.data.published.os.scandir", forbidden)
+    monkeypatch.setattr("dml.data.published_dataset.os.scandir", forbidden)
     with pytest.raises(UserError, match=r"cannot read .*Bird_0: Permission denied"):
         read_cub(tmp_path, images=12, classes=4)
 
@@ -146,7 +146,7 @@ def test_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
 def test_cub_image_without_a_label_is_named(tmp_path: Path):
     labels = TREES["cub"](tmp_path) / "CUB_200_2011/image_class_labels.txt"
     labels.write_text("\n".join(labels.read_text().splitlines()[:-2]))
-    with pytest.raises(UserError, match="lacks image 11 and 1 more"):
+    with pytest.raises(UserError, match="image 11 and 1 more are missing"):
         read_cub(tmp_path, images=12, classes=4)
 
 
