@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 # Options added later → the value that gives the behavior from before. At this value an option is
 # left out of the identity.
-ADDED_LATER: dict[str, Any] = {}
+ADDED_LATER: dict[str, Any] = {"data.exif_orientation": False, "data.skip_corrupt": False}
 
 # Nodes of `protocol.lookup` added later, such as `protocol.lookup.momentum`. They act only through
 # the options that refer to them, so they are left out of the identity whatever they hold.

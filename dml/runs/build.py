@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.launcher import read_launch
 from dml.data import transforms
 from dml.data.cache import open_image_source
+from dml.data.image_check import exclude_undecodable
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.data.splits import merge_query_and_gallery
@@ -100,8 +102,13 @@ def embedder_node(config: Config) -> dict[str, Any]:
 
 
 def build_index(config: Config) -> ImageIndex:
-    """Reads the dataset's index."""
-    index = instantiate(config.data.reader, "data.reader")
+    """Reads the dataset's index; images of the user's own are decoded once, to check them."""
+    data = config.data
+    index = instantiate(data.reader, "data.reader")
+    if data.identified_by == "place":
+        folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
+        index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
+    index = replace(index, apply_orientation=data.exif_orientation)
     return merge_query_and_gallery(index) if config.data.query_gallery == "none" else index
 
 

@@ -52,5 +52,7 @@ def _nearest(embedded: Embedded, chosen: np.ndarray, k: int) -> tuple[np.ndarray
 
 
 def _picture(subset: Subset, row: int, transform: nn.Module) -> np.ndarray:
-    image = transform(load_image(subset.index.images[subset.rows[row]]))
+    image = transform(
+        load_image(subset.index.images[subset.rows[row]], subset.index.apply_orientation)
+    )
     return image.permute(1, 2, 0).numpy()
