@@ -42,6 +42,8 @@ def _is_metrix_contrastive(options: Mapping[str, Any]) -> bool:
 ADDED_LATER: tuple[Addition, ...] = (
     Addition("method.average", "anchors", _is_metrix_contrastive),
     Addition("method.anc_neg_anchors", "all", _is_metrix),
+    Addition("data.exif_orientation", False),
+    Addition("data.skip_corrupt", False),
 )
 
 # Nodes of `protocol.lookup` added later, such as `protocol.lookup.momentum`. They act only through
