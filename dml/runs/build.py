@@ -196,7 +196,7 @@ class Builder:
 
     @property
     def _compares_clipped(self) -> bool:
-        """Whether pairs are compared by the lengths that the normalizer left (ccp, section 4.4).
+        """True if pairs are compared by the lengths that the normalizer left (ccp, section 4.4).
 
         Losses of pytorch-metric-learning would normalize once more, and a plain baseline would be
         trained in another space than ccp and than the one it is scored in. Mixing methods keep unit
