@@ -42,7 +42,7 @@ class TransformConfig:
     flip: bool
     padding: int
     degrees: float
-    test_resize: int | None
+    test_resize: int | str | None
 
 
 @dataclass
@@ -60,6 +60,7 @@ class OptimConfig:
     schedule: dict[str, Any] | None
     clip_value: float | None
     clip_norm: float | None
+    clip_loss_parameters: bool
     warmup_epochs: int
 
 
@@ -96,6 +97,7 @@ class EvaluationConfig:
     """What is measured and kept beside the scores."""
 
     measures: list[str]
+    test_curve: bool
     keep_embeddings: bool
 
 

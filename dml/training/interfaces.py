@@ -72,6 +72,7 @@ class TrainConfig:
         select_metric: the score that picks the best evaluation; larger is better.
         warmup_epochs: the backbone rests for that long.
         clip_value, clip_norm: limits of the network's gradients; None: none.
+        clip_loss_parameters: gradients of loss parameters are clipped together with them.
         precision: of the network, see `dml.training.precision`.
     """
 
@@ -82,4 +83,5 @@ class TrainConfig:
     warmup_epochs: int = 0
     clip_value: float | None = None
     clip_norm: float | None = None
+    clip_loss_parameters: bool = False
     precision: str = "fp32"

@@ -210,6 +210,7 @@ class JobRun:
                 warmup_epochs=c.optim.warmup_epochs,
                 clip_value=c.optim.clip_value,
                 clip_norm=c.optim.clip_norm,
+                clip_loss_parameters=c.optim.clip_loss_parameters,
                 precision=c.precision,
             ),
             Stopping(p.stopping.patience, p.stopping.unit, p.stopping.min_delta),
