@@ -1,4 +1,4 @@
-"""Scores a trained run, or a network as it comes: `python evaluate.py --help`."""
+"""Scores a trained run or an off-the-shelf network: `python evaluate.py --help`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dml.cli import command
 
 
 def evaluate(cfg: Any) -> None:
-    """One evaluation from its composed config."""
+    """Runs the evaluation of one composed config."""
     from dml.config.check import check
     from dml.config.schema import EvaluateConfig
 
     config = check(cfg, EvaluateConfig)  # before torch is loaded
     from hydra.core.hydra_config import HydraConfig
 
-    from dml.runs.evaluate import score
+    from dml.runs.evaluate import evaluate
 
     overrides = HydraConfig.get().overrides.task
-    score(config, {word.partition("=")[0].lstrip("+~") for word in overrides})
+    evaluate(config, {word.partition("=")[0].lstrip("+~") for word in overrides})
 
 
 if __name__ == "__main__":

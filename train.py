@@ -9,18 +9,18 @@ from dml.cli import command
 
 
 def train(cfg: Any) -> None:
-    """One run from its composed config to its folder."""
+    """Trains the model of one composed config and writes its run folder."""
     from dml.config.check import check
     from dml.config.schema import Config
 
-    config = check(cfg, Config)  # before torch is loaded: a typing error costs no three seconds
+    config = check(cfg, Config)  # before torch is loaded, which takes seconds
     from dml.runs.experiment import run
 
     run(cfg, config)
 
 
 def resume(folder: str) -> None:
-    """Continues the run in a folder, wherever it was moved to."""
+    """Continues the run in a folder, which may have been moved."""
     from dml.runs.experiment import resume
 
     resume(folder)

@@ -1,7 +1,4 @@
-"""Command-line manners: errors as one line each, all of them at once, and exit statuses that tell.
-
-Hydra parses and composes; what it raises is caught out here and told in the user's terms.
-"""
+"""The commands: composition by Hydra, errors as one line each, and exit statuses."""
 
 from __future__ import annotations
 
@@ -10,17 +7,18 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from dml.config.command_line import reorder_flags
-from dml.config.config_groups import CONFIGS
+from dml.config.command_line import find_ignored_words, reorder_flags
+from dml.config.config_groups import CONFIGS, choices_for_help
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
-from dml.core.launcher import adopt_submitit, launched
+from dml.core.exit_status import ExitStatus
+from dml.core.launcher import export_submitit_ranks, read_launch
 
-LONGEST = 800  # characters of a message: a value that it quotes may have any length
-# Exit statuses
-FINISHED, FAILED, WRONG_COMMAND, INTERRUPTED = 0, 1, 2, 130
+MAX_LENGTH = 800  # characters of a message: a value that it quotes may have any length
+HEAD = 300  # characters kept before the part that is left out
 
 
 def command(
@@ -28,108 +26,129 @@ def command(
 ) -> int:
     """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
 
-    In a multirun a job that fails is told at once, the others go on, and all failures are listed
-    at the end.
+    In a multirun the error of a failed job is printed at once, the others go on, and all failures
+    are listed at the end.
 
     Args:
         job: called with each composed config (one, or one per job of a multirun).
         config_name: the primary file in `configs/`.
-        resume: called with the folder of `resume=<folder>`, which goes with no other option.
+        resume: called with the folder of `resume=<folder>`, which excludes all other options.
     """
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
-    if resume is not None and folders:
-        return _resume(resume, folders[0])
-    return _compose_and_run(job, config_name)
-
-
-def _resume(resume: Callable[[str], Any], folder: str) -> int:
-    """Continues the run in a folder from the config that is stored there."""
-    others = [word for word in sys.argv[1:] if word != f"resume={folder}"]
     try:
-        if others:
-            raise ConfigError(
-                [
-                    f"resume: the run in {folder} goes on with its own config; leave out "
-                    f"{' '.join(others)}"
-                ]
-            )
-        resume(folder)
+        if resume is not None and folders:
+            _refuse_other_words(folders[0])
+            resume(folders[0])
+            return ExitStatus.FINISHED
+        return _compose_and_run(job, config_name)
     except RunStopped as stop:
-        return _stopped(stop)
+        if read_launch().rank == 0:
+            saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
+            print(f"{stop}; {saved}", file=sys.stderr)
+        return stop.status
     except KeyboardInterrupt:
-        return _interrupted()
+        print(
+            "interrupted; the same command continues from the last checkpoint if there is one",
+            file=sys.stderr,
+        )
+        return ExitStatus.INTERRUPTED
     except Exception as error:
         print_error(error)
-        return WRONG_COMMAND if isinstance(error, ConfigError) else FAILED
-    return FINISHED
+        return _status_of(error)
+
+
+def _refuse_other_words(folder: str) -> None:
+    others = [word for word in sys.argv[1:] if word != f"resume={folder}"]
+    if others:
+        raise ConfigError(
+            [
+                f"resume: the run in {folder} continues with its own config; leave out "
+                f"{' '.join(others)}"
+            ]
+        )
+
+
+def _status_of(*errors: Exception) -> int:
+    only_config = all(isinstance(error, ConfigError) for error in errors)
+    return ExitStatus.WRONG_COMMAND if only_config else ExitStatus.FAILED
+
+
+@dataclass
+class _Jobs:
+    """The jobs of one command, started by Hydra one after another.
+
+    Attributes:
+        job: called with each composed config.
+        params: table of presets for each of them.
+        overrides: of every job so far.
+        failures: overrides and error of those that failed.
+    """
+
+    job: Callable[[Any], Any]
+    params: str | None
+    overrides: list[list[str]] = field(default_factory=list)
+    failures: list[tuple[list[str], Exception]] = field(default_factory=list)
+    process: int = field(default_factory=os.getpid)
+
+    def run(self, cfg: Any) -> Any:
+        """Runs one job; an error is printed and kept, so that the next job can start."""
+        overrides = _task_overrides()
+        self.overrides.append(overrides)
+        try:
+            export_submitit_ranks()
+            return self.job(apply_params(cfg, self.params, overrides))
+        except Exception as error:
+            if os.getpid() != self.process:  # a launcher's process passes the error on
+                raise
+            self.failures.append((overrides, error))
+            print_error(error)
+            return None
+
+    def print_failures(self) -> None:
+        """Lists the failed jobs of a multirun by the overrides that not all jobs share."""
+        if len(self.overrides) == 1 or not self.failures:
+            return
+        print(f"{len(self.failures)} of {len(self.overrides)} runs failed:", file=sys.stderr)
+        shared = set(self.overrides[0]).intersection(*self.overrides)
+        for overrides, error in self.failures:
+            own = [word for word in overrides if word not in shared] or overrides
+            print(f"  {' '.join(own)}: {first_line(error)}", file=sys.stderr)
 
 
 def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a trimmed traceback and sys.exit
+    """Lets Hydra compose and start the jobs, and explains commands that it refuses."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a shortened traceback and sys.exit
     import hydra
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from dml.config.config_groups import choices_for_help
-    from dml.config.explain import explain
-    from dml.config.overlooked import overlooked
-
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
-    try:
-        words = reorder_flags(sys.argv[1:])
-        if unseen := overlooked(words):
-            raise ConfigError(unseen)
-        words, params = extract_params(words, config_name)
-        sys.argv[1:] = reorder_flags(words)
-    except ConfigError as mistake:
-        print_error(mistake)
-        return WRONG_COMMAND
-    here = os.getpid()
-    failures: list[tuple[list[str], Exception]] = []
-    jobs: list[list[str]] = []
+    words = reorder_flags(sys.argv[1:])
+    if ignored := find_ignored_words(words):
+        raise ConfigError(ignored)
+    words, params = extract_params(words, config_name)
+    sys.argv[1:] = reorder_flags(words)
+    jobs = _Jobs(job, params)
 
-    def guarded(cfg: Any) -> Any:
-        overrides = _overrides()
-        jobs.append(overrides)
-        try:
-            adopt_submitit()
-            return job(apply_params(cfg, params, overrides))
-        except Exception as error:
-            if os.getpid() != here:  # a launcher's own process: let it carry the error home
-                raise
-            failures.append((overrides, error))
-            print_error(error)
-            return None
+    def run(cfg: Any) -> Any:  # hydra.main needs a function
+        return jobs.run(cfg)
 
     try:
-        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(guarded)()
-    except RunStopped as stop:
-        return _stopped(stop)
-    except KeyboardInterrupt:
-        return _interrupted()
+        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(run)()
     except Exception as problem:  # Hydra refuses a command with errors of many classes
-        mistakes = explain(sys.argv[1:], config_name)
-        if not mistakes and not isinstance(problem, (HydraException, OmegaConfBaseException)):
-            print_error(problem)
-            return FAILED
-        print_error(ConfigError(mistakes or [str(problem).splitlines()[0]]))
-        return WRONG_COMMAND
-    if len(jobs) > 1 and failures:
-        print(f"{len(failures)} of {len(jobs)} runs failed:", file=sys.stderr)
-        shared = set(jobs[0]).intersection(*jobs)
-        for overrides, error in failures:
-            own = [word for word in overrides if word not in shared] or overrides
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            print(f"  {' '.join(own)}: {first}", file=sys.stderr)
-    if not failures:
-        return FINISHED
-    only_config = all(isinstance(error, ConfigError) for _, error in failures)
-    return WRONG_COMMAND if only_config else FAILED
+        from dml.config.explain import explain  # late: it imports pydantic
+
+        problems = explain(sys.argv[1:], config_name)
+        if not problems and not isinstance(problem, (HydraException, OmegaConfBaseException)):
+            raise
+        raise ConfigError(problems or [first_line(problem)]) from problem
+    jobs.print_failures()
+    return _status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
 
-def _overrides() -> list[str]:
-    """Of the job that runs, as they were typed: `seed=${x}` is not looked up."""
+def _task_overrides() -> list[str]:
+    """The overrides of the running job as they were typed: `seed=${x}` is not resolved."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
@@ -137,46 +156,31 @@ def _overrides() -> list[str]:
     return words
 
 
-def _stopped(stop: RunStopped) -> int:
-    if launched().rank == 0:
-        saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
-        print(f"{stop}; {saved}", file=sys.stderr)
-    return stop.status
-
-
-def _interrupted() -> int:
-    print(
-        "interrupted; the same command continues from the last checkpoint if there is one",
-        file=sys.stderr,
-    )
-    return INTERRUPTED
-
-
-def shortened(line: str) -> str:
-    """Without the middle of what is too long to read."""
-    left_out = len(line) - LONGEST
+def _shorten(line: str) -> str:
+    """Cuts out the middle of a line that is too long to read."""
+    left_out = len(line) - MAX_LENGTH
     if left_out <= 0:
         return line
-    return f"{line[:300]} … ({left_out} characters) … {line[300 + left_out :]}"
+    return f"{line[:HEAD]} … ({left_out} characters) … {line[HEAD + left_out :]}"
 
 
 def print_error(error: Exception) -> None:
-    """One line per problem for the user's mistakes; a traceback for ours."""
+    """Prints one line per problem for the user's mistakes, a traceback for bugs."""
     if isinstance(error, UserError):
-        if error.repeated or (isinstance(error, ConfigError) and launched().rank > 0):
-            return  # another process of torchrun says it
+        if error.repeated or (isinstance(error, ConfigError) and read_launch().rank > 0):
+            return  # another process of torchrun prints it
         for line in str(error).splitlines():
-            print(f"error: {shortened(line)}", file=sys.stderr)
+            print(f"error: {_shorten(line)}", file=sys.stderr)
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "a file"
         print(
-            f"error: outputs: cannot write {where}: {error.strerror}; what was saved before is "
-            f"intact, make room and run the same command to continue",
+            f"error: outputs: cannot write {where}: {error.strerror}; everything saved before is "
+            f"intact; make room and run the same command to continue",
             file=sys.stderr,
         )
     elif is_out_of_memory(error):
         print(
-            f"error: memory: {shortened(first_line(error))}; smaller data.batch_size, "
+            f"error: memory: {_shorten(first_line(error))}; smaller data.batch_size, "
             f"data.eval_batch_size, data.workers, transform.size or network need less",
             file=sys.stderr,
         )

@@ -1,4 +1,4 @@
-"""The sweeper of `configs/hydra/sweeper/grids.yaml`: Hydra looks for plugins here alone."""
+"""The sweeper of `configs/hydra/sweeper/grids.yaml`; Hydra finds plugins only in this package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import Override
 
-from dml.config.grids import jobs
+from dml.config.grids import expand_grids
 
 
 class GridSweeper(BasicSweeper):
@@ -29,11 +29,11 @@ class GridSweeper(BasicSweeper):
         self._given = arguments
         return super().sweep(arguments)
 
-    def split_arguments(  # type: ignore[override]  # static in Hydra, and blind to what we hold
+    def split_arguments(  # type: ignore[override]  # static in Hydra, but this one needs `self`
         self, overrides: list[Override], max_batch_size: int | None
     ) -> list[list[list[str]]]:
-        """The jobs in batches for the launcher."""
+        """Returns the jobs in batches for the launcher."""
         assert self.hydra_context is not None
         loader = self.hydra_context.config_loader
-        found = jobs(self.params, self.grids, self._given, loader)
-        return [list(batch) for batch in self.split_overrides_to_chunks(found, max_batch_size)]
+        jobs = expand_grids(self.params, self.grids, self._given, loader)
+        return [list(batch) for batch in self.split_overrides_to_chunks(jobs, max_batch_size)]

@@ -1,9 +1,10 @@
-"""Measures the embeddings of a finished run as the Metrix paper does.
+"""Measures of a finished run's embeddings, as in the Metrix paper.
 
     python scripts/analyze_metrix.py outputs/single/…/seed0-… --epochs 5
 
-Alignment and uniformity of test embeddings, utilization of training embeddings (with mixed ones
-for a run of method=metrix), and how often a mix acts as a positive; into the folder's `analysis/`.
+Prints alignment and uniformity of the test embeddings and utilization of the training embeddings
+(for method=metrix also with mixed ones), and writes them to the folder's `analysis/`, with a plot
+of how often a mix acts as a positive.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from dml.reporting.metrix_analysis import analyze_metrix
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 measured, 1 not."""
+    """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("run", help="run folder")
-    parser.add_argument("--epochs", type=int, default=1, help="of mixed batches (default 1)")
+    parser.add_argument(
+        "--epochs", type=int, default=1, help="epochs of mixed batches (default: 1)"
+    )
     options = parser.parse_args(argv)
     try:
         measures = analyze_metrix(options.run, options.epochs)

@@ -1,4 +1,4 @@
-"""Measures speed and memory: `python scripts/benchmark.py losses [options]`.
+"""Benchmarks of speed and memory: `python scripts/benchmark.py losses [options]`.
 
 A suite is a module of `scripts/benchmarks/` with a function `main(argv)`; names with a leading
 underscore are helpers.
@@ -11,25 +11,28 @@ import pkgutil
 import sys
 from pathlib import Path
 
-from dml.core.errors import nearest
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # for `scripts.benchmarks`, from whatever folder this is run
+
+from dml.core.errors import nearest  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the suite that the first argument names; returns the exit status."""
-    folder = Path(__file__).with_name("benchmarks")
-    suites = [m.name for m in pkgutil.iter_modules([str(folder)]) if m.name[0] != "_"]
+    """Runs the suite named by the first argument; returns the exit status."""
+    folder = str(ROOT / "scripts" / "benchmarks")
+    suites = [m.name for m in pkgutil.iter_modules([folder]) if m.name[0] != "_"]
     usage = f"usage: python scripts/benchmark.py {{{','.join(suites)}}} [options]"
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage)
         return 0 if arguments else 2
     suite, *options = arguments
     if suite not in suites:
-        print(f"no suite '{suite}'{nearest(suite, suites)}\n{usage}", file=sys.stderr)
+        print(f"unknown suite '{suite}'{nearest(suite, suites)}\n{usage}", file=sys.stderr)
         return 2
     try:
-        importlib.import_module(f"benchmarks.{suite}").main(options)
+        importlib.import_module(f"scripts.benchmarks.{suite}").main(options)
     except KeyboardInterrupt:
-        print("interrupted: the lines above are whole", file=sys.stderr)
+        print("interrupted: the lines above are complete", file=sys.stderr)
         return 130
     return 0
 

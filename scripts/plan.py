@@ -1,12 +1,12 @@
-"""What experiments cost and how far they are: python scripts/plan.py mft_table1
+"""Cost and progress of experiments: python scripts/plan.py mft_table1
 
     python scripts/plan.py all                                   every experiment, a line each
     python scripts/plan.py mft_table1                            every run of one, with its command
     python scripts/plan.py mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
-    python scripts/plan.py all --readme                          the table of README.md, anew
+    python scripts/plan.py all --readme                          update the table in README.md
 
-Trainings count the folds and trials of searches. GPU hours are estimated as dml/plan.py says;
-finished runs are counted by their clock.
+Trainings include the folds and trials of searches. GPU hours are estimates (the rule is in
+dml/reporting/cost.py); the hours of finished runs are measured.
 """
 
 from __future__ import annotations
@@ -19,58 +19,81 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
-from dml.core.errors import UserError
-from dml.reporting import cost as plan
-from dml.reporting.catalog import names
+from dml.core.errors import UserError, first_line
+from dml.reporting.catalog import experiment_ids
+from dml.reporting.cost import sum_hours
+from dml.reporting.progress import (
+    Progress,
+    budget_overrides,
+    cell_status,
+    measure_progress,
+    update_readme,
+)
 from dml.runs.console import console
+
+COLUMNS = ("experiment", "cells", "done", "trainings", "GPU h (estimated)", "h (measured)")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 shown, 1 not."""
+    """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiment", help="an id, or all")
     parser.add_argument("overrides", nargs="*", help="options of train.py")
     parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
-    parser.add_argument("--readme", action="store_true", help="write the table into README.md")
+    parser.add_argument("--readme", action="store_true", help="update the table in README.md")
     options = parser.parse_intermixed_args(argv)
-    wanted = names() if options.experiment == "all" else [options.experiment]
+    ids = experiment_ids() if options.experiment == "all" else [options.experiment]
     try:
-        lines = [plan.line(one, options.overrides, options.runs) for one in wanted]
+        found = [measure_progress(one, options.overrides, options.runs) for one in ids]
     except (UserError, HydraException, OmegaConfBaseException) as error:
-        print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"error: {first_line(error)}", file=sys.stderr)
         return 1
     if options.readme:
         path = Path(__file__).resolve().parent.parent / "README.md"
-        text = plan.with_table(path.read_text(encoding="utf-8"), {x.id: x.state for x in lines})
+        text = update_readme(path.read_text(encoding="utf-8"), {x.id: x.status for x in found})
         path.write_text(text, encoding="utf-8")
         return 0
     if options.experiment != "all":
-        _show_cells(lines[0])
-    console.print(_table(lines))
+        _print_cells(found[0])
+    console.print(_table(found))
     return 0
 
 
-def _show_cells(line: plan.Line) -> None:
-    for cell in line.cells:
-        mark = f"  [reduced: {' '.join(plan.reduced(cell))}]" if plan.reduced(cell) else ""
-        print(f"{plan.status(cell):8s} {cell.trainings:4d} trainings  {cell.command}{mark}")
+def _print_cells(progress: Progress) -> None:
+    for cell in progress.cells:
+        reduced = budget_overrides(cell)
+        note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
+        print(f"{cell_status(cell):8s} {cell.trainings:4d} trainings  {cell.command}{note}")
 
 
-def _table(lines: list[plan.Line]) -> Table:
+def _table(found: list[Progress]) -> Table:
     table = Table()
-    for name in ("experiment", "cells", "done", "trainings", "GPU h (estimated)", "h (measured)"):
+    for name in COLUMNS:
         table.add_column(name, justify="left" if name == "experiment" else "right")
-    for x in lines:
-        row = (len(x.cells), x.done, x.trainings, f"{x.estimated:,.1f}", f"{x.measured:,.1f}")
-        table.add_row(x.id, *map(str, row))
-    if len(lines) > 1:
-        sums = (sum(len(x.cells) for x in lines), sum(x.done for x in lines))
-        more = (sum(x.trainings for x in lines), f"{sum(x.estimated for x in lines):,.0f}")
+    for x in found:
+        _add_row(table, x.id, len(x.cells), x.done, x.trainings, x.estimated, x.measured)
+    if len(found) > 1:
         table.add_section()
-        table.add_row("all", *map(str, (*sums, *more, f"{sum(x.measured for x in lines):,.1f}")))
+        total = sum_hours([x.estimated for x in found])
+        counts = (sum(len(x.cells) for x in found), sum(x.done for x in found))
+        trainings, measured = (sum(x.trainings for x in found), sum(x.measured for x in found))
+        _add_row(table, "all", *counts, trainings, total, measured)
     return table
+
+
+def _add_row(
+    table: Table,
+    name: str,
+    cells: int,
+    done: int,
+    trainings: int,
+    estimated: float | None,
+    measured: float,
+) -> None:
+    hours = "unknown" if estimated is None else f"{estimated:,.1f}"
+    table.add_row(name, str(cells), str(done), str(trainings), hours, f"{measured:,.1f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Makes a dataset ready: python scripts/prepare_data.py cub
+"""Prepares a dataset: python scripts/prepare_data.py cub
 
 Downloads (or takes --archive FILE), verifies, unpacks, counts and decodes every image. A second
 call does nothing, an interrupted one continues.
@@ -12,15 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dml.core.errors import UserError, nearest
-from dml.data.base import ImageIndex
 from dml.data.digits import read_digits
 from dml.data.folder import read_folder
 from dml.data.glyphs import read_glyphs
-from dml.data.prepare import check_images, prepare
-from dml.data.sources import DATASETS
+from dml.data.image_check import check_images
+from dml.data.image_index import ImageIndex
+from dml.data.prepare import prepare
+from dml.data.sources import SOURCES
 
 READERS: dict[str, Callable[[Path], ImageIndex]] = {
-    **{name: dataset.read for name, dataset in DATASETS.items()},
+    **{name: dataset.read for name, dataset in SOURCES.items()},
     "glyphs": read_glyphs,
     "digits": lambda root: read_digits(),
     "folder": read_folder,
@@ -28,18 +29,18 @@ READERS: dict[str, Callable[[Path], ImageIndex]] = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 ready, 1 not, 130 interrupted."""
+    """Returns the exit status: 0 ready, 1 not ready, 130 interrupted."""
     parser = _parser()
     options = parser.parse_args(argv)
-    if (options.archive or options.url) and (options.check or options.dataset not in DATASETS):
-        parser.error(f"--archive and --url are for preparing {', '.join(DATASETS)}; leave them out")
+    if (options.archive or options.url) and (options.check or options.dataset not in SOURCES):
+        parser.error(f"--archive and --url are for preparing {', '.join(SOURCES)}; leave them out")
     try:
         if options.check:
             index = READERS[options.dataset](options.root)
             check_images(index)
-            print(f"{options.dataset}: all {len(index.images):,} images are there and sound")
-        elif options.dataset in DATASETS:
-            dataset = DATASETS[options.dataset]
+            print(f"{options.dataset}: all {len(index.images):,} images can be decoded")
+        elif options.dataset in SOURCES:
+            dataset = SOURCES[options.dataset]
             prepare(dataset, options.root, options.archive, options.url)
         else:
             index = READERS[options.dataset](options.root)
@@ -60,19 +61,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("dataset", type=_dataset, help=" | ".join(READERS))
     parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
     parser.add_argument(
-        "--archive", type=Path, action="append", default=[], help="a file you have; may be repeated"
+        "--archive", type=Path, action="append", default=[], help="a local file; may be repeated"
     )
     parser.add_argument(
         "--url", action="append", default=[], help="download from here instead; may be repeated"
     )
-    parser.add_argument("--check", action="store_true", help="decode every image that is there")
+    parser.add_argument("--check", action="store_true", help="decode every image that is present")
     return parser
 
 
 def _dataset(name: str) -> str:
     if name not in READERS:
         hint = nearest(name, READERS)
-        raise argparse.ArgumentTypeError(f"no '{name}'{hint or '; one of ' + ', '.join(READERS)}")
+        raise argparse.ArgumentTypeError(
+            f"'{name}' is not a dataset{hint or '; one of ' + ', '.join(READERS)}"
+        )
     return name
 
 

@@ -1,7 +1,7 @@
-"""Ours beside the printed numbers: python scripts/report.py mft_table1
+"""Our results beside the published ones: python scripts/report.py mft_table1
 
-Takes names of experiments, `all`, or `single` for runs of no experiment (python train.py -m …).
-Prints tables; writes HTML (one page, pictures inside), Markdown and CSV into outputs/reports.
+Takes ids of experiments, `all`, or `single` for runs of no experiment (python train.py -m …).
+Prints tables and writes one HTML page with its pictures, Markdown and CSV to outputs/reports.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from dml.core.errors import UserError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 written, 1 not, 2 the command is wrong."""
+    """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiments", nargs="+", metavar="experiment", help="id | all | single")
-    parser.add_argument("--runs", type=Path, default=Path("outputs"), help="where run folders are")
-    parser.add_argument("--out", type=Path, help="where to write (default: <runs>/reports)")
-    parser.add_argument("--no-figures", action="store_true", help="tables alone, which is faster")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)"
+    )
+    parser.add_argument("--out", type=Path, help="folder of reports (default: <runs>/reports)")
+    parser.add_argument("--no-figures", action="store_true", help="tables only, which is faster")
     options = parser.parse_args(argv)
-    from dml.reporting.writing import report  # late: --help need not wait for torch
+    from dml.reporting.report_files import write_reports  # late: --help need not load torch
 
     out = options.out or options.runs / "reports"
     try:
-        report(options.experiments, options.runs, out, figures=not options.no_figures)
+        write_reports(options.experiments, options.runs, out, figures=not options.no_figures)
     except UserError as error:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)

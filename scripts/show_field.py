@@ -1,7 +1,7 @@
-"""The potential field of two classes in the plane: python scripts/show_field.py
+"""Potential field of two classes in the plane: python scripts/show_field.py
 
-Draws what pfml's Figure 2 shows: where a charge of each class is pulled (blue) and pushed away
-(red) by charges of its own class and of the other.
+Draws Figure 2 of pfml: where charges of its own class attract a charge (blue) and charges of the
+other class repel it (red), for each class.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from dml.reporting.field_plot import draw_field
+from dml.reporting.potential_plot import draw_field
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 drawn."""
+    """Returns the exit status, 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--alpha", type=float, default=4.0, help="how fast forces decay, above 0")
+    parser.add_argument("--alpha", type=float, default=4.0, help="decay of the forces, above 0")
     parser.add_argument("--delta", type=float, default=0.2, help="radius without attraction")
-    parser.add_argument("--seed", type=int, default=0, help="of the charges")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the charges")
     parser.add_argument("--out", type=Path, default=Path("outputs/field.png"), help="PNG to write")
     options = parser.parse_args(argv)
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Proxies of ccp among two-dimensional embeddings: python scripts/show_proxies.py digits
 
-Draws what ccp's Figure 2 shows: how converged proxies (squares) spread and cover their class better
-from stage to stage, beside the next ones (circles). Also: glyphs; mnist --root FOLDER (with
-train-images-idx3-ubyte and train-labels-idx1-ubyte, as they are or .gz).
+Draws Figure 2 of ccp: the converged proxies of each stage (squares), which cover their class better
+from stage to stage, and the next ones (circles). Takes digits, glyphs, or mnist --root FOLDER (with
+train-images-idx3-ubyte and train-labels-idx1-ubyte, plain or .gz).
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.data.mnist import read_mnist
-from dml.runs import build
+from dml.runs.build import Builder
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 drawn, 1 not."""
+    """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", choices=("digits", "glyphs", "mnist"))
     parser.add_argument("--root", default="data", help="folder of the dataset (default: data)")
-    parser.add_argument("--classes", type=int, default=10, help="how many (default: 10)")
-    parser.add_argument("--stages", type=int, default=4, help="after the first (default: 4)")
-    parser.add_argument("--out", type=Path, default=Path("outputs/proxies"), help="folder")
+    parser.add_argument("--classes", type=int, default=10, help="number of classes (default: 10)")
+    parser.add_argument("--stages", type=int, default=4, help="stages after the first (default: 4)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("outputs/proxies"), help="folder of the picture"
+    )
     parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=1e-3")
     options = parser.parse_intermixed_args(argv)
     try:
@@ -44,17 +46,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _draw(options: argparse.Namespace) -> Path:
-    from dml.reporting.proxy_demonstration import OVERRIDES, demonstrate
+    from dml.reporting.proxy_figure import OVERRIDES, draw_proxy_figure
 
     data = "digits" if options.data == "mnist" else options.data  # the same kind of images
     own = (f"data={data}", f"data.root={options.root}", f"method.stages={options.stages + 2}")
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose("train", overrides=[*OVERRIDES, *own, *options.overrides])
     config = check(cfg, Config)
-    index = read_mnist(options.root) if options.data == "mnist" else build.build_index(config)
+    index = read_mnist(options.root) if options.data == "mnist" else Builder(config).index()
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{options.data}.png"
-    demonstrate(config, identity(cfg), index, options.classes, path)
+    draw_proxy_figure(config, identity(cfg), index, options.classes, path)
     return path
 
 

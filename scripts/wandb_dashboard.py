@@ -11,11 +11,11 @@ import json
 import sys
 
 from dml.core.errors import UserError
-from dml.tracking.dashboard import as_json, save, workspace
+from dml.tracking.dashboard import as_json, build_workspace, save
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 saved or printed, 1 not."""
+    """Saves or prints the workspace; returns the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -30,8 +30,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="print it as JSON, save nothing")
     options = parser.parse_args(argv)
     try:
-        made = workspace(options.project, options.entity, options.experiment, options.by)
-        print(json.dumps(as_json(made), indent=2) if options.dry_run else save(made))
+        workspace = build_workspace(options.project, options.entity, options.experiment, options.by)
+        print(json.dumps(as_json(workspace), indent=2) if options.dry_run else save(workspace))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -46,7 +46,7 @@ def _no_pictures(request):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dml.runs.experiment._draw", lambda *more: None)
+        patch.setattr("dml.runs.experiment.draw_figures", lambda *more: None)
         yield
 
 
@@ -118,7 +118,7 @@ def run_small(composed, tmp_path, glyphs_root) -> Callable[..., Path]:
         from dml.config.schema import Config
         from dml.runs.experiment import run
         from dml.runs.folder.run_folder import RunFolder
-        from tests.search.small import SMALL
+        from tests.runs.small_runs import SMALL
 
         places = (f"outputs={tmp_path / name}", f"data.root={glyphs_root}")
         cfg = composed(*SMALL, *places, *overrides)

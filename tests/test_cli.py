@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dml.core.errors import ConfigError, RunStopped
+from dml.core.exit_status import ExitStatus
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -18,16 +19,16 @@ ROOT = Path(__file__).resolve().parent.parent
         ("los=mfcwms", "los", "did you mean 'loss'?"),
         ("loss=mfcwm", "loss", "did you mean 'mfcwms'?"),
         ("loss.alfa=1", "loss.alfa", "did you mean 'loss.alpha'?"),
-        ("data.batch_size=0", "data.batch_size", "must be a number, at least 1"),
+        ("data.batch_size=0", "data.batch_size", "must be at least 1"),
         ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
         ("loss=none_such", "loss", "one of arcface | "),
-        ("device=cuda", "device", "use device=cpu"),
+        ("device=cuda", "device", "use cpu"),
         ("loss.alpha=-1", "loss.alpha", "above 0"),
         ("loss.alpha=abc", "loss.alpha", "must be a number"),
         ("loss=null", "loss", "one of arcface | "),
         ("seed=${foo}", "seed", "'foo' not found"),
         ("backbone.width=0", "backbone.width", "at least 1"),
-        ("hydra.searchpath=[file:///no/such]", "hydra.searchpath", "is no folder"),
+        ("hydra.searchpath=[file:///no/such]", "hydra.searchpath", "is not a folder"),
         ("loss._target_=dml.losses.Nothing", "loss._target_", "Nothing"),
         ("optim.args={beta:3}", "optim.args", "beta"),
         ("seed=[", "seed=[", "quote special characters"),
@@ -96,23 +97,23 @@ def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch, capfd):
-    from dml.cli import FAILED, command
+    from dml.cli import command
 
     def broken(cfg):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("sys.argv", ["train.py"])
-    assert command(broken, "train") == FAILED
+    assert command(broken, "train") == ExitStatus.FAILED
     assert "Traceback" in capfd.readouterr().err
 
 
 def test_hydra_writes_nothing_by_itself(tmp_path, monkeypatch):
-    from dml.cli import FINISHED, command
+    from dml.cli import command
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["train.py"])
     seen = []
-    assert command(seen.append, "train") == FINISHED
+    assert command(seen.append, "train") == ExitStatus.FINISHED
     assert len(seen) == 1
     assert list(tmp_path.iterdir()) == []
 

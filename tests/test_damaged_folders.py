@@ -65,9 +65,9 @@ def told_or_true(work, folder, expected):
         remedies = (
             "overwrite=true",
             "delete it",
-            "no run folder",
-            "mend that",
-            "mends it",
+            "not a run folder",
+            "repair that",
+            "restores it",
             "cannot be read",
         )
         assert any(remedy in told for remedy in remedies), told
@@ -131,7 +131,9 @@ def test_best_in_the_place_of_last_is_passed_over(restored, capsys):
     last, _, best = (folder.path / name for name in CHECKPOINTS)
     shutil.copy(best, last)
     run(cfg, check(cfg, Config))
-    assert "is no training state (it has no 'rows')" in capsys.readouterr().out.replace("\n", " ")
+    assert "is not a training state (it has no 'rows')" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
     assert essence(folder) == expected
 
 

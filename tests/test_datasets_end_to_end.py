@@ -6,7 +6,7 @@ import pytest
 
 from dml.core.errors import UserError
 from dml.data.folder import read_folder
-from dml.runs.protocols import FOLDS, jobs
+from dml.runs.protocols import FOLDS, create_jobs
 from tests.data.trees import TREES, class_folders, truncate
 
 
@@ -86,7 +86,7 @@ def test_other_images_are_another_run_and_changed_ones_are_refused(run_tiny, tmp
 
 def test_batch_beyond_the_images_says_what_would_do(run_tiny, tmp_path):
     class_folders(tmp_path / "data")
-    message = r"^data\.batch_size: 100 does not go with 6 training images.*; set 1 to 6$"
+    message = r"^data\.batch_size: 100 does not fit 6 training images.*; set 1 to 6$"
     with pytest.raises(UserError, match=message):
         run_tiny(*options("folder", tmp_path / "data"), "data.batch_size=100")
 
@@ -98,7 +98,7 @@ def test_a_users_own_split_is_kept_under_every_protocol(tmp_path, splits):
         split = tmp_path / "data" / ("test" if label == 0 else "train")
         split.mkdir(parents=True, exist_ok=True)
         (tmp_path / "all" / f"class_{label}").rename(split / f"class_{label}")
-    for job in jobs(splits, 1, read_folder(tmp_path / "data")):
+    for job in create_jobs(splits, 1, read_folder(tmp_path / "data")):
         assert {path.parent.name for path in images(job.test.query)} == {"class_0"}
         assert {path.parent.parent.name for path in images(job.train)} == {"train"}
 

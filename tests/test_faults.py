@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from dml.cli import FAILED, FINISHED
 from dml.core.errors import UserError
+from dml.core.exit_status import ExitStatus
 from dml.data import loaders
 from dml.methods.plain import Plain
 from dml.runs.folder.run_folder import RunFolder
@@ -52,9 +52,9 @@ def goes_on(command_line, undisturbed, tmp_path):
     def assert_so(*words, workers=()):
         out = f"outputs={tmp_path / 'outputs'}"
         status, _, err = command_line(*words, *workers, out)
-        assert status == FINISHED, err
+        assert status == ExitStatus.FINISHED, err
         if words not in undisturbed:
-            assert command_line(*words, f"outputs={tmp_path / 'calm'}")[0] == FINISHED
+            assert command_line(*words, f"outputs={tmp_path / 'calm'}")[0] == ExitStatus.FINISHED
             undisturbed[words] = essence(only(tmp_path / "calm"))
         assert essence(only(tmp_path / "outputs")) == undisturbed[words]
 
@@ -86,7 +86,7 @@ def after_step(monkeypatch):
 
 def the_line(status, err):
     """The one line of a run that failed."""
-    assert status == FAILED, err
+    assert status == ExitStatus.FAILED, err
     (line,) = err.strip().splitlines()
     assert line.startswith("error: ")
     return line
@@ -245,7 +245,7 @@ def test_a_full_disk_while_images_are_cached(
     assert "data.cache: cannot write" in the_line(status, err)
     assert not [path for path in (photos / ".cache").iterdir() if path.suffix != ".lock"]
     monkeypatch.undo()
-    assert command_line(*words, f"outputs={tmp_path}")[0] == FINISHED
+    assert command_line(*words, f"outputs={tmp_path}")[0] == ExitStatus.FINISHED
     shutil.rmtree(photos / ".cache")
 
 

@@ -14,11 +14,11 @@ from dml.methods.chance_constrained import ChanceConstrained
 from dml.retrieval import nearest_neighbors, retrieval_metrics
 from dml.tracking import History
 from dml.training.clock import StepClock
-from dml.training.precision import set_convolutions
-from dml.training.process_group import ALONE
+from dml.training.precision import set_convolution_precision
+from dml.training.process_group import SINGLE_PROCESS
 from scripts.benchmarks import train as benchmark
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
-from tests.training.divided_steps import CASES, relative, trained
+from tests.training.distributed_steps import CASES, relative, trained
 
 DEVICE = "cuda"
 pytestmark = [
@@ -29,13 +29,13 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _strict_float32():
-    set_convolutions("fp32", torch.device(DEVICE))
+    set_convolution_precision("fp32", torch.device(DEVICE))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_is_that_of_the_cpu(case):
     """Every loss file, every method but ccp, and the ways to train a network."""
-    gpu, cpu = trained(case, ALONE, DEVICE), trained(case, ALONE)
+    gpu, cpu = trained(case, SINGLE_PROCESS, DEVICE), trained(case, SINGLE_PROCESS)
     assert gpu.keys() == cpu.keys()
     for name, expected in cpu.items():
         first = name == "loss 0" or name.startswith("gradient of ")
@@ -112,7 +112,7 @@ RUN = ("device=cuda", "loss=mfcont", "protocol.epochs=3", "overwrite=true")
 
 
 def rows(folder):
-    return History(folder / "history.csv").of(0, 0)
+    return History(folder / "history.csv").job_rows(0, 0)
 
 
 def assert_alike(found, expected):
@@ -136,7 +136,7 @@ def test_a_short_training(run_tiny, options):
     summary, folder = run_tiny(*RUN, *options)
     assert summary["device"] == torch.cuda.get_device_name()
     assert summary["peak_memory_mb"] > 0
-    (last,) = History(folder / "throughput.csv").of(0, 0)[-1:]
+    (last,) = History(folder / "throughput.csv").job_rows(0, 0)[-1:]
     assert 0 <= last["waiting_share"] <= 1
     assert last["images_per_second"] > 0
     on_gpu = rows(folder)
@@ -183,7 +183,7 @@ def test_a_gpu_that_waits_for_its_loader_says_so():
                 time.sleep(sleep)
                 yield
 
-        for _ in clock.watched(batches()):
+        for _ in clock.time_batches(batches()):
             for _ in range(products):
                 torch.mm(matrix, matrix)
         torch.cuda.synchronize()

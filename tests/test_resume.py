@@ -107,14 +107,15 @@ def test_resume_continues_a_moved_folder_from_its_own_config(prepared, undisturb
 
 
 def test_resume_refuses_options_beside_it(monkeypatch, capfd, tmp_path):
-    from dml.cli import WRONG_COMMAND, command
+    from dml.cli import command
+    from dml.core.exit_status import ExitStatus
 
     monkeypatch.setattr("sys.argv", ["train.py", f"resume={tmp_path}", "optim.lr=1"])
-    assert command(print, "train", resume) == WRONG_COMMAND
+    assert command(print, "train", resume) == ExitStatus.WRONG_COMMAND
     assert "leave out optim.lr=1" in capfd.readouterr().err
     monkeypatch.setattr("sys.argv", ["train.py", f"resume={tmp_path}"])
-    assert command(print, "train", resume) == WRONG_COMMAND
-    assert "holds no config.yaml" in capfd.readouterr().err
+    assert command(print, "train", resume) == ExitStatus.WRONG_COMMAND
+    assert "it has no config.yaml" in capfd.readouterr().err
 
 
 class TestDamage:
@@ -136,7 +137,7 @@ class TestDamage:
             last.unlink()
         start(cfg)
         said = capsys.readouterr().out
-        assert damage is None or "last.pt is not a whole checkpoint" in said.replace("\n", "")
+        assert damage is None or "last.pt is not a complete checkpoint" in said.replace("\n", "")
         assert "continuing repeat0-fold0 from epoch 1" in said
         if undisturbed:
             assert essence(folder) == undisturbed["essence"]
@@ -194,13 +195,14 @@ def test_a_full_disk_keeps_the_checkpoint_before(prepared, monkeypatch):
 
 
 def test_a_full_disk_elsewhere_is_told_in_one_line(monkeypatch, capfd, tmp_path):
-    from dml.cli import FAILED, command
+    from dml.cli import command
+    from dml.core.exit_status import ExitStatus
 
     def job(cfg):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "history.csv")
 
     monkeypatch.setattr("sys.argv", ["train.py"])
-    assert command(job, "train") == FAILED
+    assert command(job, "train") == ExitStatus.FAILED
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1
     assert "cannot write history.csv: No space left on device" in lines[0]

@@ -1,31 +1,38 @@
 """The check of a composed config: every problem at once, one line each.
 
-Types are in `schema.py`, ranges in `ranges.py`, options that exclude each other in
-`compatibility.py`.
+Types and ranges are in `schema.py`, options that exclude each other in `compatibility.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import is_dataclass, make_dataclass
-from functools import cache
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin
 
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from dml.config import search_space
-from dml.config.compatibility import fits
-from dml.config.identity import flattened
-from dml.config.ranges import ranges
-from dml.config.schema import Config, SearchConfig, in_words, shown
+from dml.config.compatibility import find_conflicts
+from dml.config.descriptions import describe_type, describe_value
+from dml.config.fields import PROBLEM
+from dml.config.identity import flatten
+from dml.config.schema import Config
 from dml.core.errors import ConfigError, nearest
 
 C = TypeVar("C", bound=Config)
 
+LIMITS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
+}
+
 
 def check(cfg: DictConfig, schema: type[C]) -> C:
-    """The typed config of a composed one.
+    """Returns the typed config of a composed one.
 
     Args:
         cfg: as Hydra composed it.
@@ -34,77 +41,85 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     Raises:
         ConfigError: with every problem, one line each, before data or GPU are touched.
     """
-    problems: dict[str, str] = {}
     try:
-        plain = OmegaConf.to_container(cfg, resolve=True)
+        plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(_unresolved(cfg)) from error
-    config = _typed(schema, plain, "", problems)
-    # An option of the wrong type is None from here on, which the checks of ranges pass over.
-    for name, problem in ranges(config):
-        problems.setdefault(name, problem)
-    if not problems:
-        problems.update(fits(config))
+        raise ConfigError(_find_broken_references(cfg)) from error
+    options = flatten(plain)
+    if unset := [name for name, value in options.items() if value == "???"]:
+        raise ConfigError(f"{name}: missing; give it a value" for name in unset)
+    try:
+        config = schema.model_validate(plain)
+    except ValidationError as error:
+        problems = {_dotted(one["loc"]): _describe(one, schema) for one in error.errors()}
+    else:
+        problems = dict(find_conflicts(config))
         if config.search is not None:
-            problems.update(search_space.problems(config.space, flattened(plain)))
+            problems.update(search_space.find_problems(config.space, options))
     if problems:
         raise ConfigError(f"{name}: {problem}" for name, problem in problems.items())
     return config
 
 
-def _unresolved(cfg: DictConfig) -> Iterator[str]:
-    """Options that refer to others which are not there."""
-    for name, value in flattened(OmegaConf.to_container(cfg, resolve=False)).items():
+def _find_broken_references(cfg: DictConfig) -> Iterator[str]:
+    """Yields a line for each option that refers to one that does not exist."""
+    for name, value in flatten(OmegaConf.to_container(cfg, resolve=False)).items():
         try:
             if isinstance(value, str) and "${" in value:
                 OmegaConf.select(cfg, name, throw_on_resolution_failure=True)
         except OmegaConfBaseException as error:
-            yield f"{name}: '{value}' refers to what is not there: {str(error).splitlines()[0]}"
+            yield f"{name}: '{value}' cannot be resolved: {str(error).splitlines()[0]}"
 
 
-def _typed(schema: type, node: Any, path: str, problems: dict[str, str]) -> Any:
-    """An instance of `schema` with the node's values, each converted to its declared type."""
-    hints = get_type_hints(schema)
-    values: dict[str, Any] = {}
-    for name, kind in hints.items():
-        dotted = f"{path}{name}"
-        value = node.get(name) if isinstance(node, dict) else None
-        if kind == SearchConfig | None:
-            kind = None if isinstance(node, dict) and value is None else SearchConfig
-        if kind is None:
-            values[name] = None
+def _dotted(location: tuple[int | str, ...]) -> str:
+    """`("transform", "scale", 0)` as `transform.scale[0]`."""
+    words = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(words).removeprefix(".")
+
+
+def _describe(error: ErrorDetails, schema: type[BaseModel]) -> str:
+    """One problem that pydantic found, in the words of the other messages."""
+    kind, location, value = error["type"], error["loc"], describe_value(error["input"])
+    if kind == PROBLEM:
+        return error["msg"]
+    if kind == "missing":
+        return "missing; give it a value"
+    if kind == "extra_forbidden":
+        node = _type_at(schema, location[:-1])
+        valid = [_dotted((*location[:-1], name)) for name in _options(node)]
+        return f"no such option{nearest(_dotted(location), valid)}"
+    if kind in LIMITS:
+        words, key = LIMITS[kind]
+        return f"{value} must be {words} {error['ctx'][key]}"
+    if kind == "finite_number":
+        return f"{value} must be a finite number"
+    if kind == "model_type":
+        return f"{value} must be {describe_type(dict)}"
+    return f"{value} must be {describe_type(_type_at(schema, location))}"
+
+
+def _options(node: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in node.model_fields.items()]
+
+
+def _type_at(schema: type[BaseModel], location: tuple[int | str, ...]) -> Any:
+    """The type that the schema declares at a location; None below a node that it does not type."""
+    kind: Any = schema
+    for part in location:
+        alternatives = [kind, *get_args(kind)]  # of `Node | None`, `list[float] | None`
+        if isinstance(part, int):
+            lists = [one for one in alternatives if get_origin(one) is list]
+            kind = get_args(lists[0])[0]
             continue
-        if is_dataclass(kind):
-            told: dict[str, str] = {}
-            values[name] = _typed(cast(type, kind), value, f"{dotted}.", told)
-            if isinstance(value, dict) or value is None:
-                problems.update(told)
-            else:  # not a line for each of its options
-                problems[dotted] = f"{shown(value)} must be {in_words(dict)}"
-            continue
-        try:
-            if not isinstance(node, dict) or name not in node:
-                values[name] = None
-                problems[dotted] = "missing; give it a value"
-            else:
-                values[name] = _converted(value, kind)
-        except OmegaConfBaseException:
-            values[name] = None
-            problems[dotted] = f"{shown(value)} must be {in_words(kind)}"
-    for key in node if isinstance(node, dict) else ():
-        if key not in hints:
-            valid = [f"{path}{name}" for name in hints]
-            problems[f"{path}{key}"] = f"no such option{nearest(f'{path}{key}', valid)}"
-    return schema(**values)
-
-
-def _converted(value: Any, kind: Any) -> Any:
-    """`value` as `kind` by OmegaConf's rules: "3" becomes the integer 3, 3.5 is refused."""
-    holder = OmegaConf.structured(_holder(kind))
-    holder.value = value
-    return cast(dict[str, Any], OmegaConf.to_container(holder, throw_on_missing=True))["value"]
-
-
-@cache
-def _holder(kind: Any) -> type:
-    return make_dataclass("Holder", [("value", kind, MISSING)])
+        nodes = [
+            one for one in alternatives if isinstance(one, type) and issubclass(one, BaseModel)
+        ]
+        if not nodes:
+            return None
+        fields = nodes[0].model_fields.values()
+        kind = next(
+            field.annotation
+            for name, field in zip(_options(nodes[0]), fields, strict=True)
+            if name == part
+        )
+    return kind

@@ -1,23 +1,32 @@
-"""The words of a command line before Hydra sees them: flags first, what cannot be meant refused."""
+"""The words of a command line before Hydra sees them: flags come first, mistakes are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from dml.core.errors import ConfigError, nearest
 
-ALONE = ("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun",
+if TYPE_CHECKING:  # Hydra's parser takes long to import, and worker processes do without it
+    from hydra.core.override_parser.types import Override
+
+FLAGS = ("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun",
          "-m", "--shell-completion", "-sc")  # fmt: skip
-WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn",
-              "--config-dir", "-cd", "--experimental-rerun", "--info", "-i")  # fmt: skip
+FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name",
+                    "-cn", "--config-dir", "-cd", "--experimental-rerun", "--info",
+                    "-i")  # fmt: skip
 MODES = (("--multirun", "-m"), ("--run", "-r"), ("--cfg", "-c"), ("--info", "-i"))
+SEARCHPATH = "hydra.searchpath"
 
 
 def reorder_flags(words: Sequence[str]) -> list[str]:
-    """The words with the flags first, since `-m` between two overrides would end their list.
+    """Returns the words with the flags first: `-m` between two overrides would end their list.
 
     Raises:
-        ConfigError: a flag that does not exist, or two of which only one can be meant.
+        ConfigError: a flag that does not exist, or two that exclude each other.
     """
     flags: list[str] = []
     overrides: list[str] = []
@@ -26,18 +35,18 @@ def reorder_flags(words: Sequence[str]) -> list[str]:
         before = words[place - 1] if place else ""
         if word.startswith("-"):
             flags.append(word)
-            if not _known(word):
-                hint = nearest(word, (*ALONE, *WITH_VALUE))
+            if not _is_known(word):
+                hint = nearest(word, (*FLAGS, *FLAGS_WITH_VALUE))
                 problems.append(f"{word}: no such flag{hint}; options are given as name=value")
-        elif before in WITH_VALUE and "=" not in word:
+        elif before in FLAGS_WITH_VALUE and "=" not in word:
             flags.append(word)
         else:
             overrides.append(word)
-    modes = [names[0] for names in MODES if any(_is(word, names) for word in flags)]
+    modes = [names[0] for names in MODES if any(_is_flag(word, names) for word in flags)]
     if len(modes) > 1:
         problems.append(
-            f"{' and '.join(modes)} do not go together; a grid's config can be seen run by run, "
-            f"without {modes[0]} and with one value for each option"
+            f"{' and '.join(modes)} exclude each other; to see the config of a run of a grid, "
+            f"leave out {modes[0]} and give one value for each option"
         )
     if problems:
         raise ConfigError(problems)
@@ -46,14 +55,69 @@ def reorder_flags(words: Sequence[str]) -> list[str]:
 
 def is_multirun(words: Sequence[str]) -> bool:
     """Whether the words ask for a grid of runs."""
-    return any(_is(word, MODES[0]) for word in words)
+    return any(_is_flag(word, MODES[0]) for word in words)
 
 
-def _is(word: str, names: Sequence[str]) -> bool:
+def _is_flag(word: str, names: Sequence[str]) -> bool:
     flag = word.partition("=")[0]
+    # argparse accepts the beginning of a long flag.
     return flag in names or (len(flag) > 4 and names[0].startswith(flag))
 
 
-def _known(word: str) -> bool:
-    # Python's parser takes the beginning of a long flag for the flag.
-    return any(_is(word, (name,)) for name in (*ALONE, *WITH_VALUE))
+def _is_known(word: str) -> bool:
+    return any(_is_flag(word, (name,)) for name in (*FLAGS, *FLAGS_WITH_VALUE))
+
+
+def find_ignored_words(words: Sequence[str]) -> list[str]:
+    """Returns a line for each word that Hydra would ignore without an error.
+
+    These are search paths that do not exist and sweeps without a value.
+    """
+    overrides = [word for word in words if "=" in word and word[:1] not in ("-", "~")]
+    return [
+        problem
+        for word in overrides
+        for problem in (*_find_missing_folders(word), *_find_empty_sweep(word))
+    ]
+
+
+def _find_missing_folders(word: str) -> Iterator[str]:
+    """Yields the problems of `hydra.searchpath=[file://<folder>, pkg://<package>]`."""
+    if not word.startswith(f"{SEARCHPATH}="):
+        return
+    override = _parse(word)
+    value: Any = None if override is None else override.value()
+    if not isinstance(value, list):
+        yield f"{SEARCHPATH}: {word.partition('=')[2]} is not a list; write [file://<folder>]"
+        return
+    for place in value:
+        parts = urlsplit(str(place))
+        if parts.scheme not in ("file", "pkg", ""):
+            yield f"{SEARCHPATH}: {place} is neither file://<folder> nor pkg://<package>"
+        elif parts.scheme != "pkg" and not Path(str(place).removeprefix("file://")).is_dir():
+            yield f"{SEARCHPATH}: {place} is not a folder"
+
+
+def _find_empty_sweep(word: str) -> Iterator[str]:
+    override = _parse(word)
+    if override is not None and not expand_sweep(override, word):
+        name, _, value = word.partition("=")
+        yield f"{name}: {value} has no value, so the grid has no run"
+
+
+def _parse(word: str) -> Override | None:
+    """The parsed override; None if Hydra refuses it, which it will report itself."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    with suppress(HydraException):
+        return OverridesParser.create().parse_override(word)
+    return None
+
+
+def expand_sweep(override: Override, word: str) -> list[str]:
+    """Returns the overrides of a sweep's values one by one; `word` itself if it is not a sweep."""
+    if not override.is_sweep_override() or not override.is_discrete_sweep():
+        return [word]
+    key = word.partition("=")[0]
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]

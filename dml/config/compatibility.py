@@ -1,4 +1,4 @@
-"""What is wrong with a config whose options are right one by one: what does not fit together."""
+"""Options that are valid one by one but not together, and notes on unusual combinations."""
 
 from __future__ import annotations
 
@@ -6,29 +6,16 @@ import math
 from collections.abc import Iterator
 
 from dml.config.schema import Config, EvaluateConfig
-from dml.core.launcher import launched
+from dml.core.launcher import read_launch
+from dml.core.option_values import SPLITS
 
 
-def fits(config: Config) -> Iterator[tuple[str, str]]:
-    """Values that are fine alone but not together."""
+def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields options that do not go together, as (option, problem)."""
     if not config.experiment.trains:
         yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
-    batch, m, sampler = config.data.batch_size, config.data.images_per_class, config.data.sampler
-    if sampler != "random" and m is None:
-        yield "data.images_per_class", f"sampler '{sampler}' needs a number"
-    elif sampler != "random" and m is not None and batch % m:
-        near = [str(size) for size in (batch // m * m, (batch // m + 1) * m) if size]
-        yield (
-            "data.batch_size",
-            f"batch {batch} must be a multiple of {m} images per class (nearest {', '.join(near)})",
-        )
-    elif sampler != "random" and m == 1 and config.loss["batch_kind"] == "pair":
-        yield (
-            "data.images_per_class",
-            f"loss '{config.loss.get('name')}' compares pairs of one class and 1 image per class "
-            f"leaves none; use 2 or more",
-        )
-    yield from _together(config, launched().size)
+    yield from _find_batch_conflicts(config)
+    yield from _find_process_conflicts(config, read_launch().size)
     protocol = config.protocol
     if config.search is not None and protocol.selected_on == "test":
         yield (
@@ -36,11 +23,12 @@ def fits(config: Config) -> Iterator[tuple[str, str]]:
             f"protocol '{protocol.name}' has no validation data to search on, only test data; "
             f"use protocol=mlrc, mlrc_ccp or holdout",
         )
-    if (protocol.splits == "published") != (protocol.selected_on == "test"):
-        right = "test" if protocol.splits == "published" else "validation"
+    selected_on = SPLITS[protocol.splits].selected_on
+    if selected_on != protocol.selected_on:
         yield (
             "protocol.selected_on",
-            f"splits '{protocol.splits}' pick the epoch on {right}, not on {protocol.selected_on}",
+            f"splits '{protocol.splits}' select the epoch on {selected_on}, "
+            f"not on {protocol.selected_on}",
         )
     if (
         config.transform.augmentation == "random_resized_crop"
@@ -50,12 +38,42 @@ def fits(config: Config) -> Iterator[tuple[str, str]]:
         yield (
             "transform.size",
             f"backbone '{config.backbone.get('name')}' takes images of any size; "
-            f"say which, for example transform.size=64",
+            f"give one, for example transform.size=64",
+        )
+    crop, resize = config.crop_size, config.test_resize
+    if crop is not None and resize is not None and crop > resize:
+        yield (
+            "transform.test_resize",
+            f"{resize} pixels are fewer than the crop of {crop}, which would be padded with black; "
+            f"use transform.test_resize=auto, or at least {crop}",
+        )
+    if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
+        yield "embeddings", "cannot be given together with run: the file replaces a network"
+
+
+def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields conflicts between the sampler, the batch and the loss."""
+    batch, m, sampler = config.data.batch_size, config.data.images_per_class, config.data.sampler
+    if sampler == "random":
+        return
+    if m is None:
+        yield "data.images_per_class", f"sampler '{sampler}' needs a number"
+    elif batch % m:
+        yield (
+            "data.batch_size",
+            f"batch {batch} must be a multiple of {m} images per class "
+            f"(nearest {_nearest_multiples(batch, m)})",
+        )
+    elif m == 1 and config.loss["batch_kind"] == "pair":
+        yield (
+            "data.images_per_class",
+            f"loss '{config.loss['name']}' compares pairs of one class and 1 image per class "
+            f"leaves none; use 2 or more",
         )
 
 
-def _together(config: Config, processes: int) -> Iterator[tuple[str, str]]:
-    """What several processes cannot share."""
+def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[str, str]]:
+    """Yields options that several processes cannot share."""
     if processes == 1:
         return
     if isinstance(config, EvaluateConfig):
@@ -64,16 +82,15 @@ def _together(config: Config, processes: int) -> Iterator[tuple[str, str]]:
     batch, m = config.data.batch_size, config.data.images_per_class
     unit = processes if config.data.sampler == "random" or m is None else math.lcm(processes, m)
     if batch % processes:
-        near = [str(size) for size in (batch // unit * unit, (batch // unit + 1) * unit) if size]
         yield (
             "data.batch_size",
             f"batch {batch} must be a multiple of {processes} processes "
-            f"(nearest {', '.join(near)})",
+            f"(nearest {_nearest_multiples(batch, unit)})",
         )
     if config.protocol.workers > 1:
         yield (
             "protocol.workers",
-            f"{config.protocol.workers} models side by side, or one at a time by {processes} "
+            f"{config.protocol.workers} models in parallel, or one at a time by {processes} "
             f"processes of torchrun, but not both; use protocol.workers=1, or python",
         )
     if config.search is not None:
@@ -91,13 +108,18 @@ def _together(config: Config, processes: int) -> Iterator[tuple[str, str]]:
         )
 
 
-def notes(config: Config) -> Iterator[str]:
-    """What is allowed but worth knowing before a number is compared."""
+def _nearest_multiples(number: int, unit: int) -> str:
+    below = number // unit * unit
+    return ", ".join(str(multiple) for multiple in (below, below + unit) if multiple)
+
+
+def find_notes(config: Config) -> Iterator[str]:
+    """Yields notes on allowed combinations whose numbers compare with fewer others."""
     side, t, data = config.data.cache, config.transform, config.data
     if data.sampler == "random" and data.images_per_class is not None:
         yield (
             f"data.images_per_class={data.images_per_class} has no effect with "
-            f"data.sampler=random; data.sampler=balanced draws so many of each class"
+            f"data.sampler=random; data.sampler=balanced draws as many of each class"
         )
     if isinstance(side, int) and t.resize != side:
         yield (
@@ -105,11 +127,11 @@ def notes(config: Config) -> Iterator[str]:
             f"protocol, which cuts them from images "
             f"{'as decoded' if t.resize is None else f'resized to {t.resize}'}"
         )
-    ran = config.protocol.lookup.get("backbones")
-    if ran and not config.data.stand_in and config.backbone["name"] not in ran:
+    published = config.protocol.lookup.get("backbones")
+    if published and not data.stand_in and config.backbone["name"] not in published:
         yield (
-            f"protocol={config.protocol.name} was published with {', '.join(ran)}; there is no "
-            f"printed number for backbone={config.backbone['name']}"
+            f"protocol={config.protocol.name} was published with {', '.join(published)}; there is "
+            f"no published number for backbone={config.backbone['name']}"
         )
-    if isinstance(side, int) and t.test_resize is not None and t.test_resize > side:
-        yield f"data.cache={side} is smaller than transform.test_resize={t.test_resize}"
+    if isinstance(side, int) and config.test_resize is not None and config.test_resize > side:
+        yield f"data.cache={side} is smaller than transform.test_resize={config.test_resize}"

@@ -1,4 +1,4 @@
-"""The groups of configs that a user chooses from, and what there is to choose."""
+"""The groups of configs that a user chooses from, and their choices."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from omegaconf import OmegaConf
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
-def chosen_groups(config_name: str = "train", empty: bool = False) -> list[str]:
-    """The groups that a user chooses from: those of the defaults list.
+def list_groups(config_name: str = "train", optional: bool = False) -> list[str]:
+    """Returns the groups that a user chooses from: those of the defaults list.
 
     Args:
         config_name: the primary file.
-        empty: only those from which nothing is chosen by default.
+        optional: only those without a default choice.
     """
     content: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{config_name}.yaml"))
-    found = []
+    groups = []
     for entry in content["defaults"]:
         if isinstance(entry, dict):
             names = [str(key) for key in entry if " " not in str(key)]  # not "override x"
-            found += [name for name in names if not empty or entry[name] is None]
+            groups += [name for name in names if not optional or entry[name] is None]
         elif entry != "_self_":
-            found += chosen_groups(entry, empty)
-    return found
+            groups += list_groups(entry, optional)
+    return groups
 
 
 def choices_for_help() -> str:
-    """A line per group, for `--help`; folders in `configs/` that nobody chooses from are left out.
+    """Returns a line per group for `--help`, and one for the tables of `params`.
 
-    Beside the groups, `params` has tables of published values.
+    Folders of `configs/` that other files refer to, such as `space`, are left out.
     """
     lines = []
-    for group in sorted({*chosen_groups(), "params"}):
+    for group in sorted({*list_groups(), "params"}):
         files = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
         if files:
             lines.append(f"{group}: {', '.join(files)}")

@@ -1,4 +1,4 @@
-"""What a multirun runs: a grid of values, or several grids for tables that are no rectangle.
+"""The jobs of a multirun: a grid of values, or several grids for irregular tables.
 
     hydra:
       sweeper:
@@ -8,7 +8,7 @@
           - loss=c1,c2,ms method=ccp method.proxies_per_class=1,8
 
 runs 2 × (2 + 6) jobs. A value on the command line that occurs in the grids selects their jobs
-(`method=plain` leaves the first line); any other takes the place of what is there.
+(`method=plain` keeps the first line); any other value replaces those of the grids.
 """
 
 from __future__ import annotations
@@ -23,54 +23,55 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 Row = dict[str, str]  # option → value, as written on a command line
 
 
-def jobs(
+def expand_grids(
     params: Mapping[str, Any] | None,
     grids: Sequence[str] | None,
     given: Sequence[str],
     loader: ConfigLoader | None = None,
 ) -> list[list[str]]:
-    """The overrides of every job.
+    """Returns the overrides of every job.
 
     Args:
         params: option → its values, separated by commas.
-        grids: lines of `option=values` with spaces between them; a value has none inside.
-        given: overrides of the command line, which win over both.
-        loader: knows the choices that `loss=glob(mf*)` means.
+        grids: lines of `option=values`, separated by spaces; a value contains none.
+        given: overrides of the command line, which take precedence over both.
+        loader: lists the choices that match `loss=glob(mf*)`.
 
     Raises:
-        HydraException: an override that cannot be read.
+        HydraException: an override that cannot be parsed.
     """
-    own = _values([f"{name}={values}" for name, values in (params or {}).items()], loader)
-    typed = _values(given, loader)
-    lines = [_values(line.split(), loader) for line in grids or ()]
-    rows = [row for line in lines for row in _product(line)] or [{}]
-    for name, values in {**own, **typed}.items():
+    outside = _parse_values([f"{name}={values}" for name, values in (params or {}).items()], loader)
+    typed = _parse_values(given, loader)
+    lines = [_parse_values(line.split(), loader) for line in grids or ()]
+    rows = [row for line in lines for row in _combine(line)] or [{}]
+    for name, values in {**outside, **typed}.items():
         in_rows = {row[name] for row in rows if name in row}
         if in_rows and name in typed and in_rows.issuperset(values):
             rows = [row for row in rows if row.get(name) in values]
-            own.pop(name, None)
+            outside.pop(name, None)
             del typed[name]
         else:
             rows = [{key: row[key] for key in row if key != name} for row in rows]
-    found = {
+    # A dictionary drops duplicates and keeps the order.
+    all_jobs = {
         tuple(f"{key}={value}" for key, value in {**outer, **row}.items()): None
-        for outer in _product({**own, **typed})
+        for outer in _combine({**outside, **typed})
         for row in rows
     }
-    return [list(job) for job in found]
+    return [list(job) for job in all_jobs]
 
 
-def _values(words: Sequence[str], loader: ConfigLoader | None) -> dict[str, list[str]]:
-    """Option → its values; of an option that comes twice, the later."""
-    found: dict[str, list[str]] = {}
+def _parse_values(words: Sequence[str], loader: ConfigLoader | None) -> dict[str, list[str]]:
+    """Returns option → its values; the later ones of an option that occurs twice."""
+    values: dict[str, list[str]] = {}
     for override in OverridesParser.create(loader).parse_overrides(list(words)):
         if override.is_sweep_override():
-            found[override.get_key_element()] = [*override.sweep_string_iterator()]
+            values[override.get_key_element()] = [*override.sweep_string_iterator()]
         else:
-            found[override.get_key_element()] = [override.get_value_element_as_str()]
-    return found
+            values[override.get_key_element()] = [override.get_value_element_as_str()]
+    return values
 
 
-def _product(values: Mapping[str, Sequence[str]]) -> list[Row]:
-    """Every combination, the last option varying fastest."""
+def _combine(values: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Returns every combination; the last option varies fastest."""
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]

@@ -10,7 +10,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-# Where and how fast a run is computed and how it is shown, not what: not in the digest.
+from dml.config.fields import resolve_test_resize
+from dml.config.versions import as_in_older_runs
+
+# Options that do not change the result: device, speed, place and presentation of a run.
 NOT_IN_DIGEST = (
     "experiment",
     "tracking",
@@ -27,58 +30,63 @@ NOT_IN_DIGEST = (
     "search.storage",
     "search.lease_seconds",
 )
-# Nor does the place of a dataset whose name says what is in it (`data.identified_by: name`).
+# Nor does the folder of a dataset that its name identifies (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
 
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
-    """Everything that decides the result, as dotted name → plain value, sorted by name."""
-    flat = flattened(OmegaConf.to_container(cfg, resolve=True))
+    """Returns the options that decide the result: dotted name → plain value, sorted by name."""
+    options = as_in_older_runs(flatten(OmegaConf.to_container(cfg, resolve=True)))
+    size = options.get("transform.size") or options.get("backbone.input_size")
+    if "transform.test_resize" in options:  # auto counts as the number that it stands for
+        resize = resolve_test_resize(options["transform.test_resize"], size)
+        options["transform.test_resize"] = resize
     unused: tuple[str, ...] = () if cfg.get("search") else ("space",)
-    if _cache_is_exact(flat):
+    if _is_cache_exact(options):
         unused += ("data.cache",)
-    weights = flat.get("backbone.weights")
+    weights = options.get("backbone.weights")
     if isinstance(weights, str) and (file := Path(weights).expanduser()).is_file():
-        flat["backbone.weights"] = f"file with sha256 {_sha256(file, *_stamp(file))}"
-    if flat.get("data.identified_by") == "name":
+        options["backbone.weights"] = f"file with sha256 {_hash_file(file, *_size_and_time(file))}"
+    if options.get("data.identified_by") == "name":
         unused += ROOTS
-    else:  # from whatever folder the command is typed
-        flat.update({root: str(Path(flat[root]).absolute()) for root in ROOTS if flat.get(root)})
-    if not flat.get("evaluation.measures"):
+    else:  # the same from whatever folder the command is started
+        roots = {root: options[root] for root in ROOTS if options.get(root)}
+        options |= {root: str(Path(folder).absolute()) for root, folder in roots.items()}
+    if not options.get("evaluation.measures"):
         unused += ("evaluation.measures",)
     left_out = tuple(f"{name}." for name in (*NOT_IN_DIGEST, *unused))
-    return {name: flat[name] for name in sorted(flat) if not f"{name}.".startswith(left_out)}
-
-
-def _cache_is_exact(flat: dict[str, Any]) -> bool:
-    """Whether crops come out of the cache as they come out of the files (or there is no cache)."""
-    side = flat.get("data.cache")
-    sizes = {flat.get("transform.resize"), flat.get("transform.test_resize")}
-    return side in (None, "full") or sizes == {side}
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    found = file.stat()
-    return found.st_size, found.st_mtime_ns
-
-
-@cache
-def _sha256(file: Path, size: int, time: int) -> str:
-    """Of the content: weights that were trained further under the same name are others."""
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()[:16]
+    return {name: options[name] for name in sorted(options) if not f"{name}.".startswith(left_out)}
 
 
 def digest(cfg: DictConfig) -> str:
-    """Eight hex digits that depend on everything that decides the result."""
+    """Returns eight hex digits that depend on everything that decides the result."""
     return hashlib.sha256(json.dumps(identity(cfg)).encode()).hexdigest()[:8]
 
 
-def flattened(node: Any, path: str = "") -> dict[str, Any]:
-    """Dotted name → value of a nested mapping; an empty mapping is a value."""
+def flatten(node: Any, path: str = "") -> dict[str, Any]:
+    """Returns dotted name → value of a nested mapping; an empty mapping is a value."""
     if not (isinstance(node, dict) and node):
         return {path: node}
-    flat: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, value in node.items():
-        flat.update(flattened(value, f"{path}.{key}" if path else str(key)))
-    return flat
+        options.update(flatten(value, f"{path}.{key}" if path else str(key)))
+    return options
+
+
+def _is_cache_exact(options: dict[str, Any]) -> bool:
+    """Whether crops from the cache equal crops from the files, or there is no cache."""
+    side = options.get("data.cache")
+    sizes = {options.get("transform.resize"), options.get("transform.test_resize")}
+    return side in (None, "full") or sizes == {side}
+
+
+def _size_and_time(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+@cache
+def _hash_file(file: Path, size: int, time: int) -> str:
+    """Hash of the content; size and time only make the cache forget a file that was replaced."""
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:16]

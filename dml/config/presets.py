@@ -1,9 +1,9 @@
-"""`params=`: values of a finished search, or of a published table, for options not given.
+"""Presets: `params=` sets options from a finished search or a published table.
 
 `params=outputs/…/best.yaml` holds option → value; `params=mlrc` means `configs/params/mlrc.yaml`,
-whose rows are loss → dataset → option → value; those of the dataset `default` hold for all others
-where the dataset's own say nothing else. A named experiment may choose a table by
-`experiment.params`; it needs no row for what the paper leaves open.
+whose rows are loss → dataset → option → value; the row `default` serves all datasets, and the row
+of a dataset takes precedence over it. Overrides of the command line take precedence over both. A
+named experiment may choose a table by `experiment.params`; its table may lack rows.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dml.core.errors import ConfigError, nearest
 
 
 def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], str | None]:
-    """The command line without its `params=`, whose values stand before the user's overrides.
+    """Replaces `params=` in the command line by its values, placed before the user's overrides.
 
     Returns:
-        The words for Hydra, and the value of `params=` if it is left to `apply_params`: a
-        multirun looks the values up for each of its jobs.
+        The words for Hydra, and the value of `params=` if it is left to `apply_params`: in a
+        multirun the values differ from job to job.
     """
     chosen = [word.partition("=")[2] for word in words if word.startswith("params=")]
     rest = [word for word in words if not word.startswith("params=")]
@@ -42,20 +42,20 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose(config_name, overrides=overrides)
     except Exception:  # of many classes
-        return rest, chosen[-1]  # Hydra itself meets the problem, and tells
+        return rest, chosen[-1]  # Hydra will meet the same problem and report it
     finally:
         GlobalHydra.instance().clear()
-    found = values(chosen[-1], cfg.loss.name, cfg.data.name)
-    apply_params(cfg, chosen[-1], overrides)  # tells of options that this run does not have
-    return [f"{name}={json.dumps(value)}" for name, value in found.items()] + rest, None
+    preset = load_preset(chosen[-1], cfg.loss.name, cfg.data.name)
+    apply_params(cfg, chosen[-1], overrides)  # refuses options that this run does not have
+    return [f"{name}={json.dumps(value)}" for name, value in preset.items()] + rest, None
 
 
 def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> DictConfig:
-    """The config with the values of `params` for all options that no override names.
+    """Sets the options of a preset in `cfg`, except those that an override names.
 
     Args:
         cfg: as composed.
-        params: what the command line said; None leaves it to `experiment.params`.
+        params: of the command line; None means `experiment.params`.
         overrides: of the command line, or of a multirun's job.
 
     Raises:
@@ -65,12 +65,12 @@ def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) 
         table = params or OmegaConf.select(cfg, "experiment.params")
         loss, data = (OmegaConf.select(cfg, f"{node}.name") for node in ("loss", "data"))
     except OmegaConfBaseException:
-        return cfg  # whoever checks the config tells
+        return cfg  # the check of the config reports it
     if not all(isinstance(word, str) for word in (table, loss, data)):
-        return cfg  # likewise, unless there is no table
+        return cfg  # there is no table, or the check reports it
     given = {word.lstrip("+~").partition("=")[0] for word in overrides}
     problems = []
-    for name, value in values(table, loss, data, params is not None).items():
+    for name, value in load_preset(table, loss, data, params is not None).items():
         if name in given:
             continue
         try:
@@ -82,27 +82,27 @@ def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) 
     return cfg
 
 
-def values(params: str, loss: str, data: str, must: bool = True) -> dict[str, Any]:
-    """Option → value for a loss on a dataset.
+def load_preset(params: str, loss: str, data: str, required: bool = True) -> dict[str, Any]:
+    """Returns option → value for a loss on a dataset.
 
     Args:
         params: a file, or the name of one in `configs/params/`.
         loss, data: their names.
-        must: whether a row that is not there is an error, rather than empty.
+        required: whether a missing row is an error; otherwise it is empty.
 
     Raises:
         ConfigError: no such file, or no such row in a table.
     """
-    content, path = _content(params)
+    content, path = _load_table(params)
     if not any(isinstance(value, dict) for value in content.values()):
         return {str(name): value for name, value in content.items()}
     rows = content.get(loss, {})
-    if must and not {data, "default"} & rows.keys():
-        raise ConfigError([_no_row(content, path, loss, data)])
+    if required and not {data, "default"} & rows.keys():
+        raise ConfigError([_describe_missing_row(content, path, loss, data)])
     return {**rows.get("default", {}), **rows.get(data, {})}
 
 
-def _content(params: str) -> tuple[dict[Any, Any], Path]:
+def _load_table(params: str) -> tuple[dict[Any, Any], Path]:
     path = Path(params)
     if not path.is_file():
         path = CONFIGS / "params" / f"{params}.yaml"
@@ -117,11 +117,11 @@ def _content(params: str) -> tuple[dict[Any, Any], Path]:
         line = str(error).splitlines()[0]
         raise ConfigError([f"params: {path} cannot be read: {line}"]) from error
     if not isinstance(content, dict):
-        raise ConfigError([f"params: {path} holds no options"])
+        raise ConfigError([f"params: {path} is not a table of options"])
     return content, path
 
 
-def _no_row(table: dict[Any, Any], path: Path, loss: str, data: str) -> str:
+def _describe_missing_row(table: dict[Any, Any], path: Path, loss: str, data: str) -> str:
     if loss not in table:
         hint = nearest(loss, table) or f"; it has {', '.join(table)}"
         return f"params: {path.name} has no values for loss '{loss}'{hint}"

@@ -1,214 +1,251 @@
-"""The typed nodes of the config: what may stand where.
+"""The typed nodes of the config, with the range of every number and the names that text can be.
 
-Defaults live in the YAML files, which also explain them. Values of a loss, a method, a backbone or
-a reader belong to the class named by `_target_` and are bound to its constructor when it is built.
+Defaults live in the YAML files, which also explain the options. Options of a loss, a method, a
+backbone or a reader belong to the class named by `_target_` and are bound to its constructor when
+it is built (`signatures.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dml.config.conversions import Boolean, Float, Integer, Text
+from dml.config.fields import (
+    MAX_PIXELS,
+    CacheSize,
+    Device,
+    FolderName,
+    Interval,
+    LossNode,
+    NamedNode,
+    OptimizerGroups,
+    OutputFolder,
+    SelectMetric,
+    TargetNode,
+    TestResize,
+    one_of,
+    resolve_test_resize,
+)
+from dml.core.option_values import (
+    AUGMENTATIONS,
+    EVALUATION_UNITS,
+    EXTRA_METRICS,
+    PRECISIONS,
+    SAMPLERS,
+    SEARCH_SAMPLERS,
+    SELECTED_ON,
+    SPLITS,
+    STOPPING_UNITS,
+    STORED_PRECISIONS,
+)
+
+# Upper limits far above any use: a typing error must not exhaust the machine or hang.
+MAX_WORKERS = 1024
+MAX_REPEATS = 1000
+MAX_BATCH_SIZE = 1_000_000
+
+Count = Annotated[Integer, Field(ge=1)]
+CountFromZero = Annotated[Integer, Field(ge=0)]
+BatchSize = Annotated[Integer, Field(ge=1, le=MAX_BATCH_SIZE)]
+Pixels = Annotated[Integer, Field(ge=1, le=MAX_PIXELS)]
+NotNegative = Annotated[Float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[Float, Field(gt=0, allow_inf_nan=False)]
 
 
-@dataclass
-class DataConfig:
-    """Which dataset, and how it is cut into batches."""
+class Node(BaseModel):
+    """A node of the config; options that it does not list are refused."""
 
-    name: str
-    stand_in: bool
-    identified_by: str
-    root: str
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _add_missing_nodes(cls, options: Any) -> Any:
+        """Adds missing nodes as empty ones, so that an error names each option they lack."""
+        if not isinstance(options, dict):
+            return options
+        missing: dict[str, Any] = {
+            name: {}
+            for name, field in cls.model_fields.items()
+            if _is_node(field.annotation) and options.get(name) is None
+        }
+        return {**options, **missing}
+
+
+def _is_node(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Node)
+
+
+class DataConfig(Node):
+    """The dataset, and how it is cut into batches."""
+
+    name: FolderName
+    stand_in: Boolean
+    identified_by: Annotated[Text, one_of(("place", "name"))]
+    root: Text
     reader: dict[str, Any]
-    label_noise: float
-    query_gallery: str
-    sampler: str
-    batch_size: int
-    images_per_class: int | None
-    eval_batch_size: int
-    workers: int
-    cache: int | str | None
-    cache_device: str
+    label_noise: Annotated[Float, Field(ge=0, lt=1)]
+    query_gallery: Annotated[Text, one_of(("split", "none"))]
+    sampler: Annotated[Text, one_of(SAMPLERS)]
+    batch_size: BatchSize
+    images_per_class: BatchSize | None
+    eval_batch_size: Count
+    workers: Annotated[Integer, Field(ge=0, le=MAX_WORKERS)]
+    cache: CacheSize
+    cache_device: Device
 
 
-@dataclass
-class TransformConfig:
+class TransformConfig(Node):
     """Crops and flips of `dml.data.transforms`."""
 
-    augmentation: str
-    size: int | None
-    resize: int | None
-    scale: list[float]
-    ratio: list[float]
-    flip: bool
-    padding: int
-    degrees: float
-    test_resize: int | str | None
+    augmentation: Annotated[Text, one_of(AUGMENTATIONS)]
+    size: Pixels | None
+    resize: Pixels | None
+    scale: Interval
+    ratio: Interval
+    flip: Boolean
+    padding: Annotated[Integer, Field(ge=0, le=MAX_PIXELS)]
+    degrees: Annotated[Float, Field(ge=0, le=360)]
+    test_resize: TestResize
 
 
-@dataclass
-class OptimConfig:
-    """A torch optimizer and what goes with it."""
+class OptimConfig(Node):
+    """A torch optimizer, its parameter groups and its schedule."""
 
-    name: str
-    _target_: str
+    name: Text
+    target: Text = Field(alias="_target_")
     args: dict[str, Any]
-    lr: float
-    weight_decay: float
-    loss_lr: float | None
-    loss_lr_ratio: float | None
-    groups: dict[str, Any]
+    lr: NotNegative
+    weight_decay: NotNegative
+    loss_lr: NotNegative | None
+    loss_lr_ratio: NotNegative | None
+    groups: OptimizerGroups
     schedule: dict[str, Any] | None
-    clip_value: float | None
-    clip_norm: float | None
-    clip_loss_parameters: bool
-    warmup_epochs: int
+    clip_value: Positive | None
+    clip_norm: Positive | None
+    clip_loss_parameters: Boolean
+    warmup_epochs: CountFromZero
 
 
-@dataclass
-class StoppingConfig:
-    """When validation has stopped improving."""
+class StoppingConfig(Node):
+    """When training stops because validation no longer improves."""
 
-    unit: str
-    patience: int | None
-    min_delta: float
+    unit: Annotated[Text, one_of(STOPPING_UNITS)]
+    patience: Count | None
+    min_delta: NotNegative
 
 
-@dataclass
-class ProtocolConfig:
-    """Which models are trained on what, for how long, and which of their epochs counts."""
+class ProtocolConfig(Node):
+    """The models to train, their classes, the length of training and the selection of an epoch."""
 
-    name: str
-    result_id: str
-    splits: str
-    selected_on: str
-    select_metric: str
-    repeats: int
-    epochs: int
-    steps_per_epoch: int | None
-    evaluate_every: int
-    evaluate_unit: str
+    name: FolderName
+    result_id: Text
+    splits: Annotated[Text, one_of(SPLITS)]
+    selected_on: Annotated[Text, one_of(SELECTED_ON)]
+    select_metric: SelectMetric
+    repeats: Annotated[Integer, Field(ge=1, le=MAX_REPEATS)]
+    epochs: CountFromZero
+    steps_per_epoch: Count | None
+    evaluate_every: Count
+    evaluate_unit: Annotated[Text, one_of(EVALUATION_UNITS)]
     stopping: StoppingConfig
-    workers: int
+    workers: Annotated[Integer, Field(ge=1, le=MAX_WORKERS)]
     lookup: dict[str, Any]
 
 
-@dataclass
-class EvaluationConfig:
-    """What is measured and kept beside the scores."""
+class EvaluationConfig(Node):
+    """Metrics beside the scores, and what is kept of an evaluation."""
 
-    measures: list[str]
-    test_curve: bool
-    keep_embeddings: bool
+    measures: list[Annotated[Text, one_of(EXTRA_METRICS)]]
+    test_curve: Boolean
+    keep_embeddings: Boolean
 
 
-@dataclass
-class SearchConfig:
+class SearchConfig(Node):
     """A search over the protocol's validation score."""
 
-    name: str
-    trials: int
-    startup: int
-    sampler: str
-    pruning: bool
-    storage: str | None
-    lease_seconds: float
+    name: Text
+    trials: Count
+    startup: Count
+    sampler: Annotated[Text, one_of(SEARCH_SAMPLERS)]
+    pruning: Boolean
+    storage: Text | None
+    lease_seconds: Annotated[Float, Field(ge=1, allow_inf_nan=False)]
 
 
-@dataclass
-class ExperimentConfig:
-    """Which table or figure a run belongs to, and how a report shows it.
+class ExperimentConfig(Node):
+    """The table or figure that a run belongs to, and its presentation in a report.
 
     Attributes:
-        id: its name, and the folder of its runs.
-        title: what it shows, in a line.
+        id: name of the experiment, and of the folder of its runs.
+        title: one line.
         source: the paper: mft | pfml | metrix | ccp.
-        tables: that paper's tables with its numbers (`T1`, `text`).
-        metrics: that they print, the first one to be tested for significance.
-        spread: what stands behind ±: ci95 | std | none.
-        setting: how the paper's tables tell this run from others of the same method.
-        figures: kinds of pictures (`dml.reporting.figure_kinds`).
-        params: table of `configs/params` whose values hold where no override says otherwise.
+        tables: the paper's tables that print its numbers (`T1`, `text`).
+        metrics: the metrics that they print; the first one is tested for significance.
+        spread: meaning of the number behind ±: ci95 | std | none.
+        setting: name under which the paper's tables list this run among others of its method.
+        figures: kinds of figures (`dml.reporting.report_figures`).
+        params: table of `configs/params` whose values hold unless an override sets them.
         script: command that draws it, from runs or by itself.
-        trains: false: there is nothing to train, the script is all.
-        gpu_hours: of all its trainings, estimated by the rule of `dml.reporting.cost`.
+        trains: false if nothing is trained and the script does everything.
+        gpu_hours: estimate for all its trainings (`dml.reporting.cost`).
     """
 
-    id: str
-    title: str
-    source: str | None
-    tables: list[str]
-    metrics: list[str]
-    spread: str
-    setting: str | None
-    figures: list[str]
-    params: str | None
-    script: str | None
-    trains: bool
-    gpu_hours: float | None
+    id: FolderName
+    title: Text
+    source: Text | None
+    tables: list[Text]
+    metrics: list[Text]
+    spread: Text
+    setting: Text | None
+    figures: list[Text]
+    params: Text | None
+    script: Text | None
+    trains: Boolean
+    gpu_hours: Float | None
 
 
-@dataclass
-class Config:
-    """A whole run."""
+class Config(Node):
+    """The config of `train.py`: one run."""
 
-    seed: int
-    device: str
-    precision: str
-    channels_last: bool
-    compile: bool
-    outputs: str
-    overwrite: bool
-    max_minutes: float | None
+    seed: CountFromZero
+    device: Device
+    precision: Annotated[Text, one_of(PRECISIONS)]
+    channels_last: Boolean
+    compile: Boolean
+    outputs: OutputFolder
+    overwrite: Boolean
+    max_minutes: Positive | None
     experiment: ExperimentConfig
     data: DataConfig
     transform: TransformConfig
-    backbone: dict[str, Any]
+    backbone: NamedNode
     embedder: dict[str, Any]
     optim: OptimConfig
-    loss: dict[str, Any]
-    method: dict[str, Any]
+    loss: LossNode
+    method: NamedNode
     protocol: ProtocolConfig
     evaluation: EvaluationConfig
-    tracking: dict[str, Any]
-    search: SearchConfig | None
+    tracking: TargetNode
+    search: SearchConfig | None = None
     space: dict[str, Any]
 
+    @property
+    def crop_size(self) -> int | None:
+        """Side of the network's input in pixels; None if the images keep their size."""
+        return self.transform.size or self.backbone.get("input_size")
 
-@dataclass
+    @property
+    def test_resize(self) -> int | None:
+        """`transform.test_resize` with "auto" resolved."""
+        return resolve_test_resize(self.transform.test_resize, self.crop_size)
+
+
 class EvaluateConfig(Config):
-    """What `evaluate.py` takes beside the options of a training run."""
+    """The config of `evaluate.py`: a training run's, and options of its own."""
 
-    run: str | None
-    embeddings: str | None
-    save: str | None
-    recall_at: list[int] | None
-
-
-IN_WORDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    type(None): "null",
-    dict: "a node of options",
-}
-
-
-def in_words(kind: Any) -> str:
-    """A type of a field above, as a message for the user names it."""
-    if kind in IN_WORDS:
-        return IN_WORDS[kind]
-    if get_origin(kind) is list:
-        return f"a list, each {in_words(get_args(kind)[0])}"
-    if get_origin(kind) is dict:
-        return IN_WORDS[dict]
-    # lists last: "each …" would take in what follows
-    kinds = sorted(get_args(kind), key=lambda one: get_origin(one) is list)
-    return " or ".join(in_words(one) for one in kinds)
-
-
-def shown(value: object) -> str:
-    """A value as the user wrote it, for a message."""
-    if value is None:
-        return "null"
-    return f"'{value}'" if isinstance(value, str) else str(value)
+    run: Text | None
+    embeddings: Text | None
+    save: Annotated[Text, one_of(STORED_PRECISIONS)] | None
+    recall_at: list[Count] | None

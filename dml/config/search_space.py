@@ -1,7 +1,7 @@
-"""What a search varies: ranges by dotted option, collected and checked.
+"""The search space: ranges by dotted option, merged from three nodes and checked.
 
 `space.loss` and `space.method` come from `configs/space/<name>.yaml` (flat dotted keys),
-`space.own` from the command line; later ones win, null takes a range out.
+`space.own` from the command line; later ones win, null removes a range.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ PARTS = ("loss", "method", "own")  # later ones win
 KEYS = {"low", "high", "log", "int", "step", "choices"}
 
 
-def merged(space: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Option → range, sorted by option: of the loss, over that of the method, over the user's."""
-    found: dict[str, Any] = {}
+def merge_spaces(space: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns option → range, sorted by option; see `PARTS` for the order of precedence."""
+    merged: dict[str, Any] = {}
     for part in PARTS:
-        found.update(_flat(space.get(part) or {}, ""))
-    return {name: found[name] for name in sorted(found) if found[name] is not None}
+        merged.update(_flatten_ranges(space.get(part) or {}, ""))
+    return {name: merged[name] for name in sorted(merged) if merged[name] is not None}
 
 
-def problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a space, as (option, problem).
+def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the problems of a space as (option, problem).
 
     Args:
         space: the node `space`.
@@ -32,10 +32,10 @@ def problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tuple[s
     """
     for part in PARTS:
         if not isinstance(space.get(part) or {}, dict):
-            again = f"+space.{part}.<option>={{low: 0, high: 1}}"
-            yield f"space.{part}", f"'{space[part]}' gives no ranges; write {again}"
+            example = f"+space.{part}.<option>={{low: 0, high: 1}}"
+            yield f"space.{part}", f"'{space[part]}' is not a node of ranges; write {example}"
             return
-    ranges = merged(space)
+    ranges = merge_spaces(space)
     if not ranges:
         loss = options.get("loss.name")
         yield (
@@ -48,34 +48,35 @@ def problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tuple[s
         where = f"space of {name}"
         if name not in options:
             yield where, f"no such option{nearest(name, options)}"
-        elif problem := _range_problem(entry):
+        elif problem := _find_range_problem(entry):
             yield where, problem
 
 
-def _flat(node: dict[str, Any], path: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flatten_ranges(node: dict[str, Any], path: str) -> dict[str, Any]:
+    """Returns dotted option → range of nested nodes."""
+    ranges: dict[str, Any] = {}
     for key, value in node.items():
         if isinstance(value, dict) and not (value.keys() <= KEYS and value):
-            found.update(_flat(value, f"{path}{key}."))
+            ranges.update(_flatten_ranges(value, f"{path}{key}."))
         else:
-            found[f"{path}{key}"] = value
-    return found
+            ranges[f"{path}{key}"] = value
+    return ranges
 
 
-def _range_problem(entry: Any) -> str:
-    """Why an entry is no range; empty if it is one."""
+def _find_range_problem(entry: Any) -> str:
+    """Returns why an entry is not a range; empty if it is one."""
     if not isinstance(entry, dict):
-        return f"'{entry}' is no range; write {{low: 0, high: 1}} or {{choices: [a, b]}}"
+        return f"'{entry}' is not a range; write {{low: 0, high: 1}} or {{choices: [a, b]}}"
     if "choices" in entry:
-        good = isinstance(entry["choices"], list) and entry["choices"] and len(entry) == 1
-        return "" if good else "choices must be a list, alone"
+        valid = isinstance(entry["choices"], list) and entry["choices"] and len(entry) == 1
+        return "" if valid else "choices must be a list, without other keys"
     low, high = entry.get("low"), entry.get("high")
     if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in (low, high)):
         return "low and high must be numbers"
     if not low < high:  # type: ignore[operator]
         return f"low {low} is not below high {high}"
     if entry.get("log") and low <= 0:  # type: ignore[operator]
-        return f"a logarithmic range cannot begin at {low}"
+        return f"low {low} of a logarithmic range must be above 0"
     if entry.get("int") and (low != int(low) or high != int(high)):  # type: ignore[arg-type]
         return "low and high of an int range must be integers"
     return ""

@@ -1,4 +1,4 @@
-"""Files that are either the old or the new one, whatever happens in between."""
+"""Atomic writing of files: a reader finds the old content or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dml.core.fault_injection import fault_point
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; on leaving, syncs it to disk and renames it.
+def replace_file(path: str | Path) -> Iterator[Path]:
+    """Yields a temporary path beside `path`; at the end, syncs it to disk and renames it to `path`.
 
-    An error (a full disk, say) removes the temporary file and leaves the old one untouched; a
-    killed process leaves a `.partial` file that nothing ever reads.
+    An error, such as a full disk, removes the temporary file and leaves the old one untouched; a
+    killed process leaves a `.partial` file that nothing reads.
 
     Raises:
-        UserError: there is a folder of that name.
-        OSError: the disk refuses.
+        UserError: `path` is a folder.
+        OSError: the file cannot be written.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
-        raise UserError(f"outputs: {path} is a folder, but a file goes there; delete it")
+        raise UserError(f"outputs: {path} is a folder where a file is expected; delete it")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     os.close(handle)
     temporary = Path(name)
@@ -41,33 +41,33 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        name_file(error, path)
+        add_filename(error, path)
         raise
     _sync_folder(path.parent)
 
 
-def name_file(error: BaseException, path: Path) -> None:
-    """Lets an error say which file it is about: writing and syncing leave that out."""
+def add_filename(error: BaseException, path: Path) -> None:
+    """Adds the file name to an OSError without one, such as those of writing and syncing."""
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(path)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes `text` durably to `path`."""
-    with replacing(path) as temporary:
+    """Writes `text` to `path`, atomically."""
+    with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Writes `value` durably to `path` as indented JSON."""
+    """Writes `value` to `path` as indented JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: str | Path) -> dict[str, Any] | None:
-    """What `write_json` wrote there; None if the file is not there.
+    """Returns what `write_json` wrote to `path`; None if there is no such file.
 
     Raises:
-        UserError: there is something else.
+        UserError: the file is not such a JSON object, or cannot be read.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -77,7 +77,7 @@ def read_json(path: str | Path) -> dict[str, Any] | None:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"outputs: {path} is damaged ({reason}); delete it") from error
     if not isinstance(value, dict):
-        raise UserError(f"outputs: {path} is damaged (no JSON object); delete it")
+        raise UserError(f"outputs: {path} is damaged (not a JSON object); delete it")
     return value
 
 
@@ -88,7 +88,7 @@ def _umask() -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The rename itself is only safe once the folder's entry is on disk."""
+    """Syncs a folder: a rename is durable only once the folder's entry is on disk."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)

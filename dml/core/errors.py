@@ -1,4 +1,4 @@
-"""The one exception whose message is meant for the user's eyes."""
+"""Exceptions with messages for users, and helpers to write such messages."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from difflib import get_close_matches
 
 
 class UserError(Exception):
-    """A problem the user can mend: shown as it stands, without a traceback.
+    """A problem that the user can fix; printed without a traceback.
 
     The message names the dotted option, says what is wrong and what to do, one line per problem.
 
     Attributes:
-        repeated: another process of the same run says it.
+        repeated: True where another process of the same run reports the problem.
     """
 
     repeated = False
 
 
 class ConfigError(UserError):
-    """Everything that is wrong with a config, found before data or GPU are touched.
+    """All problems of a config, found before data are read or a GPU is used.
 
     Attributes:
-        problems: one line each, whatever line breaks are in the values that they quote.
+        problems: one line each; line breaks in quoted values are escaped.
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -30,7 +30,7 @@ class ConfigError(UserError):
         super().__init__("\n".join(self.problems))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
-        """As it was made, when a process passes it on."""
+        """Pickles the constructor's arguments, for another process."""
         return type(self), (self.problems,)
 
 
@@ -41,31 +41,31 @@ def nearest(name: object, valid: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Of an exception's message; its class where it has none."""
+    """Returns the first line of an exception's message, or the name of its class."""
     return next(iter(str(error).splitlines()), "").strip() or type(error).__name__
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was no memory, of the machine or of its GPU, for what was asked for.
+    """Returns True for errors that report a lack of memory, of the machine or of its GPU.
 
-    torch has no class of its own for the machine's.
+    PyTorch has no exception class for the machine's memory.
     """
-    told = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+    messages = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and any(words in str(error) for words in told))
+        or (isinstance(error, RuntimeError) and any(text in str(error) for text in messages))
     )
 
 
 class RunStopped(BaseException):
     """A run was asked to stop; its state is saved and the same command continues it.
 
-    Like KeyboardInterrupt no `Exception`: a multirun must end with it, not go on to the next job.
+    A BaseException like KeyboardInterrupt: a multirun ends with it and starts no further job.
 
     Attributes:
         status: exit status of the process: 130 after SIGINT, 143 after SIGTERM, 75 at a time limit.
-        saved: False where there was nothing to save yet, as while a dataset is decoded.
+        saved: False where there was nothing to save, such as while a dataset is decoded.
     """
 
     def __init__(self, reason: str, status: int, saved: bool = True) -> None:
@@ -73,5 +73,5 @@ class RunStopped(BaseException):
         super().__init__(reason)
 
     def __reduce__(self) -> tuple[type[RunStopped], tuple[str, int, bool]]:
-        """As it was made, when a process passes it on."""
+        """Pickles the constructor's arguments, for another process."""
         return type(self), (str(self), self.status, self.saved)

@@ -1,6 +1,6 @@
-"""Named places at which a test can make the process die.
+"""Named points at which a test can kill the process.
 
-`DML_FAULT=after_step:7` kills the process, without any cleaning up, the seventh time it passes
+`DML_FAULT=after_step:7` kills the process, without any cleanup, the seventh time it passes
 `fault_point("after_step")`; `after_step:7@1` the process of rank 1 only. Without the variable a
 fault point costs one look-up.
 """
@@ -15,7 +15,7 @@ _passed: Counter[str] = Counter()
 
 
 def fault_point(name: str) -> None:
-    """Dies by SIGKILL here if `DML_FAULT` names this point (`name[:n][@rank]`, n from 1)."""
+    """Kills the process by SIGKILL if `DML_FAULT` is this point (`name[:n][@rank]`, n from 1)."""
     wanted = os.environ.get("DML_FAULT")
     if not wanted:
         return

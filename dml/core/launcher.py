@@ -1,7 +1,6 @@
-"""Which of several processes this one is, as torchrun and submitit tell it; needs no torch.
+"""Rank of this process in a distributed run, as torchrun or submitit sets it; needs no torch.
 
-Other launchers (plain `srun`, `mpirun`) start processes that know nothing of each other: let them
-start torchrun.
+Other launchers (plain `srun`, `mpirun`) start unconnected processes: use them to start torchrun.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Launch:
-    """This process among those that train one model together.
+    """Position of this process among those that train one model together.
 
     Attributes:
         rank: of all `size` processes, from 0.
@@ -26,8 +25,8 @@ class Launch:
     local_size: int = 1
 
 
-def launched() -> Launch:
-    """What the launcher put into the environment; one process alone where there was none."""
+def read_launch() -> Launch:
+    """Reads what the launcher put into the environment; without one, a single process."""
     found = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
     if not all(value.isdigit() for value in found):
         return Launch()
@@ -36,10 +35,10 @@ def launched() -> Launch:
     return Launch(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
 
 
-def adopt_submitit() -> None:
-    """Lets the tasks of one submitit job (`hydra/launcher=slurm`) find each other.
+def export_submitit_ranks() -> None:
+    """Connects the tasks of one submitit job (`hydra/launcher=slurm`).
 
-    Changes the environment as torchrun would have, if this process is one of several tasks.
+    Sets the environment variables of torchrun if this process is one of several tasks.
     """
     if "SUBMITIT_EXECUTOR" not in os.environ or "RANK" in os.environ:
         return

@@ -1,48 +1,133 @@
-"""One process at a time, where the operating system and the file system can promise that."""
+"""Locks between processes, freed by the system when their holder dies, however it dies.
+
+Exclusive locks are filelock's. Its shared lock is a SQLite database, which a lock file of another
+content damages, so that the shared lock here is the system's own.
+"""
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from filelock import FileLock, Timeout
 
 log = logging.getLogger(__name__)
 
+UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # by the file system
+_shared_descriptors: set[int] = set()
+
+
+class LockHeldError(Exception):
+    """Another process holds the lock.
+
+    Attributes:
+        holder: its process and host, as far as known.
+    """
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+        super().__init__(f"held by {holder}")
+
 
 @contextmanager
-def exclusive(path: Path, purpose: str) -> Iterator[bool]:
-    """Holds the lock `path` (an empty file); waits for another process that holds it.
+def wait_for_lock(path: Path, purpose: str = "") -> Iterator[bool]:
+    """Holds the exclusive lock `path`, after waiting for the process that holds it.
 
-    The lock of a process that died is free. Without file locks the block runs all the same: what
-    is written inside is renamed into place whole, so that the worst case is work done twice.
+    Without file locks the block runs all the same: callers write files that are renamed into
+    place, so that the worst case is work done twice.
 
     Args:
-        path: the lock file; its folder is made.
-        purpose: what the other process is doing, for the message about waiting.
+        path: the lock file; its folder is made, and the file stays.
+        purpose: what the holder does, for a message while this process waits; empty: no message.
 
     Yields:
-        Whether the lock is held: False where there are no locks.
+        True if the lock is held, False where the file system has none.
+
+    Raises:
+        OSError: the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
-        yield _acquire(file.fileno(), purpose)  # closing the file gives the lock back
+    with ExitStack() as held:
+        yield _acquire(_exclusive(path), held, purpose)
 
 
-def _acquire(descriptor: int, purpose: str) -> bool:
-    if fcntl is None:
-        return False
+def _acquire(lock: FileLock, held: ExitStack, purpose: str) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.warning("waiting for another process that is %s", purpose)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:  # a network file system without locks
+        try:
+            held.enter_context(lock.acquire(blocking=False))
+        except Timeout:
+            if purpose:
+                log.warning("waiting for another process that is %s", purpose)
+            held.enter_context(lock.acquire())
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
         log.debug("no file locks here", exc_info=True)
         return False
     return True
+
+
+@contextmanager
+def try_lock(path: Path, shared: bool = False) -> Iterator[None]:
+    """Holds the lock `path`, or fails at once; the file names the holder meanwhile.
+
+    Args:
+        path: the lock file; its folder is made, and the file stays.
+        shared: other processes may hold the lock too, if they share it as well.
+
+    Raises:
+        LockHeldError: another process holds the lock.
+        OSError: the file cannot be written, or the file system has no locks.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        try:
+            held.enter_context(
+                _shared(path) if shared else _exclusive(path).acquire(blocking=False)
+            )
+        except (Timeout, BlockingIOError) as error:
+            holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip()
+            raise LockHeldError(holder or "another process") from error
+        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+        held.callback(_clear, path)
+        yield
+
+
+def _clear(path: Path) -> None:
+    with suppress(OSError):  # the folder may be gone
+        path.write_text("", encoding="utf-8")
+
+
+def _exclusive(path: Path) -> FileLock:
+    # filelock's fallback, a marker file, would outlive a holder that dies on another machine.
+    return FileLock(path, fallback_to_soft=False)
+
+
+@contextmanager
+def _shared(path: Path) -> Iterator[None]:
+    import fcntl  # not on Windows
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        _shared_descriptors.add(descriptor)
+        yield
+    finally:
+        _shared_descriptors.discard(descriptor)
+        os.close(descriptor)
+
+
+def _close_inherited() -> None:
+    """Closes a forked child's copies, such as a loader worker's: they would keep the lock held."""
+    for descriptor in _shared_descriptors:
+        os.close(descriptor)
+    _shared_descriptors.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)

@@ -1,4 +1,4 @@
-"""Progress bars on the terminal; silent where nobody looks."""
+"""Progress bars on stderr; none where stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rich.progress import (
 T = TypeVar("T")
 
 
-def tracked(items: Iterable[T], title: str, total: int) -> Iterator[T]:
-    """Passes `items` on, with a bar on stderr."""
-    yield from track(items, title, total=total, console=_console(), disable=_unseen())
+def show_progress(items: Iterable[T], title: str, total: int) -> Iterator[T]:
+    """Yields `items`, with a progress bar of their number."""
+    yield from track(items, title, total=total, console=_stderr(), disable=_is_hidden())
 
 
 @contextmanager
-def transferred(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar for bytes on their way; yields a function to be told how many of how many are here."""
+def show_transfer(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Shows a progress bar of bytes; yields a function `report(done, total)` that moves it."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -36,14 +36,14 @@ def transferred(title: str) -> Iterator[Callable[[int, int | None], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_console(), disable=_unseen()) as progress:
+    with Progress(*columns, console=_stderr(), disable=_is_hidden()) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def _console() -> Console:
+def _stderr() -> Console:
     return Console(stderr=True)
 
 
-def _unseen() -> bool:
+def _is_hidden() -> bool:
     return not sys.stderr.isatty()

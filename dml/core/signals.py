@@ -1,4 +1,4 @@
-"""Work that has nothing to save ends as soon as it is told to."""
+"""Signals during work that has no state to save."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from dml.core.errors import RunStopped
 
 
 @contextmanager
-def signals_raise() -> Iterator[None]:
-    """Inside, Ctrl-C raises KeyboardInterrupt and SIGTERM raises RunStopped, at once.
+def raise_on_signals() -> Iterator[None]:
+    """Raises KeyboardInterrupt at Ctrl-C and RunStopped at SIGTERM, at once.
 
-    A training run only takes note of signals and stops after a step, when its state is saved.
-    Decoding a dataset takes many minutes and has no step. Signals that the process ignores, or
-    leaves to the system, stay that way; so do all of them in a thread that cannot set handlers.
+    A training run only records signals and stops after a step, when its state is saved. Decoding a
+    dataset takes many minutes and has no steps. Signals that the process ignores or leaves to the
+    system stay as they are, and so do all signals outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    heard = {number: handler for number, handler in before.items() if callable(handler)}
+    replaced = {number: handler for number, handler in before.items() if callable(handler)}
     try:
-        for number in heard:
+        for number in replaced:
             signal.signal(number, _raise)
         yield
     finally:
-        for number, handler in heard.items():
+        for number, handler in replaced.items():
             signal.signal(number, handler)
 
 

@@ -1,4 +1,4 @@
-"""Means, their uncertainty over repeats, and tests of whether two of them differ."""
+"""Means, their uncertainty over repeats, and tests of differences between them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import stats
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
-    """Mean and half-width of its Student-t interval (n − 1 degrees of freedom).
+    """Returns a mean and the half-width of its Student-t interval (n − 1 degrees of freedom).
 
     Args:
         values: one per repeat, never per fold: folds of one repeat are not independent.
@@ -21,7 +20,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
         (mean, half-width); the half-width is None for a single value.
 
     Raises:
-        ValueError: no values.
+        ValueError: `values` is empty.
     """
     if len(values) == 0:
         raise ValueError("values: a mean needs at least one")
@@ -33,18 +32,22 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
 
 def t_half_width(std: float, n: int, confidence: float = 0.95) -> float:
-    """Half-width of the t-interval of a mean of n ≥ 2 values with standard deviation `std`."""
+    """Returns the half-width of the t-interval of n ≥ 2 values with standard deviation `std`."""
+    from scipy import stats  # late, as below: it takes half a second to import
+
     return float(stats.t.ppf((1 + confidence) / 2, n - 1)) * std / n**0.5
 
 
 def std_of_half_width(half: float, n: int, confidence: float = 0.95) -> float:
-    """The standard deviation behind the half-width of a t-interval of n ≥ 2 values."""
+    """Returns the standard deviation of n ≥ 2 values from the half-width of their t-interval."""
+    from scipy import stats
+
     return half * n**0.5 / float(stats.t.ppf((1 + confidence) / 2, n - 1))
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What repeats say of one number.
+    """Estimate of one number from its repeats.
 
     Attributes:
         values: one per repeat, at least one.
@@ -54,7 +57,7 @@ class Estimate:
 
     @property
     def n(self) -> int:
-        """Repeats."""
+        """Number of repeats."""
         return len(self.values)
 
     @cached_property
@@ -72,13 +75,9 @@ class Estimate:
         """Standard deviation of the repeats (n − 1); None for one repeat."""
         return None if self.n == 1 else float(np.std(self.values, ddof=1))
 
-    def spread(self, kind: str) -> float | None:
-        """What stands behind ±: `ci95`, `std`, or nothing for any other kind."""
-        return {"ci95": self.ci95, "std": self.std}.get(kind)
-
     @property
     def moments(self) -> Moments | None:
-        """For `welch`; None for one repeat."""
+        """Mean, standard deviation and n, as `welch` takes them; None for one repeat."""
         return None if self.std is None else Moments(self.mean, self.std, self.n)
 
 
@@ -92,22 +91,23 @@ class Moments:
 
 
 def welch(a: Moments | None, b: Moments | None) -> float | None:
-    """Two-sided p-value of Welch's t-test; variances may differ.
+    """Returns the two-sided p-value of Welch's t-test; variances may differ.
 
     Returns:
-        None where there is nothing to test: a side is unknown, has fewer than two values, or
-        neither varies.
+        The p-value; None if a side is unknown or has fewer than two values, or if neither varies.
     """
     if a is None or b is None or min(a.n, b.n) < 2 or a.std == b.std == 0:
         return None
+    from scipy import stats
+
     found = stats.ttest_ind_from_stats(a.mean, a.std, a.n, b.mean, b.std, b.n, equal_var=False)
     return float(found.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number by Holm's step-down method, in the order given.
+    """Returns p-values corrected for their number by Holm's step-down method, in the same order.
 
-    Rejecting where they are at most 5 % keeps the chance of any wrong rejection at 5 %.
+    Rejecting where they are at most 5 % keeps the probability of any false rejection at 5 %.
     """
     corrected = [0.0] * len(p_values)
     reached = 0.0

@@ -1,7 +1,7 @@
-"""Augmentations that change a whole batch of small images at once.
+"""Augmentations of a whole batch of small images at once.
 
-Stand-ins have images of some hundred pixels: handled one by one, they would take longer to augment
-than to train on.
+Stand-ins have images of a few hundred pixels: one by one, they would take longer to augment than to
+train on.
 """
 
 from __future__ import annotations
@@ -14,58 +14,58 @@ from torch import Tensor, nn
 
 
 class BatchTransform(nn.Module):
-    """A change of small images that is drawn for each and applied to a whole batch at once.
+    """A transform with parameters drawn per image and applied to a whole batch at once.
 
     An image gets the same pixels alone and in any batch.
     """
 
     def draw(self) -> Tensor:
-        """The k numbers that the change of one image depends on, from the global generator."""
+        """Returns the k parameters of one image, drawn from the global generator."""
         return torch.empty(0)
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Changes uint8 images B×3×H×W by their numbers B×k."""
+        """Transforms uint8 images B×3×H×W with their parameters B×k."""
         raise NotImplementedError
 
     def forward(self, image: Tensor) -> Tensor:
-        """Draws for and changes one image 3×H×W."""
+        """Transforms one image 3×H×W."""
         return self.change(image[None], self.draw().to(image.device)[None])[0]
 
 
 def batch_transforms(transform: object) -> list[BatchTransform] | None:
-    """The steps of a transform that can be applied to batches, or None if some cannot."""
+    """Returns the steps of a transform if all of them can be applied to batches, else None."""
     parts = list(transform) if isinstance(transform, nn.Sequential) else [transform]
     steps = [part for part in parts if isinstance(part, BatchTransform)]
     return steps if len(steps) == len(parts) else None
 
 
 class RandomFlip(BatchTransform):
-    """Mirrors half of the images; one draw each, as torchvision's does."""
+    """Mirrors half of the images, with one draw each as in torchvision."""
 
     def draw(self) -> Tensor:
-        """One number in [0, 1)."""
+        """Returns one number in [0, 1)."""
         return torch.rand(1)
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Mirrors where the number is below one half."""
+        """Mirrors the images whose number is below one half."""
         if len(images) == 1:  # large images come one by one
             return images.flip(-1) if drawn[0, 0] < 0.5 else images
         return torch.where(drawn[:, :, None, None] < 0.5, images.flip(-1), images)
 
 
 class Shift(BatchTransform):
-    """Shifts an image by up to `padding` pixels each way; the border is filled with zeros."""
+    """Shifts an image by up to `padding` pixels each way; fills the border with zeros."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()
         self.padding = padding
 
     def draw(self) -> Tensor:
-        """Where the top and the left of the result lie in the padded image."""
+        """Returns the top and the left of the result in the padded image."""
         return torch.randint(0, 2 * self.padding + 1, (2,))
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Cuts every image out of its padded self."""
+        """Cuts the results out of the padded images."""
         if self.padding == 0:
             return images
         batch, _, height, width = images.shape
@@ -77,7 +77,7 @@ class Shift(BatchTransform):
 
 
 class Affine(BatchTransform):
-    """Rotates, slants, zooms and shifts an image; the border is filled with zeros.
+    """Rotates, slants, zooms and shifts an image; fills the border with zeros.
 
     Args:
         degrees: largest rotation, and largest slant.
@@ -90,7 +90,7 @@ class Affine(BatchTransform):
         self.degrees, self.scale, self.padding = degrees, tuple(scale), padding
 
     def draw(self) -> Tensor:
-        """The six numbers a, b, c, d, right, down of the map from the result to the image.
+        """Returns the parameters a, b, c, d, right, down of the map from the result to the image.
 
         About the center, result (x, y) shows what was at (a·u + b·v, c·u + d·v) with
         (u, v) = (x − right, y − down).
@@ -104,7 +104,7 @@ class Affine(BatchTransform):
         return torch.tensor([cos, sin + cos * tan, -sin, cos - sin * tan, *shift])
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Samples every image bilinearly where its map says."""
+        """Samples every image bilinearly at the points of its map."""
         height, width = images.shape[2:]
         # Grids rather than matrix products, whose rounding would depend on the batch's size.
         x_W, y_H1 = _centered(width, images.device), _centered(height, images.device)[:, None]
@@ -118,5 +118,5 @@ class Affine(BatchTransform):
 
 
 def _centered(count: int, device: torch.device) -> Tensor:
-    """Pixel coordinates along one side, 0 in the middle of the image."""
+    """Returns pixel coordinates along one side, 0 in the middle of the image."""
     return torch.arange(count, device=device) - (count - 1) / 2

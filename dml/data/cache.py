@@ -21,15 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
-from dml.core.locks import exclusive
-from dml.core.progress import tracked
-from dml.core.signals import signals_raise
-from dml.data.base import ImageIndex
+from dml.core.locks import wait_for_lock
+from dml.core.progress import show_progress
+from dml.core.signals import raise_on_signals
 from dml.data.decode import load_image
-from dml.data.parallel import mapped
+from dml.data.image_dataset import ImageSource
+from dml.data.image_index import ImageIndex
+from dml.data.threads import map_in_threads
 from dml.data.transforms import ResizeShorter
 
 MAGIC = 0x31534C45584950  # "PIXELS1" in the file
@@ -43,7 +44,7 @@ class PixelCache:
     Args:
         pixels: all pixels, flat.
         table: N rows of offset, height, width.
-        path: the file behind `pixels`; processes that get a copy of this object map it again.
+        path: the file behind `pixels`; processes that receive a copy of this object map it again.
     """
 
     def __init__(self, pixels: Tensor, table: np.ndarray, path: Path | None = None) -> None:
@@ -68,12 +69,12 @@ class PixelCache:
             table = np.frombuffer(file.read(count * 24), np.int64).reshape(-1, 3)
         pixels = int((table[:, 1] * table[:, 2] * 3).sum())
         if not count or pixels != table_start:
-            raise UserError(f"data.cache: {path} is damaged; delete it, it is made anew")
+            raise UserError(f"data.cache: {path} is damaged; delete it, it will be written again")
         return cls(torch.from_file(str(path), size=pixels, dtype=torch.uint8), table, path)
 
     @classmethod
     def of_array(cls, images: np.ndarray) -> PixelCache:
-        """Images N×H×W×3 that are decoded already."""
+        """Wraps decoded images N×H×W×3."""
         count, height, width, _ = images.shape
         offsets = np.arange(count) * height * width * 3
         table = np.stack([offsets, np.full(count, height), np.full(count, width)], axis=1)
@@ -85,7 +86,7 @@ class PixelCache:
         return image.view(height, width, 3).permute(2, 0, 1)
 
     def batch(self, rows: np.ndarray) -> Tensor | None:
-        """Images B×3×H×W, where all images of the dataset have one size."""
+        """Returns images B×3×H×W if all images of the dataset have one size, else None."""
         if self._one_size is None:
             return None
         images_NHWC = self.pixels.view(-1, *self._one_size, 3)
@@ -97,7 +98,7 @@ class PixelCache:
         return PixelCache, (self.pixels, self.table, self.path)
 
     def to(self, device: torch.device) -> PixelCache:
-        """The same images in the memory of `device`, or this object if they do not fit there."""
+        """Returns the images in the memory of `device`, or this object if they do not fit there."""
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             if self.pixels.numel() > SHARE_OF_FREE_MEMORY * free:
@@ -111,21 +112,50 @@ class PixelCache:
         return PixelCache(self.pixels.to(device), self.table, self.path)
 
 
-def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> PixelCache:
-    """Maps the decoded images of a dataset, writing them first where that was not done yet.
-
-    Several processes may ask at once: one writes, the others wait for it. A file is only ever seen
-    whole. Other image files make another file: a dataset that was edited or moved is decoded anew,
-    which is the price of never showing the pixels of another one.
+def open_image_source(
+    index: ImageIndex, cache: int | str | None, cache_device: str, root: str | Path
+) -> ImageSource | None:
+    """Opens what `data.cache` and `data.cache_device` ask for; None: decode at every access.
 
     Args:
-        index: the dataset; images that are in memory already are used as they are.
+        index: the dataset.
+        cache: None, `full`, or the shorter side in pixels of the images that are kept.
+        cache_device: `cpu` (a memory-mapped file) or a CUDA device (all of it in its memory).
+        root: `data.root`; the files of the cache are kept in `.cache` under it.
+
+    Raises:
+        UserError: values that do not go together; see also `open_cache`.
+    """
+    in_memory = isinstance(index.images, np.ndarray)
+    device = torch.device(cache_device)
+    if cache is None and not in_memory and device.type != "cpu":
+        raise UserError(
+            f"data.cache_device: {cache_device} needs decoded images; set data.cache=256 or full"
+        )
+    if device.type == "cpu" and (cache is None or in_memory):
+        return None
+    if not (cache in (None, "full") or (isinstance(cache, int) and cache > 0)):
+        raise UserError(f"data.cache: '{cache}' is neither null, full nor a number of pixels")
+    folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
+    side = cache if isinstance(cache, int) else None
+    pixels = open_cache(index, side, folder / ".cache")
+    return pixels if device.type == "cpu" else pixels.to(device)
+
+
+def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> PixelCache:
+    """Maps the decoded images of a dataset; writes them first if there is no such file.
+
+    Of several processes one writes and the others wait. Only complete files are read. A dataset
+    that was edited or moved is decoded again, so that it never gets the pixels of another one.
+
+    Args:
+        index: the dataset; images in memory are used directly.
         side: shorter side of the kept images in pixels; None keeps the full resolution.
         folder: where the files are kept.
 
     Raises:
         UserError: an image cannot be decoded, or the folder cannot be written (to the end).
-        KeyboardInterrupt, RunStopped: by a signal while it decodes or waits; no file is left.
+        KeyboardInterrupt, RunStopped: at a signal while decoding or waiting; no file is left.
     """
     if isinstance(index.images, np.ndarray):
         return PixelCache.of_array(index.images)
@@ -133,20 +163,20 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     path = Path(folder) / name
     if not path.is_file():
         try:
-            lock = exclusive(path.with_suffix(".lock"), f"writing {path}")
-            with signals_raise(), lock as alone:
+            lock = wait_for_lock(path.with_suffix(".lock"), f"writing {path}")
+            with raise_on_signals(), lock as alone:
                 if not path.is_file():
                     _write(path, index.images, side, alone)
         except OSError as error:
             raise UserError(
                 f"data.cache: cannot write {path}: {error.strerror}; {_remedy(error)}, "
-                f"or go without with data.cache=null"
+                f"or turn the cache off with data.cache=null"
             ) from error
     return PixelCache.open(path)
 
 
 def _digest(files: Sequence[Path], side: int | None) -> str:
-    """Where the images stand, their sizes and times: cheap to ask for, and hard to confuse."""
+    """Returns a hash of the paths, sizes and modification times of all images."""
     listing = []
     try:
         for file in files:
@@ -160,21 +190,18 @@ def _digest(files: Sequence[Path], side: int | None) -> str:
 def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "make room, keep fewer pixels with data.cache=256"
-    return (
-        "name a folder that can be written with data.root (links in it may lead to the images, "
-        "wherever they are)"
-    )
+    return "set data.root to a folder that can be written (links in it may lead to the images)"
 
 
 def _write(path: Path, files: Sequence[Path], side: int | None, alone: bool) -> None:
     for left in path.parent.glob(f".{path.name}.*.partial") if alone else ():
-        left.unlink()  # of a writer that was killed; the lock says that none is at work
+        left.unlink()  # of a killed writer; the lock excludes any other
     table = np.empty((len(files), 3), np.int64)
     offset = 0
-    # Closed by name: a signal's traceback would keep it, and its threads, at work.
-    decoded = closing(_decoded(files, side))
-    with decoded as images, replacing(path) as temporary, open(temporary, "wb") as file:
-        for row, pixels in enumerate(tracked(images, "decoding", len(files))):
+    # Closed explicitly: the traceback of a signal would keep its threads running.
+    decoded = closing(_decode_all(files, side))
+    with decoded as images, replace_file(path) as temporary, open(temporary, "wb") as file:
+        for row, pixels in enumerate(show_progress(images, "decoding", len(files))):
             table[row] = offset, *pixels.shape[:2]
             offset += file.write(pixels.data)
             fault_point("cache_image")
@@ -182,8 +209,8 @@ def _write(path: Path, files: Sequence[Path], side: int | None, alone: bool) -> 
         file.write(np.array([MAGIC, len(files)], np.int64).tobytes())
 
 
-def _decoded(files: Sequence[Path], side: int | None) -> Generator[np.ndarray, None, None]:
-    """All images in order (H×W×3), decoded by threads: decoders let go of the interpreter."""
+def _decode_all(files: Sequence[Path], side: int | None) -> Generator[np.ndarray, None, None]:
+    """Decodes all images in order (H×W×3), in threads: decoders release the interpreter lock."""
 
     # The transforms' own resizing: training and testing at this size see the same pixels.
     resize = ResizeShorter(side) if side is not None else nn.Identity()
@@ -192,4 +219,4 @@ def _decoded(files: Sequence[Path], side: int | None) -> Generator[np.ndarray, N
         image = resize(load_image(file))
         return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
 
-    return mapped(decode, files)
+    return map_in_threads(decode, files)

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from dml.core.errors import UserError
-from dml.data.base import ImageIndex
-from dml.data.published import checked_index, preparation, require
+from dml.data.image_index import ImageIndex
+from dml.data.published_dataset import PublishedDataset
 
 NAME, TITLE = "cars", "Cars196"
+TRAIN_IMAGES = 8_054
 
 
 def read_cars(root: str | Path, images: int = 16_185, classes: int = 196) -> ImageIndex:
@@ -28,27 +29,21 @@ def read_cars(root: str | Path, images: int = 16_185, classes: int = 196) -> Ima
     """
     folder = Path(root) / "cars196"
     annotations = folder / "cars_annos.mat"
-    require([annotations], name=NAME, title=TITLE, root=root)
-    paths, published = _annotations(annotations, root)
-    return checked_index(
+    dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
+    dataset.check_tables(annotations)
+    paths, labels = _read_annotations(annotations, dataset)
+    return dataset.build_index(
         [folder / path for path in paths],
-        published,
-        np.where(published <= classes // 2, "train", "test"),
-        name=NAME,
-        title=TITLE,
-        root=root,
-        images=images,
-        classes=classes,
+        labels,
+        np.where(labels <= classes // 2, "train", "test"),
     )
 
 
-def _annotations(path: Path, root: str | Path) -> tuple[list[str], np.ndarray]:
+def _read_annotations(path: Path, dataset: PublishedDataset) -> tuple[list[str], np.ndarray]:
     from scipy.io import loadmat
 
     try:
         rows = loadmat(str(path), squeeze_me=True)["annotations"]
         return [str(name) for name in rows["relative_im_path"]], rows["class"].astype(np.int64)
     except Exception as error:  # scipy raises whatever the damaged bytes lead it to
-        raise UserError(
-            f"data.root: {path} cannot be read ({error}); {preparation(NAME, root)}"
-        ) from error
+        raise UserError(f"data.root: {path} cannot be read ({error}); {dataset.advice}") from error

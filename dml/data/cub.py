@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dml.core.errors import UserError
-from dml.data.base import ImageIndex
-from dml.data.published import checked_index, class_number, preparation, require, table
+from dml.data.image_index import ImageIndex
+from dml.data.published_dataset import PublishedDataset
 
 NAME, TITLE = "cub", "CUB-200-2011"
+TRAIN_IMAGES = 5_864
 
 
 def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> ImageIndex:
@@ -25,24 +25,18 @@ def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> Imag
     """
     folder = Path(root) / "CUB_200_2011"
     tables = folder / "images.txt", folder / "image_class_labels.txt"
-    require(tables, name=NAME, title=TITLE, root=root)
-    advice = preparation(NAME, root)
-    # The two tables are joined by image number; nothing promises that they share an order.
-    paths, class_of = (dict(table(path, columns=2, advice=advice)) for path in tables)
+    dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
+    dataset.check_tables(*tables)
+    # The two tables are joined by image number; they need not share an order.
+    paths, class_of = (dict(dataset.read_columns(path, columns=2)) for path in tables)
     unlabeled = [number for number in paths if number not in class_of]
     if unlabeled:
-        raise UserError(
-            f"data.root: {tables[1]} lacks image {unlabeled[0]} and {len(unlabeled) - 1} more; "
-            f"{advice}"
+        raise dataset.damaged(
+            tables[1], f"image {unlabeled[0]} and {len(unlabeled) - 1} more are missing"
         )
-    published = np.array([class_number(class_of[one], tables[1], advice=advice) for one in paths])
-    return checked_index(
+    labels = np.array([dataset.parse_class(class_of[number], tables[1]) for number in paths])
+    return dataset.build_index(
         [folder / "images" / path for path in paths.values()],
-        published,
-        np.where(published <= classes // 2, "train", "test"),
-        name=NAME,
-        title=TITLE,
-        root=root,
-        images=images,
-        classes=classes,
+        labels,
+        np.where(labels <= classes // 2, "train", "test"),
     )

@@ -1,4 +1,4 @@
-"""Image files to uint8 tensors, as Pillow reads them but faster where the file is a sound JPEG."""
+"""Decoding of image files to uint8 tensors, with the pixels of Pillow, faster for valid JPEGs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dml.core.errors import UserError
 
 try:
     from torchvision.io import ImageReadMode, decode_jpeg
-except ImportError:  # torchvision means to hand decoding over to another package one day
+except ImportError:  # torchvision plans to move decoding to another package
     decode_jpeg = None
 
 JPEG = b"\xff\xd8\xff"
@@ -24,11 +24,10 @@ def load_image(image: Path | np.ndarray) -> Tensor:
 
     Of 16 bits the upper 8 are kept, of animations the first image; transparency is dropped.
 
-    The tensor's memory runs through the channels first (H×W×3), in which crops and resizing are
-    fastest.
+    In memory the channels are innermost (H×W×3), which is fastest to crop and resize.
 
     Raises:
-        UserError: the file is missing, cannot be decoded, or holds numbers instead of levels.
+        UserError: the file is missing, cannot be decoded, or has 32-bit pixels.
     """
     if isinstance(image, np.ndarray):
         return torch.from_numpy(image).permute(2, 0, 1)
@@ -41,21 +40,21 @@ def load_image(image: Path | np.ndarray) -> Tensor:
             # A third faster than Pillow, which copies the pixels once more.
             return decode_jpeg(torch.from_numpy(data), mode=ImageReadMode.RGB)
         except RuntimeError:
-            pass  # an unusual or damaged file: Pillow decides, and says what is wrong with it
-    return _with_pillow(image)
+            pass  # an unusual or damaged file: Pillow reads it or explains why not
+    return _decode_with_pillow(image)
 
 
-def _with_pillow(path: Path) -> Tensor:
+def _decode_with_pillow(path: Path) -> Tensor:
     try:
         with Image.open(path) as opened:
-            array = np.array(_eight_bits(opened).convert("RGB"))  # np.array: a writable copy
+            array = np.array(_to_eight_bits(opened).convert("RGB"))  # np.array: a writable copy
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"data: cannot decode {path}: {error}") from error
     return torch.from_numpy(array).permute(2, 0, 1)
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Grey images of more bits, which Pillow would clip at 255: all of them white."""
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    """Converts grey images of 16 bits, which Pillow would clip at 255, to their upper 8 bits."""
     sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
     if sixteen:
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
+
+TRAIN_IMAGES = 901
 
 
 def read_digits() -> ImageIndex:
-    """1,797 real handwritten digits, 8×8 grey levels 0–16, as 8×8 RGB; 901 train, 896 test."""
+    """Returns 1,797 handwritten digits (8×8, grey levels 0–16) as RGB; 901 train, 896 test."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -1,4 +1,4 @@
-"""What a dataset is, in 16 hex digits that are the same on every machine that holds it."""
+"""Fingerprints of datasets: 16 hex digits, the same on every machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from dml.core.errors import UserError
 
-SIZES = 1000  # files asked for their size; a network file system takes minutes over all of SOP
+SIZES = 1000  # files whose size is read; all of SOP takes minutes on a network file system
 
 
 def fingerprint(
@@ -22,11 +22,11 @@ def fingerprint(
     roles: np.ndarray,
     root: Path | None,
 ) -> str:
-    """Hash of all that decides a result: which images, in which order, with which label and role.
+    """Returns a hash of the images of a dataset with their order, labels and roles.
 
-    Files count by their path below `root`, so that the dataset may stand anywhere, and by the sizes
-    of up to `SIZES` of them, spread evenly: a cropped or re-encoded copy is another dataset though
-    its names are the same. Images in memory count by their pixels.
+    Files enter by their path below `root`, so that the dataset may be anywhere, and by the sizes of
+    up to `SIZES` of them, spread evenly: a cropped or re-encoded copy of the same names is another
+    dataset. Images in memory enter by their pixels.
 
     Args:
         name: id of the dataset.
@@ -34,20 +34,20 @@ def fingerprint(
         labels: N integers.
         roles: N strings.
         root: what the paths are relative to; None: the deepest folder that holds them all. A file
-            elsewhere counts by its absolute path.
+            elsewhere enters by its absolute path.
 
     Raises:
-        UserError: a file is gone.
+        UserError: a file is missing.
     """
     content: list[object] = [name, roles.tolist(), labels.tolist()]
     if isinstance(images, np.ndarray):
         content += [images.shape, hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()]
     else:
-        content += [_below(root, images), _some_sizes(images)]
+        content += [_relative_names(root, images), _sample_sizes(images)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
-def _below(root: Path | None, files: Sequence[Path]) -> list[str]:
+def _relative_names(root: Path | None, files: Sequence[Path]) -> list[str]:
     names = [os.fspath(file) for file in files]
     if root is None:
         root = Path(os.path.commonpath([os.path.dirname(name) for name in names] or ["."]))
@@ -61,7 +61,7 @@ def _below(root: Path | None, files: Sequence[Path]) -> list[str]:
     ]
 
 
-def _some_sizes(files: Sequence[Path]) -> list[int]:
+def _sample_sizes(files: Sequence[Path]) -> list[int]:
     chosen = np.linspace(0, len(files) - 1, min(SIZES, len(files))).astype(int)
     try:
         return [os.stat(files[row]).st_size for row in chosen]

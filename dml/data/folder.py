@@ -10,9 +10,9 @@ from typing import NoReturn
 import numpy as np
 
 from dml.core.errors import UserError, nearest
-from dml.data.base import ROLES, ImageIndex
-from dml.data.image_table import ImageList, read_table
-from dml.data.published import missing_files
+from dml.data.image_csv import ImageList, read_image_csv
+from dml.data.image_index import ROLES, ImageIndex
+from dml.data.published_dataset import find_missing
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),
@@ -46,8 +46,8 @@ def read_folder(root: str | Path) -> ImageIndex:
     root = Path(root)
     if not root.exists():
         raise UserError(f"data.root: no folder or CSV file {root}; name it with data.root=<place>")
-    found = _folders(root) if root.is_dir() else read_table(root)
-    missing = missing_files(found.files)
+    found = _folders(root) if root.is_dir() else read_image_csv(root)
+    missing = find_missing(found.files)
     if missing:
         _refuse(
             root,

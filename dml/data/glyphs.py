@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, features
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
 
 SIDE = 32
 CANVAS = 3 * SIDE  # drawn at three times the size and averaged down
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 def read_glyphs(
     root: str | Path, seed: int = 0, classes: int = 200, per_class: int = 59
 ) -> ImageIndex:
-    """The glyphs, drawn at first use and kept under `root/glyphs/`.
+    """Returns the glyphs, drawn at first use and stored under `root/glyphs/`.
 
     Args:
         root: the folder of datasets.
@@ -36,21 +36,21 @@ def read_glyphs(
         per_class: images of each.
 
     Raises:
-        UserError: the drawn images cannot be kept there.
+        UserError: the drawn images cannot be stored there.
     """
     key = f"{seed} {classes} {per_class} {_versions()}"
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    kept = Path(root) / "glyphs" / f"{digest}.npy"
-    grey = _kept(kept, (classes * per_class, SIDE, SIDE))
+    path = Path(root) / "glyphs" / f"{digest}.npy"
+    grey = _load_stored(path, (classes * per_class, SIDE, SIDE))
     if grey is None:
         grey = draw_glyphs(seed, classes, per_class)
         try:
-            with replacing(kept) as temporary, open(temporary, "wb") as file:
+            with replace_file(path) as temporary, open(temporary, "wb") as file:
                 np.save(file, grey)
         except OSError as error:
             raise UserError(
-                f"data.root: cannot keep the drawn glyphs in {kept.parent} ({error.strerror}); "
-                f"name a folder that can be written with data.root=<folder>"
+                f"data.root: cannot store the drawn glyphs in {path.parent} ({error.strerror}); "
+                f"set data.root to a folder that can be written"
             ) from error
     labels = np.repeat(np.arange(classes), per_class)
     return ImageIndex(
@@ -62,8 +62,8 @@ def read_glyphs(
     )
 
 
-def _kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """What was drawn before, if it is there and whole."""
+def _load_stored(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Returns the stored images if they are there and complete."""
     try:
         images = np.load(path)
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def _kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
         log.warning("%s is damaged (%s); the glyphs are drawn again", path, error)
         return None
     if images.shape != shape or images.dtype != np.uint8:
-        log.warning("%s does not hold the glyphs it should; they are drawn again", path)
+        log.warning("%s does not contain the expected glyphs; they are drawn again", path)
         return None
     return images
 
@@ -96,13 +96,13 @@ def draw_glyphs(seed: int, classes: int, per_class: int) -> np.ndarray:
 
 
 def characters(count: int) -> list[str]:
-    """The first `count` letters and digits that enough text faces hold, by code point.
+    """Returns the first `count` letters and digits that enough text faces contain, by code point.
 
-    Left out are letters with accents and ligatures (a few pixels would tell them apart) and those
-    that look exactly like an earlier one (Greek and Latin capitals).
+    Letters with accents and ligatures (which differ by a few pixels only) and letters that look
+    exactly like an earlier one (Greek and Latin capitals) are left out.
 
     Raises:
-        ValueError: the fonts do not hold that many.
+        ValueError: the fonts do not contain that many.
     """
     faces = text_faces()
     holders = Counter(code for held in faces.values() for code in held)
@@ -120,11 +120,11 @@ def characters(count: int) -> list[str]:
             chosen.append(character)
         if len(chosen) == count:
             return chosen
-    raise ValueError(f"count: the fonts hold {len(chosen)} such characters, not {count}")
+    raise ValueError(f"count: the fonts contain {len(chosen)} such characters, not {count}")
 
 
 def text_faces() -> dict[Path, set[int]]:
-    """The faces meant for running text, each with the code points it holds."""
+    """Returns the faces for running text, each with the code points it contains."""
     import matplotlib
     from matplotlib.ft2font import FT2Font
 
@@ -139,7 +139,7 @@ def text_faces() -> dict[Path, set[int]]:
 
 
 def _font(path: Path) -> ImageFont.FreeTypeFont:
-    # The basic layout engine is there in every build of Pillow.
+    # Every build of Pillow has the basic layout engine.
     return ImageFont.truetype(str(path), 60, layout_engine=ImageFont.Layout.BASIC)
 
 
@@ -155,7 +155,7 @@ def _draw(character: str, font: ImageFont.FreeTypeFont, rng: np.random.Generator
     scale = rng.uniform(0.8, 1.25)
     shift = rng.uniform(-8, 8, 2)
     cos, sin = np.cos(turn), np.sin(turn)
-    # Pillow asks where each pixel of the result comes from: the inverse map, about the center.
+    # Pillow takes the map from the result to the image: the inverse one, about the center.
     inverse = np.array([[cos, sin], [-sin, cos]]) @ np.array([[1, shear], [0, 1]]) / scale
     middle = np.full(2, CANVAS / 2)
     offset = middle - inverse @ (middle + shift)
@@ -168,7 +168,7 @@ def _draw(character: str, font: ImageFont.FreeTypeFont, rng: np.random.Generator
 
 
 def _versions() -> str:
-    """What decides how a glyph looks, besides this file."""
+    """Returns the versions of the libraries that draw the glyphs."""
     import matplotlib
     import PIL
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dml.core.errors import UserError
-from dml.data.base import ImageIndex
-from dml.data.published import checked_index, preparation, require, table
+from dml.data.image_index import ImageIndex
+from dml.data.published_dataset import PublishedDataset
 
 NAME, TITLE = "inshop", "In-Shop Clothes Retrieval"
+TRAIN_IMAGES = 25_882
 
 
 def read_inshop(root: str | Path, images: int = 52_712, classes: int = 7_982) -> ImageIndex:
@@ -26,25 +26,14 @@ def read_inshop(root: str | Path, images: int = 52_712, classes: int = 7_982) ->
     """
     folder = Path(root) / "inshop"
     partition = folder / "list_eval_partition.txt"
-    require([partition], name=NAME, title=TITLE, root=root)
+    recall_at = (1, 10, 20, 30)
+    dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes, recall_at)
+    dataset.check_tables(partition)
     # The first line is the number of images, the second names the columns.
-    rows = table(partition, columns=3, header=2, advice=preparation(NAME, root))
+    rows = dataset.read_columns(partition, columns=3, header=2)
     files, items, roles = zip(*rows, strict=True) if rows else ((), (), ())
     roles = tuple(role.strip() for role in roles)
     unknown = set(roles) - {"train", "query", "gallery"}
     if unknown:
-        raise UserError(
-            f"data.root: {partition} is damaged: no evaluation_status {min(unknown)!r}; "
-            f"{preparation(NAME, root)}"
-        )
-    return checked_index(
-        [folder / name for name in files],
-        items,
-        roles,
-        name=NAME,
-        title=TITLE,
-        root=root,
-        images=images,
-        classes=classes,
-        recall_at=(1, 10, 20, 30),
-    )
+        raise dataset.damaged(partition, f"evaluation_status {min(unknown)!r} is unknown")
+    return dataset.build_index([folder / name for name in files], items, roles)

@@ -1,4 +1,4 @@
-"""Batches on the device: for training by the schedule of steps, for evaluation in order."""
+"""Batches on the device: by a schedule of steps for training, in order for evaluation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,47 +15,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, default_collate
 
 from dml.core.errors import UserError
-from dml.data.base import ImageDataset, ImageIndex, ImageSource, Subset
-from dml.data.cache import PixelCache, open_cache
+from dml.data.cache import PixelCache
+from dml.data.image_dataset import ImageDataset, ImageSource
+from dml.data.image_index import Subset
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 
-HANDLER_S = 2.0  # far longer than the system takes to tell of a process that died
-
-
-def open_source(
-    index: ImageIndex, cache: int | str | None, cache_device: str, root: str | Path
-) -> ImageSource | None:
-    """What `data.cache` and `data.cache_device` ask for; None: decode at every access.
-
-    Args:
-        index: the dataset.
-        cache: None, `full`, or the shorter side in pixels of the images that are kept.
-        cache_device: `cpu` (a memory-mapped file) or a CUDA device (all of it in its memory).
-        root: `data.root`; the files of the cache are kept in `.cache` under it.
-
-    Raises:
-        UserError: values that do not go together; see also `open_cache`.
-    """
-    in_memory = isinstance(index.images, np.ndarray)
-    device = torch.device(cache_device)
-    if cache is None and not in_memory and device.type != "cpu":
-        raise UserError(
-            f"data.cache_device: {cache_device} needs decoded images; set data.cache=256 or full"
-        )
-    if device.type == "cpu" and (cache is None or in_memory):
-        return None
-    if not (cache in (None, "full") or (isinstance(cache, int) and cache > 0)):
-        raise UserError(f"data.cache: '{cache}' is neither null, full nor a number of pixels")
-    folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
-    side = cache if isinstance(cache, int) else None
-    pixels = open_cache(index, side, folder / ".cache")
-    return pixels if device.type == "cpu" else pixels.to(device)
+HANDLER_S = 2.0  # far longer than the system takes to report a dead process
 
 
 class ScheduledSampler(Sampler[list[tuple[int, int]]]):
-    """The (row, draw) pairs of steps `start`..`stop`−1 of a schedule: one rank's share of each.
+    """Samples (row, draw) pairs of steps `start`..`stop`−1 of a schedule, one rank's share of each.
 
-    The shares of all ranks, one after the other, are the batch of an undivided run.
+    The shares of all ranks, one after the other, are the batch of a single process.
     """
 
     def __init__(
@@ -69,7 +40,7 @@ class ScheduledSampler(Sampler[list[tuple[int, int]]]):
     ) -> None:
         if schedule.batch_size % world_size:
             raise ValueError(
-                f"batch_size {schedule.batch_size} is no multiple of {world_size} processes"
+                f"batch_size {schedule.batch_size} is not a multiple of {world_size} processes"
             )
         self.schedule, self.seed, self.start, self.stop = schedule, seed, start, stop
         share = schedule.batch_size // world_size
@@ -116,101 +87,103 @@ class Batches:
             line = str(error).strip().splitlines()[-1]
             raise UserError(line.partition("UserError: ")[2] or line) from None
         except (ConnectionError, EOFError) as error:
-            # A worker that dies as it hands a batch over breaks the connection before torch's
-            # handler of its death has run. That one knows the reason: it raises while we wait.
+            # A worker that dies while sending a batch breaks the connection before torch's signal
+            # handler has run. The handler knows the reason: it raises while this process waits.
             time.sleep(HANDLER_S)
-            raise RuntimeError("DataLoader worker gone before its batch was here") from error
+            raise RuntimeError("a DataLoader worker died before it sent its batch") from error
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """Options that all loaders of a run share.
+
+    Attributes:
+        to_input: see `ToInput`.
+        device: where the batches end up.
+        workers: loading processes; 0: this one.
+        source: where pixels come from (`dml.data.cache.open_image_source`).
+        rank, world_size: this process's share of every batch.
+    """
+
+    to_input: nn.Module
+    device: torch.device
+    workers: int = 0
+    source: ImageSource | None = None
+    rank: int = 0
+    world_size: int = 1
+
+    def batches(self, subset: Subset, transform: nn.Module, **sampling: Any) -> Batches:
+        """Returns batches of a subset, in the order of `sampling` (arguments of `DataLoader`)."""
+        on_device = isinstance(self.source, PixelCache) and self.source.pixels.device.type != "cpu"
+        loader = DataLoader(
+            ImageDataset(subset, transform, self.source),
+            # Pixels on the device are cut there, by this process.
+            num_workers=0 if on_device else self.workers,
+            pin_memory=self.device.type == "cuda" and not on_device,
+            collate_fn=collate,
+            worker_init_fn=_leave_signals_to_parent,
+            # The generator keeps DataLoader from drawing its workers' base seed from the global
+            # RNG: that would make the run depend on the number of workers and on where it was
+            # continued.
+            generator=torch.Generator().manual_seed(0),
+            **sampling,
+        )
+        return Batches(loader, self.to_input, self.device)
 
 
 def train_batches(
     subset: Subset,
     transform: nn.Module,
-    to_input: nn.Module,
+    options: LoaderOptions,
     schedule: BatchSchedule,
     *,
     seed: int,
     start: int,
     stop: int,
-    workers: int,
-    device: torch.device,
-    source: ImageSource | None = None,
-    rank: int = 0,
-    world_size: int = 1,
 ) -> Batches:
-    """The training batches of steps `start`..`stop`−1, workers kept over all of them.
+    """Returns the training batches of steps `start`..`stop`−1; workers are kept over all of them.
 
     Args:
         subset: the images to train on.
         transform: augmentation of one uint8 image.
-        to_input: see `ToInput`.
-        schedule: which images make up a step.
+        options: how they are loaded.
+        schedule: the images of each step.
         seed: of the augmentations.
         start, stop: range of steps.
-        workers: processes that load; 0: this one.
-        device: where the batches end up.
-        source: where pixels come from (`open_source`).
-        rank, world_size: this process's share of every batch.
     """
-    loader = DataLoader(
-        ImageDataset(subset, transform, source),
-        batch_sampler=ScheduledSampler(schedule, seed, start, stop, rank, world_size),
-        **_loading(workers, device, source),
-    )
-    return Batches(loader, to_input, device)
+    sampler = ScheduledSampler(schedule, seed, start, stop, options.rank, options.world_size)
+    return options.batches(subset, transform, batch_sampler=sampler)
 
 
 def eval_batches(
-    subset: Subset,
-    transform: nn.Module,
-    to_input: nn.Module,
-    *,
-    batch_size: int,
-    workers: int,
-    device: torch.device,
-    source: ImageSource | None = None,
-    rank: int = 0,
-    world_size: int = 1,
+    subset: Subset, transform: nn.Module, options: LoaderOptions, batch_size: int
 ) -> Batches:
-    """All images of a subset in order; of several ranks, each loads one contiguous part."""
-    cuts = np.linspace(0, len(subset), world_size + 1).astype(int)
-    loader = DataLoader(
-        ImageDataset(subset, transform, source),
-        batch_size=batch_size,
-        sampler=range(cuts[rank], cuts[rank + 1]),
-        **_loading(workers, device, source),
-    )
-    return Batches(loader, to_input, device)
+    """Returns all images of a subset in order; each rank loads one contiguous part."""
+    cuts = np.linspace(0, len(subset), options.world_size + 1).astype(int)
+    rows = range(cuts[options.rank], cuts[options.rank + 1])
+    return options.batches(subset, transform, batch_size=batch_size, sampler=rows)
 
 
 def pool_batches(
     subset: Subset,
     transform: nn.Module,
-    to_input: nn.Module,
+    options: LoaderOptions,
     *,
     images_per_class: int,
     seed: int,
     number: int,
     batch_size: int,
-    workers: int,
-    device: torch.device,
-    source: ImageSource | None = None,
-    rank: int = 0,
-    world_size: int = 1,
 ) -> Batches:
-    """As many random images of every class, augmented, class by class (`class_pool`).
+    """Returns `images_per_class` random images of every class, augmented (see `class_pool`).
 
-    Of several ranks, each loads its part of every batch. Batches are equally large, or else the
-    last one might leave a rank without images.
+    Each rank loads its part of every batch. Batches are equally large, or else the last one might
+    leave a rank without images.
     """
     pool = class_pool(subset.labels, images_per_class, seed, number)
     batches = np.array_split(np.arange(len(pool)), math.ceil(len(pool) / batch_size))
-    parts = [np.array_split(batch, world_size)[rank] for batch in batches]
-    loader = DataLoader(
-        ImageDataset(subset, transform, source),
-        batch_sampler=[[pool[place] for place in part] for part in parts],
-        **_loading(workers, device, source),
-    )
-    return Batches(loader, to_input, device)
+    parts = [np.array_split(batch, options.world_size)[options.rank] for batch in batches]
+    sampler = [[pool[row] for row in part] for part in parts]
+    return options.batches(subset, transform, batch_sampler=sampler)
 
 
 def collate(
@@ -229,21 +202,7 @@ def collate(
     return images.permute(0, 3, 1, 2), labels
 
 
-def _loading(workers: int, device: torch.device, source: ImageSource | None) -> dict[str, Any]:
-    on_device = isinstance(source, PixelCache) and source.pixels.device.type != "cpu"
-    return {
-        # Pixels on the device are cut there, by this process.
-        "num_workers": 0 if on_device else workers,
-        "pin_memory": device.type == "cuda" and not on_device,
-        "collate_fn": collate,
-        "worker_init_fn": _leave_signals_to_parent,
-        # The generator keeps DataLoader from drawing its workers' base seed from the global RNG:
-        # that would make the run depend on the number of workers and on where it was continued.
-        "generator": torch.Generator().manual_seed(0),
-    }
-
-
 def _leave_signals_to_parent(worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal; workers must outlive the step it interrupts."""
+    """Ignores Ctrl-C, which reaches all processes of a terminal: the current step needs workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""MNIST from the files its authors published, for the two-dimensional demonstration of ccp."""
+"""MNIST in the files of its authors, for the two-dimensional demonstration of ccp."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 import numpy as np
 
 from dml.core.errors import UserError
-from dml.data.base import ImageIndex
+from dml.data.image_index import ImageIndex
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
 def read_mnist(folder: str | Path) -> ImageIndex:
-    """The 60,000 training digits, 28×28, as RGB; all of role `train`.
+    """Returns the 60,000 training digits, 28×28, as RGB; all have the role `train`.
 
     Args:
         folder: holds `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, as they are or .gz.
 
     Raises:
-        UserError: a file is missing or is not what its name says.
+        UserError: a file is missing or damaged.
     """
-    grey = _idx(Path(folder), IMAGES, dimensions=3)
-    labels = _idx(Path(folder), LABELS, dimensions=1).astype(np.int64)
+    grey = _read_idx(Path(folder), IMAGES, dimensions=3)
+    labels = _read_idx(Path(folder), LABELS, dimensions=1).astype(np.int64)
     if len(grey) != len(labels):
         raise UserError(f"data.root: {folder} holds {len(grey)} images but {len(labels)} labels")
     return ImageIndex(
@@ -34,8 +34,8 @@ def read_mnist(folder: str | Path) -> ImageIndex:
     )
 
 
-def _idx(folder: Path, name: str, dimensions: int) -> np.ndarray:
-    """An IDX file: two zero bytes, 8 for uint8, the number of dimensions, their sizes, the data."""
+def _read_idx(folder: Path, name: str, dimensions: int) -> np.ndarray:
+    """Reads an IDX file: two zero bytes, 8 for uint8, number of dimensions, sizes, data."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.exists():
             break

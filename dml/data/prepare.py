@@ -1,6 +1,6 @@
-"""Benchmarks made ready in one step: fetched, verified, unpacked, counted, then moved into place.
+"""Preparation of benchmarks: download, verify, unpack, count, then move into place.
 
-Until everything is right it happens in hidden folders; a dataset's own folder is whole or absent.
+All of it happens in hidden folders; a dataset's own folder is complete or absent.
 """
 
 from __future__ import annotations
@@ -10,86 +10,56 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from dml.core.download import check_md5, fetch
+from dml.core.download import Checksum, ChecksumError, DownloadError, download
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
-from dml.core.locks import exclusive
-from dml.core.progress import tracked
-from dml.data.base import ImageIndex
-from dml.data.decode import load_image
-from dml.data.parallel import mapped
-from dml.data.published import preparation
-from dml.data.sources import Published
+from dml.core.locks import wait_for_lock
+from dml.data.image_check import find_undecodable
+from dml.data.image_index import ImageIndex
+from dml.data.published_dataset import preparation_advice
+from dml.data.sources import DatasetSource, SourceFile
 from dml.data.unpack import unpack
 
 Say = Callable[[str], None]
 
 
 def prepare(
-    dataset: Published,
+    dataset: DatasetSource,
     root: Path,
     archives: Sequence[Path] = (),
     urls: Sequence[str] = (),
     say: Say = print,
 ) -> None:
-    """Makes a dataset ready under `root`; does nothing where it is.
+    """Prepares a dataset under `root`; does nothing if it is complete.
 
     Args:
-        dataset: one of `archives.DATASETS`.
+        dataset: one of `sources.SOURCES`.
         root: the folder of datasets.
-        archives: files that are here already, told apart by name where several are needed.
-        urls: places to download from instead of the usual ones, likewise.
-        say: is told about every step.
+        archives: local files; by name where several are needed.
+        urls: places to download from instead of the usual ones; likewise.
+        say: called with a line for every step.
 
     Raises:
-        UserError: a file is missing, damaged or not the published one; nothing is left half done.
+        UserError: a file is missing, damaged or not the published one; nothing is left behind.
     """
-    given = _by_name(dataset, archives, "--archive")
-    places = _by_name(dataset, urls, "--url")
+    given = _assign_files(dataset, archives, "--archive")
+    places = _assign_files(dataset, urls, "--url")
     if _is_ready(dataset, root, say):
         return
     try:
-        with exclusive(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
-            if _is_ready(dataset, root, say):  # while this process waited
+        with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
+            if _is_ready(dataset, root, say):  # another process was faster
                 return
             _check_obtainable(dataset, root, given, places)
             index = _install(dataset, root, given, places, say)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({error})") from error
-    say(f"{_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
+    say(f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
 
 
-def undecodable(index: ImageIndex) -> list[str]:
-    """One line per image of the index that cannot be decoded."""
-    if isinstance(index.images, np.ndarray):
-        return []
-
-    def problem(path: Path) -> str | None:
-        try:
-            load_image(path)
-        except UserError as error:
-            return str(error)
-        return None
-
-    problems = tracked(mapped(problem, index.images), "decoding", len(index.images))
-    return [line for line in problems if line]
-
-
-def check_images(index: ImageIndex) -> None:
-    """Decodes every image.
-
-    Raises:
-        UserError: with a line per image that cannot be decoded, and their number.
-    """
-    problems = undecodable(index)
-    if problems:
-        count = f"{index.name}: {len(problems)} images are damaged; get them again"
-        raise UserError("\n".join([*problems, count]))
-
-
-def _by_name(dataset: Published, values: Sequence[str | Path], option: str) -> dict[str, str]:
+def _assign_files(
+    dataset: DatasetSource, values: Sequence[str | Path], option: str
+) -> dict[str, str]:
     """Assigns paths or URLs to the dataset's files; a single file may have any name."""
     names = [file.name for file in dataset.files]
     if len(values) == len(names) == 1:
@@ -103,23 +73,23 @@ def _by_name(dataset: Published, values: Sequence[str | Path], option: str) -> d
     return assigned
 
 
-def _is_ready(dataset: Published, root: Path, say: Say) -> bool:
+def _is_ready(dataset: DatasetSource, root: Path, say: Say) -> bool:
     try:
         index = dataset.read(root)
     except UserError:
         return False
-    say(f"{_counts(dataset, index)} under {root}: nothing to do")
+    say(f"{_describe_counts(dataset, index)} under {root}: nothing to do")
     return True
 
 
 def _install(
-    dataset: Published, root: Path, given: dict[str, str], places: dict[str, str], say: Say
+    dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str], say: Say
 ) -> ImageIndex:
     staging = root / f".{dataset.name}.unpacking"
     shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
     try:
         downloaded = _unpack_all(dataset, root, staging, given, places, say)
-        index = _verified(dataset, staging)
+        index = _verify(dataset, staging)
         _move_into_place(dataset, root, staging, say)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -129,11 +99,11 @@ def _install(
 
 
 def _check_obtainable(
-    dataset: Published, root: Path, given: dict[str, str], places: dict[str, str]
+    dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str]
 ) -> None:
     absent = [path for path in given.values() if not Path(path).is_file()]
     if absent:
-        raise UserError(f"--archive {absent[0]}: no such file")
+        raise UserError(f"--archive {absent[0]}: there is no such file")
     lacking = [
         file
         for file in dataset.files
@@ -147,14 +117,14 @@ def _check_obtainable(
                 [
                     f"{dataset.title} has no public source without a login; get",
                     *lines,
-                    f"and {preparation(dataset.name, root)} {options}",
+                    f"and {preparation_advice(dataset.name, root)} {options}",
                 ]
             )
         )
 
 
 def _unpack_all(
-    dataset: Published,
+    dataset: DatasetSource,
     root: Path,
     staging: Path,
     given: dict[str, str],
@@ -166,12 +136,12 @@ def _unpack_all(
     for file in dataset.files:
         if file.name in given:
             archive = Path(given[file.name])
-            check_md5(archive, file.md5)
+            _check_archive(archive, file)
         else:
             url = places.get(file.name) or file.url
             assert url is not None, "_check_obtainable"
             say(f"downloading {file.name} from {url}")
-            archive = fetch(url, root / ".downloads" / file.name, file.md5)
+            archive = _download(url, root / ".downloads" / file.name, file)
             downloaded.append(archive)
         say(f"unpacking {archive}")
         unpack(archive, staging / file.into)
@@ -179,23 +149,57 @@ def _unpack_all(
     return downloaded
 
 
-def _verified(dataset: Published, staging: Path) -> ImageIndex:
+def _check_archive(path: Path, file: SourceFile) -> None:
+    checksum = _checksum(file)
+    try:
+        if checksum is not None:
+            checksum.check(path)
+    except ChecksumError as error:
+        raise UserError(_describe_mismatch(path, error)) from error
+
+
+def _download(url: str, target: Path, file: SourceFile) -> Path:
+    try:
+        return download(url, target, _checksum(file))
+    except DownloadError as error:
+        advice = (
+            "name another place with --url URL, or a file of yours with --archive FILE"
+            if error.final
+            else "run the same command again, or name another place with --url URL"
+        )
+        raise UserError(f"{error}; {advice}") from error
+    except ChecksumError as error:
+        raise UserError(_describe_mismatch(target, error)) from error
+
+
+def _checksum(file: SourceFile) -> Checksum | None:
+    return None if file.md5 is None else Checksum("md5", file.md5)
+
+
+def _describe_mismatch(path: Path, error: ChecksumError) -> str:
+    return (
+        f"{path.name}: {error}: the file is damaged or another one; get it again, from another "
+        f"place if need be (--url URL or --archive FILE)"
+    )
+
+
+def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
     try:
         index = dataset.read(staging)
     except UserError as error:
-        reason = _reason(error).replace(str(staging), "the archive")
+        reason = _strip_advice(error).replace(str(staging), "the archive")
         raise UserError(
             f"this is not the published {dataset.title}: {reason}; get the files again"
         ) from error
-    problems = undecodable(index)
+    problems = find_undecodable(index)
     if problems:
         lines = "\n".join(problems).replace(str(staging), "the archive")
         raise UserError(f"{lines}\n{dataset.title} holds damaged images; get the files again")
     return index
 
 
-def _move_into_place(dataset: Published, root: Path, staging: Path, say: Say) -> None:
-    os.sync()  # all files are on disk before the folder gets its name
+def _move_into_place(dataset: DatasetSource, root: Path, staging: Path, say: Say) -> None:
+    os.sync()  # all files are on disk before the folder is renamed
     target = root / dataset.folder
     if target.exists() or target.is_symlink():
         aside = next(
@@ -204,14 +208,14 @@ def _move_into_place(dataset: Published, root: Path, staging: Path, say: Say) ->
             if not (path := root / f"{dataset.folder}.incomplete-{number}").exists()
         )
         target.rename(aside)
-        say(f"the incomplete folder that was there is {aside} now")
+        say(f"the incomplete folder was renamed to {aside}")
     (staging / dataset.folder).rename(target)
 
 
-def _counts(dataset: Published, index: ImageIndex) -> str:
+def _describe_counts(dataset: DatasetSource, index: ImageIndex) -> str:
     return f"{dataset.title}: {len(index.images):,} images, {index.labels.max() + 1:,} classes"
 
 
-def _reason(error: UserError) -> str:
-    """A reader's message without the advice to run this very command."""
+def _strip_advice(error: UserError) -> str:
+    """Returns a reader's message without the advice to run this command."""
     return str(error).removeprefix("data.root: ").partition("; run:")[0]

@@ -1,7 +1,7 @@
-"""Which images make up training step t: pure functions of seed and t.
+"""Batch schedules: the images of training step t as pure functions of seed and t.
 
-Nothing here has a position to save. A continued run asks for the batch of its next step and gets
-what the undisturbed run would have got; ranks of a distributed run take their slice of it.
+Nothing here has a position to save. A continued run gets the batch of its next step as an
+uninterrupted run would; ranks of a distributed run take their slice of it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Protocol
 import numpy as np
 
 from dml.core.errors import nearest
+from dml.core.option_values import SAMPLERS
 
 
 class BatchSchedule(Protocol):
     """The batches of a training run.
 
     Attributes:
-        steps_per_epoch: what counts as an epoch.
+        steps_per_epoch: steps of an epoch.
         batch_size: images in every batch.
     """
 
@@ -37,7 +38,7 @@ class RandomBatches:
         labels: one label per image of the training subset.
         batch_size: 1..number of images.
         seed: of the permutations.
-        steps_per_epoch: what counts as an epoch; default: one pass.
+        steps_per_epoch: steps of an epoch; default: one pass.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class RandomBatches:
     ) -> None:
         if not 1 <= batch_size <= len(labels):
             raise ValueError(
-                f"batch_size: {batch_size} does not go with {len(labels)} training images, each "
-                f"of which comes once a pass; set 1 to {len(labels)}"
+                f"batch_size: {batch_size} does not fit {len(labels)} training images, each of "
+                f"which is used once a pass; set 1 to {len(labels)}"
             )
         self.batch_size = batch_size
         self._steps_per_pass = len(labels) // batch_size
@@ -76,7 +77,7 @@ class ClassStreamBatches:
         batch_size: a multiple of `images_per_class`.
         images_per_class: m ≥ 1.
         seed: of all draws.
-        steps_per_epoch: what counts as an epoch; default: as many images as the subset holds.
+        steps_per_epoch: steps of an epoch; default: as many images as the subset holds.
     """
 
     def __init__(
@@ -114,16 +115,16 @@ class ClassStreamBatches:
 class BalancedBatches:
     """P different classes × m images (Metrix on SOP and In-Shop: 20 × 5).
 
-    Classes are dealt from permutations, those left over at the end of one are dropped. A class
-    hands out its images in the same manner: none returns before the others had their turn, except
-    that a class with fewer than m images is drawn with replacement.
+    Classes are taken from permutations; those left over at the end of one are dropped. Images of a
+    class are taken the same way, so that none returns before the others were used; a class with
+    fewer than m images is drawn with replacement.
 
     Args:
         labels: one label 0..C−1 per image of the training subset.
         batch_size: P · m with P ≤ C.
         images_per_class: m ≥ 1.
         seed: of all draws.
-        steps_per_epoch: what counts as an epoch; default: as many images as the subset holds.
+        steps_per_epoch: steps of an epoch; default: as many images as the subset holds.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class BalancedBatches:
 
     def _images(self, label: int, turn: int) -> np.ndarray:
         rows, m = self._rows_of[label], self._per_class
-        hands = len(rows) // m  # how often the class can give m images before it is shuffled again
+        hands = len(rows) // m  # how often the class gives m images before it is shuffled again
         if not hands:
             return np.random.default_rng([self._seed, 1, label, turn]).choice(rows, m)
         shuffle, hand = divmod(turn, hands)
@@ -167,9 +168,6 @@ class BalancedBatches:
 
     def _permutation(self, turn: int) -> np.ndarray:
         return np.random.default_rng([self._seed, 0, turn]).permutation(len(self._rows_of))
-
-
-SAMPLERS = ("random", "class_stream", "balanced")
 
 
 def build_schedule(
@@ -181,11 +179,11 @@ def build_schedule(
     seed: int,
     steps_per_epoch: int | None = None,
 ) -> BatchSchedule:
-    """The schedule named `sampler` over a subset's labels.
+    """Returns the schedule named `sampler` over a subset's labels.
 
     Raises:
         ValueError: unknown name, or sizes that do not fit each other; the message begins with the
-            argument's name, which is also the option's below `data`.
+            name of the argument, which is also that of the option below `data`.
     """
     if sampler == "random":
         return RandomBatches(labels, batch_size, seed, steps_per_epoch)
@@ -198,7 +196,7 @@ def build_schedule(
 
 
 def augmentation_seeds(seed: int, step: int, count: int) -> list[int]:
-    """`count` independent 63-bit seeds for the augmentations of one step."""
+    """Returns `count` independent 63-bit seeds for the augmentations of one step."""
     state = np.random.SeedSequence([seed, 2, step]).generate_state(count, np.uint64)
     return [int(value >> 1) for value in state]
 
@@ -206,9 +204,9 @@ def augmentation_seeds(seed: int, step: int, count: int) -> list[int]:
 def class_pool(
     labels: np.ndarray, images_per_class: int, seed: int, number: int
 ) -> list[tuple[int, int]]:
-    """Random rows of every class, in the order of the classes, with seeds for their augmentations.
+    """Returns random rows of every class, in class order, with seeds of their augmentations.
 
-    A class with fewer images is drawn with replacement; the augmentations tell its images apart.
+    A class with fewer images is drawn with replacement; its images differ by augmentation.
 
     Args:
         labels: one label 0..C−1 per image of the training subset.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dml.data.base import ImageIndex
-from dml.data.published import checked_index, class_number, preparation, require, table
+from dml.data.image_index import ImageIndex
+from dml.data.published_dataset import PublishedDataset
 
 NAME, TITLE = "sop", "Stanford Online Products"
+TRAIN_IMAGES = 59_551
 
 
 def read_sop(root: str | Path, images: int = 120_053, classes: int = 22_634) -> ImageIndex:
@@ -21,23 +22,14 @@ def read_sop(root: str | Path, images: int = 120_053, classes: int = 22_634) -> 
         UserError: the dataset is absent, or not all of it is there.
     """
     folder = Path(root) / "Stanford_Online_Products"
-    parts = {role: folder / f"Ebay_{role}.txt" for role in ("train", "test")}
-    require(list(parts.values()), name=NAME, title=TITLE, root=root)
-    advice = preparation(NAME, root)
+    recall_at = (1, 10, 100, 1000)
+    dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes, recall_at)
+    tables = {role: folder / f"Ebay_{role}.txt" for role in ("train", "test")}
+    dataset.check_tables(*tables.values())
     rows = [
-        (folder / path, class_number(label, file, advice=advice), role)
-        for role, file in parts.items()
-        for _, label, _, path in table(file, columns=4, header=1, advice=advice)
+        (folder / path, dataset.parse_class(label, table), role)
+        for role, table in tables.items()
+        for _, label, _, path in dataset.read_columns(table, columns=4, header=1)
     ]
-    files, published, roles = zip(*rows, strict=True) if rows else ((), (), ())
-    return checked_index(
-        files,
-        published,
-        roles,
-        name=NAME,
-        title=TITLE,
-        root=root,
-        images=images,
-        classes=classes,
-        recall_at=(1, 10, 100, 1000),
-    )
+    files, labels, roles = zip(*rows, strict=True) if rows else ((), (), ())
+    return dataset.build_index(files, labels, roles)

@@ -1,7 +1,7 @@
-"""From a decoded image to what a network sees.
+"""Transforms from a decoded image to the input of a network.
 
-Crops and flips work on uint8 images in the loader; `ToInput` turns whole batches into floats on the
-device, which moves a quarter of the bytes between processes and to the GPU.
+Crops and flips work on uint8 images in the loader; `ToInput` converts whole batches to floats on
+the device, so that a quarter of the bytes moves between processes and to the GPU.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from dml.core.errors import nearest
+from dml.core.option_values import AUGMENTATIONS
 from dml.data.batch_transforms import Affine, BatchTransform, RandomFlip, Shift
-
-AUGMENTATIONS = ("random_resized_crop", "random_affine", "random_crop", "none")
 
 
 def train_transform(
@@ -30,7 +29,7 @@ def train_transform(
     padding: int = 0,
     degrees: float = 0.0,
 ) -> nn.Module:
-    """Random crop and flip of a uint8 image 3×H×W.
+    """Returns the random crop and flip of a uint8 image 3×H×W.
 
     Args:
         augmentation: `random_resized_crop` (the papers'), or for stand-ins of few pixels
@@ -61,82 +60,82 @@ def train_transform(
             f"valid are {AUGMENTATIONS}"
         )
     if augmentation != "random_resized_crop" and size is not None:
-        steps.append(Squeeze(size))
+        steps.append(ResizeToSquare(size))
     if flip:
         steps.append(RandomFlip())
     return nn.Sequential(*steps)
 
 
 def eval_transform(size: int | None, *, resize: int | None = None) -> nn.Module:
-    """Shorter side to `resize` pixels, then the central `size`×`size`; None leaves that step out.
+    """Returns a resize of the shorter side to `resize` pixels and a central crop of `size`×`size`.
 
-    Without `resize` the whole image is brought to `size`×`size`: that is for stand-ins whose images
-    are smaller than the network's input.
+    None for `size` leaves images as they are. Without `resize` the whole image is resized to
+    `size`×`size`, for stand-ins whose images are smaller than the network's input.
     """
     if size is None:
         return nn.Sequential()
     if resize is None:
-        return Squeeze(size)
+        return ResizeToSquare(size)
     return nn.Sequential(ResizeShorter(resize), v2.CenterCrop(size))
 
 
-def resized(image: Tensor, size: Sequence[int]) -> Tensor:
-    """An image 3×H×W at another size, by torchvision's antialiased bilinear interpolation.
+def resize_image(image: Tensor, size: Sequence[int]) -> Tensor:
+    """Resizes an image 3×H×W by torchvision's antialiased bilinear interpolation.
 
     Args:
         image: uint8, any strides.
         size: height and width, or the shorter side alone.
     """
-    # Channels innermost, and strides that say so unambiguously (a batch of one does not by
-    # itself): this is the fast path of the interpolation, and what `collate` copies fastest.
+    # Channels innermost, with strides that are unambiguous even for a batch of one: the fast path
+    # of the interpolation, and the layout that `collate` copies fastest.
     image_HWC = image.permute(1, 2, 0).contiguous()
     return F.resize(image_HWC[None].permute(0, 3, 1, 2), list(size), antialias=True)[0]
 
 
 class ResizeShorter(nn.Module):
-    """Brings the shorter side to `side` pixels."""
+    """Resizes the shorter side to `side` pixels."""
 
     def __init__(self, side: int) -> None:
         super().__init__()
         self.side = side
 
     def forward(self, image: Tensor) -> Tensor:
-        """One image 3×H×W; unchanged where its shorter side fits already."""
-        return image if min(image.shape[1:]) == self.side else resized(image, [self.side])
+        """Resizes one image 3×H×W; returns it unchanged if it has that size."""
+        return image if min(image.shape[1:]) == self.side else resize_image(image, [self.side])
 
 
-class Squeeze(BatchTransform):
-    """Brings the whole image to `size`×`size`, whatever its shape."""
+class ResizeToSquare(BatchTransform):
+    """Resizes the whole image to `size`×`size`, whatever its shape."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = [size, size]
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Unchanged where the size fits already."""
+        """Resizes all images; returns them unchanged if they have that size."""
         if list(images.shape[2:]) == self.size:
             return images
-        return torch.stack([resized(image, self.size) for image in images])
+        return torch.stack([resize_image(image, self.size) for image in images])
 
 
 class RandomResizedCrop(v2.RandomResizedCrop):
-    """Torchvision's crop, with its draws and its pixels, in half the time on single images."""
+    """Random crop with the draws and pixels of torchvision's, in half the time on single images."""
 
     def forward(self, image: Tensor) -> Tensor:
-        """One image 3×H×W."""
+        """Crops and resizes one image 3×H×W."""
         box = self.make_params([image])
         top, left = box["top"], box["left"]
         region = image[:, top : top + box["height"], left : left + box["width"]]
-        return resized(region, self.size)
+        return resize_image(region, self.size)
 
 
 class ToInput(nn.Module):
-    """Batches of uint8 RGB images to the floats a backbone was trained on.
+    """Converts batches of uint8 RGB images to the floats that a backbone was trained on.
 
     Args:
         mean, std: per channel, in the order the network sees the channels.
         channel_order: `rgb` or `bgr`.
-        scale: value of a full channel before `mean` is taken off (1 or 255).
+        scale: value of a full channel before `mean` is subtracted (1 or 255).
     """
 
     gain: Tensor
@@ -160,7 +159,7 @@ class ToInput(nn.Module):
         self.register_buffer("offset", -mean_C / std_C, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """uint8 …×3×H×W to float32 of the same shape."""
+        """Converts uint8 …×3×H×W to float32 of the same shape."""
         if self.bgr:
             images = images.flip(-3)
         floats = images.to(torch.float32, memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""Archives from elsewhere: only plain files and folders, only below the target."""
+"""Unpacking of untrusted archives: only plain files and folders, only below the target."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from dml.core.errors import UserError, first_line
-from dml.core.progress import transferred
+from dml.core.progress import show_transfer
 
-# What writing a file fails with because of its name, or of a file that has that of a folder.
-NAMES = (errno.EISDIR, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
+# Errors of writing a file because of its name, or because a file has the name of a folder.
+NAME_ERRORS = (errno.EISDIR, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks a tar or zip archive into `folder`; any other file is copied there as it is.
 
     Raises:
-        UserError: the archive is damaged or encrypted, or holds a link, a device, a path that
-            leads out of the folder or one that cannot be. What was unpacked before that stays;
-            the caller throws the folder away.
+        UserError: the archive is damaged or encrypted, or contains a link, a device, a path that
+            leads out of the folder or an impossible one. What was unpacked before stays; the
+            caller deletes the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -34,16 +34,19 @@ def unpack(archive: Path, folder: Path) -> None:
         elif tarfile.is_tarfile(archive):
             _unpack_tar(archive, folder)
         elif archive.suffix in (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz"):
-            raise UserError(f"{archive}: this is no archive; get the file again")
+            raise UserError(f"{archive}: this is not an archive; get the file again")
         else:
             shutil.copyfile(archive, folder / archive.name)
     except UserError:
         raise
     except OSError as error:
-        if error.errno in NAMES:
-            reason = f"a name in it cannot be a file's ({error.strerror})"
+        if error.errno in NAME_ERRORS:
+            reason = f"it contains an impossible file name ({error.strerror})"
             raise UserError(f"{archive}: refused, {reason}") from error
-        if error.errno not in (None, errno.EINVAL):  # of decompressors; a place before the start
+        if error.errno not in (
+            None,
+            errno.EINVAL,
+        ):  # of decompressors, or a position before the start
             raise  # a full disk
         raise _damaged(archive, error) from error
     except Exception as error:  # of many classes, down to struct.error and OverflowError
@@ -55,7 +58,7 @@ def _damaged(archive: Path, error: Exception) -> UserError:
 
 
 def _unpack_tar(archive: Path, folder: Path) -> None:
-    with _reading(archive) as stream, tarfile.open(fileobj=stream) as tar:
+    with _open_with_progress(archive) as stream, tarfile.open(fileobj=stream) as tar:
         for member in tar:
             target = _below(folder, member.name, archive)
             if member.isdir():
@@ -65,18 +68,20 @@ def _unpack_tar(archive: Path, folder: Path) -> None:
             if content is None:
                 raise UserError(f"{archive}: refused, {member.name!r} is a link or a device")
             _write(content, target)
-        # Compressed streams carry their checksum at the very end, which tarfile does not visit.
+        # Compressed streams end with their checksum, which tarfile does not read.
         while tar.fileobj is not None and tar.fileobj.read(1 << 20):
             pass
 
 
 def _unpack_zip(archive: Path, folder: Path) -> None:
-    with _reading(archive) as stream, zipfile.ZipFile(stream) as packed:
+    with _open_with_progress(archive) as stream, zipfile.ZipFile(stream) as packed:
         for member in packed.infolist():
             target = _below(folder, member.filename, archive)
             mode = member.external_attr >> 16
             if member.flag_bits & 1:
-                raise UserError(f"{archive} is encrypted; unpack it and pack it again without")
+                raise UserError(
+                    f"{archive} is encrypted; unpack it and pack it again without encryption"
+                )
             if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise UserError(f"{archive}: refused, {member.filename!r} is a link or a device")
             if member.is_dir():
@@ -100,14 +105,14 @@ def _write(content: IO[bytes], target: Path) -> None:
 
 
 @contextmanager
-def _reading(archive: Path) -> Iterator[IO[bytes]]:
-    """The archive as a stream whose position shows as a progress bar."""
+def _open_with_progress(archive: Path) -> Iterator[IO[bytes]]:
+    """Opens the archive as a stream whose position moves a progress bar."""
     total = archive.stat().st_size
-    with transferred(f"unpacking {archive.name}") as report, open(archive, "rb") as file:
+    with show_transfer(f"unpacking {archive.name}") as report, open(archive, "rb") as file:
         read = file.read
 
-        class Reported:
-            """Reports after every read; all else is the file's own."""
+        class ReportingFile:
+            """The file, with a report after every read."""
 
             def read(self, size: int = -1) -> bytes:
                 data = read(size)
@@ -117,4 +122,4 @@ def _reading(archive: Path) -> Iterator[IO[bytes]]:
             def __getattr__(self, name: str) -> object:
                 return getattr(file, name)
 
-        yield Reported()  # type: ignore[misc]
+        yield ReportingFile()  # type: ignore[misc]

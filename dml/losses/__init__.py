@@ -1,12 +1,37 @@
-"""Losses of the papers, in the calling convention of pytorch-metric-learning."""
+"""Losses of the papers, in the calling convention of pytorch-metric-learning.
 
+Losses, by paper (`mft`: mean field theory, `pfml`: potential fields, `ccp`: chance constraints,
+`metrix`: mixup):
+
+mean_field       mft: MFCont (Eq. 8), MFCWMS (Eq. 10), MFNCA (Eq. 21)
+class_wise       mft: class-wise multi-similarity (Eq. 9), class-balanced contrastive (Eq. 6)
+potential_field  pfml: PFML, and CPML for comparison
+c1_c2            ccp: C1 and C2
+triplet          all triplets of a batch and references, for ccp
+generic/         metrix: the losses of Table 1 for clean and mixed examples
+proxy_nca        ProxyNCA and ProxyNCA++ in a form that cannot underflow
+soft_triple      the regularizer of SoftTriple for many centers
+
+What they are built from:
+
+metric_loss             base classes: losses with proxies, losses of pairs
+arguments               checks of embeddings, labels and hyperparameters
+cosine, distances       similarities and distances, and the normalizers of vectors
+class_groups            images of a batch grouped by class; means in log space
+mean_field_class_pairs  sums of MFCWMS over pairs of classes
+mean_field_regularizer  sums over all pairs of mean fields, tile by tile
+potential_energy        energy and forces of all charges, tile by tile
+potential_functions     potentials of two charges as functions of their distance
+custom_backward         decorator for hand-written gradients
+"""
+
+from dml.losses.c1_c2 import C1Loss, C2Loss
 from dml.losses.class_wise import ClassBalancedContrastiveLoss, ClassWiseMultiSimilarityLoss
 from dml.losses.mean_field import (
     MeanFieldClassWiseMultiSimilarityLoss,
     MeanFieldContrastiveLoss,
     MeanFieldNCALoss,
 )
-from dml.losses.pairwise import C1Loss, C2Loss
 from dml.losses.potential_field import ContrastivePotentialLoss, PotentialFieldLoss
 from dml.losses.proxy_nca import ProxyNCALoss, ProxyNCAPlusPlusLoss
 from dml.losses.soft_triple import CentersRegularizer

@@ -1,4 +1,4 @@
-"""Class-wise pair losses, whose mean field limits are MFCont and MFCWMS.
+"""Class-wise pair losses (mft), whose mean field limits are MFCont and MFCWMS.
 
 Shapes: B images in a batch, D embedding dimensions, R references (the batch itself unless others
 are given), P and Q slots for the classes present among images and references.
@@ -11,9 +11,10 @@ import math
 import torch
 from torch import Tensor
 
-from dml.losses.base import PairLoss, finite, positive
+from dml.losses.arguments import check_finite, check_positive
+from dml.losses.class_groups import LOG_OF_ZERO, ClassGroups, group_by_class, log_mean_exp, softplus
 from dml.losses.cosine import pair_similarity
-from dml.losses.groups import LOG_OF_NOTHING, Groups, group_by_class, log_mean_exp, softplus
+from dml.losses.metric_loss import PairLoss, self_mask
 
 
 class ClassWiseMultiSimilarityLoss(PairLoss):
@@ -28,8 +29,8 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         alpha: α > 0, sharpness of attraction.
         beta: β > 0, sharpness of repulsion.
         delta: δ, a cosine similarity.
-        include_self: whether i = j counts in the first sum (mft_v1 and the authors' code) or not
-            (mft); the mean divides by n_c² in both cases.
+        include_self: True: i = j counts in the first sum (mft_v1 and the authors' code); False: it
+            does not (mft). The mean divides by n_c² in both cases.
 
     Raises:
         ValueError: an argument is out of range.
@@ -37,25 +38,29 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
 
     def __init__(self, alpha: float, beta: float, delta: float, include_self: bool = True) -> None:
         super().__init__()
-        self.alpha = positive("alpha", alpha)
-        self.beta = positive("beta", beta)
-        self.delta = finite("delta", delta)
+        self.alpha = check_positive("alpha", alpha)
+        self.beta = check_positive("beta", beta)
+        self.delta = check_finite("delta", delta)
         self.include_self = include_self
 
     def pair_loss(
-        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         above_BR = pair_similarity(x_BD, ref_RD) - self.delta
         rows = group_by_class(labels_B, above_BR.dtype)
-        columns = rows if among_itself else group_by_class(labels_R, above_BR.dtype)
+        columns = rows if labels_R is labels_B else group_by_class(labels_R, above_BR.dtype)
         same_PQ = rows.label[:, None] == columns.label
         counts_PQ = rows.occupied[:, None] & columns.occupied
 
         pull_BR = -self.alpha * above_BR
-        if among_itself and not self.include_self:
-            diagonal_BR = torch.eye(len(x_BD), dtype=torch.bool, device=x_BD.device)
-            pull_BR = pull_BR.masked_fill(diagonal_BR, LOG_OF_NOTHING)
+        if self_B is not None and not self.include_self:
+            pull_BR = pull_BR.masked_fill(self_mask(self_B, len(ref_RD)), LOG_OF_ZERO)
         attraction_PQ = softplus(_mean_of_blocks(pull_BR, rows, columns) - math.log(2))
         repulsion_PQ = softplus(_mean_of_blocks(self.beta * above_BR, rows, columns))
         positive_term = torch.where(counts_PQ & same_PQ, attraction_PQ, 0).sum() / self.alpha
@@ -63,17 +68,18 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         return (positive_term + negative_term) / rows.present
 
 
-def _mean_of_blocks(e_BR: Tensor, rows: Groups, columns: Groups) -> Tensor:
+def _mean_of_blocks(e_BR: Tensor, rows: ClassGroups, columns: ClassGroups) -> Tensor:
     """Returns log mean_{i∈c, j∈c'} exp(e_ij) for all pairs of classes (P×Q)."""
     return log_mean_exp(log_mean_exp(e_BR, rows).T.contiguous(), columns).T
 
 
 class ClassBalancedContrastiveLoss(PairLoss):
-    """Contrastive loss with each class weighing the same, mft Eq. 6; d is the cosine distance.
+    """Contrastive loss with equal weights of classes, mft Eq. 6; d is the cosine distance.
 
     1/(2 C_B) Σ_c mean_{i,j∈c} [d_ij − m_P]_+ + 1/(2 C_B) Σ_{c≠c'} mean_{i∈c, j∈c'} [m_N − d_ij]_+
 
-    With references, i runs over the batch and j over the references.
+    With references, i runs over the batch and j over the references. As in Eq. 6, the first sum
+    includes i = j, a constant [−m_P]_+ without gradient; `self_index` changes nothing.
 
     Args:
         positive_margin: m_P, a cosine distance.
@@ -85,22 +91,27 @@ class ClassBalancedContrastiveLoss(PairLoss):
 
     def __init__(self, positive_margin: float, negative_margin: float) -> None:
         super().__init__()
-        self.positive_margin = finite("positive_margin", positive_margin)
-        self.negative_margin = finite("negative_margin", negative_margin)
+        self.positive_margin = check_finite("positive_margin", positive_margin)
+        self.negative_margin = check_finite("negative_margin", negative_margin)
 
     def pair_loss(
-        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         d_BR = 1 - pair_similarity(x_BD, ref_RD)
         rows = group_by_class(labels_B, d_BR.dtype)
-        columns = rows if among_itself else group_by_class(labels_R, d_BR.dtype)
+        columns = rows if labels_R is labels_B else group_by_class(labels_R, d_BR.dtype)
         loss_BR = torch.where(
             labels_B[:, None] == labels_R,
             (d_BR - self.positive_margin).relu(),
             (self.negative_margin - d_BR).relu(),
         )
-        # a mean over a block is a sum with weights 1 / (n_c n_c'); matrix products would run
-        # backwards in half precision inside autocast
+        # a mean over a block is a sum with weights 1 / (n_c n_c'); the backward pass of a
+        # matrix product would run in half precision inside autocast
         mean_B = (loss_BR / columns.count[columns.slot]).sum(dim=1)
         return (rows.share * mean_B).sum() / 2

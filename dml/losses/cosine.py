@@ -1,4 +1,4 @@
-"""Similarities of a batch to references, or to the rows of a large matrix.
+"""Cosine similarities of a batch to references, or to the rows of a large matrix.
 
 Shapes: B images, D embedding dimensions, R references, C rows of the matrix (mean fields, proxies).
 """
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dml.losses.derivatives import first_derivative
+from dml.losses.custom_backward import first_order_backward
 
-EPSILON = 1e-12  # shorter vectors are divided by this instead, as torch's F.normalize does
+EPSILON = 1e-12  # shorter vectors are divided by this, as in torch's F.normalize
 LARGE = 2.0**50  # vectors with larger components are scaled down before their norm is taken
 
 
@@ -26,7 +26,7 @@ def unit_rows(x_BD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _InnerProducts(torch.autograd.Function):
-    """x yᵀ in the precision of its factors, also backwards inside autocast."""
+    """Computes x yᵀ in the precision of its factors, also in a backward pass inside autocast."""
 
     @staticmethod
     def forward(ctx: Any, x_BD: Tensor, y_RD: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class _InnerProducts(torch.autograd.Function):
         return x_BD @ y_RD.T
 
     @staticmethod
-    @first_derivative
+    @first_order_backward
     def backward(ctx: Any, g_BR: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x_BD, y_RD = ctx.saved_tensors
         needs_x, needs_y = ctx.needs_input_grad
@@ -53,7 +53,7 @@ def pair_similarity(x_BD: Tensor, y_RD: Tensor) -> Tensor:
 
 
 class _Cosine(torch.autograd.Function):
-    """ŝ = x̂ m̂ᵀ without ever holding m̂: the C×D matrix is read once forwards, twice backwards."""
+    """Computes x̂ m̂ᵀ without storing m̂: the C×D matrix is read once forwards, twice backwards."""
 
     @staticmethod
     def forward(ctx: Any, x_BD: Tensor, m_CD: Tensor) -> Tensor:
@@ -64,12 +64,12 @@ class _Cosine(torch.autograd.Function):
         return s_BC
 
     @staticmethod
-    @first_derivative
+    @first_order_backward
     def backward(ctx: Any, g_BC: Tensor) -> tuple[Tensor | None, Tensor | None]:
         u_BD, x_norm_B1, m_CD, m_norm_C, s_BC = ctx.saved_tensors
         grad_x = grad_m = None
         h_BC = g_BC / m_norm_C
-        along_BC = g_BC * s_BC  # the part that would only stretch a vector drops out
+        along_BC = g_BC * s_BC  # the part along the vector only changes its length and drops out
         if ctx.needs_input_grad[0]:
             stretch_B1 = along_BC.sum(dim=1, keepdim=True).mul_(x_norm_B1 > EPSILON)
             grad_x = (h_BC @ m_CD).addcmul_(u_BD, stretch_B1, value=-1).div_(x_norm_B1)
@@ -80,7 +80,7 @@ class _Cosine(torch.autograd.Function):
 
 
 def cosine_similarity(x_BD: Tensor, m_CD: Tensor) -> Tensor:
-    """Returns x̂_b · m̂_c for all rows (B×C), in the wider of both precisions and lean in memory.
+    """Returns x̂_b · m̂_c for all rows (B×C), in the wider of both precisions, in little memory.
 
     A vector shorter than 1e-12 is divided by 1e-12, so that a zero vector has similarity 0.
     """

@@ -1,4 +1,4 @@
-"""Clipping and Euclidean distances of a batch to many references, lean in time and memory.
+"""Clipping to the unit ball, and Euclidean distances of a batch to many references.
 
 Shapes: B images in a batch, N rows, D embedding dimensions, R references, T rows of a tile.
 """
@@ -11,25 +11,25 @@ import torch
 from torch import Tensor
 
 from dml.losses.cosine import unit_rows
-from dml.losses.derivatives import first_derivative
+from dml.losses.custom_backward import first_order_backward
 
-FEW = 0.02  # share of a tile's pairs up to which single pairs are cheaper than the tile
+FEW = 0.02  # share of pairs up to which computing single pairs is cheaper than the whole tile
 
 
-def _tile(x: Tensor) -> int:
-    """Rows at a time: temporaries that stay in a CPU's cache, and few launches on a GPU."""
+def _rows_per_tile(x: Tensor) -> int:
+    """Returns the rows of a tile: small enough for a CPU's cache, large enough for a GPU."""
     return max(1, (2**26 if x.is_cuda else 2**20) // x.shape[1])
 
 
 class _ClipToBall(torch.autograd.Function):
-    """Keeps the result and its rows' lengths; autograd's own chain would keep seven matrices."""
+    """Stores the result and the lengths of its rows; plain autograd would store seven matrices."""
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor) -> Tensor:
         clipped_ND = torch.empty_like(x_ND)
         norms = []
         for x_TD, out_TD in zip(
-            x_ND.split(_tile(x_ND)), clipped_ND.split(_tile(x_ND)), strict=True
+            x_ND.split(_rows_per_tile(x_ND)), clipped_ND.split(_rows_per_tile(x_ND)), strict=True
         ):
             unit_TD, norm_T1 = unit_rows(x_TD)
             torch.where(norm_T1 > 1, unit_TD, x_TD, out=out_TD)
@@ -38,11 +38,11 @@ class _ClipToBall(torch.autograd.Function):
         return clipped_ND
 
     @staticmethod
-    @first_derivative
+    @first_order_backward
     def backward(ctx: Any, g_ND: Tensor) -> Tensor:
         clipped_ND, norm_N1 = ctx.saved_tensors
         grad_ND = torch.empty_like(clipped_ND)
-        tile = _tile(clipped_ND)
+        tile = _rows_per_tile(clipped_ND)
         for start in range(0, len(g_ND), tile):
             rows = slice(start, start + tile)
             g_TD, u_TD, norm_T1 = g_ND[rows], clipped_ND[rows], norm_N1[rows]
@@ -64,15 +64,15 @@ def squared_distances(
     """Returns ‖x − y‖² of float64 rows (T×W), from a matrix product where its digits suffice.
 
     ‖x‖² + ‖y‖² − 2⟨x, y⟩ of unit vectors is off by about 1e-15: all of r² at r = 3e-8. Distances
-    shorter than `small` come from difference vectors; to look for them waits for a GPU, and has
-    no place in a compiled graph.
+    shorter than `small` come from difference vectors; finding them waits for a GPU and cannot be
+    compiled.
 
     Args:
         x_TD: rows.
-        y_WD: rows; if these are `x_TD` itself, the diagonal is left as it is.
+        y_WD: rows; if this is `x_TD` itself, the diagonal is not recomputed.
         x2_T: squared lengths of x.
         y2_W: squared lengths of y.
-        small: a distance; 0 if none needs a closer look.
+        small: a distance; 0: no distance is recomputed.
     """
     r2_TW = torch.addmm(y2_W, x_TD, y_WD.T, alpha=-2).add_(x2_T[:, None])
     if small == 0:
@@ -83,21 +83,21 @@ def squared_distances(
     pairs_K2 = small_TW.nonzero()
     if len(pairs_K2) > FEW * small_TW.numel():
         return torch.cdist(x_TD, y_WD, compute_mode="donot_use_mm_for_euclid_dist").square_()
-    for part_K2 in pairs_K2.split(_tile(x_TD)):
+    for part_K2 in pairs_K2.split(_rows_per_tile(x_TD)):
         i_K, j_K = part_K2.unbind(dim=1)
         r2_TW[i_K, j_K] = (x_TD[i_K] - y_WD[j_K]).square_().sum(dim=1)
     return r2_TW
 
 
 class _Distances(torch.autograd.Function):
-    """Distances by float64 products, tile by tile."""
+    """Computes distances from float64 products, tile by tile."""
 
     @staticmethod
     def forward(ctx: Any, x_BD: Tensor, y_RD: Tensor) -> Tensor:
         r_BR = x_BD.new_empty(len(x_BD), len(y_RD))
         x64_BD = x_BD.double()
         x2_B = x64_BD.square().sum(dim=1)
-        tile = _tile(y_RD)
+        tile = _rows_per_tile(y_RD)
         for start in range(0, len(y_RD), tile):
             y64_TD = y_RD[start : start + tile].double()
             y2_T = y64_TD.square().sum(dim=1)
@@ -107,17 +107,17 @@ class _Distances(torch.autograd.Function):
         return r_BR
 
     @staticmethod
-    @first_derivative
+    @first_order_backward
     def backward(ctx: Any, g_BR: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x_BD, y_RD, r_BR = ctx.saved_tensors
         needs_x, needs_y = ctx.needs_input_grad
         x64_BD = x_BD.double()
         grad_x = torch.zeros_like(x64_BD) if needs_x else None
         grad_y = torch.empty_like(y_RD) if needs_y else None
-        tile = _tile(y_RD)
+        tile = _rows_per_tile(y_RD)
         for start in range(0, len(y_RD), tile):
             part = slice(start, start + tile)
-            # at distance zero every direction is as good as any other: none is taken
+            # a distance of zero has no direction: its gradient is zero
             w_BT = torch.where(r_BR[:, part] > 0, g_BR[:, part].double() / r_BR[:, part], 0)
             y64_TD = y_RD[part].double()
             if grad_x is not None:
@@ -130,11 +130,11 @@ class _Distances(torch.autograd.Function):
 
 
 def distances(x_BD: Tensor, y_RD: Tensor) -> Tensor:
-    """Euclidean distances B×R, exact to rounding also where they are small.
+    """Returns Euclidean distances (B×R), exact to rounding also where they are small.
 
     float32 goes through float64 matrix products, with an error of about 1e-8: torch.cdist without
     products is ten times slower on a CPU against the proxies of Stanford Online Products, and its
-    backward pass on a GPU holds B×R×D numbers. float64 goes to torch.cdist.
+    backward pass on a GPU holds B×R×D numbers. float64 uses torch.cdist.
     """
     if x_BD.dtype == torch.float64:
         return torch.cdist(x_BD, y_RD, compute_mode="donot_use_mm_for_euclid_dist")

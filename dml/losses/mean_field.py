@@ -1,4 +1,4 @@
-"""Mean field losses: images against one learnable mean field a class.
+"""Mean field losses: images are compared with one learnable mean field per class (mft).
 
 Shapes: B images in a batch, D embedding dimensions, C classes, P slots for present classes.
 d(u, v) = 1 − s(u, v) is the cosine distance, M the mean fields.
@@ -9,15 +9,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dml.losses.base import ClassificationLoss, finite, non_negative, one_of, positive
-from dml.losses.class_pairs import class_sums
+from dml.losses.arguments import check_finite, check_non_negative, check_one_of, check_positive
+from dml.losses.class_groups import group_by_class, log_mean_exp, softplus
 from dml.losses.cosine import cosine_similarity
-from dml.losses.groups import group_by_class, log_mean_exp, softplus
-from dml.losses.row_pairs import sum_over_row_pairs
+from dml.losses.mean_field_class_pairs import sum_over_class_pairs
+from dml.losses.mean_field_regularizer import sum_over_row_pairs
+from dml.losses.metric_loss import ClassificationLoss
 
 
 class MeanFieldLoss(ClassificationLoss):
-    """A loss with one mean field a class: drawn from N(0,1), normalized where it is used.
+    """A loss with one mean field per class, initialized from N(0,1) and normalized in use.
 
     Attributes:
         mean_fields: C×D, the only parameter.
@@ -25,7 +26,7 @@ class MeanFieldLoss(ClassificationLoss):
 
     def __init__(self, num_classes: int, embedding_size: int, lambda_mf: float = 0.0) -> None:
         super().__init__(num_classes, embedding_size)
-        self.lambda_mf = non_negative("lambda_mf", lambda_mf)
+        self.lambda_mf = check_non_negative("lambda_mf", lambda_mf)
         self.mean_fields = nn.Parameter(torch.randn(num_classes, embedding_size))
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
@@ -85,9 +86,9 @@ class MeanFieldContrastiveLoss(MeanFieldLoss):
         average: str = "sample",
     ) -> None:
         super().__init__(num_classes, embedding_size, lambda_mf)
-        self.positive_margin = finite("positive_margin", positive_margin)
-        self.negative_margin = finite("negative_margin", negative_margin)
-        self.average = one_of("average", average, ("sample", "class"))
+        self.positive_margin = check_finite("positive_margin", positive_margin)
+        self.negative_margin = check_finite("negative_margin", negative_margin)
+        self.average = check_one_of("average", average, ("sample", "class"))
 
     def image_terms(self, s_BC: Tensor, labels_B: Tensor) -> Tensor:
         """Returns the first two sums of Eq. 8."""
@@ -140,18 +141,18 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
         regularizer: str = "code",
     ) -> None:
         super().__init__(num_classes, embedding_size, lambda_mf)
-        self.alpha = positive("alpha", alpha)
-        self.beta = positive("beta", beta)
-        self.delta = finite("delta", delta)
-        self.regularizer = one_of("regularizer", regularizer, ("code", "paper"))
+        self.alpha = check_positive("alpha", alpha)
+        self.beta = check_positive("beta", beta)
+        self.delta = check_finite("delta", delta)
+        self.regularizer = check_one_of("regularizer", regularizer, ("code", "paper"))
 
     def image_terms(self, s_BC: Tensor, labels_B: Tensor) -> Tensor:
         """Returns the first two sums of Eq. 10."""
         groups = group_by_class(labels_B, s_BC.dtype)
-        # q_cc is in no sum: its place is free for p_c, and one mean does for both
+        # q_cc is not in the sum: its place holds p_c, so that one mean computes both
         sharpness_BC = torch.full_like(s_BC, self.beta).scatter_(1, labels_B[:, None], -self.alpha)
         log_pq_PC = log_mean_exp((s_BC - self.delta).mul_(sharpness_BC), groups)
-        attraction, repulsion = class_sums(log_pq_PC, groups)
+        attraction, repulsion = sum_over_class_pairs(log_pq_PC, groups)
         return (attraction / self.alpha + repulsion / (2 * self.beta)) / groups.present
 
     def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -180,7 +181,7 @@ class MeanFieldNCALoss(MeanFieldLoss):
 
     def __init__(self, num_classes: int, embedding_size: int, alpha: float = 10.0) -> None:
         super().__init__(num_classes, embedding_size)
-        self.alpha = positive("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def image_terms(self, s_BC: Tensor, labels_B: Tensor) -> Tensor:
         """Returns both terms of Eq. 21."""

@@ -1,6 +1,6 @@
-"""Losses from potential fields: images and proxies are charges (pfml).
+"""Potential field losses: images and proxies are charges (pfml).
 
-Shapes: B images in a batch, D embedding dimensions, C classes, k proxies a class.
+Shapes: B images in a batch, D embedding dimensions, C classes, k proxies per class.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dml.losses.base import ClassificationLoss, integer, non_negative, one_of, positive
-from dml.losses.charges import mean_energy
-from dml.losses.potentials import DecayingPotential, GrowingPotential, Potential
+from dml.losses.arguments import check_integer, check_non_negative, check_one_of, check_positive
+from dml.losses.metric_loss import ClassificationLoss
+from dml.losses.potential_energy import mean_energy
+from dml.losses.potential_functions import DecayingPotential, GrowingPotential, Potential
 
 
 class FieldLoss(ClassificationLoss):
-    """Energy of a batch's embeddings and all proxies, over the number of charges.
+    """Energy of the embeddings of a batch and all proxies, divided by the number of charges.
 
     Charges of a class attract and others repel, images and proxies alike.
 
@@ -27,7 +28,7 @@ class FieldLoss(ClassificationLoss):
 
     def __init__(self, num_classes: int, embedding_size: int, proxies_per_class: int) -> None:
         super().__init__(num_classes, embedding_size)
-        self.proxies_per_class = integer("proxies_per_class", proxies_per_class, at_least=0)
+        self.proxies_per_class = check_integer("proxies_per_class", proxies_per_class, at_least=0)
         proxies = torch.randn(num_classes * self.proxies_per_class, embedding_size)
         if self.proxies_per_class > 0:
             self.proxies = nn.Parameter(nn.functional.normalize(proxies))
@@ -55,7 +56,7 @@ class PotentialFieldLoss(FieldLoss):
         num_classes: C.
         embedding_size: D.
         proxies_per_class: k ≥ 0; 15 for CUB and Cars, 2 for SOP.
-        alpha: α ≥ 0, how fast forces decay.
+        alpha: α ≥ 0, decay of the forces.
         delta: δ > 0.
         delta_repulsion: δ_rep > 0 (Figure 3d), None for δ.
         min_distance: smaller distances count as this one, without force; above 0.
@@ -75,12 +76,14 @@ class PotentialFieldLoss(FieldLoss):
         min_distance: float = 0.01,
     ) -> None:
         super().__init__(num_classes, embedding_size, proxies_per_class)
-        self.alpha = non_negative("alpha", alpha)
-        self.delta = positive("delta", delta)
+        self.alpha = check_non_negative("alpha", alpha)
+        self.delta = check_positive("delta", delta)
         self.delta_repulsion = (
-            self.delta if delta_repulsion is None else positive("delta_repulsion", delta_repulsion)
+            self.delta
+            if delta_repulsion is None
+            else check_positive("delta_repulsion", delta_repulsion)
         )
-        self.min_distance = positive("min_distance", min_distance)
+        self.min_distance = check_positive("min_distance", min_distance)
         self.potential = DecayingPotential(
             self.alpha, self.delta, self.delta_repulsion, self.min_distance
         )
@@ -112,6 +115,6 @@ class ContrastivePotentialLoss(FieldLoss):
         repulsion: str = "hinge",
     ) -> None:
         super().__init__(num_classes, embedding_size, proxies_per_class)
-        self.delta = positive("delta", delta)
-        self.repulsion = one_of("repulsion", repulsion, ("hinge", "square"))
+        self.delta = check_positive("delta", delta)
+        self.repulsion = check_one_of("repulsion", repulsion, ("hinge", "square"))
         self.potential = GrowingPotential(self.delta, self.repulsion)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dml.losses.base import ClassificationLoss, positive
+from dml.losses.arguments import check_positive
 from dml.losses.cosine import cosine_similarity
+from dml.losses.metric_loss import ClassificationLoss
 
 
 class ProxySoftmaxLoss(ClassificationLoss):
-    """Cross-entropy of scaled cosine similarities to one proxy a class, averaged over images.
+    """Cross-entropy of scaled cosine similarities to one proxy per class, averaged over images.
 
     Attributes:
         proxies: C×D, the only parameter; normalized where it is used.
@@ -36,8 +37,8 @@ class ProxySoftmaxLoss(ClassificationLoss):
 class ProxyNCALoss(ProxySoftmaxLoss):
     """ProxyNCA: mean_i −log( exp(−γ r²(x_i, p_{y_i})) / Σ_c exp(−γ r²(x_i, p_c)) ), unit vectors.
 
-    The same as the loss of pytorch-metric-learning where that one is right: it drops images whose
-    probability underflows, so that the worst ones cost nothing.
+    Equal to the loss of pytorch-metric-learning except where a probability underflows: that loss
+    drops such images, although theirs is the largest loss.
 
     Args:
         num_classes: C.
@@ -50,7 +51,7 @@ class ProxyNCALoss(ProxySoftmaxLoss):
 
     def __init__(self, num_classes: int, embedding_size: int, softmax_scale: float = 1.0) -> None:
         super().__init__(num_classes, embedding_size)
-        self.softmax_scale = positive("softmax_scale", softmax_scale)
+        self.softmax_scale = check_positive("softmax_scale", softmax_scale)
         self.scale = 2 * self.softmax_scale  # r² = 2 − 2s, and the softmax ignores the 2
 
 
@@ -68,5 +69,5 @@ class ProxyNCAPlusPlusLoss(ProxySoftmaxLoss):
 
     def __init__(self, num_classes: int, embedding_size: int, temperature: float = 0.1) -> None:
         super().__init__(num_classes, embedding_size)
-        self.temperature = positive("temperature", temperature)
+        self.temperature = check_positive("temperature", temperature)
         self.scale = 1 / self.temperature

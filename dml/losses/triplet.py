@@ -1,4 +1,4 @@
-"""All triplets of a batch, or of a batch and references, without ever listing them.
+"""All triplets of a batch, or of a batch and references, without a list of them.
 
 Shapes: B images in a batch, D embedding dimensions, R references, T rows of a tile.
 """
@@ -8,20 +8,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dml.losses.base import PairLoss, finite
+from dml.losses.arguments import check_finite
 from dml.losses.distances import distances
-from dml.losses.pairwise import pair_masks
+from dml.losses.metric_loss import PairLoss, pair_masks
 
-TILE = 2**22  # distances that are sorted at a time
+TILE = 2**22  # distances sorted at a time
 
 
 class AllTripletsLoss(PairLoss):
     """Triplet margin over all triplets: the mean over non-zero [r_ap − r_an + m]_+.
 
     Equal to pytorch-metric-learning's TripletMarginLoss on all triplets, but in time
-    O(B·R·log R) and memory O(B·R) instead of the number of triplets, which against the proxies of
-    Stanford Online Products is millions a batch, found there among B·R² candidates. r is the
-    Euclidean distance of the vectors as given; normalize them first where they should be.
+    O(B·R·log R) and memory O(B·R) instead of the number of triplets, which with the proxies of
+    Stanford Online Products is millions per batch. r is the
+    Euclidean distance of the given vectors, which are not normalized here.
 
     Args:
         margin: m, a Euclidean distance.
@@ -32,33 +32,38 @@ class AllTripletsLoss(PairLoss):
 
     def __init__(self, margin: float = 0.05) -> None:
         super().__init__()
-        self.margin = finite("margin", margin)
+        self.margin = check_finite("margin", margin)
 
     def pair_loss(
-        self, x_BD: Tensor, labels_B: Tensor, ref_RD: Tensor, labels_R: Tensor, among_itself: bool
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
     ) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         r_BR = distances(x_BD, ref_RD)
-        positive_BR, negative_BR = pair_masks(labels_B, labels_R, among_itself)
+        positive_BR, negative_BR = pair_masks(labels_B, labels_R, self_B)
         rows = max(1, TILE // r_BR.shape[1])
         parts = zip(
             r_BR.detach().split(rows), positive_BR.split(rows), negative_BR.split(rows), strict=True
         )
-        weights = [_signed_counts(*part, self.margin) for part in parts]
+        weights = [_count_triplets(*part, self.margin) for part in parts]
         weight_BR = torch.cat([weight_TR for weight_TR, _ in weights])
         triplets = sum((count for _, count in weights), r_BR.new_zeros(()))
-        # The loss is linear in the distances as long as the same triplets cost something, and a
-        # distance counts once for each of them.
+        # While the set of violated triplets stays the same, the loss is linear in the distances:
+        # each distance counts once per triplet.
         total = (weight_BR * r_BR).sum() + self.margin * triplets
         return total / triplets.clamp_min(1)
 
 
-def _signed_counts(
+def _count_triplets(
     r_TR: Tensor, positive_TR: Tensor, negative_TR: Tensor, margin: float
 ) -> tuple[Tensor, Tensor]:
-    """In how many violated triplets each pair is: above 0 as positive, below 0 as negative.
+    """Counts the violated triplets of each pair, as positive minus as negative, and in total.
 
-    Also returns the number of violated triplets. A triplet is violated if r_ap + m > r_an.
+    A triplet is violated if r_ap + m > r_an.
     """
     reach_TR = torch.where(positive_TR, r_TR + margin, -torch.inf)
     far_TR = torch.where(negative_TR, r_TR, torch.inf)

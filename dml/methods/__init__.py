@@ -1,1 +1,12 @@
-"""How a batch becomes a loss."""
+"""Training methods: ways to compute the loss of a batch, around any loss that fits.
+
+plain                the loss of the batch
+chance_constrained/  ccp: stages of proxies, with a pull towards the best weights
+cross_batch          XBM, the comparison of ccp: a memory of past embeddings
+metrix/              metrix: mixed inputs, features and embeddings
+comparisons          the comparisons of metrix: i-Mix, MoCHi, Proxy Synthesis
+
+batch_method         base class, with the hooks into the training loop
+reference_losses     losses of pairs, prepared for proxies and memories (ccp, XBM)
+options              checks of options and of losses that can be mixed
+"""

@@ -1,6 +1,6 @@
 """The mixing methods that Metrix is compared with: i-Mix, MoCHi and Proxy Synthesis.
 
-All take the hyperparameters, and the proxies, of the clean loss they are given.
+All use the hyperparameters, and the proxies, of the clean loss they are given.
 
 Shapes: B images, D embedding dimensions, C classes, K mixes of an anchor, V mixes in all.
 """
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.losses.base import working_precision
+from dml.losses.arguments import to_working_precision
 from dml.losses.cosine import unit_rows
-from dml.losses.generic import proxy_loss
-from dml.methods.metrix_options import choices, form_of, number
-from dml.methods.metrix_pairs import draw_lambdas
-from dml.methods.metrix_pooling import mix
-from dml.methods.metrix_similarity import mixed_lengths
+from dml.losses.generic import compute_proxy_loss
+from dml.methods.metrix.mixed_pooling import mix
+from dml.methods.metrix.mixed_similarity import mixed_norms
+from dml.methods.metrix.mixing_pairs import draw_lambdas
+from dml.methods.options import check_choices, check_number, require_form
 from dml.methods.plain import Plain
 
 Miner = Callable[[Tensor, Tensor], Any]
@@ -30,14 +30,14 @@ class IMix(Plain):
     """i-Mix (Lee et al., ICLR 2021) with labels: each image, mixed with a negative, is an anchor.
 
     Mean over anchors of λ ℓ with the labels of the image + (1 − λ) ℓ with those of its negative,
-    over the clean batch without that image or that negative itself. It takes the place of the
+    over the clean batch without that image or that negative. It replaces the
     clean loss.
 
     Args:
         loss: has a generic form with samples as anchors, positives and negatives.
-        miner: for the clean loss, where that has a weight.
+        miner: for the clean loss, if its weight is above 0.
         alpha: λ ~ Beta(α, α), one for the batch; above 0.
-        clean: weight of the clean loss beside it, at least 0.
+        clean: weight of the clean loss added to it, at least 0.
 
     Raises:
         UserError: the loss has no such form, or an option is wrong.
@@ -49,19 +49,19 @@ class IMix(Plain):
         self, loss: nn.Module, miner: Miner | None = None, alpha: float = 1.0, clean: float = 0.0
     ) -> None:
         super().__init__(loss, miner)
-        self.form = form_of(loss, "imix", proxies=False)
-        self.alpha = number("method.alpha", alpha, 0, above=True)
-        self.clean = number("method.clean", clean, 0)
+        self.form = require_form(loss, "imix", proxies=False)
+        self.alpha = check_number("method.alpha", alpha, 0, above=True)
+        self.clean = check_number("method.clean", clean, 0)
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
-        """Id in the tables of printed results."""
+        """Returns the id in the tables of published results."""
         return f"{loss_id}+imix"
 
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of images B×3×H×W with labels B; logs `loss_mixed`."""
+        """Returns the loss of images B×3×H×W with labels B; logs `loss_mixed`."""
         embeddings = embedder(images)
         differ_BB = labels[:, None] != labels
         chance_BB = torch.rand(differ_BB.shape).to(images.device)
@@ -70,18 +70,18 @@ class IMix(Plain):
         lambda_B = draw_lambdas(len(labels), self.alpha, "batch", like=images)
         mixed = embedder(mix(images, own_B, partner_B, lambda_B))
         with torch.autocast(images.device.type, enabled=False):
-            x_BD = working_precision(embeddings)
-            s_BB = unit_rows(working_precision(mixed))[0] @ unit_rows(x_BD)[0].T
-            loss = lambda_B[0] * self._seen_as(own_B, s_BB, labels)
-            loss = loss + (1 - lambda_B[0]) * self._seen_as(partner_B, s_BB, labels)
+            x_BD = to_working_precision(embeddings)
+            s_BB = unit_rows(to_working_precision(mixed))[0] @ unit_rows(x_BD)[0].T
+            loss = lambda_B[0] * self._label_as(own_B, s_BB, labels)
+            loss = loss + (1 - lambda_B[0]) * self._label_as(partner_B, s_BB, labels)
             logs = {"loss_mixed": loss.detach()}
             if self.clean:
                 mined = None if self.miner is None else self.miner(x_BD, labels)
                 loss = loss + self.clean * self.loss(x_BD, labels, mined)
         return loss, logs
 
-    def _seen_as(self, own_B: Tensor, s_BB: Tensor, labels: Tensor) -> Tensor:
-        """Loss of mixes with the labels of the images `own_B`, which they do not meet."""
+    def _label_as(self, own_B: Tensor, s_BB: Tensor, labels: Tensor) -> Tensor:
+        """Returns the loss of mixes with the labels of images `own_B`, which are left out."""
         others_BB = torch.ones_like(s_BB, dtype=torch.bool).scatter_(1, own_B[:, None], False)
         same_BB = labels[own_B][:, None] == labels
         return self.form.loss(s_BB, same_BB.to(s_BB.dtype), others_BB)
@@ -92,14 +92,14 @@ class MoCHi(Plain):
 
     One mix for each of an anchor's hardest negatives n joins the negatives of its loss:
     λa + (1 − λ)n with λ ~ U(0, 0.5), or λn + (1 − λ)n' with λ ~ U(0, 1) and n' another of them,
-    of unit length again.
+    normalized.
 
     Args:
         loss: has a generic form with samples as anchors, positives and negatives; its mean is
             over anchors.
         miner: must be None: all pairs count.
         pairs: "anc_neg" or "neg_neg".
-        hard_negatives: of an anchor, at least 1; all where the batch has fewer.
+        hard_negatives: per anchor, at least 1; all if the batch has fewer.
 
     Raises:
         UserError: the loss has no such form, or an option is wrong.
@@ -114,34 +114,34 @@ class MoCHi(Plain):
     ) -> None:
         super().__init__(loss)
         refuse_miner(miner, "mochi")
-        self.form = form_of(loss, "mochi", proxies=False)
-        (self.pairs,) = choices("method.pairs", [pairs], ("anc_neg", "neg_neg"))
-        self.hard_negatives = int(number("method.hard_negatives", hard_negatives, 1))
+        self.form = require_form(loss, "mochi", proxies=False)
+        (self.pairs,) = check_choices("method.pairs", [pairs], ("anc_neg", "neg_neg"))
+        self.hard_negatives = int(check_number("method.hard_negatives", hard_negatives, 1))
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
-        """Id in the tables of printed results."""
+        """Returns the id in the tables of published results."""
         return f"{loss_id}+mochi"
 
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of images B×3×H×W with labels B."""
+        """Returns the loss of images B×3×H×W with labels B."""
         embeddings = embedder(images)
         with torch.autocast(images.device.type, enabled=False):
-            u_BD = unit_rows(working_precision(embeddings))[0]
+            u_BD = unit_rows(to_working_precision(embeddings))[0]
             s_BB = u_BD @ u_BD.T
             same_BB = labels[:, None] == labels
             other_BB = ~torch.eye(len(labels)).to(same_BB)
-            s_BK, present_BK = self._synthetic(s_BB, ~same_BB)
+            s_BK, present_BK = self._mix_negatives(s_BB, ~same_BB)
             s_BU = torch.cat([s_BB, s_BK], dim=1)
             y_BU = torch.cat([same_BB.to(s_BB.dtype), torch.zeros_like(s_BK)], dim=1)
             return self.form.loss(s_BU, y_BU, torch.cat([other_BB, present_BK], dim=1)), {}
 
-    def _synthetic(self, s_BB: Tensor, negative_BB: Tensor) -> tuple[Tensor, Tensor]:
-        """Similarity of each anchor to its mixes, and which of them exist (both B×K).
+    def _mix_negatives(self, s_BB: Tensor, negative_BB: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the similarity of each anchor to its mixes, and a mask of mixes that exist (B×K).
 
-        As for embedding mixup, they follow from the similarities of what is mixed.
+        As for embedding mixup, they follow from the similarities of the mixed vectors.
         """
         k = min(self.hard_negatives, len(s_BB))
         hard_BK = s_BB.detach().masked_fill(~negative_BB, -torch.inf).topk(k, dim=1).indices
@@ -151,25 +151,25 @@ class MoCHi(Plain):
         if self.pairs == "anc_neg":
             first_BK, lambda_BK = own_B1.expand_as(hard_BK), lambda_BK / 2
         else:
-            # The negatives are the first in their row; any of the others is as likely.
+            # The negatives come first in their row; each of the others is equally likely.
             count_B1 = exists_BK.sum(dim=1, keepdim=True)
             step_BK = (torch.rand(hard_BK.shape).to(s_BB) * (count_B1 - 1)).long() + 1
             place_BK = (torch.arange(k, device=s_BB.device) + step_BK) % count_B1.clamp_min(1)
             first_BK = hard_BK.gather(1, place_BK)
             exists_BK = exists_BK & (count_B1 > 1)
         along_BK = torch.lerp(s_BB.gather(1, hard_BK), s_BB[own_B1, first_BK], lambda_BK)
-        return along_BK / mixed_lengths(s_BB, first_BK, hard_BK, lambda_BK), exists_BK
+        return along_BK / mixed_norms(s_BB, first_BK, hard_BK, lambda_BK), exists_BK
 
 
 class ProxySynthesis(Plain):
-    """Proxy Synthesis (Gu et al., AAAI 2021): mixes of two classes are classes of their own.
+    """Proxy Synthesis (Gu et al., AAAI 2021): mixes of two classes are new classes.
 
     Images are paired at random; where two classes meet, their embeddings and their proxies are
-    mixed with the same λ, brought to unit length, and join the batch and the proxies.
+    mixed with the same λ, normalized, and added to the batch and to the proxies.
 
     Args:
         loss: has a generic form with proxies.
-        miner: must be None: all images meet all proxies.
+        miner: must be None: all images are compared with all proxies.
         alpha: λ ~ Beta(α, α), one for the batch; above 0.
 
     Raises:
@@ -179,33 +179,36 @@ class ProxySynthesis(Plain):
     def __init__(self, loss: nn.Module, miner: Miner | None = None, alpha: float = 0.4) -> None:
         super().__init__(loss)
         refuse_miner(miner, "proxy_synthesis")
-        self.form = form_of(loss, "proxy_synthesis", proxies=True)
-        self.alpha = number("method.alpha", alpha, 0, above=True)
+        self.form = require_form(loss, "proxy_synthesis", proxies=True)
+        self.alpha = check_number("method.alpha", alpha, 0, above=True)
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
-        """Id in the tables of printed results."""
+        """Returns the id in the tables of published results."""
         return f"{loss_id}+ps"
 
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of images B×3×H×W with labels B."""
+        """Returns the loss of images B×3×H×W with labels B."""
         embeddings = embedder(images)
         with torch.autocast(images.device.type, enabled=False):
-            u_BD = unit_rows(working_precision(embeddings))[0]
+            u_BD = unit_rows(to_working_precision(embeddings))[0]
             proxies: Tensor = self.loss.proxies  # type: ignore[assignment]
             p_CD = unit_rows(proxies.to(u_BD))[0]
             partner_B = torch.randperm(len(labels)).to(labels.device)
             first_V = (labels != labels[partner_B]).nonzero().squeeze(1)
             second_V = partner_B[first_V]
+            # one new class per pair of classes
             code_V = labels[first_V] * len(p_CD) + labels[second_V]
-            code_N, new_label_V = code_V.unique(return_inverse=True)  # two classes meet only once
+            code_N, new_label_V = code_V.unique(
+                return_inverse=True
+            )  # one new class per pair of classes
             class_N = code_N.div(len(p_CD), rounding_mode="floor"), code_N % len(p_CD)
             factor = draw_lambdas(1, self.alpha, "batch", like=u_BD)
             v_VD = unit_rows(mix(u_BD, first_V, second_V, factor.expand(len(first_V))))[0]
             q_ND = unit_rows(mix(p_CD, *class_N, factor.expand(len(code_N))))[0]
-            loss = proxy_loss(
+            loss = compute_proxy_loss(
                 self.form,
                 torch.cat([u_BD, v_VD]),
                 torch.cat([labels, len(p_CD) + new_label_V]),
@@ -215,6 +218,8 @@ class ProxySynthesis(Plain):
 
 
 def refuse_miner(miner: Miner | None, method: str) -> None:
-    """Raises UserError if there is a miner."""
+    """Raises UserError if a miner is given."""
     if miner is not None:
-        raise UserError(f"loss.miner: method={method} uses all pairs; choose a loss without one")
+        raise UserError(
+            f"loss.miner: method={method} uses all pairs; choose a loss without a miner"
+        )

@@ -1,6 +1,6 @@
 """XBM: a memory of past embeddings as references (Wang et al., Cross-Batch Memory, CVPR 2020).
 
-Shapes: B images in a batch, D embedding dimensions, N remembered embeddings.
+Shapes: B images in a batch, D embedding dimensions, N embeddings in the memory.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.losses.base import working_precision
-from dml.methods.base import BatchMethod
-from dml.methods.chance_constrained_losses import for_references
+from dml.losses.arguments import to_working_precision
+from dml.methods.batch_method import BatchMethod
+from dml.methods.reference_losses import compute_reference_loss, prepare_for_references
 
 
 class CrossBatchMemory(BatchMethod):
-    """The loss of each batch plus the loss between the batch and the embeddings remembered.
+    """The loss of each batch plus the loss between the batch and a memory of embeddings.
 
-    The memory holds what the embedder returned in the last steps, the current batch included (an
-    image meets itself there: at no cost with C1 and C2), and is filled from the first step on.
-    Gradients reach the batch alone. Until `start_after` steps are done the memory is not looked at:
-    embeddings drift too fast in the beginning.
+    The memory holds the embeddings of the last steps, the current batch included, and is filled
+    from the first step on. An embedding is not compared with itself there. Only the batch receives
+    gradients. The memory is not used before `start_after` steps, since embeddings drift too fast
+    in the beginning.
 
     Args:
-        loss: of pairs or triplets, with references.
+        loss: a loss of pairs or triplets that takes references.
         miner: must be None.
         embedding_size: D.
         memory_batches: size of the memory in batches, at least 1.
-        start_after: steps of the batch's loss alone.
-        wait_until_full: True counts these steps from when the memory is full, as the authors of
-            ccp do in their code.
+        start_after: steps with the loss of the batch alone.
+        wait_until_full: True: count these steps from when the memory is full, as in the code of
+            the authors of ccp.
 
     Raises:
         UserError: an option is out of range, or the loss takes no references.
@@ -51,42 +51,42 @@ class CrossBatchMemory(BatchMethod):
             raise UserError(f"method.memory_batches: {memory_batches} must be at least 1")
         if start_after < 0:
             raise UserError(f"method.start_after: {start_after} must be at least 0")
-        self.loss = for_references(loss, miner, embedding_size, "xbm")
+        self.loss = prepare_for_references(loss, miner, embedding_size, "xbm")
         self.memory_batches = memory_batches
         self.start_after = start_after + (memory_batches if wait_until_full else 0)
         self._steps = 0
-        # made with the first batch, which tells its size
+        # created with the first batch, which determines the size
         self._embeddings: Tensor | None = None
         self._labels: Tensor | None = None
 
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of images B×3×H×W with labels B."""
+        """Returns the loss of images B×3×H×W with labels B."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = working_precision(embeddings)
+            embeddings = to_working_precision(embeddings)
             loss = self.loss(embeddings, labels)
-            is_due = self._steps >= self.start_after
+            uses_memory = self._steps >= self.start_after
+            self_B = torch.full_like(labels, -1)
             if self.training:
-                self._remember(embeddings.detach(), labels)
-            if is_due:
-                remembered, their_labels = self.memory()
-                loss = loss + self.loss(
-                    embeddings, labels, ref_emb=remembered, ref_labels=their_labels
+                self_B = self._store(embeddings.detach(), labels)
+            if uses_memory:
+                loss = loss + compute_reference_loss(
+                    self.loss, embeddings, labels, self.memory(), self_B
                 )
         return loss, {}
 
     def memory(self) -> tuple[Tensor, Tensor]:
-        """N×D embeddings and N labels of the last steps, in no particular order."""
+        """Returns N×D embeddings and N labels of the last steps, in no particular order."""
         if self._embeddings is None or self._labels is None:
             raise RuntimeError("the memory is empty before the first training step")
         filled = min(self._steps, self.memory_batches)
         size = filled * (len(self._labels) // self.memory_batches)
         return self._embeddings[:size], self._labels[:size]
 
-    def _remember(self, embeddings_BD: Tensor, labels_B: Tensor) -> None:
-        """Puts the batch in the place of the oldest one."""
+    def _store(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Replaces the oldest batch of the memory by this one; returns its rows there (B)."""
         if self._embeddings is None or self._labels is None:
             self._embeddings = embeddings_BD.repeat(self.memory_batches, 1)
             self._labels = labels_B.repeat(self.memory_batches)
@@ -98,17 +98,18 @@ class CrossBatchMemory(BatchMethod):
         self._embeddings[start : start + size] = embeddings_BD
         self._labels[start : start + size] = labels_B
         self._steps += 1
+        return torch.arange(start, start + size, device=labels_B.device)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Memory and its position, in plain types and tensors."""
+        """Returns the memory and its position, in plain types and tensors."""
         if self._embeddings is None:
             return {"steps": self._steps, "embeddings": None, "labels": None}
         embeddings, labels = self.memory()
-        # a part of a tensor would be saved with all of it
+        # a slice would be saved with the whole tensor
         return {"steps": self._steps, "embeddings": embeddings.clone(), "labels": labels.clone()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Puts back what `get_extra_state` returned."""
+        """Restores the state that `get_extra_state` returned."""
         self._steps = state["steps"]
         self._embeddings = self._labels = None
         if state["embeddings"] is not None:

@@ -1,4 +1,4 @@
-"""The loss of each batch as it is."""
+"""Plain training: the loss of each batch, unchanged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dml.losses.base import working_precision
-from dml.methods.base import BatchMethod
+from dml.losses.arguments import to_working_precision
+from dml.methods.batch_method import BatchMethod
 
 
 class Plain(BatchMethod):
@@ -27,15 +27,17 @@ class Plain(BatchMethod):
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
-        """Id in the tables of printed results, from that of the loss and the method's options."""
+        """Returns the id in the tables of published results, from the id of the loss."""
         return loss_id
 
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of images B×3×H×W with labels B, and nothing more to log."""
+        """Returns the loss of images B×3×H×W with labels B, and nothing to log."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = working_precision(embeddings)  # other packages' losses know no autocast
+            embeddings = to_working_precision(
+                embeddings
+            )  # losses of other packages do not handle autocast
             mined = None if self.miner is None else self.miner(embeddings, labels)
             return self.loss(embeddings, labels, mined), {}

@@ -1,17 +1,58 @@
-"""ResNet, ViT, DINO and whatever else timm knows, without classifier and pooling."""
+"""Interface of backbones, and the networks of timm behind it: ResNet, ViT, DINO and others."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from dml.core.errors import ConfigError, nearest
-from dml.models.base import Backbone, InputSpec
-from dml.models.download import HUB_FILE, promised_hash
-from dml.models.weights import Published, load_weights
+from dml.models.hub import HUB_FILE
+from dml.models.weights import PublishedWeights, load_weights, named_checksum
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """Preparation of an image for a network: `(image in [0, 1] * scale - mean) / std`.
+
+    Attributes:
+        size: height and width in pixels; None keeps the size of the dataset's images.
+        mean: subtracted from each channel, in the order in which the network sees the channels.
+        std: divides each channel, same order.
+        channel_order: "rgb", or "bgr" for networks that come from Caffe.
+        scale: 1.0 for networks trained on values in [0, 1], 255.0 for those trained on [0, 255].
+    """
+
+    size: int | None
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    channel_order: Literal["rgb", "bgr"] = "rgb"
+    scale: float = 1.0
+
+
+class Backbone(nn.Module):
+    """Network from images (B×3×H×W, prepared as in `input`) to features, without pooling.
+
+    A custom network needs these attributes but not this base class.
+
+    Attributes:
+        channels: c of the features.
+        kind: "maps" if `forward` gives B×c×h×w, "tokens" if it gives B×tokens×c.
+        input: the images that the weights were trained on.
+        prefix_tokens: number of tokens before those of the patches (class token first).
+    """
+
+    channels: int
+    kind: Literal["maps", "tokens"]
+    input: InputSpec
+    prefix_tokens: int = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns features of `images`, B×c×h×w or B×tokens×c."""
+        raise NotImplementedError
 
 
 class TimmBackbone(Backbone):
@@ -26,15 +67,15 @@ class TimmBackbone(Backbone):
 
     Raises:
         ConfigError: timm has no such model, or the size does not fit its patches.
-        UserError: the weights cannot be had or are another network's.
+        UserError: the weights cannot be loaded or belong to another network.
     """
 
     def __init__(self, model: str, weights: str = "imagenet", input_size: int = 224) -> None:
         super().__init__()
-        record = _record(model)
+        record = _find_record(model)
         self.network = _create(model, input_size, fixed_size=record["fixed_input_size"])
         self.channels = self.network.num_features
-        # Swin and its like keep channels last.
+        # Swin and similar networks have the channels last.
         self.channels_last = getattr(self.network, "output_fmt", "NCHW") == "NHWC"
         is_transformer = hasattr(self.network, "num_prefix_tokens")
         self.kind: Literal["maps", "tokens"] = "tokens" if is_transformer else "maps"
@@ -45,13 +86,13 @@ class TimmBackbone(Backbone):
         load_weights(
             self.network,
             weights,
-            published_by_timm(model, record),
+            find_published_weights(model, record),
             classifier=record["classifier"],
             adapt=self._resize_positions,
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps B×c×h×w or tokens B×t×c, class token first, of images B×3×H×W.
+        """Returns maps B×c×h×w or tokens B×t×c, class token first, of images B×3×H×W.
 
         Raises:
             ConfigError: the network's features are neither.
@@ -72,14 +113,14 @@ class TimmBackbone(Backbone):
         return features
 
     def _resize_positions(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Weights of another resolution have as many positions as that had patches."""
+        """Resizes position embeddings of weights for another resolution."""
         if self.kind == "maps" or "pos_embed" not in state:
             return state
         from timm.layers import resample_abs_pos_embed
 
         patches = state["pos_embed"].shape[1] - self.prefix_tokens
         if patches < 1 or isqrt(patches) ** 2 != patches:
-            return state  # another network's, as loading will say
+            return state  # of another network, which loading reports
         grid = list(self.network.patch_embed.grid_size)
         resized = resample_abs_pos_embed(
             state["pos_embed"], grid, num_prefix_tokens=self.prefix_tokens
@@ -87,16 +128,18 @@ class TimmBackbone(Backbone):
         return {**state, "pos_embed": resized}
 
 
-def published_by_timm(model: str, record: dict[str, Any]) -> Published | None:
-    """Where timm's record says that the weights are; a file that carries its hash comes first."""
+def find_published_weights(model: str, record: dict[str, Any]) -> PublishedWeights | None:
+    """Returns the weights in timm's record; a file with its hash in the name is preferred."""
     url, hub = record["url"], record["hf_hub_id"]
-    if url and promised_hash(url):
-        return Published(file=url.rsplit("/", 1)[-1], url=url)
-    return Published(file=f"{model}{Path(HUB_FILE).suffix}", hub=hub) if hub else None
+    if url and named_checksum(url):
+        return PublishedWeights(file=url.rsplit("/", 1)[-1], url=url)
+    if not hub:
+        return None
+    return PublishedWeights(file=f"{model}{Path(HUB_FILE).suffix}", hub=hub)
 
 
-def _record(model: str) -> dict[str, Any]:
-    """What timm knows of the weights that the tag of `model` names."""
+def _find_record(model: str) -> dict[str, Any]:
+    """Returns timm's record of the weights that the tag of `model` names."""
     import timm
 
     try:
@@ -106,7 +149,7 @@ def _record(model: str) -> dict[str, Any]:
     if record is None:
         known = timm.list_models(pretrained=True)
         raise ConfigError(
-            [f"backbone.model={model} is no network of timm with weights{nearest(model, known)}"]
+            [f"backbone.model={model} is not a network of timm with weights{nearest(model, known)}"]
         )
     return record.to_dict()
 

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dml.core.errors import ConfigError
-from dml.models.base import Backbone, InputSpec
-from dml.models.weights import Published, load_weights
+from dml.models.backbones import Backbone, InputSpec
+from dml.models.weights import PublishedWeights, load_weights
 
-CAFFE_WEIGHTS = Published(
+CAFFE_WEIGHTS = PublishedWeights(
     file="bn_inception-52deb4733.pth",
     url="http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth",
 )
@@ -36,11 +36,11 @@ class Block(NamedTuple):
 
     @property
     def halves(self) -> bool:
-        """Whether the maps that come out are half as high and wide."""
+        """True if the output maps are half as high and wide."""
         return self.single == 0
 
     def channels_out(self, channels_in: int) -> int:
-        """All branches side by side."""
+        """Returns the channels of all branches together."""
         passed_through = channels_in if self.halves else 0  # pooled, not projected
         return self.single + self.triple + self.double + self.projection + passed_through
 
@@ -71,8 +71,8 @@ class BNInception(Backbone):
             can be halved evenly: 224, 227, 256, and small ones such as 32 for tests.
 
     Raises:
-        ConfigError: `input_size` cannot work.
-        UserError: the weights cannot be had or are another network's.
+        ConfigError: `input_size` does not fit.
+        UserError: the weights cannot be loaded or belong to another network.
     """
 
     kind: Literal["maps", "tokens"] = "maps"
@@ -97,7 +97,7 @@ class BNInception(Backbone):
         load_weights(self, weights, CAFFE_WEIGHTS, classifier="last_linear")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps B×1024×h×w of images B×3×H×W."""
+        """Returns maps B×1024×h×w of images B×3×H×W."""
         x_Bchw = _max_pool(self._run("conv1_7x7_s2", images))
         x_Bchw = _max_pool(self._run("conv2_3x3", self._run("conv2_3x3_reduce", x_Bchw)))
         for block in BLOCKS:
@@ -105,7 +105,7 @@ class BNInception(Backbone):
         return x_Bchw
 
     def _add_block(self, block: Block, channels: int) -> int:
-        """Adds the convolutions of `block` and returns the channels that come out of it."""
+        """Adds the convolutions of `block`; returns its output channels."""
         prefix = f"inception_{block.name}_"
         stride = 2 if block.halves else 1
         if block.single:
@@ -142,7 +142,7 @@ class BNInception(Backbone):
         self.add_module(name + "_bn", nn.BatchNorm2d(channels_out))
 
     def _run(self, name: str, x_Bchw: Tensor) -> Tensor:
-        """Convolution, BatchNorm and ReLU."""
+        """Applies convolution, BatchNorm and ReLU."""
         convolved = self.get_submodule(name)(x_Bchw)
         return F.relu(self.get_submodule(name + "_bn")(convolved), inplace=True)
 
@@ -153,7 +153,7 @@ def _max_pool(x_Bchw: Tensor) -> Tensor:
 
 
 def _check_size(size: int) -> None:
-    """A halving block joins a convolution's maps with pooled ones: odd maps would differ by one."""
+    """Checks that maps can be halved: odd convolved and pooled maps differ by one pixel."""
     side = -(-size // 2)
     for _ in range(2):
         side = side // 2  # what `_max_pool` leaves

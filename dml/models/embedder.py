@@ -1,4 +1,4 @@
-"""From images to embeddings: backbone, pooling, head, normalizer.
+"""Embedder from images to embeddings: backbone, pooling, head, normalizer.
 
 Shapes: B images, c channels, h×w maps or t tokens (class token first), D embedding dimensions.
 """
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dml.core.errors import UserError, nearest
-from dml.models.base import Backbone
+from dml.models.backbones import Backbone
 from dml.models.frozen_batch_norm import freeze_batch_norm as freeze
 from dml.models.frozen_batch_norm import set_momentum
 
@@ -31,7 +31,7 @@ NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "clipped": lambda v_BD: v_BD / v_BD.norm(dim=1, keepdim=True).clamp(min=1),
     "none": lambda v_BD: v_BD,
 }
-LARGEST = 65_536  # dimensions; a slip of the keyboard must not take all memory
+LARGEST = 65_536  # dimensions; a typing error must not take all memory
 HEADS = ("linear", "linear+relu", "none")
 INITS = ("default", "kaiming_fan_out", "xavier_uniform")
 
@@ -40,23 +40,23 @@ class Embedder(nn.Module):
     """A network that maps images to embeddings.
 
     `forward` is `embed(features(images))`, and `embed` is `project(pool(features))` normalized:
-    methods that mix features (Metrix) or pooled features step in between.
+    methods that mix features (Metrix) or pooled features act in between.
 
     Args:
         backbone: any `Backbone`.
         size: embedding dimensions D; None keeps the backbone's own (384 for ViT-S and DINO).
         pooling: of feature maps: "avg", "max" or "avg+max" (their sum, as Proxy Anchor does).
         token_pooling: of the tokens of a transformer: "token" (the class token) or "mean" (over
-            the patches). Apart from `pooling`, so that a protocol's choice for convolutional
-            networks leaves transformers alone.
+            the patches). Separate from `pooling`, so that a protocol's choice for
+            convolutional networks does not affect transformers.
         head: "linear", "linear+relu" or "none".
-        layer_norm: a LayerNorm before the head, as in ProxyNCA++; without parameters of its own,
-            which the linear layer behind it would absorb.
+        layer_norm: a LayerNorm before the head, as in ProxyNCA++; without parameters, which the
+            linear layer after it would absorb.
         init: of the head: "default" (PyTorch's), "kaiming_fan_out" (normal; bias 0) or
             "xavier_uniform" (bias 0).
         bias: of the head.
         normalize: "l2", "clipped" (v / max(1, ‖v‖): only long vectors are shortened) or "none".
-        freeze_batch_norm: the backbone keeps its BatchNorm statistics, whatever is trained.
+        freeze_batch_norm: the backbone keeps its BatchNorm statistics during training.
         freeze_batch_norm_affine: with it, γ and β keep their values too.
         batch_norm_momentum: weight of a batch in the running statistics of the backbone's BatchNorm
             layers, 0–1; None keeps the network's own (0.1 in PyTorch).
@@ -66,7 +66,7 @@ class Embedder(nn.Module):
         input: the backbone's `InputSpec`.
 
     Raises:
-        UserError: an option has none of its values, or two do not go together.
+        UserError: an option has an unknown value, or two do not fit each other.
     """
 
     def __init__(
@@ -113,41 +113,41 @@ class Embedder(nn.Module):
             set_momentum(backbone, batch_norm_momentum)
 
     def features(self, images: Tensor) -> Tensor:
-        """The backbone's B×c×h×w or B×t×c."""
+        """Returns the backbone's features, B×c×h×w or B×t×c."""
         return self.backbone(images)
 
     def pool(self, features: Tensor) -> Tensor:
-        """B×c from features B×c×h×w or B×t×c."""
+        """Pools features B×c×h×w or B×t×c to B×c."""
         if self.backbone.kind == "maps":
             return POOLINGS[self.pooling](features)
         return TOKEN_POOLINGS[self.token_pooling](features, self.backbone.prefix_tokens)
 
     def project(self, pooled_Bc: Tensor) -> Tensor:
-        """The head's B×D, normalized; at least float32, also under autocast."""
-        return NORMALIZERS[self.normalize](self._headed(pooled_Bc))
+        """Returns the head's output B×D, normalized; at least float32, also under autocast."""
+        return NORMALIZERS[self.normalize](self._apply_head(pooled_Bc))
 
     def unnormalized(self, images: Tensor) -> Tensor:
-        """The head's B×D of images as it is; CCP picks its proxies among these."""
-        return self._headed(self.pool(self.features(images)))
+        """Returns the head's output B×D before normalization; CCP picks its proxies there."""
+        return self._apply_head(self.pool(self.features(images)))
 
-    def _headed(self, pooled_Bc: Tensor) -> Tensor:
+    def _apply_head(self, pooled_Bc: Tensor) -> Tensor:
         v_BD = self.head(pooled_Bc)
         # Distances between unit vectors need more than the eight bits of bfloat16.
         return v_BD.to(torch.promote_types(v_BD.dtype, torch.float32))
 
     def embed(self, features: Tensor) -> Tensor:
-        """B×D from features B×c×h×w or B×t×c."""
+        """Returns embeddings B×D of features B×c×h×w or B×t×c."""
         return self.project(self.pool(features))
 
     def forward(self, images: Tensor) -> Tensor:
-        """B×D from images B×3×H×W prepared as `input` says."""
+        """Returns embeddings B×D of images B×3×H×W, prepared as in `input`."""
         return self.embed(self.features(images))
 
     def train(self, mode: bool = True) -> Embedder:
         """Sets the mode; frozen BatchNorm layers stay in evaluation mode."""
         super().train(mode)
         if self.freeze_batch_norm:
-            freeze(self.backbone)  # again: SyncBatchNorm conversion puts new layers in
+            freeze(self.backbone)  # again: the conversion to SyncBatchNorm adds new layers
         return self
 
 
@@ -191,5 +191,6 @@ def _check_choice(option: str, value: str, valid: Iterable[str]) -> None:
     valid = list(valid)
     if value not in valid:
         raise UserError(
-            f"embedder.{option}={value} is none of {', '.join(valid)}{nearest(str(value), valid)}"
+            f"embedder.{option}={value} is not one of {', '.join(valid)}"
+            f"{nearest(str(value), valid)}"
         )

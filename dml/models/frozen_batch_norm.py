@@ -11,10 +11,10 @@ from dml.core.errors import UserError
 
 
 def freeze_batch_norm(network: nn.Module, affine: bool = False) -> None:
-    """Freezes the running statistics of every BatchNorm layer in `network`, for good.
+    """Freezes the running statistics of every BatchNorm layer in `network`, permanently.
 
-    The layers run in evaluation mode from now on, whoever calls `train()` on them or on a module
-    around them. γ and β go on learning.
+    The layers stay in evaluation mode when `train()` is called on them or on a parent module. γ and
+    β are still trained.
 
     Args:
         network: changed in place.
@@ -23,8 +23,8 @@ def freeze_batch_norm(network: nn.Module, affine: bool = False) -> None:
     for layer in network.modules():
         if isinstance(layer, _BatchNorm):
             layer.eval()
-            # On the instance, not by a subclass: works for every kind of BatchNorm there is,
-            # and a copied or pickled network keeps it.
+            # On the instance, not by a subclass: works for every kind of BatchNorm, and in copied
+            # or pickled networks.
             layer.train = partial(_stay_in_evaluation_mode, layer)  # type: ignore[method-assign]
             if affine:
                 layer.requires_grad_(False)

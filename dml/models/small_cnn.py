@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from dml.core.errors import ConfigError
-from dml.models.base import Backbone, InputSpec
+from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
 WIDEST = 4096
@@ -16,17 +16,17 @@ WIDEST = 4096
 class SmallCNN(Backbone):
     """Three convolutions with BatchNorm and ReLU; halves the images twice, larger ones three times.
 
-    8×8 pixels become 2×2 maps and 32×32 become 4×4, so pooling always has something to pool. The
-    first convolution keeps the resolution: an 8×8 digit has no pixel to spare.
+    8×8 pixels become 2×2 maps and 32×32 become 4×4. The first convolution keeps the resolution,
+    which 8×8 digits need.
 
     Args:
-        weights: "none", a file or a URL; nobody trained this network on ImageNet.
-        input_size: side of the images in pixels, at least 8; None takes them as they are.
+        weights: "none", a file or a URL; there are no ImageNet weights.
+        input_size: side of the images in pixels, at least 8; None keeps their size.
         width: channels of the first layer; the features have four times as many.
 
     Raises:
         ConfigError: `input_size` or `width` is out of range.
-        UserError: there are no such weights, or they are another network's.
+        UserError: the weights cannot be loaded or belong to another network.
     """
 
     kind: Literal["maps", "tokens"] = "maps"
@@ -49,9 +49,9 @@ class SmallCNN(Backbone):
         load_weights(self, weights, published=None)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps of images B×3×H×W: B×4w×⌈H/4⌉×⌈W/4⌉ up to 16 pixels, else half as high and wide."""
+        """Returns maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W; half of that above 16 pixels."""
         maps = self.stem(images)
-        if min(maps.shape[-2:]) > 16:  # keeps a glyph about as cheap as a digit
+        if min(maps.shape[-2:]) > 16:  # a glyph costs about as much as a digit
             maps = nn.functional.max_pool2d(maps, 2)
         return self.layers(maps)
 

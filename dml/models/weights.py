@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,25 +13,23 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
+from dml.core.download import Checksum, ChecksumError, DownloadError, download
 from dml.core.errors import UserError, nearest
-from dml.models.download import (
-    UnreachableError,
-    cached_by_hub,
-    check_hash,
-    download,
-    hub_url,
-    promised_hash,
-)
+from dml.core.locks import wait_for_lock
+from dml.models.hub import find_in_hub_cache, hub_url
+from dml.models.state_dict import load_strictly, read_state_dict
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Published:
-    """Where a network's ImageNet weights are published.
+class PublishedWeights:
+    """Place of a network's published ImageNet weights.
 
     Attributes:
-        file: their name in the cache folder; `name-<sha256>.ext` is checked.
-        url: where to fetch it, or
-        hub: the id of a model on the Hugging Face hub.
+        file: name in the cache folder; `name-<sha256>.ext` is checked.
+        url: address of the file, or
+        hub: id of a model on the Hugging Face hub.
     """
 
     file: str
@@ -38,146 +38,111 @@ class Published:
 
 
 def cache_folder() -> Path:
-    """Where downloaded weights are kept and a user may place some: torch.hub's own folder."""
+    """Returns torch.hub's folder, for downloaded weights and those that a user places there."""
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 
 def load_weights(
     network: nn.Module,
     weights: str | None,
-    published: Published | None,
+    published: PublishedWeights | None,
     classifier: str | None = None,
     adapt: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
 ) -> None:
-    """Loads what the option `backbone.weights` names into `network`.
+    """Loads the weights of the option `backbone.weights` into `network`.
 
     Args:
         network: a backbone without its classifier.
         weights: "imagenet", "none" (or None), a file or an http(s) URL. Names that end in
-            `-<at least 8 digits of the sha256>.<extension>` are held to it.
+            `-<at least 8 digits of the sha256>.<extension>` are checked against it.
         published: the ImageNet weights; None if there are none.
-        classifier: name of the layer in the file that `network` does without.
-        adapt: called on what the file holds before it is loaded.
+        classifier: name of the layer in the file that `network` does not have.
+        adapt: converts the tensors of the file before they are loaded.
 
     Raises:
-        UserError: there is no such file, it cannot be fetched or read, has the wrong hash, or
+        UserError: the file does not exist, cannot be downloaded or read, has the wrong hash, or
             belongs to another network.
     """
     if weights is None or weights == "none":
         return
-    path = locate(weights, published)
-    state = read_state(path)
+    path = find_weights(weights, published)
+    state = read_state_dict(path)
     if classifier:
         state = {n: v for n, v in state.items() if not n.startswith(classifier + ".")}
-    load_state(network, adapt(state) if adapt else state, path)
+    load_strictly(network, adapt(state) if adapt else state, path)
 
 
-def locate(weights: str, published: Published | None) -> Path:
-    """The file that `backbone.weights` names, downloaded if need be, its hash checked."""
+def find_weights(weights: str, published: PublishedWeights | None) -> Path:
+    """Returns the file of `backbone.weights`, downloaded if necessary, with its hash checked."""
     if weights == "imagenet":
         if published is None:
             raise UserError("backbone.weights=imagenet: this network has none; use weights=none")
-        return _locate_published(published)
+        return _find_published(published)
     if urlsplit(weights).scheme in ("http", "https"):
-        return _locate_url(weights)
+        return _find_url(weights)
     path = Path(weights).expanduser()
     if not path.is_file():
         raise UserError(
-            f"backbone.weights={weights} is no file; "
+            f"backbone.weights={weights} is not a file; "
             f"give imagenet, none, a file or an http(s) URL{nearest(weights, ['imagenet', 'none'])}"
         )
-    check_hash(path, promised_hash(path.name), "get it again, or drop the hash from its name")
-    return path
+    return _check_hash(path, "get it again, or drop the hash from its name")
 
 
-def _locate_published(published: Published) -> Path:
+def _find_published(published: PublishedWeights) -> Path:
     path = cache_folder() / published.file
     if not published.hub:
-        return _cached(path, published.url, "imagenet")
-    if not path.is_file() and (elsewhere := cached_by_hub(published.hub)):
-        return elsewhere
-    return _cached(path, hub_url(published.hub), "imagenet")
+        return _download_once(path, published.url, "imagenet")
+    if not path.is_file() and (cached := find_in_hub_cache(published.hub)):
+        return cached
+    return _download_once(path, hub_url(published.hub), "imagenet")
 
 
-def _locate_url(url: str) -> Path:
+def _find_url(url: str) -> Path:
     name = Path(urlsplit(url).path).name
-    if not promised_hash(name):  # many servers have a model.pth
+    if named_checksum(name) is None:  # many servers have a model.pth
         name = f"{hashlib.sha256(url.encode()).hexdigest()[:12]}_{name}"
-    return _cached(cache_folder() / name, url, url)
+    return _download_once(cache_folder() / name, url, url)
 
 
-def _cached(path: Path, url: str, weights: str) -> Path:
-    """The file at `path`, downloaded unless it or one placed by hand is there already."""
-    if not path.is_file():
-        try:
-            download(url, path)
-        except UnreachableError as error:
-            raise UserError(
-                f"backbone.weights={weights}: {url} cannot be fetched ({error}); "
-                f"fetch it elsewhere and place it here as {path}"
-            ) from error
-        except OSError as error:
-            raise UserError(
-                f"backbone.weights={weights} cannot be stored as {path} ({error.strerror}); "
-                "make room there, or set TORCH_HOME to another folder"
-            ) from error
-    check_hash(path, promised_hash(path.name), "delete it to download it again")
-    return path
-
-
-def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors by name in a `.safetensors` file or one that `torch.save` wrote.
-
-    Looks inside `state_dict` or `model` and drops the `module.` that data parallelism puts before
-    names. Nothing but tensors is unpickled.
-    """
+def _download_once(path: Path, url: str, weights: str) -> Path:
+    """Returns `path`, downloaded unless it is there or a user placed it there."""
+    if path.is_file():
+        return _check_hash(path, "delete it to download it again")
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            content: object = load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged files fail in as many ways as there are formats
+        with wait_for_lock(path.with_name(f".{path.name}.lock"), f"downloading {path}"):
+            log.info("downloading %s to %s", url, path)
+            return download(url, path, named_checksum(path.name))
+    except DownloadError as error:
         raise UserError(
-            f"backbone.weights: {path} cannot be read: damaged, or no state dict that torch.save "
-            "wrote, nor .safetensors"
+            f"backbone.weights={weights}: {error}; download it elsewhere and place it here as "
+            f"{path}"
         ) from error
-    for key in ("state_dict", "model"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-    named: Mapping[str, object] = content if isinstance(content, Mapping) else {}
-    state = {n.removeprefix("module."): v for n, v in named.items() if isinstance(v, Tensor)}
-    if not state:
-        raise UserError(f"backbone.weights: {path} holds no state dict")
-    return state
+    except ChecksumError as error:
+        raise UserError(
+            f"backbone.weights={weights}: {url} is damaged or another file ({error}); nothing was "
+            f"kept"
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"backbone.weights={weights} cannot be stored as {path} ({error.strerror}); "
+            "make room there, or set TORCH_HOME to another folder"
+        ) from error
 
 
-def load_state(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
-    """Loads `state` strictly; raises UserError that names the first difference."""
-    own = network.state_dict()
-    # Vectors of a network converted from Caffe can be 1×n.
-    fitting = {
-        name: value[0] if name in own and value.shape == (1, *own[name].shape) else value
-        for name, value in state.items()
-    }
-    difference = next(_differences(own, fitting), None)
-    if difference is not None:
-        raise UserError(f"backbone.weights: {path} belongs to another network: {difference}")
-    network.load_state_dict(fitting)
+def named_checksum(name: str) -> Checksum | None:
+    """Returns the SHA-256 that names like `resnet50-0676ba61.pth` contain, if any."""
+    match = re.search(r"-([0-9a-f]{8,64})\.[^.]+$", name)
+    return Checksum("sha256", match.group(1)) if match else None
 
 
-def _differences(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Iterator[str]:
-    for name, value in own.items():
-        if name not in state:
-            if not name.endswith("num_batches_tracked"):  # newer than many published weights
-                yield f"it lacks {name}"
-        elif state[name].shape != value.shape:
-            yield f"{name} is {_shape(state[name])} instead of {_shape(value)}"
-    for name in state:
-        if name not in own:
-            yield f"this one has no {name}"
-
-
-def _shape(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape)) or "a number"
+def _check_hash(path: Path, advice: str) -> Path:
+    checksum = named_checksum(path.name)
+    try:
+        if checksum is not None:
+            checksum.check(path)
+    except ChecksumError as error:
+        raise UserError(
+            f"backbone.weights: {path} is not what its name says ({error}); {advice}"
+        ) from error
+    return path

@@ -1,4 +1,4 @@
-"""Our estimate beside the printed number: difference, overlap of intervals, Welch's test."""
+"""Comparison of our estimate with a published result: difference, intervals, Welch's test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dml.core.statistics import Estimate, welch
-from dml.reporting.caveats import Caveat
+from dml.reporting.caveats import Caveat, blocks_comparison
 from dml.reporting.published_results import PublishedResult
 
 TIMES = ("epoch_seconds", "ms_per_batch")
@@ -15,7 +15,7 @@ TOLERANCE = 1e-9  # 26.4 + 0.2 is not quite 26.6 in binary
 
 
 class Verdict(StrEnum):
-    """How ours stands to the printed number."""
+    """Outcome of a comparison."""
 
     OVERLAP = "intervals overlap"
     ABOVE = "ours is above"
@@ -25,52 +25,49 @@ class Verdict(StrEnum):
 
     @property
     def symbol(self) -> str:
-        """For tables."""
+        """Sign shown in tables."""
         return {"OVERLAP": "≈", "ABOVE": "▲", "BELOW": "▼", "ONE_RUN": "·"}.get(self.name, "✕")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ours against a printed number.
+    """Our estimate against a published result.
 
     Attributes:
-        printed: the number.
-        verdict: how ours stands to it.
-        difference: ours − printed; None where the two must not be compared.
-        p_value: Welch's test against the printed mean, where the paper says enough.
+        verdict: outcome.
+        difference: ours − published; None where the two must not be compared.
+        p_value: of Welch's test against the published mean, where the paper says enough.
     """
 
-    printed: PublishedResult
     verdict: Verdict
     difference: float | None = None
     p_value: float | None = None
 
 
 def compare(
-    ours: Estimate, printed: PublishedResult, marks: Sequence[Caveat], metric: str
+    ours: Estimate, published: PublishedResult, caveats: Sequence[Caveat], metric: str
 ) -> Comparison:
-    """Puts an estimate beside a printed number.
+    """Compares an estimate with a published result by their 95 % intervals.
 
-    Intervals are those of 95 %: ours by Student's t, the printed one by
-    `PublishedResult.interval`.
+    Ours is Student's t-interval, the published one `PublishedResult.interval`.
 
     Args:
-        ours: in the unit of the print (percent for scores).
-        printed: the number.
-        marks: of the row; one that blocks leaves the two uncompared.
-        metric: times are not compared, since the device decides them.
+        ours: in the unit of the paper (percent for scores).
+        published: the result.
+        caveats: of the row; one that blocks leaves the two uncompared.
+        metric: times are not compared, since they depend on the device.
     """
-    if metric in TIMES or any(mark.blocks for mark in marks):
-        return Comparison(printed, Verdict.NOT_COMPARED)
-    difference = ours.mean - printed.value
-    p_value = welch(ours.moments, printed.moments)
+    if metric in TIMES or blocks_comparison(caveats):
+        return Comparison(Verdict.NOT_COMPARED)
+    difference = ours.mean - published.value
+    p_value = welch(ours.moments, published.moments)
     if ours.ci95 is None:
-        return Comparison(printed, Verdict.ONE_RUN, difference, p_value)
-    low, high = printed.interval
+        return Comparison(Verdict.ONE_RUN, difference, p_value)
+    low, high = published.interval
     if ours.mean - ours.ci95 > high + TOLERANCE:
         verdict = Verdict.ABOVE
     elif ours.mean + ours.ci95 < low - TOLERANCE:
         verdict = Verdict.BELOW
     else:
         verdict = Verdict.OVERLAP
-    return Comparison(printed, verdict, difference, p_value)
+    return Comparison(verdict, difference, p_value)

@@ -1,15 +1,15 @@
-"""What Hydra has composed before, remembered between processes.
+"""Cache of composed configs in the user's cache folder.
 
-Composing the configs of all experiments takes minutes, and a report or a plan of them needs every
-one. They follow from the files of `configs/` alone, so they are kept in the user's cache folder
-under a digest of those files and of the module that composes them: a change forgets everything.
+Composing the configs of all experiments takes minutes, and a report or a plan needs every one of
+them. They depend on the files of `configs/` and on Hydra alone, so each is kept as a JSON file in a
+folder named by a digest of both: after a change of any config file, everything is composed anew.
 """
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -21,72 +21,48 @@ from typing import Any
 from dml.config.config_groups import CONFIGS
 from dml.core.atomic_io import write_text
 
-KEPT = 4  # digests: of a few checkouts, or of a few edits back
+FORMAT = 1  # of the stored values: increase it when the catalog stores something else
+FOLDERS_KEPT = 4  # digests of a few checkouts, or of the last few edits
 
 
-def remembered(words: Sequence[str], make: Callable[[], Any]) -> Any:
-    """What `make` returned for these words before, or returns now.
+def load_or_compute(words: Sequence[str], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Returns the cached value for some words, computed and stored if it is not there.
 
     Args:
-        words: everything beside the files of `configs/` that the result depends on.
-        make: returns JSON's own types, keys of mappings being text.
+        words: everything beside the files of `configs/` that the value depends on.
+        compute: returns a mapping of JSON's own types, with strings as keys.
     """
-    known, key = _known(), "\n".join(words)
-    if key not in known:
-        known[key] = make()
-        _unsaved().add(key)
-    return known[key]
+    key = sha256("\n".join(words).encode()).hexdigest()[:32]
+    path = _folder() / f"{key}.json"
+    with suppress(OSError, ValueError):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(value, dict):
+            return value
+    value = compute()
+    with suppress(OSError):  # a home that cannot be written to costs time, nothing else
+        write_text(path, json.dumps(value))
+    return value
 
 
-def folder() -> Path:
-    """Where they are kept: `$XDG_CACHE_HOME/dml-benchmark`, which may be deleted at any time."""
+def cache_folder() -> Path:
+    """Returns `$XDG_CACHE_HOME/dml-benchmark/compositions`, which may be deleted at any time."""
     place = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(place) / "dml-benchmark" / "configs"
+    return Path(place) / "dml-benchmark" / "compositions"
 
 
 @cache
-def _path() -> Path:
-    found = sha256("\n".join(version(name) for name in ("hydra-core", "omegaconf")).encode())
-    found.update(Path(__file__).with_name("catalog.py").read_bytes())  # which composes them
+def _folder() -> Path:
+    """Returns the folder for the present config files; the oldest of the others are deleted."""
+    digest = sha256(str(FORMAT).encode())
+    for name in ("hydra-core", "omegaconf"):
+        digest.update(f"\n{name} {version(name)}".encode())
     for path in sorted(CONFIGS.rglob("*.yaml")):
-        found.update(f"\n{path.relative_to(CONFIGS)}\n".encode())
-        found.update(path.read_bytes())
-    return folder() / f"{found.hexdigest()[:16]}.json"
-
-
-@cache
-def _known() -> dict[str, Any]:
-    atexit.register(_save)
-    return _read()
-
-
-@cache
-def _unsaved() -> set[str]:
-    return set()
-
-
-def _read() -> dict[str, Any]:
-    """Those of the file; none if there is none or it is damaged, since they can be made again."""
-    try:
-        found = json.loads(_path().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _save() -> None:
-    """Adds the new ones to the file, with those that other processes have added meanwhile."""
-    if not _unsaved():
-        return
-    with suppress(OSError):  # a home that cannot be written costs time, nothing else
-        own = {key: _known()[key] for key in _unsaved()}
-        write_text(_path(), json.dumps({**_read(), **own}))
-        for old in sorted(folder().glob("*.json"), key=_age)[KEPT:]:
-            old.unlink(missing_ok=True)
-    _unsaved().clear()
-
-
-def _age(path: Path) -> float:
+        digest.update(f"\n{path.relative_to(CONFIGS)}\n".encode())
+        digest.update(path.read_bytes())
+    folder = cache_folder() / digest.hexdigest()[:16]
     with suppress(OSError):
-        return -path.stat().st_mtime
-    return 0.0
+        others = [path for path in cache_folder().iterdir() if path != folder]
+        others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in others[FOLDERS_KEPT - 1 :]:
+            shutil.rmtree(old, ignore_errors=True)
+    return folder

@@ -1,24 +1,20 @@
-"""What experiments cost and how far they are.
+"""Estimated cost of experiments in GPU hours.
 
-The estimate: images to be trained on, over the images per second that a network is guessed to train
-on one data-center GPU (A100 or newer, float32 with TF32, images decoded in time). Where training
-may stop early, it is taken to last for five times its patience. Methods that pass the network twice
-or more count that often. It says whether a table takes hours or months, not more; finished runs are
-counted by their clock.
+The estimate is the number of images to train on over the images per second that a network is
+assumed to train on one data-center GPU (A100 or newer, float32 with TF32, decoding fast enough).
+Training that may stop early is assumed to last for five times its patience. Methods that pass
+images through the network twice or more count as often. The estimate tells whether a table takes
+hours or months, not more. It is unknown for a network that is not in the list below, and for a
+dataset whose reader does not say how many images it trains on.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from typing import Any
-
 from omegaconf import DictConfig
 
-from dml.reporting.catalog import Cell, about, cells, names
+from dml.core.option_values import SPLITS
+from dml.data.published_dataset import train_images
+from dml.reporting.catalog import Cell
 
 IMAGES_PER_SECOND = {
     "bn_inception": 1200.0,
@@ -28,97 +24,39 @@ IMAGES_PER_SECOND = {
     "vit_b16": 350.0,
     "small_cnn": 20000.0,
 }
-TRAIN_IMAGES = {"cub": 5864, "cars": 8054, "sop": 59551, "inshop": 25882, "digits": 901}
-SHARE_IN_FOLD = {"published": 1.0, "mlrc": 0.75, "ccp": 0.75, "holdout": 2 / 3}
-BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"  # around the README's table
-PATIENCES = 5  # that training lasts for, where it may stop early
+PATIENCES = 5  # that training is assumed to last for, where it may stop early
 
 
-class Status(StrEnum):
-    """How far a run is."""
-
-    DONE = "done"
-    STARTED = "started"
-    MISSING = "missing"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One experiment, or one part of it.
-
-    Attributes:
-        id: of the experiment.
-        cells: all runs.
-        done: those that are finished.
-        stand_in: finished runs on stand-in data that belong to it, whatever was asked for.
-        measured: hours that the finished runs took.
-        estimated: hours of all runs.
-    """
-
-    id: str
-    cells: tuple[Cell, ...]
-    done: int
-    stand_in: int
-    measured: float
-    estimated: float
-
-    @property
-    def trainings(self) -> int:
-        """Models to train, finished or not."""
-        return sum(cell.trainings for cell in self.cells)
-
-    @property
-    def state(self) -> str:
-        """`run`, `12 of 30 cells`, `stand-in only` or `not run`."""
-        if self.cells and self.done == len(self.cells):
-            return "run"
-        if self.done:
-            return f"{self.done} of {len(self.cells)} cells"
-        if not self.cells:
-            return "a script"
-        return "stand-in only" if self.stand_in else "not run"
+def estimate_hours(cell: Cell) -> float | None:
+    """Returns the GPU hours of all trainings of a cell; None if they are unknown."""
+    if cell.trainings == 0:
+        return 0.0
+    hours = estimate_training_hours(cell.config)
+    return None if hours is None else hours * cell.trainings
 
 
-def line(experiment: str, overrides: Sequence[str] = (), runs: str = "outputs") -> Line:
-    """What is known of an experiment.
-
-    Args:
-        experiment: its id.
-        overrides: of the command line; another budget gives other runs.
-        runs: the folder of run folders.
-    """
-    found = tuple(cells(experiment, [*overrides, f"outputs={runs}"]))
-    summaries = [summary for cell in found if (summary := _summary(cell.folder)) is not None]
-    everything = Path(runs, experiment).glob("*/*")
-    stand_ins = sum(bool((_summary(path) or {}).get("stand_in")) for path in everything)
-    return Line(
-        experiment,
-        found,
-        len(summaries),
-        stand_ins,
-        sum(summary["wall_seconds"] for summary in summaries) / 3600,
-        sum(hours(cell.config) * cell.trainings for cell in found),
-    )
-
-
-def status(cell: Cell) -> Status:
-    """How far a run is, from its folder."""
-    if _summary(cell.folder) is not None:
-        return Status.DONE
-    return Status.STARTED if (cell.folder / "config.yaml").exists() else Status.MISSING
-
-
-def hours(cfg: DictConfig) -> float:
-    """Estimated GPU hours of one training."""
+def estimate_training_hours(cfg: DictConfig) -> float | None:
+    """Returns the GPU hours of one training; None if they are unknown."""
     protocol, data = cfg.protocol, cfg.data
-    images = TRAIN_IMAGES.get(data.name, 5864) * SHARE_IN_FOLD[protocol.splits]
-    steps = protocol.steps_per_epoch or images // data.batch_size
-    total = _epochs(cfg, steps) * steps * data.batch_size
-    return total * _passes(cfg) / IMAGES_PER_SECOND.get(cfg.backbone.name, 500.0) / 3600
+    speed = IMAGES_PER_SECOND.get(cfg.backbone.name)
+    steps = protocol.steps_per_epoch
+    if steps is None:
+        images = train_images(data.reader["_target_"])
+        if images is not None:
+            steps = images * SPLITS[protocol.splits].training_share // data.batch_size
+    if speed is None or steps is None:
+        return None
+    passes = _epochs(cfg, steps) * steps * data.batch_size * _network_passes(cfg)
+    return passes / speed / 3600
+
+
+def sum_hours(hours: list[float | None]) -> float | None:
+    """Returns the sum; None if a part of it is unknown."""
+    return None if None in hours else sum(filter(None, hours))
 
 
 def _epochs(cfg: DictConfig, steps_per_epoch: float) -> float:
-    """How long training is taken to last."""
+    """Returns the number of epochs that training is assumed to last for."""
     protocol, patience = cfg.protocol, cfg.protocol.stopping.patience
     if patience is None:
         return protocol.epochs
@@ -130,46 +68,12 @@ def _epochs(cfg: DictConfig, steps_per_epoch: float) -> float:
     return min(protocol.epochs, PATIENCES * patience * every)
 
 
-def reduced(cell: Cell) -> list[str]:
-    """Options of the budget in which a run falls short of what the experiment itself says.
-
-    They are what the command line said beside the experiment: fewer repeats, epochs, steps or
-    trials.
-    """
-    budget = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
-    return [word for word in cell.overrides if word.partition("=")[0].lstrip("+") in budget]
-
-
-def _passes(cfg: DictConfig) -> float:
-    """How much of the network's work a method needs, beside one pass of the batch."""
-    method: Any = cfg.method
+def _network_passes(cfg: DictConfig) -> float:
+    """Returns how often a batch passes the network, on average over the steps."""
+    method = cfg.method
     if method.name == "imix":
         return 2.0
     if method.name == "metrix" and "input" in method.types:
-        # about three mixes of a batch with few images per class, drawn as often as the type is
+        # About three mixes of a batch with few images per class, in the steps that draw this type.
         return 1 + 3 / len(method.types)
     return 1.0
-
-
-def _summary(folder: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def with_table(readme: str, states: dict[str, str]) -> str:
-    """The README with its table of experiments made anew.
-
-    Args:
-        readme: its text, with the table between the marks.
-        states: `Line.state` of each experiment.
-    """
-    rows = ["| experiment | what | GPU hours | status |", "|---|---|---|---|"]
-    for id in names():
-        node = about(id)
-        cost = "-" if node["gpu_hours"] is None else f"{node['gpu_hours']:,g}"
-        rows.append(f"| `experiment={id}` | {node['title']} | {cost} | {states[id]} |")
-    before, _, rest = readme.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return before + BEGIN + "\n" + "\n".join(rows) + "\n" + END + after

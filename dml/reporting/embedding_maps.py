@@ -14,88 +14,91 @@ import torch
 from matplotlib.figure import Figure
 from sklearn.manifold import TSNE
 
-from dml.core.atomic_io import replacing
-from dml.reporting.groups import Group
-from dml.reporting.pictures import COLORS, Picture, drawn
+from dml.core.atomic_io import replace_file
+from dml.reporting.curves import NamedGroup
+from dml.reporting.picture import COLORS, Picture, draw_picture
 from dml.runs.scores.embeddings_file import load_embeddings
 
-MOST_CLASSES, MOST_POINTS = 15, 1500
+MAX_CLASSES, MAX_POINTS = 15, 1500
+MIN_POINTS = 5  # t-SNE needs neighbors
 SHAPES = "os^D"  # with eight colors enough to tell 32 classes apart
 
 
-def embedding_maps(named: Sequence[tuple[str, Group]]) -> Iterator[Picture]:
-    """One picture per group whose first run has stored its test embeddings."""
-    for name, group in named:
-        path = stored_embeddings(group.first.folder)
+def embedding_maps(groups: Sequence[NamedGroup]) -> Iterator[Picture]:
+    """Yields one picture per group whose first run has stored its test embeddings."""
+    for name, group in groups:
+        path = find_embeddings(group.first.folder)
         if path is None:
             continue
-        points, labels = chosen(path)
-        if len(points) < 5:  # t-SNE needs neighbors
+        points, labels = select_points(path)
+        if len(points) < MIN_POINTS:
             continue
-        flat = remembered_map(points, group.first.folder / "figures" / "embedding_map.npz")
-        classes = len(set(labels.tolist()))
-        data = group.facts("").data
-        yield drawn(
-            partial(_draw, points=flat, labels=labels),
-            f"Test embeddings of {name} on {data} by t-SNE: {len(flat)} images, {classes} classes",
-            f"A map of {len(flat)} test images of {classes} unseen classes of {data}, embedded by "
-            f"{name}; images of one class share color and shape.",
+        cache = group.first.folder / "figures" / "embedding_map.npz"
+        positions = load_or_compute_map(points, cache)
+        count, classes = len(positions), len(np.unique(labels))
+        yield draw_picture(
+            partial(_draw, positions=positions, labels=labels),
+            f"Test embeddings of {name} on {group.data} by t-SNE: {count} images, "
+            f"{classes} classes",
+            f"A map of {count} test images of {classes} unseen classes of {group.data}, embedded "
+            f"by {name}; images of one class share color and shape.",
             height=5.0,
             raster=True,
         )
 
 
-def without_embeddings(named: Sequence[tuple[str, Group]]) -> list[str]:
-    """Commands that store the embeddings a map would need."""
+def list_save_commands(groups: Sequence[NamedGroup]) -> list[str]:
+    """Returns the commands that store embeddings, for groups that have none."""
     return [
         f"python evaluate.py run={group.first.folder} save=float16"
-        for _, group in named
-        if stored_embeddings(group.first.folder) is None
+        for _, group in groups
+        if find_embeddings(group.first.folder) is None
     ]
 
 
-def stored_embeddings(folder: Path) -> Path | None:
-    """The test embeddings of a run: of `evaluate.py`, or of its first model."""
+def find_embeddings(folder: Path) -> Path | None:
+    """Returns the file of a run's test embeddings: of `evaluate.py`, or of its first model."""
     places = [folder / "embeddings.npz", *sorted(folder.glob("checkpoints/*/test_embeddings.npz"))]
     return next((path for path in places if path.exists()), None)
 
 
-def chosen(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings n×D and labels n of the first classes, evenly thinned if there are too many."""
+def select_points(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Returns embeddings N×D and labels N of the first classes, every k-th if there are many."""
     embedded = load_embeddings(path, torch.device("cpu"))
     labels = embedded.query_labels.numpy()
-    some = np.flatnonzero(np.isin(labels, np.unique(labels)[:MOST_CLASSES]))
-    some = some[:: -(-len(some) // MOST_POINTS) or 1]
-    return embedded.query.float().numpy()[some], labels[some]
+    places = np.flatnonzero(np.isin(labels, np.unique(labels)[:MAX_CLASSES]))
+    places = places[:: -(-len(places) // MAX_POINTS) or 1]
+    return embedded.query.float().numpy()[places], labels[places]
 
 
-def remembered_map(points: np.ndarray, path: Path) -> np.ndarray:
-    """`flattened`, kept beside the run: drawing a report again need not lay points out again.
+def load_or_compute_map(points: np.ndarray, path: Path) -> np.ndarray:
+    """Returns `compute_map(points)`, kept in a file so that the next report need not compute it.
 
     Args:
-        points: n×D.
-        path: of the positions, with a digest of the points that they are of.
+        points: N×D.
+        path: of the positions and a digest of the points they belong to.
     """
     key = sha256(np.ascontiguousarray(points).tobytes()).hexdigest()
-    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(path) as known:
-        if str(known["key"]) == key:
-            return known["positions"]
-    flat = flattened(points)
-    with suppress(OSError), replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, key=key, positions=flat)  # a folder that cannot be written costs time only
-    return flat
+    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(path) as stored:
+        if str(stored["key"]) == key:
+            return stored["positions"]
+    positions = compute_map(points)
+    # A folder that cannot be written to costs time only.
+    with suppress(OSError), replace_file(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, key=key, positions=positions)
+    return positions
 
 
-def flattened(points: np.ndarray) -> np.ndarray:
-    """Positions n×2 by t-SNE (van der Maaten and Hinton, JMLR 2008), the same at every call."""
+def compute_map(points: np.ndarray) -> np.ndarray:
+    """Returns positions N×2 by t-SNE (van der Maaten and Hinton, JMLR 2008) with a fixed seed."""
     perplexity = min(30.0, (len(points) - 1) / 3)
     return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
 
 
-def _draw(figure: Figure, points: np.ndarray, labels: np.ndarray) -> None:
+def _draw(figure: Figure, positions: np.ndarray, labels: np.ndarray) -> None:
     axis = figure.subplots()
     for number, label in enumerate(np.unique(labels)):
-        own = points[labels == label]
+        own = positions[labels == label]
         shape = SHAPES[number // len(COLORS) % len(SHAPES)]
         color = COLORS[number % len(COLORS)]
         axis.scatter(own[:, 0], own[:, 1], s=14, color=color, marker=shape, alpha=0.75, lw=0)

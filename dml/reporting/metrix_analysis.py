@@ -1,7 +1,7 @@
 """Analysis of a finished run's embedding space (metrix, §3.6 and §4.3).
 
-Alignment and uniformity of the test embeddings; utilization of the training embeddings by them,
-without and with mixed ones; positivity against λ.
+Measures the alignment and uniformity of the test embeddings, the utilization of the training
+embeddings without and with mixed ones, and the positivity of mixes against λ.
 """
 
 from __future__ import annotations
@@ -13,45 +13,43 @@ from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
 from dml.losses.cosine import unit_rows
 from dml.methods.metrix import Metrix
-from dml.methods.metrix_mixes import mixed_embeddings
-from dml.methods.metrix_positivity import measure_positivity
+from dml.methods.metrix.measured_positivity import measure_positivity
+from dml.methods.metrix.mixed_embeddings import embed_mixes
 from dml.retrieval.geometry import alignment, uniformity, utilization
-from dml.runs import build, protocols
+from dml.runs.build import Builder
 from dml.runs.context import RunContext
-from dml.runs.figures.positivity import draw_positivity, write_positivity
+from dml.runs.figures.positivity_curve import draw_positivity, write_positivity
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
 from dml.runs.load import load_config
 from dml.runs.scores.evaluator import Split
-from dml.training.checkpoint import read
+from dml.training.checkpoint import read_checkpoint
 
 
 def analyze_metrix(
     run_folder: str | Path, epochs: int = 1, job_number: int = 0
 ) -> dict[str, float]:
-    """Measures a run's best network; writes CSV files and a picture into its `analysis/`.
+    """Measures the best network of a run; writes CSV files and a picture into its `analysis/`.
 
     Args:
         run_folder: `outputs/…/seed<seed>-<digest>`.
-        epochs: of mixed embeddings for the utilization, and of batches for the positivity.
-        job_number: which of the run's models.
+        epochs: number of epochs of mixed embeddings (utilization) and batches (positivity).
+        job_number: index of the run's model.
 
     Returns:
         `alignment`, `uniformity`, `utilization`, and for a run of Metrix `utilization_mixed`.
 
     Raises:
-        UserError: there is no such run, or its data are absent.
+        UserError: the run does not exist, or its data are absent.
     """
     config, folder = load_config(run_folder), RunFolder(run_folder)
     config.backbone["weights"] = "none"  # they are in the checkpoint
-    index = build.build_index(config)
-    device = build.resolve_device(config.device)
-    p, noise = config.protocol, config.data.label_noise
-    job = protocols.jobs(p.splits, p.repeats, index, noise, config.seed)[job_number]
-    source = build.open_source(config, index, device)
-    run = JobRun(RunContext(config, {}, index, device, source), job, folder.job(job.name))
+    builder = Builder(config)
+    context = RunContext.open(builder, {}, builder.index())
+    job = context.jobs()[job_number]
+    run = JobRun(context, job, folder.job(job.name))
     try:
-        best = read(folder.job(job.name) / "best.pt")
+        best = read_checkpoint(folder.job(job.name) / "best.pt")
     except FileNotFoundError as error:
         raise UserError(f"run: {run_folder} has no trained model {job.name}") from error
     run.embedder.load_state_dict(best["embedder"])
@@ -68,20 +66,20 @@ def analyze_metrix(
     }
     method = run.method
     if isinstance(method, Metrix):
-        mixed = mixed_embeddings(method, run.embedder, run.data.batches(epochs))
+        mixed = embed_mixes(method, run.embedder, run.data.batches(epochs))
         measures["utilization_mixed"] = utilization(queries, itertools.chain([training], mixed))
     write_measures(measures, folder.path / "analysis" / "measures.csv")
     try:
         curve = measure_positivity(method.loss, run.embedder, run.data.batches(epochs))  # type: ignore[arg-type]
     except UserError:
-        return measures  # a loss with proxies, or with no generic form, has no such curve
+        return measures  # undefined for a loss with proxies or without a generic form
     write_positivity(curve, folder.path / "analysis" / "positivity.csv")
     draw_positivity(curve, folder.path / "analysis" / "positivity.png")
     return measures
 
 
 def write_measures(measures: dict[str, float], path: Path) -> None:
-    """Writes a CSV file with the columns measure and value."""
+    """Writes a CSV file with the columns `measure` and `value`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{name},{value:.6g}" for name, value in measures.items()]
     write_text(path, "\n".join(["measure,value", *lines, ""]))

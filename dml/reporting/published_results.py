@@ -1,4 +1,4 @@
-"""The numbers that the papers print, and their significance marks: `results/*.csv`."""
+"""Results as printed in the papers, and the papers' significance marks: `results/*.csv`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from importlib.resources import files
 
 from dml.core.statistics import Moments, std_of_half_width, t_half_width
 
-ORIGINS = ("own", "unclear", "quoted")  # of two rows for the same cell the first of these counts
+ORIGINS = ("own", "unclear", "quoted")  # of two rows for the same key, the first of these counts
 THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands
 
 
 @dataclass(frozen=True)
 class ResultKey:
-    """What a number was measured on, by the ids of the tables of printed results.
+    """What a number was measured on, in the ids of `results/results.csv`.
 
     Attributes:
         data, backbone, protocol, method: ids; `protocol` includes label noise.
@@ -36,16 +36,16 @@ class ResultKey:
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """One printed number.
+    """One number printed in a paper.
 
     Attributes:
-        source, table: paper and its table.
-        text, spread_text: the number and what follows its ±, as printed; digits tell the rounding.
-        spread_kind: what the ± is: `ci95` | `std` | `unstated` | `none`.
-        runs: repeats, where the paper states them.
+        source, table: the paper and its table.
+        text, spread_text: the number and what follows its ±, digit for digit.
+        spread_kind: meaning of the ±: `ci95` | `std` | `unstated` | `none`.
+        runs: number of repeats, where the paper states it.
         origin: `own` | `quoted` | `unclear`.
-        line: of `results.csv`, which tells it from all others.
-        unit: what the last printed digit counts: 0.1, or 1000 for steps printed as `62K`.
+        line: line number in `results.csv`, which identifies it.
+        unit: value of the last printed digit: 0.1, or 1000 for steps printed as `62K`.
     """
 
     source: str
@@ -65,12 +65,12 @@ class PublishedResult:
 
     @property
     def spread(self) -> float | None:
-        """What is printed after ±."""
+        """The number after the ±."""
         return float(self.spread_text) if self.spread_text else None
 
     @property
     def decimals(self) -> int:
-        """Digits after the point."""
+        """Number of digits after the point."""
         return len(self.text.partition(".")[2])
 
     @property
@@ -84,9 +84,9 @@ class PublishedResult:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The printed 95 % interval, or the one that follows from a standard deviation.
+        """The 95 % interval as printed, or computed from a printed standard deviation.
 
-        Where there is neither, the range that rounds to the printed digits.
+        Where neither is printed: the range of values that round to the printed digits.
         """
         if self.spread_kind == "ci95" and self.spread is not None:
             half = self.spread
@@ -100,55 +100,77 @@ class PublishedResult:
         return f"{self.text} ± {self.spread_text}" if self.spread_text else self.text
 
 
-def printed(
-    facts: ResultKey, metric: str, source: str, tables: Sequence[str]
-) -> PublishedResult | None:
-    """The number that some tables of a paper print for a metric; None if they do not."""
-    return next(iter(fitting(facts, metric, source, tables)), None)
-
-
-def fitting(
-    facts: ResultKey, metric: str, source: str, tables: Sequence[str]
+def find_results(
+    key: ResultKey, metric: str, source: str, tables: Sequence[str]
 ) -> list[PublishedResult]:
-    """All printed numbers that fit, the one that counts first.
+    """Returns the published results for a key and a metric, the one that counts first.
 
-    What a paper leaves open (an empty cell) fits everything. Of several the authors' own run
-    counts, then the one with the most digits, then the first table.
+    What a paper leaves open (an empty column) matches everything. The authors' own run comes before
+    others, then the number with the most digits, then the first table.
+
+    Args:
+        key: what was measured.
+        metric: a column `metric` of `results.csv`.
+        source, tables: the paper and its tables to search.
     """
     found = [
-        _printed(row)
-        for row in printed_rows()
-        if row["source"] == source
-        and row["table"] in tables
-        and row["metric"] == metric
-        and _fits(row, facts)
-        and settings(row["setting"]) == settings(facts.setting)
+        _to_result(row)
+        for row in _rows_by_metric().get((source, metric), ())
+        if row["table"] in tables
+        and _matches(row, key)
+        and parse_setting(row["setting"]) == parse_setting(key.setting)
     ]
     return sorted(
         found, key=lambda one: (ORIGINS.index(one.origin), -one.decimals, tables.index(one.table))
     )
 
 
-def significance(facts: ResultKey, against: str, metric: str, source: str) -> str | None:
-    """The paper's mark for `facts.method` against another method.
+def published_significance(key: ResultKey, against: str, metric: str, source: str) -> str | None:
+    """Returns the paper's significance mark of `key.method` against another method.
 
     Returns:
         `better`, `worse`, `no difference`, or None where the paper has no mark.
     """
-    for row in _marks():
-        if (row["source"], row["compared_with"], row["metric"]) == (source, against, metric) and (
-            _fits(row, facts) and not facts.setting
-        ):
+    if key.setting:
+        return None
+    for row in _significance_rows():
+        columns = (row["source"], row["compared_with"], row["metric"])
+        if columns == (source, against, metric) and _matches(row, key):
             if row["significant"] == "no":
                 return "no difference"
             return "better" if row["direction"] == "up" else "worse"
     return None
 
 
-def settings(text: str | None) -> dict[str, str]:
-    """`key=value` pairs, numbers in one way of writing: `alpha=20` is `alpha=20.0`."""
+def parse_setting(text: str | None) -> dict[str, str]:
+    """Returns the `key=value` pairs of a setting, with `20` and `20.0` written alike."""
     pairs = (part.partition("=") for part in (text or "").split(";") if part.strip())
     return {key.strip(): _canonical(value.strip()) for key, _, value in pairs}
+
+
+@cache
+def result_rows() -> tuple[dict[str, str], ...]:
+    """Returns the rows of `results.csv`, with their line numbers in the file as `line`."""
+    return tuple({**row, "line": str(2 + n)} for n, row in enumerate(read_table("results.csv")))
+
+
+def read_table(name: str) -> Iterator[dict[str, str]]:
+    """Returns the rows of one of `results/*.csv`: column → text."""
+    text = (files("dml.reporting") / "results" / name).read_text(encoding="utf-8")
+    return csv.DictReader(text.splitlines())
+
+
+@cache
+def _rows_by_metric() -> dict[tuple[str, str], list[dict[str, str]]]:
+    rows: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in result_rows():
+        rows.setdefault((row["source"], row["metric"]), []).append(row)
+    return rows
+
+
+@cache
+def _significance_rows() -> tuple[dict[str, str], ...]:
+    return tuple(read_table("ttests.csv"))
 
 
 def _canonical(value: str) -> str:
@@ -158,21 +180,21 @@ def _canonical(value: str) -> str:
         return value
 
 
-def _fits(row: dict[str, str], facts: ResultKey) -> bool:
-    wanted = {
-        "dataset": facts.data,
-        "backbone": facts.backbone,
-        "dim": row["dim"] if facts.dim is None else str(facts.dim),
-        "protocol": facts.protocol,
+def _matches(row: dict[str, str], key: ResultKey) -> bool:
+    open_columns = {
+        "dataset": key.data,
+        "backbone": key.backbone,
+        "dim": row["dim"] if key.dim is None else str(key.dim),
+        "protocol": key.protocol,
     }
     return (
-        row["method"] == facts.method
-        and row["evaluation"] == facts.evaluation
-        and all(row[column] in ("", value) for column, value in wanted.items())
+        row["method"] == key.method
+        and row["evaluation"] == key.evaluation
+        and all(row[column] in ("", value) for column, value in open_columns.items())
     )
 
 
-def _printed(row: dict[str, str]) -> PublishedResult:
+def _to_result(row: dict[str, str]) -> PublishedResult:
     return PublishedResult(
         source=row["source"],
         table=row["table"],
@@ -184,20 +206,3 @@ def _printed(row: dict[str, str]) -> PublishedResult:
         line=int(row["line"]),
         unit=THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2]),
     )
-
-
-@cache
-def printed_rows() -> tuple[dict[str, str], ...]:
-    """The lines of `results.csv`, with their numbers in the file as `line`."""
-    return tuple({**row, "line": str(2 + n)} for n, row in enumerate(read_table("results.csv")))
-
-
-@cache
-def _marks() -> tuple[dict[str, str], ...]:
-    return tuple(read_table("ttests.csv"))
-
-
-def read_table(name: str) -> Iterator[dict[str, str]]:
-    """The lines of one of `results/*.csv`, column → text."""
-    text = (files("dml.reporting") / "results" / name).read_text(encoding="utf-8")
-    return csv.DictReader(text.splitlines())

@@ -1,23 +1,21 @@
-"""The report of one experiment: its rows by what they were measured on, tests, what is missing."""
+"""Report of one experiment: rows by what they were measured on, tests, missing cells."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from dml.reporting.caveats import MEANING
-from dml.reporting.collect import Problem, collect
-from dml.reporting.groups import Group, grouped
+from dml.config.schema import ExperimentConfig
+from dml.reporting.catalog import Cell
+from dml.reporting.caveats import CaveatKind
+from dml.reporting.finished_runs import RunCollection, collect_runs
+from dml.reporting.pairwise_tests import Family, build_families
 from dml.reporting.published_results import ResultKey
-from dml.reporting.rows import Cell, Row, Source, missing, rows, swept
-from dml.reporting.significance import Family, families
+from dml.reporting.rows import Row, build_rows, missing_cells, swept_options
+from dml.reporting.run_groups import RunGroup, group_runs
 from dml.runs.console import is_score
-
-SINGLE = Source(None, (), ("map_at_r", "precision_at_1", "r_precision", "best_epoch"), "ci95")
-SINGLE_FIGURES = ("learning_curves", "neighbors")
 
 
 @dataclass(frozen=True)
@@ -25,160 +23,152 @@ class Section:
     """Rows that were measured on the same.
 
     Attributes:
-        facts: what they share (method and setting are empty).
+        key: what they share (method and setting are empty).
         stand_in: whether the data are stand-in data.
         rows: in the order of the experiment.
         families: tests among them.
     """
 
-    facts: ResultKey
+    key: ResultKey
     stand_in: bool
     rows: tuple[Row, ...]
     families: tuple[Family, ...]
 
     @property
     def metrics(self) -> list[str]:
-        """Those of the experiment that any row has: the K of Recall@K differ by dataset."""
-        found = dict.fromkeys(metric for row in self.rows for metric in row.numbers)
+        """Metrics of the experiment that any row has: the K of Recall@K differ by dataset."""
+        names = dict.fromkeys(metric for row in self.rows for metric in row.numbers)
         return [
-            m for m in found if any(r.numbers[m].ours or r.numbers[m].printed for r in self.rows)
+            name
+            for name in names
+            if any(row.numbers[name].ours or row.numbers[name].published for row in self.rows)
         ]
 
     @property
     def parts(self) -> list[str]:
-        """Data, backbone, embedding size, protocol, and how models combine, in words."""
-        f = self.facts
-        dim = "" if f.dim is None else f"{f.dim}-d"
-        evaluation = "" if f.evaluation == "single" else f.evaluation
+        """Data, backbone, embedding size, protocol and evaluation, as far as they tell anything."""
+        key = self.key
+        dim = "" if key.dim is None else f"{key.dim}-d"
+        evaluation = "" if key.evaluation == "single" else key.evaluation
         stand_in = "stand-in data" if self.stand_in else ""
-        return list(filter(None, [f.data, f.backbone, dim, f.protocol, evaluation, stand_in]))
+        parts = [key.data, key.backbone, dim, key.protocol, evaluation, stand_in]
+        return list(filter(None, parts))
 
     @property
     def title(self) -> str:
-        """In a line."""
+        """The parts in one line."""
         return ", ".join(self.parts)
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that is known of an experiment.
+    """Everything known about an experiment.
 
     Attributes:
-        id: of the experiment.
-        title: what it is, if its file says so.
-        source: where its numbers are printed.
+        about: its description.
+        cells: its runs as planned; none for runs of no experiment.
+        runs: its run folders.
+        groups: its finished runs, by configuration.
         sections: its rows.
-        groups: its runs, by configuration.
-        swept: options that it varies.
-        figures: kinds of pictures that it wants.
-        script: command that draws what needs no training of its own, if there is one.
-        command: that runs all of it.
-        cells: how many it has.
-        missing: those that no run fills.
-        problems: folders that were left out.
-        unfinished: folders of runs that are not finished.
+        missing: cells that no run fills.
+        command: command that runs all of it.
     """
 
-    id: str
-    title: str
-    source: Source
+    about: ExperimentConfig
+    cells: tuple[Cell, ...]
+    runs: RunCollection
+    groups: tuple[RunGroup, ...]
     sections: tuple[Section, ...]
-    groups: tuple[Group, ...]
-    swept: tuple[str, ...]
-    figures: tuple[str, ...]
-    script: str | None
-    command: str
-    cells: int
     missing: tuple[Cell, ...]
-    problems: tuple[Problem, ...]
-    unfinished: tuple[Path, ...]
+    command: str
+
+    @property
+    def id(self) -> str:
+        """Id of the experiment."""
+        return self.about.id
 
     @property
     def rows(self) -> list[Row]:
-        """All of all sections."""
+        """Rows of all sections."""
         return [row for section in self.sections for row in section.rows]
 
     @property
-    def marks(self) -> list[str]:
-        """Codes of the marks that occur, in the order of `MEANING`."""
-        found = {mark.code for row in self.rows for mark in row.marks}
-        return [code for code in MEANING if code in found]
+    def swept(self) -> tuple[str, ...]:
+        """Options that the experiment varies."""
+        return swept_options(self.cells)
+
+    @property
+    def caveat_kinds(self) -> list[CaveatKind]:
+        """Kinds of caveats that occur."""
+        found = {caveat.kind for row in self.rows for caveat in row.caveats}
+        return [kind for kind in CaveatKind if kind in found]
 
     @property
     def status(self) -> str:
-        """How far it is, in words."""
-        if not self.groups and not self.cells:
-            return "drawn by a script" if self.script else "no runs"
-        if not self.groups:
-            return f"not run ({self.cells} cells)"
-        if not self.cells:
-            return f"{len(self.groups)} configuration{'s' if len(self.groups) > 1 else ''}"
-        done = self.cells - len(self.missing)
+        """Progress in words."""
+        cells, groups = len(self.cells), len(self.groups)
+        if not cells:
+            if groups:
+                return _count(groups, "configuration")
+            return "drawn by a script" if self.about.script else "no runs"
+        if not groups:
+            return f"not run ({_count(cells, 'cell')})"
+        done = cells - len(self.missing)
         if done == 0 and all(group.stand_in for group in self.groups):
-            return f"stand-in only ({self.cells} cells)"
-        return f"{done} of {self.cells} cells run"
+            return f"stand-in data only ({_count(cells, 'cell')})"
+        return f"{done} of {cells} cells run"
 
 
-def build(name: str, cells: Sequence[Cell], root: Path, node: Mapping[str, Any]) -> Report:
-    """The report of an experiment.
+def build_report(about: ExperimentConfig, cells: Sequence[Cell], root: Path) -> Report:
+    """Returns the report of an experiment.
 
     Args:
-        name: its id, which is also the folder of its runs below `root`.
-        cells: all of it; none for runs of no experiment.
-        root: where run folders are.
-        node: its `experiment` node; empty for runs of no experiment.
+        about: its description; `about.id` is the folder of its runs below `root`.
+        cells: all its runs; none for runs of no experiment.
+        root: folder of run folders.
     """
-    found = collect(root, name)
-    groups = grouped(found.runs)
-    source = source_of(node)
-    all_rows = rows(groups, cells, source)
+    runs = collect_runs(root, about.id)
+    groups = tuple(group_runs(runs.finished))
+    rows = build_rows(groups, cells, about)
+    words = ["python", "train.py", f"experiment={about.id}", *outputs_override(root)]
     return Report(
-        id=name,
-        title=str(node.get("title") or ""),
-        source=source,
-        sections=tuple(_sections(all_rows, source)),
-        groups=tuple(groups),
-        swept=swept(cells),
-        figures=tuple(node.get("figures") or (() if node else SINGLE_FIGURES)),
-        script=node.get("script"),
-        command=shlex.join(["python", "train.py", f"experiment={name}", *elsewhere(root)]),
-        cells=len(cells),
-        missing=tuple(missing(all_rows)),
-        problems=found.problems,
-        unfinished=found.unfinished,
+        about=about,
+        cells=tuple(cells),
+        runs=runs,
+        groups=groups,
+        sections=tuple(_build_sections(rows, about)),
+        missing=tuple(missing_cells(rows)),
+        command=shlex.join(words),
     )
 
 
-def elsewhere(root: Path) -> tuple[str, ...]:
-    """The override that a command needs if runs are not in `outputs`."""
+def outputs_override(root: Path) -> tuple[str, ...]:
+    """Returns the override that a command needs if run folders are not in `outputs`."""
     return () if root == Path("outputs") else (f"outputs={root}",)
 
 
-def source_of(node: Mapping[str, Any]) -> Source:
-    """Where an experiment's numbers are printed, from its `experiment` node."""
-    return Source(
-        node.get("source"),
-        tuple(node.get("tables") or ()),
-        tuple(node.get("metrics") or SINGLE.metrics),
-        str(node.get("spread") or "ci95"),
+def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Section]:
+    """Returns the sections with runs, then those with published results only."""
+    by_key: dict[ResultKey, list[Row]] = {}
+    for row in rows:
+        by_key.setdefault(replace(row.key, method="", setting=""), []).append(row)
+    tested = next(filter(is_score, about.metrics), about.metrics[0])
+    sections = [
+        Section(
+            key,
+            any(row.group is not None and row.group.stand_in for row in same),
+            tuple(same),
+            tuple(build_families(same, tested, about.source)),
+        )
+        for key, same in by_key.items()
+        if any(row.group or any(n.published for n in row.numbers.values()) for row in same)
+    ]
+    # Concatenated models have no steps to count, for example.
+    with_numbers = [section for section in sections if section.metrics]
+    return sorted(
+        with_numbers or sections, key=lambda section: not any(row.group for row in section.rows)
     )
 
 
-def _sections(found: Sequence[Row], source: Source) -> list[Section]:
-    """Those with runs first, then those of printed numbers alone; none with neither."""
-    together: dict[ResultKey, list[Row]] = {}
-    for row in found:
-        together.setdefault(replace(row.facts, method="", setting=""), []).append(row)
-    tested = next(filter(is_score, source.metrics), source.metrics[0])
-    sections = [
-        Section(
-            facts,
-            any(row.group is not None and row.group.stand_in for row in same),
-            tuple(same),
-            tuple(families(same, tested, source.source)),
-        )
-        for facts, same in together.items()
-        if any(row.group or any(n.printed for n in row.numbers.values()) for row in same)
-    ]
-    known = [section for section in sections if section.metrics]  # joined models have no steps
-    return sorted(known or sections, key=lambda section: not any(row.group for row in section.rows))
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,71 +1,36 @@
-"""The rows of a report: an experiment's cells with their runs, printed numbers and marks."""
+"""Rows of a report: cells of an experiment with their runs, published results and caveats."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from omegaconf import DictConfig
-
+from dml.config.schema import ExperimentConfig
 from dml.core.statistics import Estimate
-from dml.reporting.caveats import Caveat, fewer_repeats, marks, others_number
-from dml.reporting.collect import group_options
-from dml.reporting.comparison import TIMES, Comparison, Verdict, compare
-from dml.reporting.groups import Group, differing, labels
-from dml.reporting.published_results import PublishedResult, ResultKey, printed
+from dml.reporting.catalog import Cell
+from dml.reporting.caveats import (
+    Caveat,
+    CaveatKind,
+    blocks_comparison,
+    list_caveats,
+    origin_caveats,
+    repeat_caveats,
+)
+from dml.reporting.comparison import TIMES, Comparison, compare
+from dml.reporting.finished_runs import comparable_options
+from dml.reporting.published_results import PublishedResult, ResultKey, find_results
+from dml.reporting.run_groups import RunGroup, differing_options, label_rows
 from dml.runs.folder.summary import protocol_id, result_id
 from dml.runs.protocols import FOLDS
 
 
-class Cell(Protocol):
-    """What a report asks of a cell of an experiment (`dml.reporting.catalog.Cell`)."""
-
-    @property
-    def config(self) -> DictConfig:
-        """As composed."""
-        ...
-
-    @property
-    def overrides(self) -> tuple[str, ...]:
-        """What makes it this cell."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """Of its run."""
-        ...
-
-    @property
-    def command(self) -> str:
-        """That runs it."""
-        ...
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where an experiment's numbers are printed.
-
-    Attributes:
-        source: `mft` | `pfml` | `metrix` | `ccp`; None for runs of no experiment.
-        tables: of that paper.
-        metrics: that they print, the one that significance is tested on first.
-        spread: what ± is: `ci95` | `std` | `none`.
-    """
-
-    source: str | None
-    tables: tuple[str, ...]
-    metrics: tuple[str, ...]
-    spread: str
-
-
 @dataclass(frozen=True)
 class Number:
-    """One metric of a row: ours, the printed one, and how they stand to each other."""
+    """One metric of a row: our estimate, the published result, and their comparison."""
 
     ours: Estimate | None = None
-    printed: PublishedResult | None = None
+    published: PublishedResult | None = None
     comparison: Comparison | None = None
 
 
@@ -74,70 +39,64 @@ class Row:
     """One method under one setting.
 
     Attributes:
-        facts: what it was, or would be, measured on.
-        label: what tells it from rows of the same facts.
+        key: what it was, or would be, measured on.
+        label: what distinguishes it from rows of the same key.
         group: its runs; None if it has not been run.
-        cell: of the experiment; None for runs that belong to none.
-        marks: see `dml.reporting.caveats`.
+        cell: cell of the experiment; None for runs that belong to none.
+        caveats: see `dml.reporting.caveats`.
         numbers: by metric.
     """
 
-    facts: ResultKey
+    key: ResultKey
     label: str
-    group: Group | None
+    group: RunGroup | None
     cell: Cell | None
-    marks: tuple[Caveat, ...]
+    caveats: tuple[Caveat, ...]
     numbers: Mapping[str, Number] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Method and label."""
-        return f"{self.facts.method} ({self.label})" if self.label else self.facts.method
-
-    @property
-    def compared(self) -> bool:
-        """Whether any of its numbers stands beside a printed one."""
-        verdicts = [n.comparison.verdict for n in self.numbers.values() if n.comparison]
-        return any(verdict != Verdict.NOT_COMPARED for verdict in verdicts)
+        return f"{self.key.method} ({self.label})" if self.label else self.key.method
 
 
-def rows(groups: Sequence[Group], cells: Sequence[Cell], source: Source) -> list[Row]:
-    """All rows: the cells in their order, run or not, then runs that fit no cell."""
-    options = [group_options(cell.config) for cell in cells]
-    places = [_cell_of(group, cells, options) for group in groups]
-    bare: list[tuple[Row, Mapping[str, Any]]] = []
+def build_rows(
+    groups: Sequence[RunGroup], cells: Sequence[Cell], about: ExperimentConfig
+) -> list[Row]:
+    """Returns the rows of the cells in their order, run or not, then of runs that fit no cell."""
+    options = [comparable_options(cell.config) for cell in cells]
+    places = [_closest_cell(group, cells, options) for group in groups]
+    rows: list[tuple[Row, Mapping[str, Any]]] = []
     for number, cell in enumerate(cells):
         own = [group for group, place in zip(groups, places, strict=True) if place == number]
-        subjects: list[Group | None] = [*own] or [None]
-        bare += [
-            pair
-            for one in subjects
-            for pair in _bare(one, cell, options[number], not source.source)
-        ]
+        for group in own:
+            rows += _group_rows(group, cell, list_caveats(group, options[number]))
+        if not own:
+            rows += [(Row(key, "", None, cell, ()), options[number]) for key in cell_keys(cell)]
     others = [group for group, place in zip(groups, places, strict=True) if place is None]
-    for group in sorted(others, key=_order(cells)):
-        bare += _bare(group, None, None, not source.source)
-    told = labels([(row.facts, own) for row, own in bare], swept(cells))
+    for group in sorted(others, key=_sort_key(cells)):
+        rows += _group_rows(group, None, list_caveats(group, None, about.source is not None))
+    labels = label_rows([(row.key, own) for row, own in rows], swept_options(cells))
     return [
-        _filled(replace(row, label=label), source)
-        for (row, _), label in zip(bare, told, strict=True)
+        _with_numbers(replace(row, label=label), about)
+        for (row, _), label in zip(rows, labels, strict=True)
     ]
 
 
-def missing(found: Iterable[Row]) -> list[Cell]:
-    """The cells that no run fills as the experiment wants it, in their order."""
-    filled: dict[int, bool] = {}
+def missing_cells(rows: Iterable[Row]) -> list[Cell]:
+    """Returns the cells without a run that follows the experiment, in their order."""
     cells: dict[int, Cell] = {}
-    for row in found:
+    run: set[int] = set()
+    for row in rows:
         if row.cell is not None:
-            whole = row.group is not None and not any(mark.blocks for mark in row.marks)
             cells[id(row.cell)] = row.cell
-            filled[id(row.cell)] = filled.get(id(row.cell), False) or whole
-    return [cell for key, cell in cells.items() if not filled[key]]
+            if row.group is not None and not blocks_comparison(row.caveats):
+                run.add(id(row.cell))
+    return [cell for key, cell in cells.items() if key not in run]
 
 
-def swept(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Dotted names that the experiment varies by themselves (not whole groups of options)."""
+def swept_options(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Returns the dotted names of the options (not groups of options) that cells vary."""
     values: dict[str, set[str]] = {}
     for cell in cells:
         for override in cell.overrides:
@@ -146,88 +105,77 @@ def swept(cells: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(name for name, found in values.items() if len(found) > 1 and "." in name)
 
 
-def cell_facts(cell: Cell) -> Iterator[ResultKey]:
-    """What a cell's numbers will be measured on, one per evaluation."""
+def cell_keys(cell: Cell) -> Iterator[ResultKey]:
+    """Yields what a cell's numbers will be measured on, one key per evaluation."""
     cfg = cell.config
-    joined = FOLDS[cfg.protocol.splits] > 1
-    for evaluation in ("separated", "concatenated") if joined else ("single",):
+    several = FOLDS[cfg.protocol.splits] > 1
+    for evaluation in ("separated", "concatenated") if several else ("single",):
         yield ResultKey(
             data=cfg.data.name,
             backbone=cfg.backbone.name,
             dim=cfg.embedder.size,
-            protocol=protocol_id(cfg),  # type: ignore[arg-type]  # reads attributes alone
+            protocol=protocol_id(cfg),  # type: ignore[arg-type]  # reads attributes only
             evaluation=evaluation,
             method=result_id(cfg),  # type: ignore[arg-type]
             setting=cfg.experiment.get("setting") or "",
         )
 
 
-def _cell_of(
-    group: Group, cells: Sequence[Cell], options: Sequence[Mapping[str, Any]]
+def _closest_cell(
+    group: RunGroup, cells: Sequence[Cell], options: Sequence[Mapping[str, Any]]
 ) -> int | None:
-    """The cell of the same data, method and setting that differs in the fewest options."""
-    own = group.facts("")
-    best: tuple[int, int] | None = None
+    """Returns the cell of the same data, method and setting that differs in the fewest options."""
+    own = group.key("")
+    distances = []
     for number, cell in enumerate(cells):
-        facts = next(cell_facts(cell))
-        if (facts.data, facts.method, facts.setting) == (own.data, own.method, own.setting):
-            distance = len(differing([group.options, options[number]]))
-            best = min(best or (distance, number), (distance, number))
-    return None if best is None else best[1]
+        key = next(cell_keys(cell))
+        if (key.data, key.method, key.setting) == (own.data, own.method, own.setting):
+            distances.append((len(differing_options([group.options, options[number]])), number))
+    return min(distances)[1] if distances else None
 
 
-def _order(cells: Sequence[Cell]) -> Callable[[Group], tuple]:
-    """Sorts runs that fit no cell as the cells are sorted: by method, then by what is varied."""
-    methods = list(dict.fromkeys(next(cell_facts(cell)).method for cell in cells))
-    names = swept(cells)
+def _sort_key(cells: Sequence[Cell]) -> Callable[[RunGroup], tuple]:
+    """Returns a key that sorts runs as the cells are sorted: by method, then by varied options."""
+    methods = list(dict.fromkeys(next(cell_keys(cell)).method for cell in cells))
+    names = swept_options(cells)
 
-    def key(group: Group) -> tuple:
-        method = group.facts("").method
+    def sort_key(group: RunGroup) -> tuple:
+        method = group.key("").method
         place = methods.index(method) if method in methods else len(methods)
         values = [group.options.get(name) for name in names]
         numbers = [(0, v, "") if isinstance(v, int | float) else (1, 0, str(v)) for v in values]
         return place, method, numbers
 
-    return key
+    return sort_key
 
 
-def _bare(
-    group: Group | None, cell: Cell | None, options: Mapping[str, Any] | None, no_cells: bool
+def _group_rows(
+    group: RunGroup, cell: Cell | None, caveats: Sequence[Caveat]
 ) -> Iterator[tuple[Row, Mapping[str, Any]]]:
-    """Rows without numbers, one per evaluation, and the options behind them."""
-    if group is None:
-        assert cell is not None
-        assert options is not None
-        for facts in cell_facts(cell):
-            yield Row(facts, "", None, cell, ()), options
-        return
-    found = tuple(marks(group, options, no_cells))
-    for evaluation in group.evaluations:
-        yield Row(group.facts(evaluation), "", group, cell, found), group.options
+    """Yields rows without numbers, one per evaluation, with the options of their runs."""
+    for evaluation in group.first.evaluations:
+        yield Row(group.key(evaluation), "", group, cell, tuple(caveats)), group.options
 
 
-def _filled(row: Row, source: Source) -> Row:
-    numbers = {metric: _number(row, metric, source) for metric in source.metrics}
-    one = next((n.printed for n in numbers.values() if n.printed), None)
-    more = others_number(one)
+def _with_numbers(row: Row, about: ExperimentConfig) -> Row:
+    numbers = {metric: _number(row, metric, about) for metric in about.metrics}
+    published = next((n.published for n in numbers.values() if n.published), None)
+    more = origin_caveats(published)
     if row.group is not None:
         repeats = max((n.ours.n for n in numbers.values() if n.ours), default=0)
-        more += fewer_repeats(repeats, one) if repeats else []
-        more += [Caveat("T")] if any(metric in TIMES for metric in source.metrics) else []
-    return replace(row, numbers=numbers, marks=(*row.marks, *more))
+        more += repeat_caveats(repeats, published) if repeats else []
+        more += [Caveat(CaveatKind.TIMES)] if set(TIMES) & set(about.metrics) else []
+    return replace(row, numbers=numbers, caveats=(*row.caveats, *more))
 
 
-def _number(row: Row, metric: str, source: Source) -> Number:
-    facts = row.facts
-    if row.cell is not None:  # the printed number is the cell's, whatever the run differs in
-        same = [one for one in cell_facts(row.cell) if one.evaluation == facts.evaluation]
-        facts = same[0] if same else facts
-    one = (
-        printed(facts, metric, source.source, source.tables)
-        if source.source and row.cell is not None
-        else None
-    )
-    ours = row.group.estimate(metric, row.facts.evaluation) if row.group else None
-    if ours is None or one is None:
-        return Number(ours, one)
-    return Number(ours, one, compare(ours, one, row.marks, metric))
+def _number(row: Row, metric: str, about: ExperimentConfig) -> Number:
+    ours = row.group.estimate(metric, row.key.evaluation) if row.group else None
+    published = None
+    if row.cell is not None and about.source:
+        # The published result is the cell's, whatever options the run has.
+        keys = (key for key in cell_keys(row.cell) if key.evaluation == row.key.evaluation)
+        key = next(keys, row.key)
+        published = next(iter(find_results(key, metric, about.source, about.tables)), None)
+    if ours is None or published is None:
+        return Number(ours, published)
+    return Number(ours, published, compare(ours, published, row.caveats, metric))

@@ -11,8 +11,8 @@ from dml.retrieval.geometry import (
     uniformity,
     utilization,
 )
+from dml.retrieval.knn import Neighbors, nearest_neighbors
 from dml.retrieval.metrics import concatenate, retrieval_metrics
-from dml.retrieval.neighbors import Neighbors, nearest_neighbors
 
 __all__ = [
     "Neighbors",

@@ -1,4 +1,4 @@
-"""Refuses embeddings and labels that no measure could be right on."""
+"""Checks of embeddings, labels and counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_embeddings(embeddings: Tensor, name: str) -> Tensor:
 
     Raises:
         ValueError: not a non-empty floating-point matrix, not finite, or so large or small that
-            squared distances leave the range of float64; names the argument.
+            squared distances leave the range of float64; the message names the argument.
     """
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(
@@ -29,7 +29,7 @@ def check_embeddings(embeddings: Tensor, name: str) -> Tensor:
     embeddings = embeddings.detach()
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
-    # a sum is finite only if all values are, and needs no mask as large as the matrix
+    # a finite sum shows that all values are finite, without a mask as large as the matrix
     if not math.isfinite(embeddings.sum().item()):
         bad = sum(int((~part.isfinite()).sum()) for part in embeddings.split(4096))
         if bad:
@@ -55,14 +55,14 @@ def check_labels(labels: Tensor, length: int, name: str) -> None:
 
 
 def check_counts(numbers: Sequence[int], name: str) -> None:
-    """Raises ValueError unless every number is an integer from 1 on; names the argument."""
+    """Raises ValueError unless all numbers are positive integers; its message names them."""
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
-            raise ValueError(f"{name} must be an integer from 1 on, got {number!r}")
+            raise ValueError(f"{name} must be a positive integer, got {number!r}")
 
 
 def check_one_dimension(first: Tensor, second: Tensor, names: str) -> None:
-    """Raises ValueError unless two matrices hold vectors of one length; `names` says whose."""
+    """Raises ValueError unless the vectors of two matrices have one length; `names` names them."""
     if first.shape[1] != second.shape[1]:
         raise ValueError(
             f"{names} must have one dimension, got {first.shape[1]} and {second.shape[1]}"

@@ -11,23 +11,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dml.core.metric_names import RECALL
+from dml.retrieval.exact_search import MEMORY_MB, ExactSearch
 from dml.retrieval.inputs import check_counts, check_embeddings, check_labels
-from dml.retrieval.search import MEMORY_MB, NeighborSearch
 
-LISTED = 32  # Recall@K up to here is read off the neighbors, beyond it from the counted rank
+MAX_LISTED = 32  # Recall@K is read from a list of neighbors up to this K, beyond it from ranks
 
 
 def concatenate(
     embeddings: Sequence[Tensor], normalize: Callable[[Tensor], Tensor] = F.normalize
 ) -> Tensor:
-    """Joins the embeddings of several models into one, as the MLRC benchmark does.
+    """Concatenates the embeddings of several models, as the MLRC benchmark does.
 
     Each model's embeddings are normalized, concatenated, and normalized again.
 
     Args:
-        embeddings: one B×D_m matrix per model, rows in one order; half precision is raised to
+        embeddings: one B×D_m matrix per model, rows in one order; half precision is converted to
             float32.
-        normalize: what a model's output goes through at evaluation; L2 unless given.
+        normalize: normalization of a model's output at evaluation; L2 by default.
 
     Returns:
         B × ΣD_m embeddings.
@@ -58,8 +59,8 @@ def retrieval_metrics(
 
     With R the number of relevant gallery items of a query, itself excluded: R-precision is the
     share of relevant items among the first R, MAP@R = (1/R) Σ_{i≤R} P(i)·rel(i), Recall@K is 1 if a
-    relevant item is among the first K (Musgrave et al., A Metric Learning Reality Check). Only as
-    many neighbors are searched as these need. Queries without any relevant item are left out.
+    relevant item is among the first K (Musgrave et al., A Metric Learning Reality Check). Queries
+    without any relevant item are left out.
 
     Args:
         embeddings: B×D queries, compared by Euclidean distance as they are (see
@@ -79,8 +80,8 @@ def retrieval_metrics(
         `queries_without_match`: how many were left out.
 
     Raises:
-        ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or that
-            are no integers, a K that is none or below 1, or no query with a relevant item.
+        ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or not
+            integers, a K that is not a positive integer, or no query with a relevant item.
     """
     check_embeddings(embeddings, "embeddings")
     check_labels(labels, len(embeddings), "labels")
@@ -103,8 +104,8 @@ def retrieval_metrics(
 
     items = len(embeddings) - 1 if gallery_embeddings is None else len(gallery_embeddings)
     classes = (query_B, gallery_N)
-    k_n = relevant_B[rows].clamp(min=_listed(recall_at, int(relevant_B.max())), max=items)
-    search = NeighborSearch(
+    k_n = relevant_B[rows].clamp(min=_list_length(recall_at, int(relevant_B.max())), max=items)
+    search = ExactSearch(
         embeddings, gallery_embeddings, most=int(k_n[-1]), backend=backend, memory_mb=memory_mb
     )
     first_B = torch.full_like(relevant_B, items)
@@ -113,20 +114,63 @@ def retrieval_metrics(
         found_nk = gallery_N.index_select(0, indices_nk.flatten()).view_as(indices_nk)
         hits_nk = found_nk == query_B[part, None]
         first_B[part] = torch.where(hits_nk.any(dim=1), hits_nk.long().argmax(dim=1), items)
-        return _sums(hits_nk, relevant_B[part])
+        ranked = RankedHits(hits_nk, relevant_B[part])
+        return torch.stack([values_of(ranked).sum() for values_of in METRICS.values()])
 
-    sums = torch.stack(search.run(rows, k_n, score, classes)).sum(dim=0)
+    sums = torch.stack(search.map_chunks(rows, k_n, score, classes)).sum(dim=0)
     late = rows[first_B[rows] == items]
     if len(late) and max(recall_at, default=0) > int(k_n[0]):
         first_B[late] = search.first_ranks(late, classes, max(recall_at))
     recalls = [(first_B[rows] < K).double().sum() for K in recall_at]
-    names = ["precision_at_1", "r_precision", "map_at_r", *(f"recall_at_{K}" for K in recall_at)]
+    names = [*METRICS, *(f"{RECALL}{K}" for K in recall_at)]
     means = (torch.stack([*sums, *recalls]) / len(rows)).tolist()
     return {
         **dict(zip(names, means, strict=True)),
         "queries": len(rows),
         "queries_without_match": len(labels) - len(rows),
     }
+
+
+class RankedHits:
+    """Which of the first items in the ranking of some queries are relevant.
+
+    Attributes:
+        hits_nk: whether the item at each rank is relevant; k is at least the largest R.
+        R_n: how many relevant items each query has, 1 or more (float64).
+        relevant_nr: `hits_nk` for the first R ranks of each query, False beyond them.
+        found_nr: how many of the items up to each rank are relevant.
+    """
+
+    def __init__(self, hits_nk: Tensor, relevant_n: Tensor) -> None:
+        longest = int(relevant_n.max())
+        self.rank_r = torch.arange(1, longest + 1, device=relevant_n.device)
+        self.hits_nk = hits_nk
+        self.relevant_nr = hits_nk[:, :longest] & (self.rank_r <= relevant_n[:, None])
+        self.found_nr = self.relevant_nr.cumsum(dim=1)
+        self.R_n = relevant_n.double()
+
+
+def precision_at_1(ranked: RankedHits) -> Tensor:
+    """Returns 1 for each query (n) whose nearest item is relevant, else 0."""
+    return ranked.hits_nk[:, 0].double()
+
+
+def r_precision(ranked: RankedHits) -> Tensor:
+    """Returns the share of relevant items among the first R of each query (n)."""
+    return ranked.found_nr[:, -1] / ranked.R_n
+
+
+def map_at_r(ranked: RankedHits) -> Tensor:
+    """Returns (1/R) Σ_{i≤R} P(i)·rel(i) of each query (n)."""
+    precision_nr = ranked.found_nr.double() / ranked.rank_r
+    return precision_nr.masked_fill_(~ranked.relevant_nr, 0.0).sum(dim=1) / ranked.R_n
+
+
+# One value per query from what is relevant at its first R ranks; `dml.core.metric_names` labels
+# them. Recall@K, for which more ranks may have to be known, is computed apart.
+METRICS: dict[str, Callable[[RankedHits], Tensor]] = {
+    function.__name__: function for function in (precision_at_1, r_precision, map_at_r)
+}
 
 
 def common_classes(labels_B: Tensor, gallery_labels_N: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -139,24 +183,7 @@ def common_classes(labels_B: Tensor, gallery_labels_N: Tensor | None) -> tuple[T
     return classes[: len(labels_B)], classes[len(labels_B) :]
 
 
-def _listed(recall_at: Sequence[int], largest_R: int) -> int:
-    """Returns how many neighbors to list for Recall@K; beyond them, ranks are counted."""
+def _list_length(recall_at: Sequence[int], largest_R: int) -> int:
+    """Returns how many neighbors to list for Recall@K; ranks beyond them are counted."""
     # next to classes as large as K a list is the cheaper way to find the nearest relevant item
-    return max((K for K in recall_at if max(LISTED, 4 * largest_R) >= K), default=1)
-
-
-def _sums(hits_nk: Tensor, R_n: Tensor) -> Tensor:
-    """Sums P@1, R-precision and MAP@R over the queries of a chunk."""
-    longest = int(R_n.max())
-    place_k = torch.arange(1, longest + 1, device=R_n.device)
-    relevant_nk = hits_nk[:, :longest] & (place_k <= R_n[:, None])
-    R_n = R_n.double()
-    found_nk = relevant_nk.cumsum(dim=1)
-    precision_nk = (found_nk.double() / place_k).masked_fill_(~relevant_nk, 0.0)
-    return torch.stack(
-        [
-            hits_nk[:, 0].double().sum(),
-            (found_nk[:, -1] / R_n).sum(),
-            (precision_nk.sum(dim=1) / R_n).sum(),
-        ]
-    )
+    return max((K for K in recall_at if max(MAX_LISTED, 4 * largest_R) >= K), default=1)

@@ -1,265 +1,226 @@
-"""From nodes of the config to the objects they describe."""
+"""The objects that a config describes: data, network, method, optimizer, tracker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate as hydra_instantiate
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
+from dml.config.fields import resolve_test_resize
 from dml.config.schema import Config
-from dml.config.signatures import (
-    LOSS_KEYS,
-    METHOD_KEYS,
-    accepted_parameters,
-    arguments,
-    located,
-    problems,
-)
-from dml.core.errors import ConfigError, UserError, first_line
-from dml.core.launcher import launched
-from dml.data import loaders, transforms
-from dml.data.base import ImageIndex, ImageSource
-from dml.data.splits import joined_gallery
-from dml.methods.chance_constrained_losses import take_vectors_as_they_are
+from dml.config.signatures import LOSS_KEYS, METHOD_KEYS
+from dml.core.errors import ConfigError, UserError
+from dml.data import transforms
+from dml.data.cache import open_image_source
+from dml.data.image_dataset import ImageSource
+from dml.data.image_index import ImageIndex
+from dml.data.splits import merge_query_and_gallery
 from dml.methods.plain import Plain
+from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
+from dml.runs.constructor import Constructor
+from dml.tracking import Tracker
 from dml.training.optim import build_optimizer, parameter_groups
-from dml.training.precision import set_convolutions
-from dml.training.process_group import ALONE, World
+from dml.training.precision import set_convolution_precision
+from dml.training.process_group import ProcessGroup
 from dml.training.sync_batch_norm import synchronize_batch_norm
 
-KINDS: dict[str, tuple[str, type, tuple[str, ...]]] = {  # what a target must make, and have
-    "loss": ("loss, a torch.nn.Module", nn.Module, ()),
-    "loss.miner": ("miner, which can be called", Callable, ()),  # type: ignore[dict-item]
-    "method": (
-        "method; derive it from dml.methods.base.BatchMethod",
-        nn.Module,
-        ("attach", "after_backward", "on_evaluation", "on_stall"),
-    ),
-    "backbone": (
-        "backbone, a torch.nn.Module with channels, kind and input (dml.models.base.Backbone)",
-        nn.Module,
-        ("channels", "kind", "input"),
-    ),
-    "data.reader": ("index of images, a dml.data.base.ImageIndex", ImageIndex, ()),
-    "tracking": (
-        "tracker; derive it from dml.tracking.NullTracker",
-        object,
-        ("keeps_a_copy", "start", "log", "job_done", "conclude", "finish"),
-    ),
-    "optim.schedule": ("learning-rate schedule", object, ("step", "state_dict")),
-}
-
-
-def instantiate(node: dict[str, Any], option: str, *reserved: str, **extra: Any) -> Any:
-    """The object that `node._target_` makes of the node's other keys and `extra`.
-
-    Args:
-        node: with `_target_`.
-        option: its name in the config, for messages.
-        reserved: keys of the node that are not for the constructor.
-
-    Raises:
-        ConfigError: there is no such target, it refuses its arguments, or makes something else.
-        UserError: what it raises itself.
-    """
-    if wrong := list(problems(node, option, *reserved, given=extra)):
-        raise ConfigError(wrong)
-    try:
-        made = hydra_instantiate(arguments(node, *reserved), **extra, _convert_="all")
-    except InstantiationException as error:
-        cause = error.__cause__ or error
-        if isinstance(cause, UserError):
-            raise cause from None
-        raise ConfigError([_refusal(node, option, cause)]) from error
-    if option in KINDS:
-        what, kind, needed = KINDS[option]
-        if not (isinstance(made, kind) and all(hasattr(made, name) for name in needed)):
-            raise ConfigError([f"{option}._target_: {node['_target_']} makes no {what}"])
-    return made
-
-
-def _refusal(node: dict[str, Any], option: str, error: BaseException) -> str:
-    """Why a constructor refused its arguments, by the option that its message begins with."""
-    reason = first_line(error)
-    first, _, rest = reason.partition(" ")
-    return f"{option}.{first}: {rest}" if first in node else f"{option}: {reason}"
-
-
-def embedder_node(config: Config) -> dict[str, Any]:
-    """The node `embedder` with its class, of which there is one."""
-    return {**config.embedder, "_target_": f"{Embedder.__module__}.{Embedder.__qualname__}"}
-
-
-def build_index(config: Config) -> ImageIndex:
-    """Reads the dataset's index."""
-    index = instantiate(config.data.reader, "data.reader")
-    return joined_gallery(index) if config.data.query_gallery == "none" else index
-
-
-def open_source(config: Config, index: ImageIndex, device: torch.device) -> ImageSource | None:
-    """Where pixels come from: the cache that `data.cache` asks for, or None to decode each time."""
-    wanted = config.data.cache_device
-    cache_device = str(device) if wanted == "cuda" else wanted  # the run's own GPU
-    return loaders.open_source(index, config.data.cache, cache_device, config.data.root)
-
-
-def build_embedder(config: Config) -> Embedder:
-    """The network, with its backbone's weights.
-
-    Raises:
-        ConfigError: an option has none of its values, or does not go with another.
-        UserError: there are no such weights.
-    """
-    return attach_head(config, instantiate(config.backbone, "backbone"))
-
-
-def attach_head(config: Config, backbone: nn.Module) -> Embedder:
-    """The embedder on a backbone; see `build_embedder`."""
-    try:
-        return instantiate(embedder_node(config), "embedder", backbone=backbone)
-    except UserError as error:
-        raise ConfigError(str(error).splitlines()) from error
-
-
-def build_network(config: Config, world: World, device: torch.device) -> Embedder:
-    """The network on its device, as the processes of `world` train it.
-
-    Raises:
-        UserError: the device cannot do what the config asks for.
-    """
-    set_convolutions(config.precision, device)
-    embedder = world.main_first(lambda: build_embedder(config)).to(device)
-    if config.channels_last:
-        embedder.backbone.to(memory_format=torch.channels_last)
-    if world.size > 1 and not embedder.freeze_batch_norm:
-        synchronize_batch_norm(embedder, device)
-    if config.compile:
-        embedder.backbone.compile()  # in place: names in checkpoints stay the same
-    return embedder
+SIZES = ("num_classes", "embedding_size")  # supplied to losses and methods that accept them
 
 
 @dataclass(frozen=True)
 class Transforms:
-    """What happens to an image on its way into the network."""
+    """The transforms of an image on its way into the network."""
 
     train: nn.Module
     test: nn.Module
     to_input: nn.Module
 
 
-def build_transforms(config: Config, embedder: Embedder) -> Transforms:
-    """Crops and flips of the config, in the size and colors that the backbone takes."""
-    t, spec = config.transform, embedder.input
-    size = t.size or spec.size
-    return Transforms(
-        train=transforms.train_transform(
-            t.augmentation,
-            size,
-            resize=t.resize,
-            scale=t.scale,
-            ratio=t.ratio,
-            flip=t.flip,
-            padding=t.padding,
-            degrees=t.degrees,
-        ),
-        test=transforms.eval_transform(size, resize=t.test_resize),
-        to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
-    )
+class Builder:
+    """Builds the objects of a run from its config.
 
-
-def build_method(config: Config, num_classes: int, embedding_size: int) -> nn.Module:
-    """The method with its loss, miner and their parameters.
-
-    Raises:
-        ConfigError: one of them refuses its options, or another.
+    The options of each node are bound to their constructor once, at first use; the dry run and
+    every model of the run use the same constructors.
     """
-    sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
-    miner = config.loss.get("miner")
-    try:
-        loss = instantiate(config.loss, "loss", *LOSS_KEYS, **_accepted(sizes, config.loss, "loss"))
-        miner = None if miner is None else instantiate(miner, "loss.miner")
-        if _compares_clipped(config):
-            for part in (loss, miner):
-                if isinstance(part, nn.Module):
-                    take_vectors_as_they_are(part)
-        return instantiate(
-            config.method,
-            "method",
-            *METHOD_KEYS,
-            loss=loss,
-            miner=miner,
-            **_accepted(sizes, config.method, "method"),
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @cached_property
+    def _loss(self) -> Constructor:
+        return Constructor(self.config.loss, "loss", LOSS_KEYS, SIZES)
+
+    @cached_property
+    def _miner(self) -> Constructor | None:
+        node = self.config.loss.get("miner")
+        return None if node is None else Constructor(node, "loss.miner")
+
+    @cached_property
+    def _method(self) -> Constructor:
+        return Constructor(self.config.method, "method", METHOD_KEYS, ("loss", "miner", *SIZES))
+
+    @cached_property
+    def _backbone(self) -> Constructor:
+        return Constructor(self.config.backbone, "backbone")
+
+    @cached_property
+    def _embedder(self) -> Constructor:
+        target = f"{Embedder.__module__}.{Embedder.__qualname__}"  # the only class of embedders
+        node = {**self.config.embedder, "_target_": target}
+        return Constructor(node, "embedder", supplied=("backbone",))
+
+    @cached_property
+    def _reader(self) -> Constructor:
+        return Constructor(self.config.data.reader, "data.reader")
+
+    @cached_property
+    def _tracker(self) -> Constructor:
+        return Constructor(self.config.tracking, "tracking")
+
+    @cached_property
+    def _optimizer(self) -> Constructor:
+        node = {**self.config.optim.args, "_target_": self.config.optim.target}
+        return Constructor(node, "optim.args", supplied=("params", "lr", "weight_decay"))
+
+    @cached_property
+    def _schedule(self) -> Constructor | None:
+        node = self.config.optim.schedule
+        return None if node is None else Constructor(node, "optim.schedule", (), ("optimizer",))
+
+    def find_problems(self) -> Iterator[str]:
+        """Yields a line for every option that does not fit its constructor."""
+        constructors = (
+            *(self._loss, self._miner, self._method, self._backbone, self._embedder),
+            *(self._reader, self._tracker, self._optimizer, self._schedule),
         )
-    except UserError as error:
-        raise ConfigError(str(error).splitlines()) from error
+        for constructor in constructors:
+            for line in [] if constructor is None else constructor.problems:
+                yield line.replace("optim.args._target_", "optim._target_")
 
+    def tracker(self) -> Tracker:
+        """The tracker."""
+        return self._tracker()
 
-def _compares_clipped(config: Config) -> bool:
-    """Whether pairs are compared by the lengths that the normalizer left (ccp, section 4.4).
+    def index(self) -> ImageIndex:
+        """The index of the dataset."""
+        index = self._reader()
+        return merge_query_and_gallery(index) if self.config.data.query_gallery == "none" else index
 
-    Losses of pytorch-metric-learning would normalize once more, and a plain baseline would be
-    trained in another space than ccp and than the one it is scored in. Mixing methods keep unit
-    vectors for the clean loss as for the mixed one; proxies have no such lengths.
-    """
-    clipped = config.embedder.get("normalize") == "clipped"
-    plain = config.method["_target_"] == f"{Plain.__module__}.{Plain.__qualname__}"
-    return clipped and plain and config.loss["batch_kind"] == "pair"
+    def source(self, index: ImageIndex, device: torch.device) -> ImageSource | None:
+        """The cache of `data.cache`, or None to decode images at every access."""
+        data = self.config.data
+        cache_device = str(device) if data.cache_device == "cuda" else data.cache_device
+        return open_image_source(index, data.cache, cache_device, data.root)
 
+    def embedder(self) -> Embedder:
+        """The network, with the weights of its backbone.
 
-def _accepted(sizes: dict[str, int], node: dict[str, Any], option: str) -> dict[str, int]:
-    """Those of the sizes that the node's class takes and the node itself does not give."""
-    accepted = accepted_parameters(located(node["_target_"], option))
-    # An option of the file wins: `num_classes: null` of the margin loss means one β for all.
-    return {name: size for name, size in sizes.items() if name in accepted and name not in node}
+        Raises:
+            ConfigError: an option has an invalid value, or two options exclude each other.
+            UserError: there are no such weights.
+        """
+        return self.attach_head(self._backbone())
 
+    def attach_head(self, backbone: nn.Module) -> Embedder:
+        """The embedder on a backbone; see `embedder`."""
+        try:
+            return self._embedder(backbone=backbone)
+        except UserError as error:
+            raise ConfigError(str(error).splitlines()) from error
 
-def build_training(
-    config: Config, embedder: nn.Module, method: nn.Module
-) -> tuple[Optimizer, torch.optim.lr_scheduler.LRScheduler | None]:
-    """The optimizer over all parameters, and its schedule.
+    def network(self, world: ProcessGroup, device: torch.device) -> Embedder:
+        """The embedder on its device, as the processes of `world` train it.
 
-    Raises:
-        ConfigError: there is no such optimizer or group, or they refuse their options.
-        UserError: see `parameter_groups`.
-    """
-    o = config.optim
-    groups = parameter_groups(
-        embedder,
-        method,
-        lr=o.lr,
-        weight_decay=o.weight_decay,
-        loss_lr=o.loss_lr,
-        loss_lr_ratio=o.loss_lr_ratio,
-        overrides=o.groups,
-    )
-    optimizer = build_optimizer(located(o._target_, "optim"), groups, o.args)
-    if o.schedule is None:
-        return optimizer, None
-    return optimizer, instantiate(o.schedule, "optim.schedule", optimizer=optimizer)
+        Raises:
+            UserError: the device does not support an option.
+        """
+        set_convolution_precision(self.config.precision, device)
+        embedder = world.run_main_first(self.embedder).to(device)
+        if self.config.channels_last:
+            embedder.backbone.to(memory_format=torch.channels_last)
+        if world.size > 1 and not embedder.freeze_batch_norm:
+            synchronize_batch_norm(embedder, device)
+        if self.config.compile:
+            embedder.backbone.compile()  # in place: names in checkpoints stay the same
+        return embedder
 
-
-def resolve_device(name: str, world: World = ALONE) -> torch.device:
-    """`auto` is the GPU where there is one; of several processes, each takes a GPU of its own.
-
-    Raises:
-        UserError: the machine has fewer GPUs than processes.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if world.size == 1 or name == "cpu":
-        return torch.device(name)
-    launch, gpus = launched(), torch.cuda.device_count()
-    if launch.local_rank >= gpus:
-        raise UserError(
-            f"torchrun: {launch.local_size} processes on a machine of which each sees {gpus} GPUs; "
-            f"use --nproc-per-node={gpus}, with SLURM gpus_per_node instead of gpus_per_task"
+    def transforms(self, embedder: Embedder) -> Transforms:
+        """Crops and flips, in the size and colors of the backbone's input."""
+        t, spec = self.config.transform, embedder.input
+        size = t.size or spec.size
+        return Transforms(
+            train=transforms.train_transform(
+                t.augmentation,
+                size,
+                resize=t.resize,
+                scale=t.scale,
+                ratio=t.ratio,
+                flip=t.flip,
+                padding=t.padding,
+                degrees=t.degrees,
+            ),
+            test=transforms.eval_transform(size, resize=resolve_test_resize(t.test_resize, size)),
+            to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
-    torch.cuda.set_device(launch.local_rank)
-    return torch.device("cuda", launch.local_rank)
+
+    def method(self, num_classes: int, embedding_size: int) -> nn.Module:
+        """The method with its loss, miner and their parameters.
+
+        Raises:
+            ConfigError: one of them rejects its options, or another one.
+        """
+        sizes = dict(zip(SIZES, (num_classes, embedding_size), strict=True))
+        try:
+            loss = self._loss(**self._loss.select_missing(sizes))
+            miner = None if self._miner is None else self._miner()
+            if self._compares_clipped:
+                for part in (loss, miner):
+                    if isinstance(part, nn.Module):
+                        disable_normalization(part)
+            supplied: dict[str, Any] = {"loss": loss, "miner": miner}
+            return self._method(**supplied, **self._method.select_missing(sizes))
+        except UserError as error:
+            raise ConfigError(str(error).splitlines()) from error
+
+    @property
+    def _compares_clipped(self) -> bool:
+        """Whether pairs are compared by the lengths that the normalizer left (ccp, section 4.4).
+
+        Losses of pytorch-metric-learning would normalize once more, and a plain baseline would be
+        trained in another space than ccp and than the one it is scored in. Mixing methods keep unit
+        vectors for the clean loss as for the mixed one; proxies have no such lengths.
+        """
+        config = self.config
+        clipped = config.embedder.get("normalize") == "clipped"
+        plain = config.method["_target_"] == f"{Plain.__module__}.{Plain.__qualname__}"
+        return clipped and plain and config.loss["batch_kind"] == "pair"
+
+    def optimizer(
+        self, embedder: nn.Module, method: nn.Module
+    ) -> tuple[Optimizer, LRScheduler | None]:
+        """The optimizer over all parameters, and its learning-rate schedule.
+
+        Raises:
+            ConfigError: there is no such optimizer or group, or one rejects its options.
+            UserError: see `parameter_groups`.
+        """
+        o = self.config.optim
+        groups = parameter_groups(
+            embedder,
+            method,
+            lr=o.lr,
+            weight_decay=o.weight_decay,
+            loss_lr=o.loss_lr,
+            loss_lr_ratio=o.loss_lr_ratio,
+            overrides=o.groups,
+        )
+        optimizer = build_optimizer(self._optimizer.target, groups, o.args)
+        schedule = None if self._schedule is None else self._schedule(optimizer=optimizer)
+        return optimizer, schedule

@@ -1,4 +1,4 @@
-"""What a run shows while it runs and when it is done."""
+"""The output of a run on the console: progress, and tables of scores."""
 
 from __future__ import annotations
 
@@ -10,25 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dml.core.metric_names import is_retrieval_metric as is_score
+from dml.core.metric_names import metric_label as title
+
 console = Console(highlight=False, soft_wrap=True)
-
-NAMES = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
-
-
-def title(metric: str) -> str:
-    """A metric's name as the field writes it."""
-    if metric.startswith("recall_at_"):
-        return f"Recall@{metric.removeprefix('recall_at_')}"
-    return NAMES.get(metric, metric)
-
-
-def is_score(metric: str) -> bool:
-    """Whether a metric is a retrieval score rather than a count."""
-    return metric in NAMES or metric.startswith("recall_at_")
 
 
 def results_table(summary: dict[str, Any]) -> Table:
-    """The scores before and after training, in percent; one column more for joined models."""
+    """A table of the scores before and after training, in percent; also of joined models."""
     repeats = next(iter(summary["metrics"].values()))["repeats"]
     stand_in = " — stand-in data" if summary["stand_in"] else ""
     table = Table(
@@ -48,28 +37,28 @@ def results_table(summary: dict[str, Any]) -> Table:
     for column in columns:
         table.add_column(column, justify="right")
     for name in filter(is_score, summary["metrics"]):
-        cells = [_cell(values[name], column) for column, values in columns.items()]
+        cells = [_format_score(values[name], column) for column, values in columns.items()]
         table.add_row(title(name), *cells)
     return table
 
 
-def _cell(value: dict[str, Any], column: str) -> str:
-    """A mean with its interval, where there is one and the column is not the untrained one."""
+def _format_score(value: dict[str, Any], column: str) -> str:
+    """A mean in percent, with its interval if there is one; untrained scores have none."""
     half = value["ci95"] if column != "untrained" else None
     return f"{100 * value['mean']:.2f}" + ("" if half is None else f" ± {100 * half:.2f}")
 
 
-def scores_table(result: dict[str, Any]) -> list[Table]:
-    """The scores of one evaluation, in percent; two tables where there is a gallery."""
+def scores_tables(result: dict[str, Any]) -> list[Table]:
+    """Tables of the scores of one evaluation, in percent: two if there is a gallery."""
     stand_in = " — stand-in data" if result["stand_in"] else ""
-    tables = [_scores(f"{result['name']}{stand_in}", result["metrics"])]
+    tables = [_scores_table(f"{result['name']}{stand_in}", result["metrics"])]
     if "metrics_without_split" in result:
         tables[0].title = f"{result['name']}{stand_in}: query against gallery"
-        tables.append(_scores("without the split", result["metrics_without_split"]))
+        tables.append(_scores_table("without the split", result["metrics_without_split"]))
     return tables
 
 
-def _scores(name: str, metrics: dict[str, Any]) -> Table:
+def _scores_table(name: str, metrics: dict[str, Any]) -> Table:
     table = Table(
         title=name,
         caption=f"{metrics['queries']} queries, {metrics['queries_without_match']} without a match",
@@ -82,38 +71,43 @@ def _scores(name: str, metrics: dict[str, Any]) -> Table:
     return table
 
 
-class Display:
-    """A progress bar where someone watches, a line per evaluation where it goes to a file."""
+class ProgressDisplay:
+    """A progress bar in a terminal; a line per evaluation where the output is a file.
 
-    def __init__(self, name: str, total: int) -> None:
-        self.name = name
-        self.total = total
+    Args:
+        name: of the model.
+        total: number of steps.
+        select: the metric to show.
+    """
+
+    def __init__(self, name: str, total: int, select: str) -> None:
+        self.name, self.total, self.select = name, total, select
         self._bar: Progress | None = None
         self._task: Any = None
         self._score = ""
 
     @contextmanager
-    def showing(self, start: int) -> Iterator[Display]:
-        """Shows the bar from step `start` on."""
+    def show(self, start: int) -> Iterator[None]:
+        """Shows the bar, from step `start` on."""
         if not console.is_terminal:
-            yield self
+            yield
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(
             *columns, TimeRemainingColumn(), console=console, transient=True
         ) as self._bar:
             self._task = self._bar.add_task(self.name, total=self.total, completed=start)
-            yield self
+            yield
         self._bar = None
 
-    def step(self, step: int) -> None:
-        """One step more."""
+    def show_step(self, step: int) -> None:
+        """Moves the bar to a step."""
         if self._bar is not None:
             self._bar.update(self._task, completed=step, description=f"{self.name}{self._score}")
 
-    def evaluated(self, metrics: dict[str, Any], select: str) -> None:
-        """One evaluation more."""
-        score = f"{title(select)} {100 * metrics[select]:.2f}"
+    def show_metrics(self, metrics: dict[str, Any]) -> None:
+        """Shows the metrics of an evaluation."""
+        score = f"{title(self.select)} {100 * metrics[self.select]:.2f}"
         self._score = f"  {score}"
         if self._bar is None:
             loss = f"  loss {metrics['loss']:.4f}" if "loss" in metrics else ""

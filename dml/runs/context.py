@@ -1,4 +1,4 @@
-"""The objects that all models of a run share: config, data, device and processes."""
+"""The objects that all models of a run share: config, builder, data, device and processes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 import torch
 
 from dml.config.schema import Config
-from dml.data.base import ImageIndex, ImageSource
-from dml.runs import build
+from dml.data.image_dataset import ImageSource
+from dml.data.image_index import ImageIndex
+from dml.runs.build import Builder
 from dml.runs.jobs.throughput import LoaderHint
-from dml.training.process_group import ALONE, World
+from dml.runs.protocols import Job, create_jobs
+from dml.training.device import resolve_device
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 @dataclass(frozen=True)
@@ -19,33 +22,51 @@ class RunContext:
     """The objects that all models of a run share.
 
     Attributes:
-        config: of the run.
+        builder: of network, method and optimizer; holds the config.
         identity: see `dml.config.identity.identity`; guards the checkpoints.
         index: the dataset.
-        device: where to train.
-        source: where pixels come from (`dml.data.loaders.open_source`).
+        device: of the networks.
+        source: cached images (`dml.data.loaders.open_source`); None: decode at every access.
         world: the processes that train each model together.
-        hint: one for all models, so that the user is told once.
+        hint: shared, so that a slow loader is reported once per run.
     """
 
-    config: Config
+    builder: Builder
     identity: dict[str, Any]
     index: ImageIndex
     device: torch.device
     source: ImageSource | None
-    world: World = ALONE
-    hint: LoaderHint | None = None
+    world: ProcessGroup
+    hint: LoaderHint
 
     @classmethod
-    def of(
-        cls, config: Config, identity: dict[str, Any], index: ImageIndex, world: World = ALONE
+    def open(
+        cls,
+        builder: Builder,
+        identity: dict[str, Any],
+        index: ImageIndex,
+        world: ProcessGroup = SINGLE_PROCESS,
     ) -> RunContext:
-        """Opens what the config asks for."""
-        device = build.resolve_device(config.device, world)
-        source = build.open_source(config, index, device)
-        hint = LoaderHint(config, index, device)
-        return cls(config, identity, index, device, source, world, hint)
+        """Opens the device and the images that the config names.
+
+        Raises:
+            UserError: there is no such device, or options of the cache exclude each other.
+        """
+        device = resolve_device(builder.config.device, world)
+        source = builder.source(index, device)
+        hint = LoaderHint(builder.config, index, device)
+        return cls(builder, identity, index, device, source, world, hint)
+
+    @property
+    def config(self) -> Config:
+        """The config of the run."""
+        return self.builder.config
+
+    def jobs(self) -> list[Job]:
+        """The models of the run, in order; see `create_jobs`."""
+        p, noise = self.config.protocol, self.config.data.label_noise
+        return create_jobs(p.splits, p.repeats, self.index, noise, self.config.seed)
 
     def with_config(self, config: Config, identity: dict[str, Any]) -> RunContext:
-        """The same data and device for another config."""
-        return replace(self, config=config, identity=identity)
+        """Returns a context with another config, and the same data and device."""
+        return replace(self, builder=Builder(config), identity=identity)

@@ -1,7 +1,7 @@
-"""Tries what the config describes before a run has a folder or a batch.
+"""A dry run before a run has a folder or a batch: the objects of the config, on dummy images.
 
-Types and ranges do not tell what a constructor refuses, an optimizer divides by, or a loss makes of
-its arguments; a step on eight images of no meaning does, in a moment.
+Types and ranges do not show what a constructor rejects, when an optimizer divides by zero, or
+whether a loss fails with its arguments; one step on eight dummy images does, in a moment.
 """
 
 from __future__ import annotations
@@ -11,106 +11,91 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dml.config.schema import Config
-from dml.config.signatures import LOSS_KEYS, METHOD_KEYS, problems
 from dml.core.errors import ConfigError, UserError, first_line, is_out_of_memory
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.runs.build import attach_head, build_method, build_training, embedder_node
+from dml.runs.build import Builder
 
-EPOCHS_TRIED = 10_000  # more than a run has, except by a slip of the keyboard
-CLASSES, PER_CLASS, SIDE, SIZE = 2, 4, 8, 8  # of the images and embeddings of a trial
+MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
+CLASSES, PER_CLASS, SIDE, SIZE = 2, 4, 8, 8  # of the dummy images and their embeddings
 
 
-def check(config: Config) -> None:
-    """Refuses what constructors refuse, before a run has a folder or a batch; builds no network.
+def dry_run(builder: Builder) -> None:
+    """Builds and tries loss, method, head, optimizer and schedule; builds no backbone.
 
     Raises:
-        ConfigError: every argument that does not fit, of loss, method, network, optimizer, reader
-            and tracker; else the first refusal of one of them.
-        UserError: see `build_training`.
+        ConfigError: with every option that does not fit its constructor; else with the first error
+            of a constructor or of the step.
+        UserError: see `Builder.optimizer`.
     """
-    sizes = ("num_classes", "embedding_size")
-    wrong = list(problems(config.loss, "loss", *LOSS_KEYS, given=sizes))
-    if config.loss.get("miner") is not None:
-        wrong += problems(config.loss["miner"], "loss.miner")
-    wrong += problems(config.method, "method", *METHOD_KEYS, given=("loss", "miner", *sizes))
-    wrong += problems(config.backbone, "backbone")
-    wrong += problems(embedder_node(config), "embedder", given=("backbone",))
-    wrong += problems(config.data.reader, "data.reader")
-    wrong += problems(config.tracking, "tracking")
-    optimizer = {**config.optim.args, "_target_": config.optim._target_}
-    given = ("params", "lr", "weight_decay")
-    wrong += [
-        line.replace("optim.args._target_", "optim._target_")
-        for line in problems(optimizer, "optim.args", given=given)
-    ]
-    if config.optim.schedule is not None:
-        wrong += problems(config.optim.schedule, "optim.schedule", given=("optimizer",))
-    if wrong:
-        raise ConfigError(wrong)
-    _try_embedder(config)
-    size = _embedding_size(config)
-    method = build_method(config, CLASSES, size)
+    if problems := list(builder.find_problems()):
+        raise ConfigError(problems)
+    _try_head(builder)
+    size = _embedding_size(builder.config)
+    method = builder.method(CLASSES, size)
     with torch.random.fork_rng(devices=[]):
-        _try_method(config, method, size)
-    _try_optimizer(config, method)
+        _try_method(builder.config, method, size)
+    _try_optimizer(builder, method)
 
 
 def _embedding_size(config: Config) -> int:
-    """What loss and method say of it themselves, else a small one."""
-    said = [node.get("embedding_size") for node in (config.loss, config.method)]
-    return next((size for size in said if isinstance(size, int)), SIZE)
+    """The embedding size that loss or method require, else a small one."""
+    sizes = [node.get("embedding_size") for node in (config.loss, config.method)]
+    return next((size for size in sizes if isinstance(size, int)), SIZE)
+
+
+def _try_head(builder: Builder) -> None:
+    """Builds the head on a backbone of the width that it requires."""
+    node = builder.config.embedder
+    size, headless = node.get("size"), node.get("head") == "none"
+    backbone = nn.Module()
+    backbone.channels, backbone.kind = size if headless and size else 8, "maps"  # type: ignore[assignment]
+    backbone.input = None  # type: ignore[assignment]
+    builder.attach_head(backbone)
 
 
 def _try_method(config: Config, method: nn.Module, size: int) -> None:
-    """A loss with its gradients, of a network of no meaning.
+    """Computes a loss and its gradients with a dummy network.
 
-    What the method refuses by a ValueError may be due to the batch of this trial: the run tells.
+    A ValueError of the method may be due to the dummy batch, and is left to the run.
     """
     network = Embedder(SmallCNN(width=1), size, normalize=config.embedder["normalize"])
     labels = torch.arange(CLASSES).repeat_interleave(PER_CLASS)
 
-    def images(per_class: int, number: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        owners = torch.arange(CLASSES).repeat_interleave(per_class)
-        return [(torch.rand(len(owners), 3, SIDE, SIDE), owners)]
+    def pool(per_class: int, number: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        pool_labels = torch.arange(CLASSES).repeat_interleave(per_class)
+        return [(torch.rand(len(pool_labels), 3, SIDE, SIDE), pool_labels)]
 
     try:
-        method.attach(images)  # type: ignore[operator]
+        method.attach(pool)  # type: ignore[operator]
         loss, _ = method(network, torch.rand(len(labels), 3, SIDE, SIDE), labels)
         loss.backward()
     except (ValueError, UserError):
         return
-    except Exception as error:  # of losses and miners of anybody's own
+    except Exception as error:  # of any class, by a custom loss or miner
         if is_out_of_memory(error):
             raise
-        what = "loss" if type(method).__module__.startswith("dml.") else "method"
+        option = "loss" if type(method).__module__.startswith("dml.") else "method"
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(last.filename).name}, line {last.lineno}"
-        said = f"{type(error).__name__}: {first_line(error)} ({place})"
-        raise ConfigError([f"{what}: these values make it fail on a batch: {said}"]) from error
+        reason = f"{type(error).__name__}: {first_line(error)} ({place})"
+        raise ConfigError([f"{option}: these values make it fail on a batch: {reason}"]) from error
 
 
-def _try_embedder(config: Config) -> None:
-    """Builds the head on a backbone that is as wide as the head wants it."""
-    size, headless = config.embedder.get("size"), config.embedder.get("head") == "none"
-    network = nn.Module()
-    network.channels, network.kind = size if headless and size else 8, "maps"  # type: ignore[assignment]
-    network.input = None  # type: ignore[assignment]
-    attach_head(config, network)
+def _try_optimizer(builder: Builder, method: nn.Module) -> None:
+    """Steps optimizer and schedule as the run would, on a dummy network.
 
-
-def _try_optimizer(config: Config, method: nn.Module) -> None:
-    """Steps the optimizer and its schedule as the run would, on a network of no meaning.
-
-    Learning-rate schedules check little when they are built: one with `step_size: 0` fails at the
-    end of the first epoch, one made for fewer epochs at the end of its last.
+    Constructors of schedules check little: one with `step_size: 0` fails at the end of the first
+    epoch, one for fewer epochs at the end of its last.
     """
+    config = builder.config
     network = nn.Module()
     network.backbone = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
     network.head = nn.Linear(1, 1)
-    optimizer, schedule = build_training(config, network, method)
+    optimizer, schedule = builder.optimizer(network, method)
     for name, values in config.optim.groups.items():
         for key in values:
             if key not in optimizer.defaults:
@@ -123,15 +108,15 @@ def _try_optimizer(config: Config, method: nn.Module) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
-    what = "optim.groups" if config.optim.groups else "optim.args"
+    option = "optim.groups" if config.optim.groups else "optim.args"
     try:
         optimizer.step()
         if schedule is not None:
-            what = "optim.schedule"
-            takes_score = isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau)
-            for _ in range(min(config.protocol.epochs, EPOCHS_TRIED)):
-                schedule.step(*((0.0,) if takes_score else ()))
-    except Exception as error:  # of torch, and of optimizers of anybody's own
+            option = "optim.schedule"
+            score = (0.0,) if isinstance(schedule, ReduceLROnPlateau) else ()
+            for _ in range(min(config.protocol.epochs, MAX_EPOCHS)):
+                schedule.step(*score)
+    except Exception as error:  # of any class, by torch or a custom optimizer
         raise ConfigError(
-            [f"{what}: these values make it fail in use: {first_line(error)}"]
+            [f"{option}: these values make it fail in use: {first_line(error)}"]
         ) from error

@@ -1,9 +1,8 @@
-"""What `evaluate.py` does: pick a network or stored embeddings, score them, keep the scores."""
+"""`evaluate.py`: scores stored embeddings, a run's network, or an off-the-shelf backbone."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,69 +11,71 @@ import torch
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
+from dml.data.loaders import LoaderOptions
 from dml.models.embedder import Embedder
-from dml.runs import build
-from dml.runs.console import console, scores_table
-from dml.runs.figures.neighbors import draw_neighbors
+from dml.runs.build import Builder
+from dml.runs.console import console, scores_tables
+from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.load import load_config, load_embedder
-from dml.runs.protocols import FOLDS, tested_split
+from dml.runs.protocols import FOLDS, protocol_test
 from dml.runs.scores.embeddings_file import load_embeddings, save_embeddings
-from dml.runs.scores.evaluator import Embedded, Evaluator
-from dml.training.precision import autocast, set_convolutions
+from dml.runs.scores.evaluator import Evaluator, SplitEmbeddings
+from dml.training.device import resolve_device
+from dml.training.precision import autocast, set_convolution_precision
 
-MODEL = "repeat0-fold0"  # of a run, the one that is scored
-# what is looked at; the rest is decided by the run, or means nothing to stored embeddings
+MODEL = "repeat0-fold0"  # the model of a run that is scored
+# Options that are used; others are ignored for stored embeddings, or decided by the run.
 FOR_EMBEDDINGS = {"embeddings", "recall_at", "device", "outputs"}
 FOR_RUN = {"run", "recall_at", "device", "outputs", "save", "precision"} | {
     f"data.{name}" for name in ("root", "reader.root", "workers", "eval_batch_size")
 }
 
 
-def score(config: EvaluateConfig, said: Collection[str] = ()) -> dict[str, Any]:
-    """Scores stored embeddings, a run's best network, or a backbone as it comes.
+def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, Any]:
+    """Scores stored embeddings, the best network of a run, or an off-the-shelf backbone.
 
     Args:
-        config: what to score.
-        said: options that the user gave. A run's data is looked for where it was when it was
-            trained, unless `data.root` is among them.
+        config: names what to score.
+        given: options that the user gave. The data of a run is expected at the path that the run
+            used, unless `data.root` is among them.
 
     Returns:
-        What is also written to `evaluation.json`: beside the embeddings, in the run folder, or
-        under `outputs/evaluations/` for a network without a run.
+        The content of `evaluation.json`, which is written beside the embeddings, into the run
+        folder, or under `outputs/evaluations/` for a network without a run.
 
     Raises:
-        ConfigError: options that would be without effect.
-        UserError: embeddings, a run or data that cannot be read or scored.
+        ConfigError: options without effect.
+        UserError: embeddings, run or data cannot be read or scored.
     """
-    _refuse_idle(config, said)
-    device = build.resolve_device(config.device)
+    _check_options(config, given)
+    device = resolve_device(config.device)
     if config.embeddings is not None:
         path = Path(config.embeddings)
-        embedded = load_embeddings(path, device)
+        embeddings = load_embeddings(path, device)
         recall_at = (1, 2, 4, 8) if config.recall_at is None else tuple(config.recall_at)
         try:
-            scores = _scores(embedded, recall_at)
+            scores = _scores(embeddings, recall_at)
         except UserError as error:
             reason = str(error).removeprefix("evaluation: ")
             raise UserError(f"embeddings: {path} cannot be scored: {reason}") from error
         result = {"name": path.name, "stand_in": False, **scores}
-        return _keep(result, path.with_suffix(".evaluation.json"))
+        return _write_scores(result, path.with_suffix(".evaluation.json"))
     if config.run is not None:
         folder = RunFolder(config.run)
         trained = load_config(folder.path)
-        if "data.root" in said:
-            trained = _at_root(trained, config.data.root)
-        if "precision" not in said:  # as the run scored itself
-            config = replace(config, precision=trained.precision)
+        if "data.root" in given:
+            trained = _with_data_root(trained, config.data.root)
+        if "precision" not in given:  # the precision of the run itself
+            config = config.model_copy(update={"precision": trained.precision})
         embedder = load_embedder(trained, folder, MODEL)
         name, target = f"{trained.loss['name']} on {trained.data.name}", folder.path
         models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
-        if models > 1:  # the run's own scores are means over all of them
+        if models > 1:  # the scores of the run are means over all of them
             name += f", {MODEL} of {models} models"
     else:
-        trained, embedder = config, build.build_embedder(config)
+        trained, embedder = config, Builder(config).embedder()
         name = f"{config.backbone['name']} on {config.data.name}"
         target = (
             Path(config.outputs) / "evaluations" / f"{config.data.name}-{config.backbone['name']}"
@@ -82,16 +83,16 @@ def score(config: EvaluateConfig, said: Collection[str] = ()) -> dict[str, Any]:
     return _score_network(config, trained, embedder.to(device), name, target)
 
 
-def _refuse_idle(config: EvaluateConfig, said: Collection[str]) -> None:
-    """Raises ConfigError for options that the user gave and that nothing would look at."""
+def _check_options(config: EvaluateConfig, given: Collection[str]) -> None:
+    """Raises ConfigError for given options without effect."""
     if config.embeddings is not None:
         used, reason = FOR_EMBEDDINGS, "stored embeddings are scored without it"
     elif config.run is not None:
         used, reason = FOR_RUN, "the run's own config decides it"
     else:
         return
-    if idle := sorted(set(said) - used):
-        raise ConfigError([f"{name}: {reason}; leave it out" for name in idle])
+    if ignored := sorted(set(given) - used):
+        raise ConfigError([f"{name}: {reason}; leave it out" for name in ignored])
 
 
 @translate_resource_errors()
@@ -99,22 +100,21 @@ def _score_network(
     config: EvaluateConfig, trained: Config, embedder: Embedder, name: str, target: Path
 ) -> dict[str, Any]:
     """Embeds the test images and writes scores, embeddings and the picture into `target`."""
-    device = build.resolve_device(config.device)
-    index = build.build_index(trained)
-    transforms = build.build_transforms(trained, embedder)
-    split = tested_split(trained.protocol.splits, index)
+    device, builder = resolve_device(config.device), Builder(trained)
+    index = builder.index()
+    transforms = builder.transforms(embedder)
+    split = protocol_test(trained.protocol.splits, index)
     evaluator = Evaluator(
         split,
         transforms.test,
-        transforms.to_input,
-        batch_size=config.data.eval_batch_size,
-        workers=config.data.workers,
-        device=device,
-        source=build.open_source(trained, index, device),
+        LoaderOptions(
+            transforms.to_input, device, config.data.workers, builder.source(index, device)
+        ),
+        config.data.eval_batch_size,
     )
-    set_convolutions(config.precision, device)
+    set_convolution_precision(config.precision, device)
     with autocast(config.precision, device):
-        embedded = evaluator.embed(embedder)
+        embeddings = evaluator.embed(embedder)
     recall_at = index.recall_at if config.recall_at is None else tuple(config.recall_at)
     result = {
         "name": name,
@@ -123,39 +123,40 @@ def _score_network(
         "backbone": trained.backbone["name"],
         "run": config.run,
         "embedding_size": embedder.embedding_size,
-        **_scores(embedded, recall_at),
+        **_scores(embeddings, recall_at),
     }
     if config.save is not None:
-        save_embeddings(target / "embeddings.npz", embedded, split, config.save)
+        save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
         console.print(f"embeddings  {target / 'embeddings.npz'}")
-    draw_neighbors(split, embedded, transforms.test, name, target / "figures" / "evaluation.png")
+    draw_neighbors(split, embeddings, transforms.test, name, target / "figures" / "evaluation.png")
     console.print(f"picture     {target / 'figures' / 'evaluation.png'}")
-    return _keep(result, target / "evaluation.json")
+    return _write_scores(result, target / "evaluation.json")
 
 
-def _scores(embedded: Embedded, recall_at: tuple[int, ...]) -> dict[str, Any]:
-    """Metrics of the split; where it has a gallery, also of all its images among themselves."""
-    scores: dict[str, Any] = {"metrics": embedded.score(recall_at)}
-    if embedded.gallery is not None and embedded.gallery_labels is not None:
-        joined = Embedded(
-            torch.cat([embedded.query, embedded.gallery]),
-            torch.cat([embedded.query_labels, embedded.gallery_labels]),
+def _scores(embeddings: SplitEmbeddings, recall_at: tuple[int, ...]) -> dict[str, Any]:
+    """Metrics of the split; if it has a gallery, also of all images as one set."""
+    scores: dict[str, Any] = {"metrics": embeddings.score(recall_at)}
+    if embeddings.gallery is not None and embeddings.gallery_labels is not None:
+        together = SplitEmbeddings(
+            torch.cat([embeddings.query, embeddings.gallery]),
+            torch.cat([embeddings.query_labels, embeddings.gallery_labels]),
         )
-        scores["metrics_without_split"] = joined.score(recall_at)
+        scores["metrics_without_split"] = together.score(recall_at)
     return scores
 
 
-def _at_root(config: Config, root: str) -> Config:
-    """The same run with its data in another place."""
+def _with_data_root(config: Config, root: str) -> Config:
+    """Returns the config with another path of the data."""
     reader = dict(config.data.reader)
     if "root" in reader:
         reader["root"] = root
-    return replace(config, data=replace(config.data, root=root, reader=reader))
+    data = config.data.model_copy(update={"root": root, "reader": reader})
+    return config.model_copy(update={"data": data})
 
 
-def _keep(result: dict[str, Any], path: Path) -> dict[str, Any]:
+def _write_scores(result: dict[str, Any], path: Path) -> dict[str, Any]:
     write_json(path, result)
-    for table in scores_table(result):
+    for table in scores_tables(result):
         console.print(table)
     console.print(f"scores      {path}")
     return result

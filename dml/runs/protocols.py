@@ -1,4 +1,4 @@
-"""Which models a protocol trains, on which classes, and how their scores combine."""
+"""Protocols: the models to train, the classes of each, and the combination of their scores."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from dml.core.errors import UserError
+from dml.core.option_values import SPLITS
 from dml.core.statistics import mean_interval
-from dml.data.base import ImageIndex, Subset
-from dml.data.noise import LabelNoise, with_label_noise
-from dml.data.splits import ccp_folds, halved, mlrc_folds, single_split
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.label_noise import LabelNoise, add_label_noise
+from dml.data.splits import CLASS_FOLDS, assign_halves
 from dml.runs.scores.evaluator import Split
 
-FOLDS = {"published": 1, "mlrc": 4, "ccp": 4, "holdout": 1}
+FOLDS = {name: scheme.folds for name, scheme in SPLITS.items()}
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,11 @@ class Job:
     """One model to train.
 
     Attributes:
-        repeat, fold: which one, from 0.
-        train: what it is trained on.
-        validation: what its best epoch is picked on.
-        test: what it is reported on.
-        noise: what was done to the labels of `train`, if anything.
+        repeat, fold: its numbers, from 0.
+        train: the training images.
+        validation: the images on which the best epoch is selected.
+        test: the images of the reported scores.
+        noise: the label noise in `train`, if any.
     """
 
     repeat: int
@@ -38,53 +39,57 @@ class Job:
     noise: LabelNoise | None = None
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Repeat and fold."""
+        return self.repeat, self.fold
+
+    @property
     def name(self) -> str:
-        """Folder name of the job."""
+        """Name of the job's folder."""
         return f"repeat{self.repeat}-fold{self.fold}"
 
 
-def jobs(
+def create_jobs(
     splits: str, repeats: int, index: ImageIndex, label_noise: float = 0.0, seed: int = 0
 ) -> list[Job]:
-    """All models of a run, in the order of their repeats.
+    """Returns all models of a run, in the order of their repeats.
 
     Args:
-        splits: `published`: the dataset's own train and test classes, the epoch picked on test.
+        splits: `published`: the published train and test classes, the epoch selected on test.
             `mlrc`: the first half of all classes in MLRC's four folds, the second half is tested
             (In-Shop keeps its own halves). `ccp`: the published train classes in four folds of
             which every class validates once. `holdout`: one model on two thirds of them.
-        repeats: how many times the whole is done.
+        repeats: number of repetitions.
         index: the dataset.
-        label_noise: share of the training images that carry a wrong label, 0 ≤ rate < 1.
-        seed: of the noise; each repeat and fold draws its own.
+        label_noise: share of the training images with a wrong label, 0 ≤ rate < 1.
+        seed: of the noise, which differs between repeats and folds.
 
     Raises:
-        UserError: too few classes for the folds, or images none of which has another of its class
-            to be found.
+        UserError: there are too few classes for the folds, or no image has another one of its class
+            to be retrieved.
     """
     if splits not in FOLDS:
         raise ValueError(f"splits: no '{splits}'; valid are {', '.join(FOLDS)}")
-    if splits == "mlrc":
-        index = halved(index)
+    index = assign_halves(splits, index)
     test = published_test(index)
-    _refuse_unscorable(test, "test")
-    found = []
+    _check_retrievable(test, "test")
+    jobs = []
     for repeat in range(repeats):
-        for fold, (train, validation) in enumerate(_folds(splits, index.subset("train"), test)):
-            _refuse_unscorable(validation, f"validation (fold {fold})")
+        for fold, (train, validation) in enumerate(_cut_folds(splits, index.subset("train"), test)):
+            _check_retrievable(validation, f"validation (fold {fold})")
             noise = None
             if label_noise:
                 noise_seed = np.random.SeedSequence([seed, repeat, fold]).generate_state(1)
-                train, noise = with_label_noise(train, label_noise, int(noise_seed[0]))
-            found.append(Job(repeat, fold, train, validation, test, noise))
-    return found
+                train, noise = add_label_noise(train, label_noise, int(noise_seed[0]))
+            jobs.append(Job(repeat, fold, train, validation, test, noise))
+    return jobs
 
 
-def _refuse_unscorable(split: Split, part: str) -> None:
-    """Says before hours of training what the first evaluation would only say after them."""
+def _check_retrievable(split: Split, part: str) -> None:
+    """Raises before training the error that the first evaluation would raise after it."""
     counts = np.bincount(split.query.index.labels[split.subsets[-1].rows])
     wanted = np.unique(split.query.index.labels[split.query.rows])
-    least = 2 if split.gallery is None else 1  # an image does not find itself
+    least = 2 if split.gallery is None else 1  # an image does not retrieve itself
     if not (counts[wanted[wanted < len(counts)]] >= least).any():
         raise UserError(
             f"data: no image of '{split.query.index.name}' for {part} has another of its class to "
@@ -92,13 +97,12 @@ def _refuse_unscorable(split: Split, part: str) -> None:
         )
 
 
-def _folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Split]]:
-    """Per fold what is trained on and what is validated on."""
-    if splits == "published":
+def _cut_folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Split]]:
+    """Returns the training and the validation images of each fold."""
+    if splits not in CLASS_FOLDS:
         return [(train, test)]
-    parts = {"mlrc": mlrc_folds, "ccp": ccp_folds, "holdout": lambda n: [single_split(n)]}
     try:
-        folds = parts[splits](train.num_classes)
+        folds = CLASS_FOLDS[splits](train.num_classes)
     except ValueError as error:
         raise UserError(
             f"protocol: '{train.index.name}' has {train.num_classes} training classes, too few to "
@@ -107,12 +111,12 @@ def _folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Split]
     return [(train.of_classes(some), Split(train.of_classes(rest))) for some, rest in folds]
 
 
-def notes(found: Sequence[Job]) -> Iterator[str]:
-    """What is allowed but worth knowing before a score is believed."""
-    small = [job for job in found if job.validation is not job.test and _validates_one_class(job)]
+def validation_notes(jobs: Sequence[Job]) -> Iterator[str]:
+    """Yields notes on validation data that cannot tell epochs apart."""
+    small = [job for job in jobs if job.validation is not job.test and _validates_one_class(job)]
     if small:
         yield (
-            f"{small[0].train.index.name} leaves {len(small)} of {len(found)} models one class to "
+            f"{small[0].train.index.name} leaves {len(small)} of {len(jobs)} models one class to "
             f"validate on, where every score is 100: their epoch is the first that was evaluated"
         )
 
@@ -121,40 +125,38 @@ def _validates_one_class(job: Job) -> bool:
     return job.validation.query.num_classes == 1
 
 
-def searchable(found: Sequence[Job]) -> None:
-    """Refuses a search over scores that cannot differ.
+def check_searchable(jobs: Sequence[Job]) -> None:
+    """Checks that validation scores can differ between the trials of a search.
 
     Raises:
         UserError: no model has two classes to validate on.
     """
-    if all(_validates_one_class(job) for job in found):
+    if all(_validates_one_class(job) for job in jobs):
         raise UserError(
-            f"search: '{found[0].train.index.name}' leaves one class to validate on, where every "
+            f"search: '{jobs[0].train.index.name}' leaves one class to validate on, where every "
             f"score is 100; take data with more classes"
         )
 
 
 def published_test(index: ImageIndex) -> Split:
-    """The dataset's own test: query against gallery if it has them, else the test images."""
+    """The test images of the dataset: query against gallery if it has them."""
     if (index.roles == "query").any():
         return Split(index.subset("query"), index.subset("gallery"))
     return Split(index.subset("test"))
 
 
-def tested_split(splits: str, index: ImageIndex) -> Split:
-    """What the models of a protocol are tested on."""
-    return published_test(halved(index) if splits == "mlrc" else index)
+def protocol_test(splits: str, index: ImageIndex) -> Split:
+    """The test images of a protocol."""
+    return published_test(assign_halves(splits, index))
 
 
-def by_repeat(found: Sequence[Job]) -> list[list[Job]]:
+def group_by_repeat(jobs: Sequence[Job]) -> list[list[Job]]:
     """The jobs of each repeat, which are the folds of one ensemble."""
-    return [
-        [job for job in found if job.repeat == repeat]
-        for repeat in sorted({job.repeat for job in found})
-    ]
+    repeats = sorted({job.repeat for job in jobs})
+    return [[job for job in jobs if job.repeat == repeat] for repeat in repeats]
 
 
-def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def combine_scores(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Mean over the folds of each repeat, then mean and 95 % t-interval over repeats.
 
     Args:

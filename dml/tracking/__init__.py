@@ -1,8 +1,8 @@
-"""Where metrics go while a run is under way: one interface, no branches elsewhere."""
+"""Destinations of metrics during a run, behind one interface: `Tracker`."""
 
-from dml.tracking.base import NullTracker, RunInfo, Tracker, tracked
 from dml.tracking.history import History, JobTracker, NullHistory
 from dml.tracking.run_tables import RunTables
+from dml.tracking.tracker import NullTracker, RunInfo, Tracker, track_run
 
 __all__ = [
     "History",
@@ -12,5 +12,5 @@ __all__ = [
     "RunInfo",
     "RunTables",
     "Tracker",
-    "tracked",
+    "track_run",
 ]

@@ -1,4 +1,4 @@
-"""A saved workspace of W&B for runs of `tracking=wandb`: curves and final scores per loss."""
+"""A W&B workspace for runs of `tracking=wandb`: curves and final scores per loss."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ BARS = {
 }
 PICTURES = ("figures/neighbors", "figures/learning_curve")
 COLUMNS = ("test/map_at_r", "combined/map_at_r", "combined_ci95/map_at_r", "concatenated/map_at_r")
-MAX_RUNS = 200  # W&B draws 10 otherwise: less than one loss with folds and repeats
+MAX_RUNS = 200  # W&B's default of 10 is less than one loss with folds and repeats
 
 
-def workspace(project: str, entity: str, experiment: str | None, by: str) -> Any:
-    """A `wandb_workspaces.workspaces.Workspace`, not saved yet.
+def build_workspace(project: str, entity: str, experiment: str | None, by: str) -> Any:
+    """Returns a `wandb_workspaces.workspaces.Workspace` that is not saved yet.
 
     Args:
-        project, entity: where the runs are.
-        experiment: only runs of this one; None: all.
-        by: dotted option whose values are compared; the other differences (folds, repeats, seeds)
-            become a mean with a band of one standard deviation.
+        project: W&B project of the runs.
+        entity: user or team that it belongs to.
+        experiment: experiment whose runs to show; None shows all.
+        by: dotted option whose values are compared; other differences (folds, repeats, seeds) are
+            shown as mean and standard deviation.
 
     Raises:
         UserError: wandb-workspaces is not installed.
@@ -74,7 +75,7 @@ def workspace(project: str, entity: str, experiment: str | None, by: str) -> Any
 
 
 def as_json(unsaved: Any) -> dict[str, Any]:
-    """What `save` would send; the library has no public name for it."""
+    """Returns what `save` would send; the library has no public function for it."""
     model = unsaved._to_model()
     return {
         "entity": model.entity,
@@ -85,13 +86,13 @@ def as_json(unsaved: Any) -> dict[str, Any]:
 
 
 def save(unsaved: Any) -> str:
-    """Saves the workspace; returns its address.
+    """Saves a workspace and returns its address.
 
     Raises:
-        UserError: W&B refuses it.
+        UserError: W&B rejects it.
     """
     try:
         return unsaved.save().url
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"W&B does not save the workspace: {reason}") from error
+        raise UserError(f"W&B could not save the workspace: {reason}") from error

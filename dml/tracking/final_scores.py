@@ -1,20 +1,20 @@
-"""Results of jobs and summaries of runs as flat names with one number each."""
+"""Final scores of jobs and runs as a flat dictionary, one number per name."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def final_scores(found: dict[str, Any], section: str) -> dict[str, float]:
-    """`test/map_at_r` and the like, half-widths as `test_ci95/…`, and time, memory, best epoch.
+def flatten_scores(result: dict[str, Any], section: str) -> dict[str, float]:
+    """Returns `test/map_at_r` and so on, confidence as `test_ci95/…`, time, memory, best epoch.
 
     Args:
-        found: a job's result or a run's summary.
-        section: what its test scores are called.
+        result: result of a job or summary of a run.
+        section: prefix of its test scores.
     """
-    sections = {name: found.get(name) for name in ("validation", "untrained")}
-    sections[section] = found.get("metrics")
-    sections["concatenated"] = (found.get("concatenated") or {}).get("metrics")
+    sections = {name: result.get(name) for name in ("validation", "untrained")}
+    sections[section] = result.get("metrics")
+    sections["concatenated"] = (result.get("concatenated") or {}).get("metrics")
     scores: dict[str, float] = {}
     for prefix, metrics in sections.items():
         for name, value in (metrics or {}).items():
@@ -24,14 +24,14 @@ def final_scores(found: dict[str, Any], section: str) -> dict[str, float]:
             scores[f"{prefix}/{name}"] = value["mean"]
             if value["ci95"] is not None:
                 scores[f"{prefix}_ci95/{name}"] = value["ci95"]
-    return scores | _plain(found)
+    return scores | _plain_numbers(result)
 
 
-def _plain(found: dict[str, Any]) -> dict[str, float]:
-    """The numbers beside the scores."""
-    left_out = ("repeat", "fold", "seed")
+def _plain_numbers(result: dict[str, Any]) -> dict[str, float]:
+    """Returns the numbers that are not scores."""
+    omitted = ("repeat", "fold", "seed")
     return {
         name: value
-        for name, value in found.items()
-        if isinstance(value, int | float) and name not in left_out and not isinstance(value, bool)
+        for name, value in result.items()
+        if isinstance(value, int | float) and name not in omitted and not isinstance(value, bool)
     }

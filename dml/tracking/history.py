@@ -1,4 +1,4 @@
-"""`history.csv`: the record of a run, which trackers copy; and tables like it."""
+"""`history.csv`, the record of a run that trackers copy, and similar tables."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dml.core.atomic_io import name_file, write_text
+from dml.core.atomic_io import add_filename, write_text
 from dml.core.errors import UserError
-from dml.tracking.base import Tracker
+from dml.tracking.tracker import Tracker
 
 
 class History:
-    """A table with one row per evaluation, on disk before the next step begins.
+    """A CSV table with one row per evaluation, on disk before the next step begins.
 
-    Columns are `repeat, fold, epoch, step`, then what is logged, in the order of first appearance.
-    A killed process leaves whole rows; `rewind` drops those that a checkpoint does not know yet.
+    Columns are `repeat, fold, epoch, step`, then the logged values in order of first appearance. A
+    killed process leaves complete rows; `rewind` drops those that a checkpoint does not know yet.
 
     Args:
-        path: of the file, `history.csv` or one beside it.
-        remedy: what to do if the file is damaged.
+        path: the file.
+        remedy: advice to the user if the file is damaged.
     """
 
     FIRST = ("repeat", "fold", "epoch", "step")
@@ -30,19 +30,19 @@ class History:
     def __init__(
         self,
         path: str | Path,
-        remedy: str = "put it back as it was, or start anew with overwrite=true",
+        remedy: str = "restore it, or start again with overwrite=true",
     ) -> None:
         self.path, self.remedy = Path(path), remedy
         self.rows: list[dict[str, str]] = []
         self.columns: list[str] = list(self.FIRST)
-        self._whole = False  # whether the file is there and ends with a whole row
+        self._complete = False  # whether the file exists and ends with a complete row
         if self.path.exists():
-            text = self._text()
-            self._whole = text.endswith("\n")
-            # A full disk or a lost machine may have cut the last line short.
-            self._read(text[: text.rfind("\n") + 1])
+            text = self._read()
+            self._complete = text.endswith("\n")
+            # A full disk or a crash may have truncated the last line.
+            self._parse(text[: text.rfind("\n") + 1])
 
-    def _read(self, text: str) -> None:
+    def _parse(self, text: str) -> None:
         reader = csv.DictReader(text.splitlines())
         try:
             self.rows = list(reader)
@@ -52,30 +52,30 @@ class History:
         for row in self.rows:
             counts = [row.get(key) for key in ("repeat", "fold", "step")]
             if not (all(map(_is_count, counts)) and row.get("epoch")):
-                raise self._damaged(f"no {', '.join(self.FIRST)} in every row")
+                raise self._damaged(f"a row without {', '.join(self.FIRST)}")
             if not all(_is_number(value) for value in row.values() if value != ""):
-                raise self._damaged("a value that is no number")
+                raise self._damaged("a value that is not a number")
 
-    def _text(self) -> str:
+    def _read(self) -> str:
         try:
             return self.path.read_text(encoding="utf-8")
         except OSError as error:
             raise self._damaged(error.strerror or str(error)) from error
         except UnicodeDecodeError as error:
-            raise self._damaged("no text") from error
+            raise self._damaged("not a text file") from error
 
     def _damaged(self, why: str) -> UserError:
         return UserError(f"outputs: {self.path} is damaged ({why}); {self.remedy}")
 
     def append(self, row: dict[str, Any]) -> None:
-        """Adds a row; a column not seen before is empty in the rows above."""
-        written = {key: _text(value) for key, value in row.items()}
+        """Adds a row; a new column is empty in the rows above."""
+        written = {key: _format(value) for key, value in row.items()}
         new = [key for key in written if key not in self.columns]
         self.rows.append(written)
         self.columns += new
-        if new or not self._whole:
+        if new or not self._complete:
             write_text(self.path, self._lines(self.rows, header=True))
-            self._whole = True
+            self._complete = True
             return
         try:
             with open(self.path, "a", newline="", encoding="utf-8") as file:
@@ -83,14 +83,14 @@ class History:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            name_file(error, self.path)
+            add_filename(error, self.path)
             raise
 
     def rewind(self, job: tuple[int, int], count: int) -> None:
         """Keeps the first `count` rows of this (repeat, fold), and all rows of others.
 
         Raises:
-            UserError: there are fewer than `count`: the history would have a gap.
+            UserError: there are fewer than `count`, so that the history would have a gap.
         """
         repeat, fold = (str(number) for number in job)
         kept: list[dict[str, str]] = []
@@ -106,7 +106,7 @@ class History:
         self._keep(kept)
 
     def drop_after(self, job: tuple[int, int], step: int) -> None:
-        """Drops the rows of this (repeat, fold) that are about later steps."""
+        """Drops the rows of this (repeat, fold) after a step."""
         repeat, fold = (str(number) for number in job)
         self._keep(
             [
@@ -117,9 +117,9 @@ class History:
         )
 
     def _keep(self, kept: list[dict[str, str]]) -> None:
-        if len(kept) == len(self.rows) and self._whole:
+        if len(kept) == len(self.rows) and self._complete:
             return
-        self.rows, self._whole = kept, bool(kept)
+        self.rows, self._complete = kept, bool(kept)
         if kept:
             write_text(self.path, self._lines(kept, header=True))
         else:
@@ -127,21 +127,21 @@ class History:
             self.columns = list(self.FIRST)
 
     def adopt(self, other: History, job: tuple[int, int]) -> None:
-        """Takes this (repeat, fold)'s rows from another history in place of its own."""
+        """Replaces the rows of this (repeat, fold) by those of another history."""
         self.rewind(job, 0)
         for row in other.rows:
             if (row["repeat"], row["fold"]) == tuple(str(number) for number in job):
                 self.append({key: value for key, value in row.items() if value != ""})
 
     def sort(self) -> None:
-        """Puts the rows in the order of repeats and folds, those of one job as they are."""
+        """Sorts the rows by repeat and fold, stably."""
         ordered = sorted(self.rows, key=lambda row: (int(row["repeat"]), int(row["fold"])))
         if ordered != self.rows:
             self.rows = ordered
             write_text(self.path, self._lines(self.rows, header=True))
 
-    def of(self, repeat: int, fold: int) -> list[dict[str, float]]:
-        """The rows of one job as numbers, without its empty cells."""
+    def job_rows(self, repeat: int, fold: int) -> list[dict[str, float]]:
+        """Returns the rows of one job as numbers, without empty cells."""
         wanted = (str(repeat), str(fold))
         return [
             {key: float(value) for key, value in row.items() if value != ""}
@@ -159,10 +159,10 @@ class History:
 
 
 class NullHistory(History):
-    """Keeps nothing: another process keeps it."""
+    """A history that stores nothing, since another process does."""
 
     def __init__(self) -> None:
-        self.rows, self.columns, self._whole = [], list(self.FIRST), True
+        self.rows, self.columns, self._complete = [], list(self.FIRST), True
 
     def append(self, row: dict[str, Any]) -> None:
         """Does nothing."""
@@ -172,7 +172,7 @@ class NullHistory(History):
 
 
 class JobTracker:
-    """Puts one job's rows into the history, passes them to the user's tracker, and shows them."""
+    """Writes the rows of one job to the history, to the user's tracker and to the screen."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class JobTracker:
         self.job = {"repeat": repeat, "fold": fold}
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Keeps one row."""
+        """Stores one row."""
         row = {**self.job, "epoch": metrics["epoch"], "step": step, **metrics}
         self.history.append(row)
         self.tracker.log({**self.job, **metrics}, step)
@@ -198,7 +198,7 @@ def _is_count(text: str | None) -> bool:
 
 
 def _is_number(text: str | list[str] | None) -> bool:
-    """False for None and lists, of rows shorter and longer than the header."""
+    """Returns False also for None and lists, from rows shorter or longer than the header."""
     try:
         float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -206,6 +206,6 @@ def _is_number(text: str | list[str] | None) -> bool:
     return True
 
 
-def _text(value: Any) -> str:
-    """Numbers so that they read back as the same number: 1/3, not 0.333."""
+def _format(value: Any) -> str:
+    """Returns a number with all digits, so that it reads back unchanged: 1/3, not 0.333."""
     return repr(value) if isinstance(value, float) else str(value)

@@ -1,12 +1,12 @@
-"""The tables of a run: what must come out the same every time, and what depends on the machine."""
+"""The tables of a run: reproducible results, and times that depend on the machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from dml.tracking.base import Job
 from dml.tracking.history import History, NullHistory
+from dml.tracking.tracker import Job
 
 THROUGHPUT = "throughput.csv"
 
@@ -16,31 +16,31 @@ class RunTables:
     """The tables of a run, or of a process that trains one of its models.
 
     Attributes:
-        history: one row per evaluation; two runs of a command write the same bytes.
-        throughput: how long training took up to that evaluation, and what it needed. Nothing
-            depends on it, so rows that are lost do not stop a run.
+        history: one row per evaluation; the same command writes the same bytes.
+        throughput: time and memory of training up to that evaluation. Nothing depends on it, so
+            lost rows do not stop a run.
     """
 
     history: History
     throughput: History
 
     @classmethod
-    def of(cls, folder: Path) -> RunTables:
-        """Those in a folder, or new ones.
+    def open(cls, folder: Path) -> RunTables:
+        """Returns the tables in a folder, new ones where there are none.
 
         Raises:
             UserError: a file is damaged.
         """
-        remedy = "delete it, it holds times only"
+        remedy = "delete it; it contains times only"
         return cls(History(folder / "history.csv"), History(folder / THROUGHPUT, remedy))
 
     @classmethod
-    def none(cls) -> RunTables:
-        """Keeps nothing: another process keeps them."""
+    def null(cls) -> RunTables:
+        """Returns tables that store nothing, since another process does."""
         return cls(NullHistory(), NullHistory())
 
     def rewind(self, job: Job, rows: int, step: int) -> None:
-        """Goes back to a checkpoint that knows so many rows of history, made at that step.
+        """Goes back to the checkpoint of a step, which knows so many rows of a job's history.
 
         Raises:
             UserError: the history has fewer rows.
@@ -49,17 +49,17 @@ class RunTables:
         self.throughput.drop_after(job, step)
 
     def adopt(self, other: RunTables, job: Job) -> None:
-        """Takes one job's rows from other records in place of its own."""
+        """Replaces one job's rows by those of other tables."""
         self.history.adopt(other.history, job)
         self.throughput.adopt(other.throughput, job)
 
     def sort(self) -> None:
-        """Puts the rows in the order of repeats and folds, those of one job as they are."""
+        """Sorts the rows by repeat and fold, stably."""
         self.history.sort()
         self.throughput.sort()
 
     def remove(self) -> None:
         """Deletes the files."""
-        # Without a history nobody looks for the other table; the other way round would lose it.
+        # In this order, since without a history the other table is ignored.
         self.history.path.unlink()
         self.throughput.path.unlink(missing_ok=True)

@@ -1,12 +1,12 @@
-"""Weights & Biases: every model of a run as a W&B run, copied from `history.csv`.
+"""Weights & Biases: a W&B run for every model of a run, copied from `history.csv`.
 
-One W&B run per (repeat, fold), so that `map_at_r` has the same name in all of them: charts put
-losses side by side and average folds, repeats and seeds by grouping. A run with several models has
-one more, of the job type `combined`, with their joint scores and the pictures.
+One W&B run per (repeat, fold), so that `map_at_r` has the same name in all of them: charts compare
+losses and average folds, repeats and seeds by grouping. A run with several models has one more, of
+the job type `combined`, with their joint scores and the figures.
 
-The step in W&B is the training step, which says which row it is: what W&B knows already is never
-sent again, what it misses is taken from `history.csv`. So a run continues wherever it was killed,
-and a network that was gone, or tracking that was chosen late, is made up for by the same command.
+The step in W&B is the training step, which identifies the row: rows that W&B has are never sent
+again, missing ones are read from `history.csv`. So a run continues wherever it was killed, and
+after a lost connection, or without tracking at first, the same command sends the rest.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from pathlib import Path
 from typing import Any
 
 from dml.core.errors import UserError
-from dml.tracking.base import Job, RunInfo
-from dml.tracking.final_scores import final_scores
+from dml.tracking.final_scores import flatten_scores
 from dml.tracking.history import History
-from dml.tracking.wandb_access import SWITCH_OFF, load, log_in
+from dml.tracking.tracker import Job, RunInfo
+from dml.tracking.wandb_login import SWITCH_OFF, import_wandb, log_in
 
 MODES = ("online", "offline")
 COMBINED = "combined"
 
 
 @dataclass
-class Open:
+class OpenRun:
     """A W&B run that is being written.
 
     Attributes:
-        name: its id.
-        run: wandb's object.
-        last: the last training step that it has.
+        name: id of the run.
+        run: object of wandb.
+        last: last training step that it has.
     """
 
     name: str
@@ -45,13 +45,14 @@ class Open:
 
 
 class WandbTracker:
-    """Copies a run to W&B, or into files for `wandb sync`.
+    """A tracker that copies a run to W&B, or into files for `wandb sync`.
 
     Args:
-        project, entity: where the runs go; None: W&B's default.
+        project: W&B project; None is W&B's default.
+        entity: user or team; None is W&B's default.
         mode: `online`, or `offline` to write files below the run folder.
         tags: words to filter by.
-        settings: for `wandb.Settings`.
+        settings: options of `wandb.Settings`.
 
     Raises:
         UserError: wandb is not installed, or there is no key for `online`.
@@ -69,7 +70,7 @@ class WandbTracker:
     ) -> None:
         if mode not in MODES:
             raise UserError(f"tracking.mode: '{mode}' must be online or offline; {SWITCH_OFF}")
-        self.wandb = load()
+        self.wandb = import_wandb()
         self.project, self.entity, self.mode, self.tags = project, entity, mode, list(tags)
         options = {"quiet": True, "silent": mode == "offline", **(settings or {})}
         try:
@@ -80,11 +81,11 @@ class WandbTracker:
         if mode == "online":
             log_in(self.wandb)
         self.sweep = os.environ.get("WANDB_SWEEP_ID")  # set by `wandb agent`
-        self._open: dict[str, Open] = {}
+        self._open: dict[str, OpenRun] = {}
         self._failed = self._written = False
 
     def start(self, run: RunInfo) -> None:
-        """Nothing is opened before the first row."""
+        """Begins a run; nothing is opened before the first row."""
         self.info, self._open, self._failed, self._written = run, {}, False, False
         # An agent names the W&B run it waits for, and reads the score there.
         own = os.environ.get("WANDB_RUN_ID") if self.sweep else None
@@ -93,52 +94,52 @@ class WandbTracker:
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Sends one row, and before the first one those of earlier processes."""
         job = (int(metrics["repeat"]), int(metrics["fold"]))
-        if not self._sent(job):
+        if not self._is_sent(job):
             self._attempt(lambda: self._send(job, [{**metrics, "step": step}]))
 
     def job_done(self, result: dict[str, Any]) -> None:
-        """Sends what is missing of a model, and its final scores."""
+        """Sends the missing rows of a model, and its final scores."""
         job = (result["repeat"], result["fold"])
-        if not self._sent(job):
+        if not self._is_sent(job):
             self._attempt(lambda: self._finish_job(job, result))
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
-        """Sends the final scores and pictures of the run."""
+        """Sends the final scores and figures of the run."""
         if not self._marker(self.main_id).exists():
             self._attempt(lambda: self._conclude(summary, pictures))
 
     def finish(self, status: int = 0) -> None:
-        """Closes all W&B runs that are open; waits until they are uploaded."""
+        """Closes all open W&B runs and waits until they are uploaded."""
         for name in list(self._open):
             self._attempt(lambda name=name: self._close(name, status))  # type: ignore[misc]
         if self._written:
-            self.info.say(f"W&B         wandb sync {self.info.folder}/wandb/offline-run-*")
+            self.info.notify(f"W&B         wandb sync {self.info.folder}/wandb/offline-run-*")
         if self._failed:
-            # A new service for the next run of a multirun; this one may have crashed.
+            # The next run of a multirun needs a new service, since this one may have crashed.
             with suppress(Exception):
                 self.wandb.teardown(exit_code=1)
 
     def _id(self, job: Job | None) -> str | None:
-        """The W&B run of a model, or of the whole run; None where a sweep has no room for it."""
+        """Returns the id of the W&B run of a model or of the whole run; None if there is none."""
         if job is None or len(self.info.jobs) == 1:
             return self.main_id
         return None if self.sweep else f"{self.main_id}-{_job_type(job)}"
 
-    def _sent(self, job: Job) -> bool:
+    def _is_sent(self, job: Job) -> bool:
         name = self._id(job)
         return name is None or self._marker(name).exists()
 
     def _marker(self, name: str) -> Path:
-        """Present when all of a W&B run is sent, or in the files for it."""
+        """Returns a file that exists once all of a W&B run is sent or written."""
         return self.info.folder / "wandb" / f"{name}.{self.mode}"
 
-    def _send(self, job: Job, rows: Sequence[dict[str, Any]]) -> Open:
-        """Sends those rows that the W&B run of a model does not have."""
+    def _send(self, job: Job, rows: Sequence[dict[str, Any]]) -> OpenRun:
+        """Sends the rows that the W&B run of a model does not have yet."""
         name = self._id(job)
         assert name is not None
         if name not in self._open:
-            opened = self._opened(name, job)
-            history = History(self.info.folder / "history.csv").of(*job)
+            opened = self._open_run(name, job)
+            history = History(self.info.folder / "history.csv").job_rows(*job)
             rows = [*(row for row in history if row["step"] > opened.last), *rows]
         opened = self._open[name]
         for row in rows:
@@ -152,30 +153,30 @@ class WandbTracker:
 
     def _finish_job(self, job: Job, result: dict[str, Any]) -> None:
         opened = self._send(job, ())
-        opened.run.summary.update(final_scores(result, "test"))
-        if opened.name != self.main_id:  # that one waits for the pictures
+        opened.run.summary.update(flatten_scores(result, "test"))
+        if opened.name != self.main_id:  # which still gets the figures
             self._close(opened.name, 0)
 
     def _conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
         if len(self.info.jobs) == 1:
             opened, section = self._send(self.info.jobs[0], ()), "test"
-        else:  # by another name than in the models' runs, so that no chart averages both
-            opened, section = self._opened(self.main_id, None), COMBINED
+        else:  # another name than in the models' runs, so that no chart averages both
+            opened, section = self._open_run(self.main_id, None), COMBINED
         images = {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
         if images:
-            opened.run.log(images)  # a row of its own: the last one of scores is already sent
-        opened.run.summary.update(final_scores(summary, section))
+            opened.run.log(images)  # a new row: the last one of scores is already sent
+        opened.run.summary.update(flatten_scores(summary, section))
 
-    def _opened(self, name: str, job: Job | None) -> Open:
-        """A W&B run, new or continued."""
+    def _open_run(self, name: str, job: Job | None) -> OpenRun:
+        """Opens a W&B run, new or continued."""
         folder = self.info.folder / "wandb"
         folder.mkdir(exist_ok=True)
         for part in folder.glob(f"offline-run-????????_??????-{name}"):
-            shutil.rmtree(part, ignore_errors=True)  # the new one begins with all its rows
+            shutil.rmtree(part, ignore_errors=True)  # the new run gets all rows again
         kind = COMBINED if job is None else _job_type(job)
         place = {} if job is None else {"repeat": job[0], "fold": job[1]}
         config = {**self.info.config, "run": {**self.info.config.get("run", {}), **place}}
-        # Under an agent these are the sweep's.
+        # Under an agent the sweep sets these.
         where = {} if self.sweep else {"id": name, "project": self.project, "entity": self.entity}
         run = self.wandb.init(
             **where,
@@ -192,9 +193,9 @@ class WandbTracker:
         )
         run.define_metric("epoch", hidden=True)
         run.define_metric("*", step_metric="epoch")
-        self._open[name] = Open(name, run, run.step - 1)
+        self._open[name] = OpenRun(name, run, run.step - 1)
         if self.mode == "online":
-            self.info.say(f"W&B         {run.url}")
+            self.info.notify(f"W&B         {run.url}")
         return self._open[name]
 
     def _close(self, name: str, status: int) -> None:
@@ -205,7 +206,7 @@ class WandbTracker:
         self._written = self.mode == "offline"
 
     def _attempt(self, work: Callable[[], Any]) -> None:
-        """A service that crashes or a network that is gone must not end a training."""
+        """Does some work unless W&B has failed: its crash must not end a training."""
         if self._failed:
             return
         try:
@@ -213,9 +214,9 @@ class WandbTracker:
         except Exception as error:
             self._failed = True
             reason = (str(error).splitlines() or [""])[0]
-            self.info.say(
-                f"note: tracking: W&B does not answer ({type(error).__name__}: {reason}); this run "
-                f"goes on without it, and the same command sends the rest when it is finished"
+            self.info.notify(
+                f"note: tracking: W&B does not respond ({type(error).__name__}: {reason}); the run "
+                f"continues without it; after its end the same command sends the rest"
             )
 
 

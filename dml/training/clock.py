@@ -1,21 +1,18 @@
-"""How long training takes, how much of that it waits for data, and the memory that it needs.
+"""A clock for training steps that separates computing from waiting for data.
 
-On a CPU, waiting is the time inside the loader. A GPU works while the loader loads, so what counts
-there is the gap in its own work: from the end of a step until the next batch lies in its memory.
+On a CPU, the waiting time is the time inside the loader. A GPU computes while the loader loads, so
+its waiting time is the gap in its own work: from the end of a step until the next batch is in its
+memory.
 """
 
 from __future__ import annotations
 
-import re
-import resource
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -24,13 +21,13 @@ Batch = TypeVar("Batch")
 
 
 @dataclass
-class Spent:
-    """What a stretch of training took.
+class TimeSpent:
+    """The time that a number of training steps took.
 
     Attributes:
-        steps: how many.
-        seconds: of steps and of waiting for their batches; evaluations and saving left out.
-        waiting: seconds of these.
+        steps: number of steps.
+        seconds: of steps and of waiting for their batches, without evaluations and saving.
+        waiting: the part of `seconds` spent waiting for batches.
     """
 
     steps: int = 0
@@ -39,164 +36,153 @@ class Spent:
 
     @property
     def waiting_share(self) -> float:
-        """Waiting per second, 0 to 1."""
+        """Waiting time per second, 0 to 1."""
         return min(1.0, self.waiting / max(self.seconds, 1e-9))
 
     def images_per_second(self, batch_size: int) -> float:
-        """Images trained on per second."""
+        """Training images per second."""
         return self.steps * batch_size / max(self.seconds, 1e-9)
 
 
 class StepClock:
-    """Measures a training loop without making the device wait for it.
+    """Measures a training loop without synchronizing the device after every step.
 
     Args:
-        device: that trains.
+        device: of the network.
 
     Attributes:
-        total: since the model's first step, in whatever process.
-        interval: since the last `lap`, in whatever process.
-        here: in this process.
+        total: since the first step of the model, in any process.
+        interval: since the last `lap`, in any process.
+        in_process: in this process.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.total, self.interval, self.here = Spent(), Spent(), Spent()
-        self._gaps = _gaps_of(device)
-        self._begun: float | None = None
+        self.total, self.interval, self.in_process = TimeSpent(), TimeSpent(), TimeSpent()
+        self._wait_timer = _create_timer(device)
+        self._started: float | None = None
 
-    def watched(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The same batches; what the caller does with one before it takes the next is a step."""
+    def time_batches(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields the same batches; the caller's work between two of them counts as a step."""
         self.start()
         iterator = iter(batches)
         while True:
-            self._gaps.begin()
+            self._wait_timer.start()
             try:
                 batch = next(iterator)
             except StopIteration:
                 return
-            self._gaps.end()
+            self._wait_timer.stop()
             self._add(steps=1)
             yield batch
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leaves out what happens inside, and takes stock first.
+    def pause(self) -> Iterator[None]:
+        """Excludes the time inside the context.
 
-        On a GPU the caller has waited for its steps, or their time would be the pause's.
+        On a GPU the caller must have synchronized, or the rest of its steps counts as the pause.
         """
         self.stop()
         yield
         self.start()
 
     def start(self) -> None:
-        """The time that follows is training."""
-        self._begun = time.perf_counter()
+        """Starts to count time as training."""
+        self._started = time.perf_counter()
 
     def stop(self) -> None:
-        """Takes stock; the time that follows is not training."""
-        if self._begun is not None:
-            self._add(seconds=time.perf_counter() - self._begun, waiting=self._gaps.take())
-            self._begun = None
+        """Adds the time since `start`; the time that follows is not training."""
+        if self._started is not None:
+            seconds = time.perf_counter() - self._started
+            self._add(seconds=seconds, waiting=self._wait_timer.take())
+            self._started = None
 
-    def lap(self) -> Spent:
-        """What the interval took, which ends here; the clock is paused."""
-        interval, self.interval = self.interval, Spent()
+    def lap(self) -> TimeSpent:
+        """Returns the interval, which ends here; the clock must be paused."""
+        interval, self.interval = self.interval, TimeSpent()
         return interval
 
     def state_dict(self) -> dict[str, Any]:
-        """For a run that is continued."""
+        """The times that a resumed run continues from."""
         return {"total": list(astuple(self.total)), "interval": list(astuple(self.interval))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` returned."""
-        self.total, self.interval = Spent(*state["total"]), Spent(*state["interval"])
+        """Restores what `state_dict` returned."""
+        self.total, self.interval = TimeSpent(*state["total"]), TimeSpent(*state["interval"])
 
     def _add(self, steps: int = 0, seconds: float = 0.0, waiting: float = 0.0) -> None:
-        for spent in (self.total, self.interval, self.here):
+        for spent in (self.total, self.interval, self.in_process):
             spent.steps += steps
             spent.seconds += seconds
             spent.waiting += waiting
 
 
-class _Gaps(Protocol):
-    """Adds up the times between `begin` and `end`, in seconds."""
+class _Timer(Protocol):
+    """Sums the times between `start` and `stop`, in seconds."""
 
-    def begin(self) -> None: ...
+    def start(self) -> None: ...
 
-    def end(self) -> None: ...
+    def stop(self) -> None: ...
 
     def take(self) -> float:
-        """The sum, which begins anew."""
+        """Returns the sum and resets it."""
         ...
 
 
-def _gaps_of(device: torch.device) -> _Gaps:
-    return _DeviceGaps(partial(_mark_on, device)) if device.type == "cuda" else _HostGaps()
+def _create_timer(device: torch.device) -> _Timer:
+    return _GpuTimer(partial(_record_event, device)) if device.type == "cuda" else _CpuTimer()
 
 
-class _HostGaps:
-    """As this process sees them."""
+class _CpuTimer:
+    """Sums times of this process."""
 
     def __init__(self) -> None:
-        self._sum = self._begun = 0.0
+        self._sum = self._started = 0.0
 
-    def begin(self) -> None:
-        self._begun = time.perf_counter()
+    def start(self) -> None:
+        self._started = time.perf_counter()
 
-    def end(self) -> None:
-        self._sum += time.perf_counter() - self._begun
+    def stop(self) -> None:
+        self._sum += time.perf_counter() - self._started
 
     def take(self) -> float:
-        found, self._sum = self._sum, 0.0
-        return found
+        total, self._sum = self._sum, 0.0
+        return total
 
 
-class _DeviceGaps:
-    """As the GPU sees them: it notes the time when it comes to a mark among its work.
+class _GpuTimer:
+    """Sums times of a GPU, which records an event when it reaches it in its queue of work.
 
     Args:
-        mark: puts a mark (`torch.cuda.Event`) behind the work given to the GPU so far.
+        record_event: puts an event (`torch.cuda.Event`) behind the work queued so far.
     """
 
-    def __init__(self, mark: Callable[[], Any]) -> None:
-        self._mark = mark
-        self._open: Any = None
-        self._marks: deque[tuple[Any, Any]] = deque()
+    def __init__(self, record_event: Callable[[], Any]) -> None:
+        self._record_event = record_event
+        self._first: Any = None
+        self._pairs: deque[tuple[Any, Any]] = deque()
         self._sum = 0.0
 
-    def begin(self) -> None:
-        self._open = self._mark()
+    def start(self) -> None:
+        self._first = self._record_event()
 
-    def end(self) -> None:
-        self._marks.append((self._open, self._mark()))
-        while len(self._marks) > 1 and self._marks[0][1].query():  # those that it has passed
-            self._take()
+    def stop(self) -> None:
+        self._pairs.append((self._first, self._record_event()))
+        while len(self._pairs) > 1 and self._pairs[0][1].query():  # events that have passed
+            self._add_oldest()
 
     def take(self) -> float:
-        while self._marks:
-            self._marks[0][1].synchronize()
-            self._take()
-        found, self._sum = self._sum, 0.0
-        return found
+        while self._pairs:
+            self._pairs[0][1].synchronize()
+            self._add_oldest()
+        total, self._sum = self._sum, 0.0
+        return total
 
-    def _take(self) -> None:
-        begun, ended = self._marks.popleft()
-        self._sum += begun.elapsed_time(ended) / 1e3  # it counts in milliseconds
+    def _add_oldest(self) -> None:
+        first, last = self._pairs.popleft()
+        self._sum += first.elapsed_time(last) / 1e3  # milliseconds
 
 
-def _mark_on(device: torch.device) -> torch.cuda.Event:
+def _record_event(device: torch.device) -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)
     event.record(torch.cuda.current_stream(device))  # not always the current device's
     return event
-
-
-def peak_memory_mb(device: torch.device) -> float:
-    """Most memory ever taken by this process: on the GPU, or else of the machine."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    # Linux counts what the program that started this one held into `ru_maxrss`, not into VmHWM.
-    status = Path("/proc/self/status")
-    if status.exists() and (peak := re.search(r"VmHWM:\s*(\d+) kB", status.read_text())):
-        return int(peak[1]) / 2**10
-    taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return taken / (2**20 if sys.platform == "darwin" else 2**10)

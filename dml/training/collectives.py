@@ -1,10 +1,10 @@
-"""What processes exchange, with the gradient that belongs to it.
+"""Collective operations between processes, with their gradients.
 
-Every process computes the same loss L of the whole batch. What autograd differentiates on n of them
-is the sum of their losses, nL, so that the gradients of any parameter, summed over the processes,
-are n times those of L: `World.average_gradients` gives exactly those of one process. This holds
-wherever a parameter is used, before an exchange or after it, if only each exchange passes gradients
-back as calculus has it: what one process sent to all gets back the sum of what all say of it.
+Every process computes the same loss L of the whole batch. On n processes, autograd differentiates
+the sum of their losses, nL: the gradients of any parameter, summed over the processes, are n times
+those of L, and `ProcessGroup.average_gradients` returns exactly those of a single process. This
+holds for parameters before and after a collective operation, provided that the operation passes
+gradients back exactly: rows sent to all processes receive the sum of the gradients of all.
 """
 
 from __future__ import annotations
@@ -21,67 +21,67 @@ from torch.autograd.function import once_differentiable
 from dml.core.errors import UserError
 
 
-class LostContact(UserError):
+class ConnectionLost(UserError):
     """Another process of the run ended or cannot be reached."""
 
 
 @contextmanager
-def contact() -> Iterator[None]:
-    """Tells in the user's terms that an exchange failed.
+def translate_connection_errors() -> Iterator[None]:
+    """Turns the failure of a collective operation into an error message for users.
 
     Raises:
-        LostContact: it did.
+        ConnectionLost: another process ended.
     """
     try:
         yield
     except RuntimeError as error:
         line = (str(error).splitlines() or [""])[0].rsplit("] ", 1)[-1]
         reason = line.partition(". ")[0]
-        raise LostContact(
+        raise ConnectionLost(
             f"torchrun: process {dist.get_rank()} lost contact with another of "
             f"{dist.get_world_size()}, which ended or was killed ({reason}); the last checkpoint "
             f"is intact, and the same command goes on from it with any number of processes"
         ) from error
 
 
-class AllGather(torch.autograd.Function):
-    """Rows B×… of all n processes, equally many each: nB×…, in the order of ranks."""
+class GatherRows(torch.autograd.Function):
+    """Gathers rows B×… of n processes into nB×…, in the order of ranks."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        """Gathers."""
+        """Returns the rows of all processes."""
         gathered = rows.new_empty(dist.get_world_size() * len(rows), *rows.shape[1:])
-        with contact():
+        with translate_connection_errors():
             dist.all_gather_into_tensor(gathered, rows.contiguous())
         return gathered
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Sums what all processes say of this one's rows."""
-        own = gradient.new_empty(len(gradient) // dist.get_world_size(), *gradient.shape[1:])
-        with contact():
-            dist.reduce_scatter_tensor(own, gradient.contiguous())
-        return own
+        """Returns the sum of the gradients of this process's rows."""
+        local = gradient.new_empty(len(gradient) // dist.get_world_size(), *gradient.shape[1:])
+        with translate_connection_errors():
+            dist.reduce_scatter_tensor(local, gradient.contiguous())
+        return local
 
 
-class AllSum(torch.autograd.Function):
-    """The sum of all processes' tensors, which each of them gets."""
+class AllReduceSum(torch.autograd.Function):
+    """Sums the tensors of all processes; every process gets the sum."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Sums."""
-        return all_sum_(x.clone(memory_format=torch.contiguous_format))
+        """Returns the sum."""
+        return all_reduce_sum_(x.clone(memory_format=torch.contiguous_format))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Sums what all processes say of the sum."""
-        return all_sum_(gradient.clone(memory_format=torch.contiguous_format))
+        """Returns the sum of the gradients of all processes."""
+        return all_reduce_sum_(gradient.clone(memory_format=torch.contiguous_format))
 
 
-def all_sum_(x: Tensor) -> Tensor:
+def all_reduce_sum_(x: Tensor) -> Tensor:
     """Sums in place, without a gradient."""
-    with contact():
+    with translate_connection_errors():
         dist.all_reduce(x)
     return x

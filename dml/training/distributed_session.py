@@ -1,4 +1,4 @@
-"""How the processes that a launcher started find each other, and how they part."""
+"""The connection between the processes that a launcher started."""
 
 from __future__ import annotations
 
@@ -14,55 +14,56 @@ import torch
 import torch.distributed as dist
 
 from dml.core.errors import ConfigError, UserError
-from dml.core.launcher import Launch, launched
-from dml.training.collectives import LostContact, contact
-from dml.training.process_group import ALONE, World
+from dml.core.launcher import Launch, read_launch
+from dml.training.collectives import ConnectionLost, translate_connection_errors
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
-# For a process or machine that hangs: one that ends is noticed at once. The longest that the others
-# wait for the first one is an evaluation.
+# For a process or machine that hangs; the end of a process is noticed at once. The other processes
+# wait for the first one no longer than an evaluation takes.
 TIMEOUT = timedelta(minutes=15)
 
-_store: dist.Store | None = None  # where processes find each other; once per process
+_store: dist.Store | None = None  # of the launcher; opened once per process
 _runs = count()
 
 
 @contextmanager
-def distributed_session(device: str) -> Iterator[World]:
-    """Joins the processes that the launcher started, for one run.
+def distributed_session(device: str) -> Iterator[ProcessGroup]:
+    """Connects the processes that the launcher started, for one run.
 
-    One run's failure leaves the next run of a multirun a fresh start.
+    After a run that failed, the next run of a multirun connects anew.
 
     Args:
-        device: the option `device`; decides how processes talk to each other.
+        device: the option `device`; decides the backend.
 
     Raises:
         UserError: the others cannot be reached.
     """
-    launch = launched()
+    launch = read_launch()
     if launch.size == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
-    store = _join(launch, _backend(device))
+    store = _connect(launch, _backend(device))
     try:
-        yield World(launch.rank, launch.size)
-        with contact():
-            dist.barrier()  # nobody leaves while another one still waits for an answer
+        yield ProcessGroup(launch.rank, launch.size)
+        with translate_connection_errors():
+            dist.barrier()  # no process disconnects while another one waits for it
     except UserError as error:
-        if isinstance(error, LostContact):
-            _outlive_the_launcher()
+        if isinstance(error, ConnectionLost):
+            _ignore_termination()
         if isinstance(error, ConfigError):  # the same on all processes
             error.repeated = launch.rank > 0
         else:
-            error.repeated = error.repeated or _was_said(store, str(error))
+            error.repeated = error.repeated or _was_reported(store, str(error))
         raise
     finally:
         dist.destroy_process_group()
 
 
-def _outlive_the_launcher() -> None:
-    """Torchrun sends SIGTERM when a process died; this one still has to say so, and ends anyway.
+def _ignore_termination() -> None:
+    """Ignores the SIGTERM that torchrun sends when another process died.
 
-    A process that does not end is killed by torchrun half a minute later.
+    This process still has to report the error, and ends then; otherwise torchrun kills it after
+    half a minute.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -73,13 +74,13 @@ def _backend(device: str) -> str:
     return "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
 
 
-def _join(launch: Launch, backend: str) -> dist.Store:
+def _connect(launch: Launch, backend: str) -> dist.Store:
     global _store
     try:
         if _store is None:
-            found = dist.rendezvous("env://", launch.rank, launch.size, timeout=TIMEOUT)
-            _store = next(found)[0]
-        # A store keeps what earlier runs of a multirun wrote into it.
+            rendezvous = dist.rendezvous("env://", launch.rank, launch.size, timeout=TIMEOUT)
+            _store = next(rendezvous)[0]
+        # The store still has the entries of earlier runs of a multirun.
         store = dist.PrefixStore(f"run{next(_runs)}", _store)
         dist.init_process_group(
             backend, store=store, rank=launch.rank, world_size=launch.size, timeout=TIMEOUT
@@ -92,9 +93,9 @@ def _join(launch: Launch, backend: str) -> dist.Store:
     return store
 
 
-def _was_said(store: dist.Store, message: str) -> bool:
-    """Whether another process of the run has the same to say and was first."""
+def _was_reported(store: dist.Store, message: str) -> bool:
+    """Returns True if another process of the run has reported the same message."""
     try:
         return store.add(hashlib.sha256(message.encode()).hexdigest(), 1) > 1
-    except Exception:  # the process that keeps the store is gone: better said twice than never
+    except Exception:  # the process with the store ended: better reported twice than never
         return False

@@ -1,20 +1,24 @@
-"""What the training loop is told: how long, how fast, and what it may ask of a method."""
+"""The interfaces between the training loop and its callers: method, configuration, callbacks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from dml.core.errors import RunStopped
+from dml.training.clock import StepClock
+
 Metrics = dict[str, float]
 
 
 class Method(Protocol):
-    """How a batch becomes a loss; an `nn.Module` whose parameters are the loss's.
+    """Computes a loss from a batch; an `nn.Module` whose parameters are the loss's.
 
     Where several processes share a batch, `__call__` gets the labels of the whole batch, and an
-    embedder that gives the embeddings of the whole batch (`dml.training.data_parallel`).
+    embedder that returns the embeddings of the whole batch (`dml.training.data_parallel`).
 
     Attributes:
         whole: what else of the whole batch it needs, "images" or "features"; nothing if absent.
@@ -25,7 +29,7 @@ class Method(Protocol):
     def __call__(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss and values to log."""
+        """Returns the loss and values to log."""
         ...
 
     def after_backward(self, embedder: nn.Module) -> None:
@@ -33,45 +37,25 @@ class Method(Protocol):
         ...
 
     def on_evaluation(self, embedder: nn.Module, score: float) -> dict[str, float]:
-        """Takes note of a score; returns what to log beside it."""
+        """Receives the score of an evaluation; returns values to log beside it."""
         ...
 
     def on_stall(self, embedder: nn.Module) -> bool:
-        """The protocol's patience is at an end; True: go on all the same."""
-        ...
-
-
-class Storage(Protocol):
-    """Where states go (`dml.training.checkpoint.Checkpoints`)."""
-
-    def save(self, state: dict[str, Any]) -> None:
-        """Keeps the newest state."""
-        ...
-
-    def save_best(self, state: dict[str, Any]) -> None:
-        """Keeps the best weights."""
-        ...
-
-
-class Tracker(Protocol):
-    """Takes one row of metrics at a time."""
-
-    def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Keeps one row."""
+        """Called when patience is exhausted; returns True to continue training all the same."""
         ...
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long to train and how to move the weights.
+    """The length of a training and the limits of its steps.
 
     Attributes:
         epochs: at most.
         steps_per_epoch: steps that count as an epoch.
         evaluate_every: steps between evaluations.
-        select_metric: the score that picks the best evaluation; larger is better.
-        warmup_epochs: the backbone rests for that long.
-        clip_value, clip_norm: limits of the network's gradients; None: none.
+        select_metric: the score that selects the best evaluation; larger is better.
+        warmup_epochs: epochs with a frozen backbone.
+        clip_value, clip_norm: limits of the network's gradients; None: no limit.
         clip_loss_parameters: gradients of loss parameters are clipped together with them.
         precision: of the network, see `dml.training.precision`.
     """
@@ -85,3 +69,28 @@ class TrainConfig:
     clip_norm: float | None = None
     clip_loss_parameters: bool = False
     precision: str = "fp32"
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all epochs."""
+        return self.epochs * self.steps_per_epoch
+
+
+@dataclass
+class Callbacks:
+    """The functions that the trainer calls.
+
+    Attributes:
+        evaluate: returns the metrics of the network in its current state.
+        log: receives a row of metrics per evaluation, and the step.
+        should_stop: called after every step; returns the exception to raise once the state is
+            saved, or None to continue.
+        on_step: receives the step after every step.
+        on_interval: receives epoch, step and clock at every evaluation that follows steps.
+    """
+
+    evaluate: Callable[[], Metrics]
+    log: Callable[[dict[str, Any], int], None]
+    should_stop: Callable[[], RunStopped | None] = lambda: None
+    on_step: Callable[[int], None] = lambda step: None
+    on_interval: Callable[[float, int, StepClock], None] = lambda epoch, step, clock: None

@@ -1,4 +1,4 @@
-"""Being asked to stop: by Ctrl-C, by a cluster's SIGTERM, or by a time limit."""
+"""Requests to stop: Ctrl-C, SIGTERM from a cluster, or a time limit."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from types import FrameType
 from typing import Any
 
 from dml.core.errors import RunStopped
+from dml.core.exit_status import ExitStatus
 
-STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
-TIME_IS_UP = 75  # EX_TEMPFAIL: try again, which schedulers can be told to do
+STATUS = {signal.SIGINT: ExitStatus.INTERRUPTED, signal.SIGTERM: ExitStatus.TERMINATED}
 
 
 class StopRequest:
-    """Turns signals and the time limit into an answer that is asked for after every step.
+    """Collects signals and the time limit; called after every step.
 
-    A second Ctrl-C does not wait for the step to end.
+    A second Ctrl-C interrupts at once.
 
     Args:
-        max_minutes: since the making of this object; None: no limit.
+        max_minutes: from the construction of this object; None: no limit.
     """
 
     def __init__(self, max_minutes: float | None = None) -> None:
         self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
         self._received: signal.Signals | None = None
-        self._before: dict[signal.Signals, Any] = {}
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():  # others cannot set handlers
-            self._before = {number: signal.signal(number, self._receive) for number in STATUS}
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # other threads cannot set handlers
+            self._previous = {number: signal.signal(number, self._receive) for number in STATUS}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def __call__(self) -> RunStopped | None:
-        """What to raise once the state is saved; None: go on."""
+        """Returns the exception to raise once the state is saved, or None to continue."""
         if self._received is not None:
             return RunStopped(f"stopped by {self._received.name}", STATUS[self._received])
         if self._deadline is not None and time.monotonic() > self._deadline:
-            return RunStopped("stopped at the time limit (max_minutes)", TIME_IS_UP)
+            return RunStopped("stopped at the time limit (max_minutes)", ExitStatus.TIME_LIMIT)
         return None
 
     def _receive(self, number: int, frame: FrameType | None) -> None:

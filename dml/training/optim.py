@@ -1,4 +1,4 @@
-"""The optimizer with its groups: backbone, head, and the loss's own parameters."""
+"""The optimizer and its parameter groups: backbone, BatchNorm, head, and loss."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def parameter_groups(
     loss_lr_ratio: float | None,
     overrides: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Named parameter groups that hold every trainable parameter exactly once.
+    """Returns named parameter groups that hold every trainable parameter exactly once.
 
     Args:
-        embedder: its `backbone` is a group, all else of it is the group `head`.
-        method: its parameters, the loss's among them, are the group `loss`.
+        embedder: its `backbone` is one group, its other parameters are the group `head`.
+        method: its parameters, including those of the loss, are the group `loss`.
         lr: of backbone and head.
         weight_decay: of all groups.
         loss_lr: of the group `loss`; None: `lr` × `loss_lr_ratio`.
-        overrides: group name → what the optimizer takes per group (`lr`, `weight_decay`, …). With
-            `batch_norm` among them, γ and β of BatchNorm layers leave the other groups for theirs.
+        overrides: group name → options of that group (`lr`, `weight_decay`, …). With `batch_norm`
+            among them, γ and β of BatchNorm layers form a group of their own.
 
     Raises:
-        ConfigError: the loss has parameters but no learning rate, or there is no group of an
-            override's name.
+        ConfigError: the loss has parameters but no learning rate, or an override names an unknown
+            group.
         UserError: a parameter is in no group.
     """
     overrides = overrides or {}
@@ -51,16 +51,16 @@ def parameter_groups(
                 ]
             )
     norms = _batch_norm_parameters(embedder) if "batch_norm" in overrides else []
-    known = {id(p) for p in norms}
+    grouped = {id(p) for p in norms}
     backbone = [
         p
         for p in embedder.backbone.parameters()  # type: ignore[union-attr]
-        if p.requires_grad and id(p) not in known
+        if p.requires_grad and id(p) not in grouped
     ]
-    known |= {id(p) for p in backbone}
-    head = [p for p in embedder.parameters() if p.requires_grad and id(p) not in known]
-    known |= {id(p) for p in head}
-    of_loss = [p for p in method.parameters() if p.requires_grad and id(p) not in known]
+    grouped |= {id(p) for p in backbone}
+    head = [p for p in embedder.parameters() if p.requires_grad and id(p) not in grouped]
+    grouped |= {id(p) for p in head}
+    of_loss = [p for p in method.parameters() if p.requires_grad and id(p) not in grouped]
     if of_loss and loss_lr is None:
         if loss_lr_ratio is None:
             raise ConfigError(
@@ -91,10 +91,10 @@ def _batch_norm_parameters(embedder: nn.Module) -> list[nn.Parameter]:
 
 
 def check_complete(groups: list[dict[str, Any]], parameters: Iterable[nn.Parameter]) -> None:
-    """Refuses groups that leave out a trainable parameter or hold one twice.
+    """Checks that the groups hold every trainable parameter exactly once.
 
     Raises:
-        UserError: with the number of such parameters.
+        UserError: they do not; with the number of such parameters.
     """
     ids = [id(p) for group in groups for p in group["params"]]
     wanted = {id(p) for p in parameters if p.requires_grad}
@@ -106,20 +106,20 @@ def check_complete(groups: list[dict[str, Any]], parameters: Iterable[nn.Paramet
 
 
 def build_optimizer(
-    make: Callable[..., Optimizer], groups: list[dict[str, Any]], args: dict[str, Any]
+    optimizer_class: Callable[..., Optimizer], groups: list[dict[str, Any]], args: dict[str, Any]
 ) -> Optimizer:
-    """The optimizer `make` over the groups, as one kernel on GPUs unless `args.fused` is false.
+    """Returns the optimizer over the groups, fused on GPUs unless `args.fused` is false.
 
     Raises:
         ConfigError: `args` does not fit the optimizer.
     """
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
-    if on_gpu and "fused" in inspect.signature(make).parameters:
+    if on_gpu and "fused" in inspect.signature(optimizer_class).parameters:
         args = {"fused": True, **args}
     try:
-        made = make(groups, **args)
-    except Exception as error:  # of torch, and of optimizers of anybody's own
+        optimizer = optimizer_class(groups, **args)
+    except Exception as error:  # of any class, by torch or a custom optimizer
         raise ConfigError([f"optim.args: {first_line(error)}"]) from error
-    if not isinstance(made, Optimizer):
-        raise ConfigError(["optim._target_: makes no torch.optim.Optimizer"])
-    return made
+    if not isinstance(optimizer, Optimizer):
+        raise ConfigError(["optim._target_: does not create a torch.optim.Optimizer"])
+    return optimizer

@@ -1,8 +1,8 @@
-"""The network's arithmetic. Embeddings and losses stay float32 in all of them.
+"""Numerical precision of the network; embeddings and losses are always float32.
 
-`fp32` is float32 throughout; on its own, torch would let GPUs round the factors of convolutions.
-`tf32` lets them: ten bits of each factor count. Matrix products, of which losses are made, never
-are rounded, so that transformers gain nothing by it. `bf16` runs the network under autocast.
+`fp32` is float32 throughout, while torch's default lets GPUs round the factors of convolutions.
+`tf32` allows that: ten bits of each factor are used. Matrix products, which losses consist of, are
+never rounded, so that transformers do not become faster. `bf16` runs the network under autocast.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import torch
 
 from dml.core.errors import UserError
 
-PRECISIONS = ("fp32", "tf32", "bf16")
 
-
-def set_convolutions(precision: str, device: torch.device) -> None:
-    """Sets, for this process, how convolutions of float32 numbers are computed.
+def set_convolution_precision(precision: str, device: torch.device) -> None:
+    """Sets the precision of float32 convolutions for this process.
 
     Raises:
         UserError: `tf32` without a GPU.
@@ -29,7 +27,7 @@ def set_convolutions(precision: str, device: torch.device) -> None:
 
 
 def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """What the network runs under: bfloat16 where torch considers it safe, or no change."""
+    """The context for the network: torch's autocast to bfloat16, or no change."""
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()

@@ -1,8 +1,8 @@
-"""Several processes that train one model: what they share, and what only the first one does.
+"""The processes that train one model together.
 
-Every process goes through the same steps with its share of each batch. Files, tables and pictures
-are the first one's business; what it reads or finds it tells the others (`World.on_main`), so that
-all decide alike. The others need no access to the run folder.
+Every process takes the same steps with its part of each batch. Only the first one reads and writes
+files; it sends what it reads to the others (`ProcessGroup.broadcast_from_main`), so that all make
+the same decisions. The others need no access to the run folder.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dml.core.errors import RunStopped, UserError
-from dml.training.collectives import AllGather, all_sum_, contact
+from dml.training.collectives import GatherRows, all_reduce_sum_, translate_connection_errors
 
 Result = TypeVar("Result")
 
-BUCKET = 2**22  # gradients that travel together, in numbers
+BUCKET = 2**22  # elements of the gradients that are summed together
 
 
 @dataclass(frozen=True)
-class World:
-    """The processes of a run, seen from one of them; `ALONE` where there is only this one.
+class ProcessGroup:
+    """The processes of a run, as one of them sees them; `SINGLE_PROCESS` for a run of one.
 
     Attributes:
         rank: of this process, from 0.
-        size: how many there are.
+        size: number of processes.
     """
 
     rank: int = 0
@@ -38,11 +38,11 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process is the one that reads, writes and talks."""
+        """True for the process that reads, writes and prints."""
         return self.rank == 0
 
-    def on_main(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns on the first process, on all of them; the others do not call it.
+    def broadcast_from_main(self, work: Callable[[], Result]) -> Result:
+        """Returns on all processes what `work` returns on the first, which alone calls it.
 
         Raises:
             UserError: `work` raised an exception; the first process raises that one.
@@ -50,99 +50,100 @@ class World:
         if self.size == 1:
             return work()
         if not self.is_main:
-            outcome: list[Any] = [None]
-            with contact():
-                dist.broadcast_object_list(outcome, src=0, device=torch.device("cpu"))
-            result, problem = outcome[0]
+            result, problem = _broadcast_object(None)
             if problem is not None:
-                raise _repeated(problem)
+                raise _repeated_error(problem)
             return cast(Result, result)
         try:
             result = work()
         except Exception as error:
-            problem = str(error) or type(error).__name__
-            with contact():
-                dist.broadcast_object_list([(None, problem)], src=0, device=torch.device("cpu"))
+            _broadcast_object((None, str(error) or type(error).__name__))
             raise
-        with contact():
-            dist.broadcast_object_list([(result, None)], src=0, device=torch.device("cpu"))
+        _broadcast_object((result, None))
         return result
 
-    def main_only(self, work: Callable[[], Result]) -> Result | None:
-        """What `work` returns on the first process, and None on the others, which do not call it.
+    def run_on_main(self, work: Callable[[], Result]) -> Result | None:
+        """Calls `work` on the first process only; returns None on the others.
 
         Raises:
-            UserError: as in `on_main`.
+            UserError: see `broadcast_from_main`.
         """
-        kept: list[Result] = []
-        self.on_main(lambda: kept.append(work()))
-        return kept[0] if kept else None
+        results: list[Result] = []
+        self.broadcast_from_main(lambda: results.append(work()))
+        return results[0] if results else None
 
-    def main_first(self, work: Callable[[], Result]) -> Result:
-        """What `work`, which is not None, returns; what it downloads, the others find in place."""
-        found = self.main_only(work)
-        return work() if found is None else found
+    def run_main_first(self, work: Callable[[], Result]) -> Result:
+        """Calls `work` on the first process, then on the others, which find its downloads in place.
 
-    def share(self, length: int) -> slice:
-        """This process's part of a list; those of all, one after the other, are the list."""
-        cuts = self._cuts(length)
-        return slice(int(cuts[self.rank]), int(cuts[self.rank + 1]))
+        The result of `work` must not be None.
+        """
+        result = self.run_on_main(work)
+        return work() if result is None else result
+
+    def local_slice(self, length: int) -> slice:
+        """The part of a list that belongs to this process; all parts in order make up the list."""
+        bounds = self._bounds(length)
+        return slice(int(bounds[self.rank]), int(bounds[self.rank + 1]))
 
     def gather(self, rows: Tensor, length: int | None = None) -> Tensor:
-        """The rows of all processes in the order of ranks, on all of them, with gradient.
+        """Returns the rows of all processes in the order of ranks, with gradient.
 
         Args:
             rows: R×…, of this process.
-            length: of a list whose `share` every process brings; None: all bring equally many.
+            length: of a list of which every process passes its `local_slice`; None: all processes
+                pass equally many rows.
         """
         if self.size == 1:
             return rows
         if length is None or length % self.size == 0:
-            return cast(Tensor, AllGather.apply(rows))
-        return self._gather_uneven(rows, np.diff(self._cuts(length)).tolist())
+            return cast(Tensor, GatherRows.apply(rows))
+        return self._gather_uneven(rows, np.diff(self._bounds(length)).tolist())
 
-    def gather_any(self, rows: Tensor) -> Tensor:
-        """As `gather`, where processes do not know how many rows the others bring."""
+    def gather_variable(self, rows: Tensor) -> Tensor:
+        """As `gather`, for any number of rows per process."""
         if self.size == 1:
             return rows
         sizes = torch.zeros(self.size, dtype=torch.int64)
         sizes[self.rank] = len(rows)
-        return self._gather_uneven(rows, all_sum_(sizes).tolist())
+        return self._gather_uneven(rows, all_reduce_sum_(sizes).tolist())
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Leaves every process with the gradients that one would have (see `collectives`).
+        """Gives every process the gradients that a single process would have (see `collectives`).
 
-        One sum over a few large buffers instead of DistributedDataParallel: methods call parts of
-        the network one by one and more than once in a step, the backbone rests in warm-ups, and
-        loss parameters take part. What that forgoes is sending while the backward pass still runs.
+        A few large buffers are summed instead of using DistributedDataParallel, because methods
+        call parts of the network separately and repeatedly in a step, the backbone is frozen
+        during warm-up, and loss parameters are included. The cost: communication does not overlap
+        with the backward pass.
         """
         if self.size == 1:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]
         for bucket in _buckets(gradients):
-            flat = all_sum_(torch.cat([gradient.reshape(-1) for gradient in bucket]))
+            flat = all_reduce_sum_(torch.cat([gradient.reshape(-1) for gradient in bucket]))
             flat /= self.size
             parts = flat.split([gradient.numel() for gradient in bucket])
             for gradient, part in zip(bucket, parts, strict=True):
                 gradient.copy_(part.view(gradient.shape))
 
-    def copy_from_main(self, *modules: nn.Module) -> None:
-        """Gives all processes the first one's parameters and buffers, bit for bit."""
+    def broadcast_modules(self, *modules: nn.Module) -> None:
+        """Copies parameters and buffers of the first process to all others, bit for bit."""
         if self.size > 1:
-            with contact():
+            with translate_connection_errors():
                 for module in modules:
                     for tensor in (*module.parameters(), *module.buffers()):
                         dist.broadcast(tensor.detach(), src=0)
 
-    def agreed(self, stop: Callable[[], RunStopped | None]) -> Callable[[], RunStopped | None]:
-        """Lets all processes stop at the same step as soon as one of them is asked to."""
+    def share_stop_request(
+        self, stop: Callable[[], RunStopped | None]
+    ) -> Callable[[], RunStopped | None]:
+        """Returns a function that stops all processes at the same step if one is asked to stop."""
         if self.size == 1:
             return stop
 
         def ask() -> RunStopped | None:
             request = stop()
             status = torch.tensor([0 if request is None else request.status])
-            with contact():
+            with translate_connection_errors():
                 dist.all_reduce(status, dist.ReduceOp.MAX)  # on the CPU: the GPU does not wait
             if not int(status):
                 return None
@@ -150,18 +151,18 @@ class World:
 
         return ask
 
-    def check_in_step(self, *modules: nn.Module) -> None:
-        """Refuses to go on with processes whose weights or random numbers differ.
+    def check_synchronized(self, *modules: nn.Module) -> None:
+        """Compares the weights and the random number generators of all processes.
 
         Raises:
-            UserError: they do, by a fault of a machine or of a loss or method of one's own.
+            UserError: they differ, through a hardware fault or a custom loss or method.
         """
         if self.size == 1:
             return
         sums = [p.detach().double().sum().cpu() for module in modules for p in module.parameters()]
         random = torch.get_rng_state().double()
         own = torch.stack([*sums, (random * torch.arange(len(random))).sum()])
-        with contact():
+        with translate_connection_errors():
             every = own.new_empty(self.size, len(own))
             dist.all_gather_into_tensor(every, own[None])
         equal = (every == every[0]) | (every.isnan() & every[0].isnan())
@@ -174,37 +175,45 @@ class World:
                 f"generator; the checkpoint before is intact"
             )
 
-    def _cuts(self, length: int) -> np.ndarray:
+    def _bounds(self, length: int) -> np.ndarray:
         return np.linspace(0, length, self.size + 1).astype(int)
 
     def _gather_uneven(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
         padding = rows.new_zeros(max(sizes) - len(rows), *rows.shape[1:])
-        padded = cast(Tensor, AllGather.apply(torch.cat([rows, padding])))
+        padded = cast(Tensor, GatherRows.apply(torch.cat([rows, padding])))
         parts = padded.split(max(sizes))
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
 
-ALONE = World()
+SINGLE_PROCESS = ProcessGroup()
 
 
-def _repeated(message: str) -> UserError:
+def _broadcast_object(value: Any) -> Any:
+    """Sends an object of the first process to all others; returns it."""
+    values = [value]
+    with translate_connection_errors():
+        dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
+    return values[0]
+
+
+def _repeated_error(message: str) -> UserError:
     error = UserError(message)
     error.repeated = True
     return error
 
 
 def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Lists of gradients of one type with about `BUCKET` numbers each."""
+    """Yields lists of gradients of one type with about `BUCKET` elements each."""
     for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
         bucket: list[Tensor] = []
-        numbers = 0
+        elements = 0
         for gradient in gradients:
             if gradient.dtype != dtype:
                 continue
             bucket.append(gradient)
-            numbers += gradient.numel()
-            if numbers >= BUCKET:
+            elements += gradient.numel()
+            if elements >= BUCKET:
                 yield bucket
-                bucket, numbers = [], 0
+                bucket, elements = [], 0
         if bucket:
             yield bucket

@@ -1,4 +1,4 @@
-"""What is logged as the mean since the last evaluation, and whether the loss is still finite."""
+"""Means of logged values since the last evaluation, and the check that the loss is finite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dml.core.errors import UserError
 
 
 class RunningMeans:
-    """Sums that stay on the device: no step waits for the one before it."""
+    """Means whose sums stay on the device, so that no step waits for the one before it."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
@@ -20,7 +20,7 @@ class RunningMeans:
         self._bad_step: Tensor | None = None
 
     def update(self, values: dict[str, Tensor], step: int) -> None:
-        """Takes the values of one step, `loss` among them."""
+        """Adds the values of one step, `loss` among them."""
         for name, value in values.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
         self._steps += 1
@@ -28,10 +28,10 @@ class RunningMeans:
         self._bad_step = bad if self._bad_step is None else torch.minimum(self._bad_step, bad)
 
     def check_finite(self) -> None:
-        """Waits for the device.
+        """Checks the losses so far; waits for the device.
 
         Raises:
-            UserError: a loss was not finite.
+            UserError: a loss was not finite; the message names its step.
         """
         if self._bad_step is not None and math.isfinite(self._bad_step.item()):
             raise UserError(
@@ -40,16 +40,16 @@ class RunningMeans:
             )
 
     def compute_and_reset(self) -> dict[str, float]:
-        """The means, which begin anew."""
+        """Returns the means and starts new ones."""
         means = {name: (total / self._steps).item() for name, total in self._sums.items()}
         self._sums, self._steps = {}, 0
         return means
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums, for a run that is continued."""
+        """The sums, in plain types and tensors."""
         return {"sums": self._sums, "since": self._steps}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        """Puts back what `state_dict` returned."""
+        """Restores what `state_dict` returned."""
         self._sums = {name: value.to(device) for name, value in state["sums"].items()}
         self._steps = state["since"]

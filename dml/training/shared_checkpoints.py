@@ -1,4 +1,4 @@
-"""Checkpoints that one process writes and reads for all."""
+"""Checkpoints that the first process reads and writes for all."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 from typing import Any
 
 from dml.training.checkpoint import Checkpoints
-from dml.training.process_group import World
+from dml.training.process_group import ProcessGroup
 
 
 class SharedCheckpoints(Checkpoints):
-    """The checkpoints of a job that several processes train; the same files as of one process.
+    """The checkpoints of a job that several processes train; the files are those of one process.
 
-    Every process calls every method; what is an error on the first one is one on all of them.
+    Every process calls every method; an error on the first one is raised on all of them.
 
     Args:
         folder, identity: see `Checkpoints`.
-        world: the processes; only the first one needs to see the folder.
+        world: the processes; only the first one needs access to the folder.
     """
 
-    def __init__(self, folder: str | Path, identity: dict[str, Any], world: World) -> None:
+    def __init__(self, folder: str | Path, identity: dict[str, Any], world: ProcessGroup) -> None:
         super().__init__(folder, identity)
         self.world = world
 
     def save(self, state: dict[str, Any]) -> None:
-        """Makes `state` the last checkpoint and the last one the previous."""
-        self.world.on_main(partial(super().save, state))
+        """Saves `state` as `last.pt`; the former `last.pt` becomes `previous.pt`."""
+        self.world.broadcast_from_main(partial(super().save, state))
 
     def save_best(self, state: dict[str, Any]) -> None:
-        """Makes `state` the best checkpoint."""
-        self.world.on_main(partial(super().save_best, state))
+        """Saves `state` as `best.pt`."""
+        self.world.broadcast_from_main(partial(super().save_best, state))
 
     def load(self, needed: Iterable[str] = ()) -> tuple[dict[str, Any], str] | None:
-        """The newest readable state and a note for the user; None where there is none."""
-        return self.world.on_main(partial(super().load, needed))
+        """The newest readable state and a note for the user; None if there is no checkpoint."""
+        return self.world.broadcast_from_main(partial(super().load, needed))
 
     def load_best(self) -> dict[str, Any]:
         """The state of the best evaluation."""
-        return self.world.on_main(super().load_best)
+        return self.world.broadcast_from_main(super().load_best)

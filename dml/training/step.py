@@ -1,4 +1,4 @@
-"""One training step: from images and labels to weights that moved."""
+"""A training step: forward pass, backward pass, and the step of the optimizer."""
 
 from __future__ import annotations
 
@@ -6,44 +6,38 @@ from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from dml.core.errors import UserError
 from dml.training.data_parallel import ShardedEmbedder
 from dml.training.interfaces import TrainConfig
 from dml.training.precision import autocast
-from dml.training.process_group import World
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+from dml.training.train_state import TrainState
 
 
-class BatchRefused(UserError):
-    """The loss cannot be computed of a batch."""
+class InvalidBatchError(UserError):
+    """The loss cannot be computed for a batch."""
 
 
 class TrainingStep:
-    """Forward pass, backward pass, and the optimizer's step, on all processes alike.
+    """Forward pass, backward pass, and the step of the optimizer, identical on all processes.
 
     Args:
-        embedder: the network; its `backbone` rests during warm-up.
-        method: see `dml.training.interfaces.Method`.
-        optimizer: over both.
+        state: the network with method and optimizer.
         config: precision and limits of gradients.
         world: the processes that share each batch.
     """
 
     def __init__(
-        self,
-        embedder: nn.Module,
-        method: nn.Module,
-        optimizer: Optimizer,
-        config: TrainConfig,
-        world: World,
+        self, state: TrainState, config: TrainConfig, world: ProcessGroup = SINGLE_PROCESS
     ) -> None:
-        self.embedder, self.method, self.optimizer = embedder, method, optimizer
+        self.embedder, self.method, self.optimizer = state.embedder, state.method, state.optimizer
         self.config, self.world = config, world
-        self._backbone = [p for p in embedder.backbone.parameters() if p.requires_grad]  # type: ignore[union-attr]
-        self._resting = False
-        whole: frozenset[str] = getattr(method, "whole", frozenset())
-        self._divided = ShardedEmbedder(embedder, world, whole) if world.size > 1 else None
+        backbone = self.embedder.backbone.parameters()  # type: ignore[union-attr]
+        self._backbone = [p for p in backbone if p.requires_grad]
+        self._frozen = False
+        whole: frozenset[str] = getattr(self.method, "whole", frozenset())
+        self._sharded = ShardedEmbedder(self.embedder, world, whole) if world.size > 1 else None
 
     def __call__(self, images: Tensor, labels: Tensor, warming_up: bool) -> dict[str, Tensor]:
         """Trains on this process's share of a batch.
@@ -51,13 +45,13 @@ class TrainingStep:
         Args:
             images: B×3×H×W.
             labels: B.
-            warming_up: the backbone rests.
+            warming_up: whether the backbone is frozen.
 
         Returns:
-            Scalars to log, `loss` among them: those of the whole batch.
+            Scalars of the whole batch to log, `loss` among them.
 
         Raises:
-            BatchRefused: the loss says what it does not like.
+            InvalidBatchError: the loss cannot be computed for this batch.
         """
         self._freeze_backbone(warming_up)
         self.embedder.train()
@@ -82,17 +76,17 @@ class TrainingStep:
 
     def _loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         embedder: Any = self.embedder
-        if self._divided is not None:
-            embedder = self._divided
-            images, labels = embedder.given(images, labels)
+        if self._sharded is not None:
+            embedder = self._sharded
+            images, labels = embedder.gather_inputs(images, labels)
         try:
             with autocast(self.config.precision, images.device):
                 return self.method(embedder, images, labels)
         except ValueError as error:
-            raise BatchRefused(str(error)) from error
+            raise InvalidBatchError(str(error)) from error
 
-    def _freeze_backbone(self, rest: bool) -> None:
-        if rest != self._resting:
+    def _freeze_backbone(self, frozen: bool) -> None:
+        if frozen != self._frozen:
             for parameter in self._backbone:
-                parameter.requires_grad_(not rest)
-            self._resting = rest
+                parameter.requires_grad_(not frozen)
+            self._frozen = frozen

@@ -1,4 +1,4 @@
-"""Which evaluation is the best so far, and when it is time to stop."""
+"""Early stopping, and the best evaluation so far."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stopping:
     stalled: int = 0
 
     def update(self, score: float, epoch: float, step: int) -> bool:
-        """Takes one evaluation into account; returns whether it is the best so far."""
+        """Adds one evaluation; returns True if it is the best so far."""
         if score > self.best_score + self.min_delta:
             self.best_score, self.best_epoch, self.best_step = score, epoch, step
             self.stalled = 0
@@ -37,7 +37,7 @@ class Stopping:
         return False
 
     def exhausted(self, epoch: float) -> bool:
-        """Whether validation has stopped improving for longer than patience allows."""
+        """Returns True if the score has not improved for longer than `patience`."""
         if self.patience is None:
             return False
         if self.unit == "epochs":
@@ -45,7 +45,7 @@ class Stopping:
         return self.stalled >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, in plain types."""
+        """All fields, in plain types."""
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

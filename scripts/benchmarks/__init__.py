@@ -1,1 +1,1 @@
-"""Speed and memory, measured side by side in one run: one module per suite."""
+"""Speed and memory of alternatives, measured in turns within one run: one module per suite."""

@@ -1,9 +1,11 @@
-"""Time and memory of a step of training, for the suites that compare steps."""
+"""Time and memory of a training step, for the suites that compare steps."""
 
 from __future__ import annotations
 
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import torch
 
 Step = Callable[[], None]
+ROOT = Path(__file__).parents[2]
 
 
 def median_times(steps: dict[str, Step], rounds: int) -> dict[str, float]:
@@ -32,14 +35,21 @@ def added_peak(step: Step, device: str) -> float:
         before = torch.cuda.memory_allocated()
         step()
         return (torch.cuda.max_memory_allocated() - before) / 1e6
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     resident = _status_kb("VmRSS")
     step()
     return (_status_kb("VmHWM") - resident) * 1024 / 1e6
 
 
+def run_in_fresh_process(module: str, *arguments: str) -> float:
+    """Returns the number that a module prints last when it is run with these arguments."""
+    command = [sys.executable, "-m", module, *arguments]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    return float(answer.stdout.splitlines()[-1])
+
+
 def machine(device: str) -> str:
-    """Returns what the processor calls itself."""
+    """Returns the name of the processor."""
     if device == "cuda":
         return torch.cuda.get_device_name()
     for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -1,8 +1,8 @@
-"""How fast a training step could be: by the arithmetic it asks for, and by the bytes it moves.
+"""Roofline of a training step: the speed that its arithmetic and its memory traffic allow.
 
 The FLOPs are those of matrix products and convolutions, which torch counts. The bytes are those
-that every operation reads and writes when each runs by itself; fused ones (`compile`) move fewer.
-Both are divided by rates measured on the same device in the same run, not by a data sheet's.
+that all operations read and write when each runs by itself; fused ones (`compile`) move fewer. Both
+are divided by rates measured on the same device in the same run, not by those of a data sheet.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from dml.training.precision import autocast
 from ._training_loops import Loop, synchronize
 
 SIDES = {"cpu": 1024, "cuda": 8192}  # of the matrices; the smallest that reach the full rate
-COPIED = {"cpu": 2**28, "cuda": 2**30}  # bytes; beyond all caches
+COPY_BYTES = {"cpu": 2**28, "cuda": 2**30}  # larger than all caches
 
 
 @dataclass(frozen=True)
 class Work:
-    """Of a step, forward and backward: floating-point operations and bytes moved."""
+    """Floating-point operations and bytes moved by a step, forward and backward."""
 
     flops: float
     bytes: float
 
     def images_per_second(self, batch: int, flop_rate: float, byte_rate: float) -> float:
-        """What the slower of both rates allows."""
+        """Returns what the slower of both rates allows."""
         return batch / max(self.flops / flop_rate, self.bytes / byte_rate)
 
 
-def work_of(loop: Loop, precision: str) -> Work:
-    """Counts one step of the network and loss of a loop, which is left as it was but for BatchNorm.
+def count_work(loop: Loop, precision: str) -> Work:
+    """Counts one step of a loop's network and loss, which changes nothing but BatchNorm.
 
     Args:
         loop: one that is not compiled.
@@ -59,7 +59,7 @@ def work_of(loop: Loop, precision: str) -> Work:
 
 
 class _Traffic(TorchDispatchMode):
-    """Sums the bytes that operations read and write; views move none."""
+    """The sum of the bytes that operations read and write; views move none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,8 +80,8 @@ class _Traffic(TorchDispatchMode):
         return result
 
 
-def flop_rate(precision: str, device: torch.device) -> float:
-    """FLOP/s of a large matrix product in the format of a precision."""
+def measure_flop_rate(precision: str, device: torch.device) -> float:
+    """Returns the FLOP/s of a large matrix product in the format of a precision."""
     side = SIDES[device.type]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
@@ -93,22 +93,22 @@ def flop_rate(precision: str, device: torch.device) -> float:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def byte_rate(device: torch.device) -> float:
-    """Bytes/s of a copy within the device's memory, read and written."""
-    size = COPIED[device.type]
+def measure_byte_rate(device: torch.device) -> float:
+    """Returns the bytes/s, read and written, of a copy within the memory of the device."""
+    size = COPY_BYTES[device.type]
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * size / _seconds(lambda: target.copy_(source), device)
 
 
 def _seconds(work: Callable[[], object], device: torch.device, times: int = 5) -> float:
-    """The fastest of a few runs: a roof is not lowered by other programs."""
+    """Returns the time of the fastest of a few runs: other programs must not lower the roof."""
     work()
-    found = []
+    seconds = []
     for _ in range(times):
         synchronize(device)
         start = time.perf_counter()
         work()
         synchronize(device)
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

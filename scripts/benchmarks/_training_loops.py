@@ -1,4 +1,4 @@
-"""Training loops that differ in one option at a time, and the plain one to compare them with."""
+"""Training loops that differ in one option at a time, and the plain loop they are compared with."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 from torchvision import transforms as v1
 
-from dml.data.base import ImageIndex, Subset
-from dml.data.loaders import open_source, train_batches
+from dml.data.cache import open_image_source
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.loaders import LoaderOptions, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, train_transform
 from dml.methods.plain import Plain
-from dml.models.base import Backbone
+from dml.models.backbones import Backbone
 from dml.models.embedder import Embedder
-from dml.training.clock import Spent, StepClock
+from dml.training.clock import StepClock, TimeSpent
 from dml.training.interfaces import TrainConfig
 from dml.training.optim import build_optimizer, parameter_groups
-from dml.training.precision import set_convolutions
-from dml.training.process_group import ALONE
+from dml.training.precision import set_convolution_precision
 from dml.training.step import TrainingStep
+from dml.training.train_state import TrainState
 
 from .input import MEAN, STD, PlainDataset
 
@@ -36,7 +37,7 @@ StepFunction = Callable[[Tensor, Tensor], object]
 
 @dataclass(frozen=True)
 class Setting:
-    """What all loops of a table have in common.
+    """Options that all loops of a table share.
 
     Attributes:
         network: see `build_backbone`.
@@ -71,7 +72,7 @@ class Variant:
 
 
 def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
-    """The plain loop, ours, and then one option more with each.
+    """Returns the plain loop, ours, and then one option more in each.
 
     Args:
         device: cpu | cuda; some options need a GPU.
@@ -89,7 +90,7 @@ def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
     add("+ channels_last", channels_last=True)
     if on_gpu:
         add("+ tf32", precision="tf32")
-        add("+ bf16", precision="bf16")  # few CPUs compute in it; the others take many times longer
+        add("+ bf16", precision="bf16")  # slow on most CPUs
     add("+ compile", compile=True)
     add("+ data.cache=full", cache="full")
     if most_workers > workers:
@@ -100,11 +101,11 @@ def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
 
 
 class Loop:
-    """A training that goes on for as many steps as it is told to.
+    """A training that runs as many steps as requested.
 
     Args:
         setting: network, batch, data.
-        variant: how.
+        variant: options of the loop.
     """
 
     def __init__(self, setting: Setting, variant: Variant) -> None:
@@ -119,13 +120,13 @@ class Loop:
         plain = variant.name == PLAIN
         self._train_on = _plain_step(self) if plain else _our_step(self)
         batches = _plain_batches if plain else _our_batches
-        self._batches = self.clock.watched(batches(view, setting, variant, self.device))
+        self._batches = self.clock.time_batches(batches(view, setting, variant, self.device))
 
-    def advance(self, steps: int) -> Spent:
+    def advance(self, steps: int) -> TimeSpent:
         """Trains on, and returns what that took, with all work of the device done."""
         # A setting of the whole process; torch ships it switched on.
         plain_on_gpu = self.variant.name == PLAIN and self.device.type == "cuda"
-        set_convolutions("tf32" if plain_on_gpu else self.variant.precision, self.device)
+        set_convolution_precision("tf32" if plain_on_gpu else self.variant.precision, self.device)
         self.clock.start()
         for _ in range(steps):
             images, labels = next(self._batches)
@@ -136,16 +137,16 @@ class Loop:
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits until a GPU has done what it was given."""
+    """Waits until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def build_backbone(name: str) -> Backbone:
-    """The network by its name in `configs/backbone`, with random weights: its work is the same.
+    """Returns a network by its name in `configs/backbone`, with random weights.
 
     Raises:
-        KeyError: no such network.
+        KeyError: unknown network.
     """
     from dml.models.backbones import TimmBackbone
     from dml.models.bn_inception import BNInception
@@ -160,7 +161,7 @@ def build_backbone(name: str) -> Backbone:
 
 
 def photos(folder: Path) -> Subset:
-    """The JPEG files of a folder, of 100 classes in turn."""
+    """Returns the JPEG files of a folder, labeled with 100 classes in turn."""
     files = sorted(folder.glob("*.jpg"))
     labels, roles = np.arange(len(files)) % 100, np.full(len(files), "train")
     return ImageIndex("photos", files, labels, roles).subset("train")
@@ -179,7 +180,7 @@ def _plain_batches(
     dataset = PlainDataset(
         view, v1.Compose([*augmentations, v1.ToTensor(), v1.Normalize(MEAN, STD)])
     )
-    # Without an end: starting workers anew for each pass over a few photos would be unfair.
+    # Endless: starting workers again for each pass over a few photos would be unfair.
     sampler = RandomSampler(dataset, num_samples=ENDLESS * setting.batch)
     loader = DataLoader(
         dataset,
@@ -193,7 +194,7 @@ def _plain_batches(
 
 
 def _plain_step(loop: Loop) -> StepFunction:
-    """As repositories have it: what they print of the loss makes every step wait for the GPU."""
+    """A step as in papers' repositories: printing the loss makes every step wait for the GPU."""
     embedder, loss = loop.embedder, loop.method.loss
     optimizer = torch.optim.AdamW(embedder.parameters(), lr=1e-4)
     optimizer.add_param_group({"params": list(loss.parameters()), "lr": 1e-2})
@@ -217,14 +218,16 @@ def _our_batches(
     return train_batches(
         view,
         train_transform("random_resized_crop", setting.size),
-        ToInput(MEAN, STD),
+        LoaderOptions(
+            ToInput(MEAN, STD),
+            device,
+            variant.workers,
+            open_image_source(view.index, variant.cache, cache_device, setting.folder),
+        ),
         RandomBatches(view.labels, setting.batch, seed=0),
         seed=0,
         start=0,
         stop=ENDLESS,
-        workers=variant.workers,
-        device=device,
-        source=open_source(view.index, variant.cache, cache_device, setting.folder),
     )
 
 
@@ -240,5 +243,5 @@ def _our_step(loop: Loop) -> StepFunction:
     if variant.compile:
         loop.embedder.backbone.compile()
     plan = TrainConfig(1, ENDLESS, ENDLESS, precision=variant.precision)
-    step = TrainingStep(loop.embedder, loop.method, optimizer, plan, ALONE)
+    step = TrainingStep(TrainState(loop.embedder, loop.method, optimizer), plan)
     return lambda images, labels: step(images, labels, warming_up=False)

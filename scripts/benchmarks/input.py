@@ -1,8 +1,8 @@
-"""How many images a second reach the network, beside the loader every repository writes.
+"""Images per second that reach the network, compared with the usual data loader.
 
-The plain loader is PIL, torchvision's first transforms and a float tensor per image. Ours hands
-over uint8 batches, which `ToInput` normalizes on the device; the last rows include that step on
-this machine's CPU, which is what a run without a GPU pays. All paths of one table are measured in
+The plain loader is PIL, torchvision's first transforms and a float tensor per image. Ours returns
+uint8 batches, which `ToInput` normalizes on the device; the last rows include that step on
+the CPU, as in a run without a GPU. All paths of one table are measured in
 turns within one run, so that their ratios hold on a busy machine too.
 """
 
@@ -24,16 +24,17 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 
-from dml.data.base import ImageIndex, Subset
-from dml.data.loaders import eval_batches, open_source, train_batches
+from dml.data.cache import open_image_source
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, eval_transform, train_transform
 
-from ._options import at_least
+from ._arguments import at_least
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH = 128
-Path_ = Callable[[], Iterator[Any]]
+OpenLoader = Callable[[], Iterator[Any]]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--workers", type=at_least(0), default=2)
     parser.add_argument(
-        "--rounds", type=at_least(1), default=5, help="each path once a round; median"
+        "--rounds", type=at_least(1), default=5, help="each loader once a round; medians"
     )
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
@@ -65,26 +66,23 @@ def main(argv: list[str] | None = None) -> None:
             report(measure(paths, len(view), options.rounds))
 
 
-def train_paths(view: Subset, workers: int, folder: str) -> dict[str, Path_]:
-    """The training loaders by name, the plain one first."""
+def train_paths(view: Subset, workers: int, folder: str) -> dict[str, OpenLoader]:
+    """Returns the training loaders by name, the plain one first."""
     augmentations = [v1.RandomResizedCrop(224), v1.RandomHorizontalFlip()]
     plain = v1.Compose([*augmentations, v1.ToTensor(), v1.Normalize(MEAN, STD)])
     schedule = RandomBatches(view.labels, BATCH, seed=0)
 
-    def ours(cache: int | str | None, to_input: nn.Module) -> Path_:
-        source = open_source(view.index, cache, "cpu", folder)
+    def ours(cache: int | str | None, to_input: nn.Module) -> OpenLoader:
+        source = open_image_source(view.index, cache, "cpu", folder)
         return lambda: iter(
             train_batches(
                 view,
                 train_transform("random_resized_crop", 224),
-                to_input,
+                LoaderOptions(to_input, torch.device("cpu"), workers, source),
                 schedule,
                 seed=0,
                 start=0,
                 stop=schedule.steps_per_epoch,
-                workers=workers,
-                device=torch.device("cpu"),
-                source=source,
             )
         )
 
@@ -97,21 +95,18 @@ def train_paths(view: Subset, workers: int, folder: str) -> dict[str, Path_]:
     }
 
 
-def eval_paths(view: Subset, workers: int, folder: str) -> dict[str, Path_]:
-    """The loaders of evaluation by name, the plain one first."""
+def eval_paths(view: Subset, workers: int, folder: str) -> dict[str, OpenLoader]:
+    """Returns the evaluation loaders by name, the plain one first."""
     plain = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.ToTensor(), v1.Normalize(MEAN, STD)])
 
-    def ours(cache: int | str | None, to_input: nn.Module) -> Path_:
-        source = open_source(view.index, cache, "cpu", folder)
+    def ours(cache: int | str | None, to_input: nn.Module) -> OpenLoader:
+        source = open_image_source(view.index, cache, "cpu", folder)
         return lambda: iter(
             eval_batches(
                 view,
                 eval_transform(224, resize=256),
-                to_input,
-                batch_size=BATCH,
-                workers=workers,
-                device=torch.device("cpu"),
-                source=source,
+                LoaderOptions(to_input, torch.device("cpu"), workers, source),
+                BATCH,
             )
         )
 
@@ -125,7 +120,7 @@ def eval_paths(view: Subset, workers: int, folder: str) -> dict[str, Path_]:
 
 
 class PlainDataset(Dataset[tuple[torch.Tensor, int]]):
-    """What the data loader of a metric-learning repository usually looks like."""
+    """The usual dataset of a metric-learning repository."""
 
     def __init__(self, view: Subset, transform: Callable[[Image.Image], torch.Tensor]) -> None:
         self.view, self.transform = view, transform
@@ -141,15 +136,15 @@ class PlainDataset(Dataset[tuple[torch.Tensor, int]]):
 def plain_loader(
     view: Subset, transform: Callable[..., torch.Tensor], workers: int, shuffle: bool
 ) -> Iterator[Any]:
-    """One pass over the view by the plain loader."""
+    """Returns one pass over the subset by the plain loader."""
     dataset = PlainDataset(view, transform)
     return iter(DataLoader(dataset, BATCH, shuffle=shuffle, num_workers=workers))
 
 
-def measure(paths: dict[str, Path_], images: int, rounds: int) -> dict[str, list[float]]:
-    """Images/s of each path, round by round; starting the workers is part of it.
+def measure(paths: dict[str, OpenLoader], images: int, rounds: int) -> dict[str, list[float]]:
+    """Returns the images/s of each loader, round by round, with the start of its workers.
 
-    A round passes over the images as often as it takes to fill half a second.
+    A round repeats the pass over the images until half a second is over.
     """
     rates: dict[str, list[float]] = {name: [] for name in paths}
     for path in paths.values():
@@ -162,7 +157,7 @@ def measure(paths: dict[str, Path_], images: int, rounds: int) -> dict[str, list
 
 
 def report(rates: dict[str, list[float]]) -> None:
-    """Prints the median of each path and of its ratios to the first."""
+    """Prints the median of each loader and of its ratios to the first."""
     first = next(iter(rates.values()))
     print(f"{'':44}{'images/s':>10}{'ratio':>8}")
     for name, values in rates.items():
@@ -171,7 +166,7 @@ def report(rates: dict[str, list[float]]) -> None:
 
 
 def write_photos(folder: Path, count: int) -> Subset:
-    """JPEG files of 500×375 with the detail of photographs (quality 90, about 70 kB)."""
+    """Writes JPEG files of 500×375 with the detail of photographs (quality 90, about 70 kB)."""
     files = []
     for number in range(count):
         rng = np.random.default_rng(number)
@@ -184,7 +179,7 @@ def write_photos(folder: Path, count: int) -> Subset:
     return ImageIndex("photos", files, labels, np.full(count, "train")).subset("train")
 
 
-def _rate(path: Path_, images: int) -> float:
+def _rate(path: OpenLoader, images: int) -> float:
     passes, start = 0, time.perf_counter()
     while time.perf_counter() - start < 0.5:
         seen = sum(len(labels) for _, labels in path())

@@ -1,18 +1,16 @@
-"""Time and memory of losses, forward and backward, beside their textbook forms and ProxyAnchor.
+"""Time and memory of losses, forward and backward, compared with their dense forms and ProxyAnchor.
 
     python scripts/benchmark.py losses
     python scripts/benchmark.py losses --cases mfcwms-11318,pfml-22816 --rounds 5
 
 Times are medians of interleaved rounds in one process, so that a noisy machine is noisy for all;
-only their ratios count. Memory is what one step adds to the peak of a fresh process that holds
-the batch and the loss already (on a GPU: to the allocator's peak).
+only their ratios count. Memory is what one step adds to the peak of a fresh process that already
+holds the batch and the loss (on a GPU: to the allocator's peak).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,11 +28,11 @@ from dml.losses import (
     PotentialFieldLoss,
 )
 from dml.losses.distances import clip_to_ball
-from dml.methods.chance_constrained_losses import for_references
+from dml.methods.reference_losses import prepare_for_references
 
-from . import _textbook
-from ._measure import Step, added_peak, machine, median_times
-from ._options import add_device, at_least, several
+from . import _dense_losses
+from ._arguments import add_device, at_least, comma_separated
+from ._measure import Step, added_peak, machine, median_times, run_in_fresh_process
 
 BATCH, DIMENSIONS = 180, 512
 
@@ -44,7 +42,8 @@ class Case:
     """A loss at a size.
 
     `proxies`: per class, for potential fields and for the pair losses of ccp; `collapsed`: all
-    charges lie within δ of each other; `dense`: whether the textbook form fits an ordinary machine.
+    charges lie within δ of each other; `dense`: whether the dense form fits into
+    the memory of an ordinary machine.
     """
 
     loss: str
@@ -54,16 +53,16 @@ class Case:
     dense: bool = True
 
     def batch(self, device: str) -> tuple[Tensor, Tensor]:
-        """Returns embeddings that ask for a gradient, and labels."""
+        """Returns embeddings that require a gradient, and labels."""
         torch.manual_seed(0)
         x = torch.randn(BATCH, DIMENSIONS)
         if self.collapsed:
-            x = _one_place() + 0.1 * x
+            x = _one_point() + 0.1 * x
         y = torch.randint(0, self.classes, (BATCH,))
         return x.to(device).requires_grad_(), y.to(device)
 
     def ours(self) -> nn.Module:
-        """Returns our form with its default hyperparameters."""
+        """Returns our implementation with its default hyperparameters."""
         kinds = {
             "mfcwms": MeanFieldClassWiseMultiSimilarityLoss,
             "mfcont": MeanFieldContrastiveLoss,
@@ -75,11 +74,11 @@ class Case:
             return AgainstProxies(self.loss, self.classes, self.proxies)
         loss = PotentialFieldLoss(self.classes, DIMENSIONS, self.proxies)
         if self.collapsed:
-            loss.proxies.data = _one_place() + 0.1 * torch.randn_like(loss.proxies)
+            loss.proxies.data = _one_point() + 0.1 * torch.randn_like(loss.proxies)
         return loss
 
     def implementations(self) -> list[str]:
-        """Returns what this case compares."""
+        """Returns the names of the implementations that this case compares."""
         dense = ["dense"] if self.dense and self.loss in ("mfcwms", "pfml") else []
         return ["ours", *dense, *(["proxy_anchor"] if self.loss.startswith("mf") else [])]
 
@@ -94,7 +93,7 @@ class Case:
             forward = loss = ProxyAnchorLoss(self.classes, DIMENSIONS).to(device)
         elif isinstance(loss, MeanFieldClassWiseMultiSimilarityLoss) and implementation == "dense":
             forward = partial(
-                _textbook.mfcwms,
+                _dense_losses.mfcwms,
                 m_CD=loss.mean_fields,
                 alpha=loss.alpha,
                 beta=loss.beta,
@@ -102,7 +101,7 @@ class Case:
             )
         elif isinstance(loss, PotentialFieldLoss) and implementation == "dense":
             forward = partial(
-                _textbook.pfml,
+                _dense_losses.pfml,
                 proxies=loss.proxies,
                 per_class=self.proxies,
                 alpha=loss.alpha,
@@ -132,7 +131,7 @@ class AgainstProxies(nn.Module):
             "ms": lambda: MultiSimilarityLoss(2, 40, 0.5),
             "triplet": lambda: TripletMarginLoss(0.0451),
         }
-        self.loss = for_references(kinds[name](), None, DIMENSIONS, "ccp")
+        self.loss = prepare_for_references(kinds[name](), None, DIMENSIONS, "ccp")
         self.clips = isinstance(self.loss, C1Loss | C2Loss)
         self.proxies = nn.Parameter(0.05 * torch.randn(classes * per_class, DIMENSIONS))
         owners = torch.arange(classes).repeat_interleave(per_class)
@@ -144,7 +143,7 @@ class AgainstProxies(nn.Module):
         return self.loss(clip_to_ball(x_BD), labels_B, ref_emb=references, ref_labels=self.owners)
 
 
-def _one_place() -> Tensor:
+def _one_point() -> Tensor:
     return torch.randn(DIMENSIONS, generator=torch.Generator().manual_seed(1))
 
 
@@ -167,13 +166,13 @@ CASES = {
 
 def peak_memory(case: str, implementation: str, device: str) -> float:
     """Returns the MB that one step adds to the peak of a fresh process."""
-    command = [sys.executable, "-m", __name__, "--measure", case, implementation, device]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(json.loads(answer.stdout.splitlines()[-1]))
+    return run_in_fresh_process(
+        "scripts.benchmarks.losses", "--measure", case, implementation, device
+    )
 
 
 def _measure_here(case: Case, implementation: str, device: str) -> float:
-    # a first step at a small size loads kernels and libraries; it is not what we measure
+    # a first step at a small size loads kernels and libraries, which do not count
     Case(case.loss, 20, proxies=min(case.proxies, 2)).step(implementation, device)()
     step = case.step(implementation, device)
     return added_peak(step, device)
@@ -199,11 +198,11 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="benchmark.py losses", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--cases", type=several(CASES), default=list(CASES), help="comma-separated names"
+        "--cases", type=comma_separated(CASES), default=list(CASES), help="comma-separated names"
     )
     parser.add_argument("--rounds", type=at_least(1), default=7, help="timed rounds (default 7)")
     add_device(parser)
-    parser.add_argument("--no-dense", action="store_true", help="leave out the textbook forms")
+    parser.add_argument("--no-dense", action="store_true", help="leave out the dense forms")
     parser.add_argument("--no-memory", action="store_true", help="measure time only")
     options = parser.parse_args(argv)
 
@@ -225,4 +224,4 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":  # a fresh process of peak_memory
     _, _, case_name, implementation_name, device_name = sys.argv
-    print(json.dumps(_measure_here(CASES[case_name], implementation_name, device_name)))
+    print(_measure_here(CASES[case_name], implementation_name, device_name))

@@ -1,12 +1,12 @@
-"""Feature mixup over all pairs of a batch: time and memory of a step, beside clean and direct ones.
+"""Feature mixup over all pairs of a batch: time and memory of a step, compared with other forms.
 
-    python scripts/benchmark.py metrix                    # from given maps on, as on any machine
+    python scripts/benchmark.py metrix                    # from given maps, on any machine
     python scripts/benchmark.py metrix --network --device cuda
 
 A batch of 20 classes × 5 images has 9,500 positive–negative pairs; mixed, their ResNet-50 maps
-(2048×7×7) take 3.8 GB. `direct` makes them, `metrix` does not; `clean` is the loss without mixes.
-A step is forward and backward of pooling, head and loss from given maps on; with `--network` it
-starts from 224×224 images, as in training. The direct form then is left out.
+(2048×7×7) take 3.8 GB. `direct` computes them, `metrix` does not; `clean` is the loss alone.
+A step is forward and backward of pooling, head and loss, from given maps; with `--network` it
+starts from 224×224 images, as in training, and the direct form is left out.
 
 Times are medians of interleaved rounds in one process; memory is what one step adds to the peak of
 a fresh process that holds network and batch (on a GPU: to the allocator's peak).
@@ -15,8 +15,6 @@ a fresh process that holds network and batch (on a GPU: to the allocator's peak)
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -24,43 +22,48 @@ import torch
 from torch import Tensor, nn
 
 from dml.methods.metrix import Metrix
-from dml.methods.metrix_pairs import Pairs
-from dml.methods.metrix_pooling import mix
+from dml.methods.metrix.mixed_pooling import mix
+from dml.methods.metrix.mixing_pairs import MixingPairs
 from dml.methods.plain import Plain
-from dml.models.base import Backbone, InputSpec
+from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import Embedder
 
-from ._measure import Step, added_peak, machine, median_times
-from ._options import add_device, at_least
+from ._arguments import add_device, at_least
+from ._measure import Step, added_peak, machine, median_times, run_in_fresh_process
 
 IMAGES_PER_CLASS, CHANNELS, SIDE, DIMENSIONS = 5, 2048, 7, 512
 
 
 class GivenMaps(Backbone):
-    """Takes maps for images."""
+    """A backbone whose images are maps already."""
 
     kind = "maps"
     input = InputSpec(size=None)
     channels = CHANNELS
 
     def forward(self, images: Tensor) -> Tensor:
-        """The maps as they are."""
+        """Returns the maps unchanged."""
         return images
 
 
 class DirectMetrix(Metrix):
-    """Makes every mixed map, as one would write it down."""
+    """Metrix that computes every mixed map."""
 
-    def mixed_embeddings(
-        self, embedder: nn.Module, kind: str, given: Tensor, plan: Pairs, lambda_V: Tensor
+    def embed_mixed(
+        self,
+        embedder: nn.Module,
+        mix_type: str,
+        given: Tensor,
+        pairs: MixingPairs,
+        lambda_V: Tensor,
     ) -> Tensor | None:
-        """See `Metrix.mixed_embeddings`; feature mixup only."""
-        return embedder.embed(mix(given, plan.first, plan.second, lambda_V))  # type: ignore[operator]
+        """See `Metrix.embed_mixed`; feature mixup only."""
+        return embedder.embed(mix(given, pairs.first, pairs.second, lambda_V))  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured, as the command line said it."""
+    """The measured step, from the command line."""
 
     classes: int
     pooling: str
@@ -69,12 +72,12 @@ class Setting:
 
     @property
     def images(self) -> int:
-        """In a batch."""
+        """Images in a batch."""
         return self.classes * IMAGES_PER_CLASS
 
     @property
     def pairs(self) -> int:
-        """Distinct positive–negative ones, in both orders."""
+        """Positive–negative pairs of different images, in both orders."""
         return self.images * (self.images - IMAGES_PER_CLASS)
 
     def step(self, kind: str) -> Step:
@@ -111,16 +114,14 @@ class Setting:
         return TimmBackbone("resnet50.tv_in1k", weights="none")
 
     def arguments(self) -> list[str]:
-        """The same for a fresh process."""
+        """Returns the command line of the same setting in a fresh process."""
         fields = (self.classes, self.pooling, int(self.network), self.device)
         return [str(field) for field in fields]
 
 
 def peak_memory(setting: Setting, kind: str) -> float:
     """Returns the MB that one step adds to the peak of a fresh process."""
-    command = [sys.executable, "-m", __name__, kind, *setting.arguments()]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(json.loads(answer.stdout.splitlines()[-1]))
+    return run_in_fresh_process("scripts.benchmarks.metrix", kind, *setting.arguments())
 
 
 def main(argv: list[str]) -> None:
@@ -131,7 +132,7 @@ def main(argv: list[str]) -> None:
         "--classes", type=at_least(2), default=20, help="of 5 images each (default 20)"
     )
     parser.add_argument("--pooling", choices=["avg", "max", "avg+max"], default="avg+max")
-    parser.add_argument("--network", action="store_true", help="with ResNet-50 before it")
+    parser.add_argument("--network", action="store_true", help="start from images, with ResNet-50")
     parser.add_argument("--rounds", type=at_least(1), default=5, help="timed rounds (default 5)")
     add_device(parser)
     parser.add_argument("--no-direct", action="store_true", help="leave out the direct form")
@@ -163,4 +164,4 @@ if __name__ == "__main__":  # a fresh process of peak_memory
     _, kind_name, classes, pooling, network, device_name = sys.argv
     here = Setting(int(classes), pooling, bool(int(network)), device_name)
     Setting(3, pooling, False, device_name).step(kind_name)()  # loads kernels and libraries
-    print(json.dumps(added_peak(here.step(kind_name), device_name)))
+    print(added_peak(here.step(kind_name), device_name))

@@ -1,9 +1,9 @@
-"""Retrieval metrics against PML's AccuracyCalculator: time and memory as ratios, and the numbers.
+"""Retrieval metrics compared with PML's AccuracyCalculator: time, memory and values.
 
-    python -m scripts.benchmarks.retrieval --sizes cub,inshop,sop --repeats 5
+    python scripts/benchmark.py retrieval --sizes cub,inshop,sop --repeats 5
 
-All compute P@1, R-precision and MAP@R at the k that these need, `+recall` Recall@K besides, one
-after the other in one run, so that only their ratio means something. Embeddings are drawn around
+All compute P@1, R-precision and MAP@R at the k that these need (`+recall`: Recall@K too), one after
+the other in one run, so that only their ratios count. Embeddings are drawn around
 class centers at the sizes of the test sets; the number of images per class varies as it does there.
 """
 
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -25,7 +23,8 @@ from torch.nn import functional as F
 
 from dml.retrieval import retrieval_metrics
 
-from ._options import at_least, several
+from ._arguments import at_least, comma_separated
+from ._measure import run_in_fresh_process
 
 PML_NAMES = {
     "precision_at_1": "precision_at_1",
@@ -67,7 +66,7 @@ SIZES = {
 }
 
 
-def labels_of(items: int, size: Size, generator: torch.Generator) -> Tensor:
+def draw_labels(items: int, size: Size, generator: torch.Generator) -> Tensor:
     """Draws class labels: two items or more for most classes, none beyond the largest."""
     room = torch.full((size.classes,), size.largest)
     share = torch.rand(size.classes, generator=generator) + 0.5
@@ -80,29 +79,29 @@ def labels_of(items: int, size: Size, generator: torch.Generator) -> Tensor:
     return torch.arange(size.classes).repeat_interleave(counts)
 
 
-def embeddings_of(size: Size, seed: int = 0) -> tuple[Tensor, ...]:
+def draw_embeddings(size: Size, seed: int = 0) -> tuple[Tensor, ...]:
     """Draws unit embeddings and labels of the queries, and of the gallery if there is one."""
     generator = torch.Generator().manual_seed(seed)
     centers = torch.randn(size.classes, size.dim, generator=generator)
     arguments: list[Tensor] = []
     for items in filter(None, (size.queries, size.gallery)):
-        labels = labels_of(items, size, generator)
+        labels = draw_labels(items, size, generator)
         noise = torch.randn(items, size.dim, generator=generator)
         arguments += [F.normalize(centers[labels] + size.noise * noise), labels]
     return tuple(arguments)
 
 
 def resident_mb() -> float:
-    """Returns the memory of this process in MB (Linux), without files that lie mapped in it.
+    """Returns the memory of this process in MB (Linux), without mapped files.
 
-    The system takes those pages away and gives them back as it likes.
+    The system drops and reloads the pages of those at any time.
     """
     resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
     return (int(resident) - int(shared)) * 4096 / 1e6
 
 
 class PeakMemory:
-    """Watches how far the process's memory rises above where it stood at the start."""
+    """Peak of this process's memory above its value at the start of the context."""
 
     def __enter__(self) -> PeakMemory:
         self.before = self.peak = resident_mb()
@@ -151,8 +150,8 @@ def reference_metrics(arguments: tuple[Tensor, ...]) -> dict[str, float]:
     return dict(zip(PML_NAMES, (sums / counted).tolist(), strict=True))
 
 
-def contender(name: str, arguments: tuple[Tensor, ...], size: Size) -> dict[str, float]:
-    """Scores embeddings by PML (`pml`) or by one of our backends, with Recall@K if asked for."""
+def compute_metrics(name: str, arguments: tuple[Tensor, ...], size: Size) -> dict[str, float]:
+    """Scores embeddings by PML (`pml`) or by one of our backends (`torch`, `torch+recall`)."""
     if name != "pml":
         backend, _, recall = name.partition("+")
         recall_at = size.recall_at if recall else ()
@@ -165,38 +164,30 @@ def contender(name: str, arguments: tuple[Tensor, ...], size: Size) -> dict[str,
     return {ours: found[theirs] for ours, theirs in PML_NAMES.items()}
 
 
-def memory_of(name: str, size_name: str) -> float:
-    """Runs a contender once in a process of its own; returns its peak in MB above the embeddings.
+def peak_memory(name: str, size_name: str) -> float:
+    """Returns the peak in MB above the embeddings of one implementation in a fresh process.
 
-    In one process the second run would find the memory that the first one did not give back.
+    In one process the second run would reuse the memory that the first one did not release.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "scripts.benchmarks.retrieval",
-        "--sizes",
-        size_name,
-        "--memory-of",
-        name,
-    ]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(done.stdout)
+    return run_in_fresh_process(
+        "scripts.benchmarks.retrieval", "--sizes", size_name, "--memory-of", name
+    )
 
 
 def print_memory(name: str, size: Size) -> None:
-    """The inside of `memory_of`."""
+    """Measures in this process what `peak_memory` returns."""
     small = replace(size, queries=200, gallery=min(size.gallery, 200), classes=50, largest=10)
-    contender(name, embeddings_of(small), small)  # libraries and threads, which all need
-    arguments = embeddings_of(size)
+    compute_metrics(name, draw_embeddings(small), small)  # libraries and threads, which all need
+    arguments = draw_embeddings(size)
     with PeakMemory() as peak:
-        contender(name, arguments, size)
+        compute_metrics(name, arguments, size)
     print(peak.above)
 
 
 def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> None:
-    """Prints the comparison for one size."""
+    """Prints the comparison of one size."""
     size = SIZES[name]
-    arguments = embeddings_of(size)
+    arguments = draw_embeddings(size)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     moved = tuple(part.to(device) for part in arguments)
     names = ["pml", *(each + more for each in backends for more in ("", "+recall"))]
@@ -205,7 +196,7 @@ def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> 
     for _ in range(repeats):
         for each in names:
             start = time.perf_counter()
-            results[each] = contender(each, moved, size)
+            results[each] = compute_metrics(each, moved, size)
             seconds[each].append(time.perf_counter() - start)
     print(f"{name}: {size.queries}/{size.gallery or size.queries} items, {size.dim} dimensions")
     base = statistics.median(seconds["pml"])
@@ -214,7 +205,7 @@ def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> 
         median = statistics.median(seconds[each])
         away = max(abs(results[each][key] - truth[key]) for key in PML_NAMES)
         values = " ".join(f"{key} {v:.4f}" for key, v in results[each].items() if key != "queries")
-        memory = f"{memory_of(each, name):+6.0f} MB" if device.type == "cpu" else ""
+        memory = f"{peak_memory(each, name):+6.0f} MB" if device.type == "cpu" else ""
         print(f"  {each:12}{median:8.3f} s {base / median:6.2f}x {memory}  {values}")
         print(f"         from {'the float64 ranking' if exact else 'PML'}: {away:.1e}", flush=True)
 
@@ -224,11 +215,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmark.py retrieval", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--sizes", type=several(SIZES), default="cub,inshop,sop", help=f"of {', '.join(SIZES)}"
+        "--sizes",
+        type=comma_separated(SIZES),
+        default="cub,inshop,sop",
+        help=f"of {', '.join(SIZES)}",
     )
     parser.add_argument("--repeats", type=at_least(1), default=5)
     parser.add_argument(
-        "--backends", type=several(BACKENDS), default="auto", help=f"of {', '.join(BACKENDS)}"
+        "--backends",
+        type=comma_separated(BACKENDS),
+        default="auto",
+        help=f"of {', '.join(BACKENDS)}",
     )
     parser.add_argument("--exact", action="store_true", help="compare with a float64 ranking too")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)

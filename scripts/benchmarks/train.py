@@ -1,18 +1,18 @@
-"""Training steps a second, beside a plain loop and beside what the hardware could do.
+"""Training steps per second, compared with a plain loop and with what the hardware allows.
 
     python scripts/benchmark.py train --device cuda
     python scripts/benchmark.py train --network small_cnn --size 32 --batch 32 --steps 5 --only ours
 
-The plain loop is what repositories of papers have: PIL and torchvision's first transforms, float32
+The plain loop is that of the papers' repositories: PIL and torchvision's first transforms, float32
 in torch's own memory order, PML's loss, and `loss.item()` at every step; on a GPU with TF32
-convolutions, which torch ships switched on. Ours begins with the same network and loss in strict
+convolutions, torch's default. Ours begins with the same network and loss in strict
 float32, and gets one option more with every row. Photos are synthetic JPEG files of 500x375.
 
 All loops of a table run in turns, a few steps each, so that a busy machine is busy for all: rates
 are medians over rounds, ratios medians of the ratios of a round. `waiting` is the share of time
 without a batch, `memory` the peak of a fresh process of one loop (of the GPU's allocator; on a CPU
 of all it holds), `roof` the share of what matrix products and memory would allow at the rates
-measured in the same run. Below, models side by side on the device against one after the other.
+measured in the same run. Below, parallel models on the device compared with one after the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -30,12 +29,12 @@ from statistics import median
 
 import torch
 
-from dml.training.clock import peak_memory_mb
+from dml.training.peak_memory import peak_memory_mb
 
-from ._measure import machine
-from ._options import add_device, at_least, several
-from ._roofline import byte_rate, flop_rate, work_of
-from ._side_by_side import rate_of_processes
+from ._arguments import add_device, at_least, comma_separated
+from ._measure import machine, run_in_fresh_process
+from ._parallel_processes import measure_processes
+from ._roofline import count_work, measure_byte_rate, measure_flop_rate
 from ._training_loops import PLAIN, Loop, Setting, Variant, ladder
 from .input import write_photos
 
@@ -45,7 +44,7 @@ MEMORY_STEPS = 2  # in the second one, optimizer and gradients are there
 
 @dataclass
 class Measured:
-    """Of one loop, a number per round."""
+    """Rates and shares of waiting of one loop, a number per round."""
 
     rates: list[float] = field(default_factory=list)
     waiting: list[float] = field(default_factory=list)
@@ -82,10 +81,10 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
         _progress(f"preparing {variant.name}")
         try:
             loops[variant] = Loop(setting, variant)
-            loops[variant].advance(1 + options.drained)  # compiles, and empties the loader's queue
+            loops[variant].advance(1 + options.drained)  # compiles, empties the loader
         except Exception as error:  # no compiler here, or not enough memory for all at once
             loops.pop(variant, None)
-            print(f"{variant.name:32}not here: {(str(error).splitlines() or [repr(error)])[0]}")
+            print(f"{variant.name:32}not possible: {(str(error).splitlines() or [repr(error)])[0]}")
     measured = measure(loops, options.steps, options.rounds, options.drained)
     roofs = {} if options.no_roof else _roofs(loops)
     _report(measured, roofs, {} if options.no_memory else _memory(setting, list(measured)))
@@ -94,13 +93,13 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
 def measure(
     loops: dict[Variant, Loop], steps: int, rounds: int, drained: int
 ) -> dict[Variant, Measured]:
-    """Rates in images/s and shares of waiting, round by round.
+    """Returns rates in images/s and shares of waiting, round by round.
 
     Args:
-        loops: that ran already.
-        steps: measured ones of each loop in a round.
-        rounds: of all loops in turn.
-        drained: steps before those: while others ran, the loader filled its queue.
+        loops: which have run already.
+        steps: measured steps of each loop in a round.
+        rounds: each measures all loops in turn.
+        drained: steps before these, since the loader filled its queue while others ran.
     """
     measured = {variant: Measured() for variant in loops}
     for number in range(1, rounds + 1):
@@ -131,14 +130,15 @@ def _report(
 
 
 def _roofs(loops: dict[Variant, Loop]) -> dict[str, float]:
-    """By precision, the images/s that the device allows; printed with what they come from."""
+    """Returns and prints the images/s that the device allows for each precision."""
     eager = next((loop for variant, loop in loops.items() if not variant.compile), None)
     if eager is None:
         return {}
     found = {}
-    moved = byte_rate(eager.device)
+    moved = measure_byte_rate(eager.device)
     for precision in dict.fromkeys(variant.precision for variant in loops):
-        work, rate = work_of(eager, precision), flop_rate(precision, eager.device)
+        work = count_work(eager, precision)
+        rate = measure_flop_rate(precision, eager.device)
         batch = eager.setting.batch
         found[precision] = work.images_per_second(batch, rate, moved)
         print(
@@ -150,32 +150,30 @@ def _roofs(loops: dict[Variant, Loop]) -> dict[str, float]:
 
 
 def _models(setting: Setting, options: argparse.Namespace) -> None:
-    """One model after the other against several at once, in rounds."""
+    """Prints the rate of parallel models and of one after the other, measured in rounds."""
     variant = next((one for one in reversed(_chosen(options)) if not one.compile), None)
     if variant is None:
         return
-    one, several = [], []
+    one, parallel = [], []
     for number in range(1, options.rounds + 1):
-        _progress(f"models side by side: round {number} of {options.rounds}")
-        one.append(rate_of_processes(1, setting, variant, options.steps))
-        several.append(rate_of_processes(options.models, setting, variant, options.steps))
-    ratio = median(b / a for a, b in zip(one, several, strict=True))
+        _progress(f"parallel models: round {number} of {options.rounds}")
+        one.append(measure_processes(1, setting, variant, options.steps))
+        parallel.append(measure_processes(options.models, setting, variant, options.steps))
+    ratio = median(b / a for a, b in zip(one, parallel, strict=True))
     print(
-        f"protocol.workers={options.models} ({variant.name}): {median(several):.1f} images/s of "
+        f"protocol.workers={options.models} ({variant.name}): {median(parallel):.1f} images/s of "
         f"all models together, one after the other {median(one):.1f}: {ratio:.2f}x",
         flush=True,
     )
 
 
 def _memory(setting: Setting, variants: Sequence[Variant]) -> dict[Variant, float]:
-    """Peak MB of a fresh process for each loop."""
+    """Returns the peak MB of a fresh process for each loop."""
     found = {}
     for variant in variants:
         _progress(f"memory of {variant.name}")
         question = json.dumps([asdict(setting), asdict(variant)])
-        command = [sys.executable, "-m", __name__, "--memory-of", question]
-        answer = subprocess.run(command, check=True, capture_output=True, text=True)
-        found[variant] = float(answer.stdout.splitlines()[-1])
+        found[variant] = run_in_fresh_process("scripts.benchmarks.train", "--memory-of", question)
     return found
 
 
@@ -193,7 +191,7 @@ def _chosen(options: argparse.Namespace) -> list[Variant]:
 
 
 def _progress(text: str) -> None:
-    """Where a row takes minutes, what they are spent on; the table alone goes to stdout."""
+    """Prints the current step to stderr; only the table goes to stdout."""
     print(f"… {text}", file=sys.stderr, flush=True)
 
 
@@ -210,7 +208,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--network",
-        type=several(NETWORKS),
+        type=comma_separated(NETWORKS),
         default="bn_inception,resnet50",
         help=", ".join(NETWORKS),
     )
@@ -225,24 +223,32 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=at_least(1), default=5)
     add_device(parser)
     parser.add_argument(
-        "--workers", type=at_least(0), default=min(4, _cpus()), help="of the plain loop"
+        "--workers",
+        type=at_least(0),
+        default=min(4, _cpus()),
+        help="loaders of the plain loop",
     )
     parser.add_argument(
-        "--most-workers", type=at_least(0), default=min(16, _cpus()), help="of the last row"
+        "--most-workers",
+        type=at_least(0),
+        default=min(16, _cpus()),
+        help="loaders of the last row",
     )
-    parser.add_argument("--only", default="", help="rows beside the plain loop: 'ours,+ bf16'")
     parser.add_argument(
-        "--models", type=at_least(1), default=4, help="side by side; 1: leave that out"
+        "--only", default="", help="rows beside the plain loop, such as 'ours,+ bf16'"
     )
-    parser.add_argument("--no-memory", action="store_true", help="leave out the fresh processes")
+    parser.add_argument(
+        "--models", type=at_least(1), default=4, help="parallel models; 1 leaves them out"
+    )
+    parser.add_argument("--no-memory", action="store_true", help="measure time only")
     parser.add_argument("--no-roof", action="store_true", help="leave out the roofline")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     options.only = [name.strip() for name in options.only.split(",") if name.strip()]
     names = [rung.name for rung in ladder(options.device, options.workers, options.most_workers)]
     if unknown := [name for name in options.only if name not in names]:
-        parser.error(f"--only: unknown {', '.join(unknown)}; of {', '.join(names)}")
-    # A loader has two batches ready for each of its workers.
+        parser.error(f"--only: unknown {', '.join(unknown)}; choose from {', '.join(names)}")
+    # A loader keeps two batches ready for each of its workers.
     options.drained = 2 * options.most_workers if options.device == "cuda" else 1
     return options
 

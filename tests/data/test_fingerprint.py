@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dml.core.errors import UserError
-from dml.data.base import ImageIndex
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
 from dml.data.digits import read_digits
 from dml.data.folder import read_folder
+from dml.data.image_index import ImageIndex
 from dml.data.inshop import read_inshop
 from dml.data.sop import read_sop
 from tests.data.trees import TREES, class_folders, save

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from dml.data.base import ImageIndex
-from dml.data.noise import with_label_noise
+from dml.data.image_index import ImageIndex
+from dml.data.label_noise import add_label_noise
 
 
 def index() -> ImageIndex:
@@ -13,7 +13,7 @@ def index() -> ImageIndex:
 
 def test_exactly_the_asked_share_is_wrong_and_stays_within_the_view():
     view = index().subset("train").of_classes([2, 3, 5, 7])
-    noisy, report = with_label_noise(view, 0.2, seed=1)
+    noisy, report = add_label_noise(view, 0.2, seed=1)
     clean_classes = view.classes[view.labels]
     noisy_classes = noisy.classes[noisy.labels]
     assert np.array_equal(noisy.rows, view.rows)
@@ -26,7 +26,7 @@ def test_exactly_the_asked_share_is_wrong_and_stays_within_the_view():
 
 def test_wrong_labels_are_symmetric():
     view = index().subset("train")
-    noisy, _ = with_label_noise(view, 0.9, seed=0)
+    noisy, _ = add_label_noise(view, 0.9, seed=0)
     changed = view.labels != noisy.labels
     confusion = np.zeros((10, 10), int)
     np.add.at(confusion, (view.labels[changed], noisy.labels[changed]), 1)
@@ -37,10 +37,10 @@ def test_wrong_labels_are_symmetric():
 
 def test_noise_repeats_with_its_seed_and_none_is_none():
     view = index().subset("train")
-    first, again, other = (with_label_noise(view, 0.3, seed)[0].labels for seed in (4, 4, 5))
+    first, again, other = (add_label_noise(view, 0.3, seed)[0].labels for seed in (4, 4, 5))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-    untouched, report = with_label_noise(view, 0.0, 4)
+    untouched, report = add_label_noise(view, 0.0, 4)
     assert untouched is view
     assert report.changed == 0
 
@@ -49,6 +49,6 @@ def test_rates_and_views_that_make_no_sense_are_refused():
     view = index().subset("train")
     for rate in (-0.1, 1.0):
         with pytest.raises(ValueError, match="rate"):
-            with_label_noise(view, rate, 0)
+            add_label_noise(view, rate, 0)
     with pytest.raises(ValueError, match="at least 2 classes"):
-        with_label_noise(view.of_classes([0]), 0.5, 0)
+        add_label_noise(view.of_classes([0]), 0.5, 0)

@@ -1,26 +1,21 @@
 import hashlib
-import importlib.util
 import shutil
 import tarfile
 import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from dml.core.errors import UserError
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
-from dml.data.digits import read_digits
-from dml.data.prepare import prepare, undecodable
-from dml.data.sources import DATASETS, Published
-from tests.data.servers import Behavior, serving
-from tests.data.trees import TREES, cars_tree, class_folders, cub_tree, truncate
+from dml.data.prepare import prepare
+from dml.data.sources import SOURCES, DatasetSource
+from tests.core.servers import Behavior, serving
+from tests.data.trees import TREES, cars_tree, cub_tree, truncate
 from tests.dying import die_at
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def pack(tree: Path, archive: Path) -> str:
@@ -32,13 +27,13 @@ def pack(tree: Path, archive: Path) -> str:
 
 
 @pytest.fixture
-def cub(tmp_path: Path) -> Published:
+def cub(tmp_path: Path) -> DatasetSource:
     """A small CUB, packed at `tmp_path/site`."""
     (tmp_path / "site").mkdir()
     md5 = pack(cub_tree(tmp_path / "tree"), tmp_path / "site" / "CUB_200_2011.tgz")
-    (file,) = DATASETS["cub"].files
+    (file,) = SOURCES["cub"].files
     return replace(
-        DATASETS["cub"],
+        SOURCES["cub"],
         files=(replace(file, md5=md5),),
         read=partial(read_cub, images=12, classes=4),
     )
@@ -58,14 +53,14 @@ def hidden(root: Path) -> list[str]:
 
 
 def test_table_covers_the_published_layouts():
-    assert set(DATASETS) == set(TREES)
-    for name, dataset in DATASETS.items():
+    assert set(SOURCES) == set(TREES)
+    for name, dataset in SOURCES.items():
         assert dataset.name == name
         assert all(file.md5 is None or len(file.md5) == 32 for file in dataset.files)
 
 
 def test_download_is_unpacked_once_and_the_archive_deleted(
-    cub: Published, root: Path, tmp_path: Path
+    cub: DatasetSource, root: Path, tmp_path: Path
 ):
     behavior, said = Behavior(), []
     with serving(tmp_path / "site", behavior) as address:
@@ -82,7 +77,7 @@ def test_download_is_unpacked_once_and_the_archive_deleted(
 
 
 def test_download_that_broke_off_leaves_no_dataset_and_continues(
-    cub: Published, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cub: DatasetSource, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
     site = tmp_path / "site"
@@ -100,7 +95,7 @@ def test_download_that_broke_off_leaves_no_dataset_and_continues(
     assert visible(root) == ["CUB_200_2011"]
 
 
-def test_wrong_checksum_leaves_nothing(cub: Published, root: Path, tmp_path: Path):
+def test_wrong_checksum_leaves_nothing(cub: DatasetSource, root: Path, tmp_path: Path):
     other = replace(cub, files=(replace(cub.files[0], md5="0" * 32),))
     with (
         serving(tmp_path / "site", Behavior()) as address,
@@ -114,7 +109,7 @@ def test_wrong_checksum_leaves_nothing(cub: Published, root: Path, tmp_path: Pat
     assert (tmp_path / "site" / "CUB_200_2011.tgz").exists(), "a user's own file is never deleted"
 
 
-def test_hostile_archive_leaves_nothing(cub: Published, root: Path, tmp_path: Path):
+def test_hostile_archive_leaves_nothing(cub: DatasetSource, root: Path, tmp_path: Path):
     archive = tmp_path / "hostile.tgz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(tmp_path / "tree" / "CUB_200_2011", "CUB_200_2011")
@@ -135,7 +130,7 @@ def test_hostile_archive_leaves_nothing(cub: Published, root: Path, tmp_path: Pa
     ],
 )
 def test_archive_with_a_missing_or_damaged_image_leaves_nothing(
-    cub: Published, root: Path, tmp_path: Path, harm, message: str
+    cub: DatasetSource, root: Path, tmp_path: Path, harm, message: str
 ):
     harm(next((tmp_path / "tree").rglob("Bird_2_0002.jpg")))
     md5 = pack(tmp_path / "tree", tmp_path / "bad.tgz")
@@ -153,8 +148,8 @@ def test_killed_preparation_leaves_no_dataset_and_is_repeated(root: Path, tmp_pa
     with tarfile.open(archives[0], "w:gz") as tar:
         tar.add(tmp_path / "cars" / "cars196" / "car_ims", "car_ims")
     cars = replace(
-        DATASETS["cars"],
-        files=tuple(replace(file, md5=None) for file in DATASETS["cars"].files),
+        SOURCES["cars"],
+        files=tuple(replace(file, md5=None) for file in SOURCES["cars"].files),
         read=partial(read_cars, images=12, classes=4),
     )
     assert die_at("unpacked", prepare, cars, root, archives) == -9
@@ -165,7 +160,9 @@ def test_killed_preparation_leaves_no_dataset_and_is_repeated(root: Path, tmp_pa
     assert hidden(root) == [".cars.lock"]
 
 
-def test_incomplete_folder_is_put_aside_and_not_deleted(cub: Published, root: Path, tmp_path: Path):
+def test_incomplete_folder_is_put_aside_and_not_deleted(
+    cub: DatasetSource, root: Path, tmp_path: Path
+):
     said: list[str] = []
     shutil.copytree(tmp_path / "tree", root)
     next(root.rglob("Bird_1_0001.jpg")).unlink()
@@ -176,13 +173,13 @@ def test_incomplete_folder_is_put_aside_and_not_deleted(cub: Published, root: Pa
     assert len(cub.read(root).images) == 12
 
 
-def test_place_that_cannot_be_written_is_named(cub: Published, tmp_path: Path):
+def test_place_that_cannot_be_written_is_named(cub: DatasetSource, tmp_path: Path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(UserError, match=r"^data\.root: cannot write under .*/file "):
         prepare(cub, tmp_path / "file", archives=[tmp_path / "site" / "CUB_200_2011.tgz"])
 
 
-def test_two_preparations_at_once_do_the_work_once(cub: Published, root: Path, tmp_path: Path):
+def test_two_preparations_at_once_do_the_work_once(cub: DatasetSource, root: Path, tmp_path: Path):
     behavior, said = Behavior(), []
     with serving(tmp_path / "site", behavior) as address:
         urls = [f"{address}/CUB_200_2011.tgz"]
@@ -200,7 +197,7 @@ def test_two_preparations_at_once_do_the_work_once(cub: Published, root: Path, t
 
 def test_dataset_behind_a_login_says_which_file_to_get(root: Path):
     with pytest.raises(UserError) as raised:
-        prepare(DATASETS["inshop"], root)
+        prepare(SOURCES["inshop"], root)
     message = str(raised.value)
     assert "img.zip: In-shop Clothes Retrieval Benchmark/Img/img.zip" in message
     assert message.endswith(
@@ -210,73 +207,64 @@ def test_dataset_behind_a_login_says_which_file_to_get(root: Path):
     with pytest.raises(
         UserError, match=r"--archive x\.zip: cars needs car_ims\.tgz and cars_annos"
     ):
-        prepare(DATASETS["cars"], root, archives=[Path("x.zip")])
-    with pytest.raises(UserError, match=r"--archive x\.tgz: no such file"):
-        prepare(DATASETS["cub"], root, archives=[Path("x.tgz")])
+        prepare(SOURCES["cars"], root, archives=[Path("x.zip")])
+    with pytest.raises(UserError, match=r"--archive x\.tgz: there is no such file"):
+        prepare(SOURCES["cub"], root, archives=[Path("x.tgz")])
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "prepare_data", REPOSITORY / "scripts" / "prepare_data.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def publish(name: str, site: Path, tree: Path) -> DatasetSource:
+    """Packs a small dataset into the files of the real one; returns how it is made ready."""
+    real = SOURCES[name]
+    TREES[name](tree)
+    site.mkdir()
+    for file in real.files:
+        source, stem = tree / file.into, Path(file.name).stem
+        inside = real.folder if file.into == "." else stem
+        if (source / file.name).is_file():
+            shutil.copy(source / file.name, site)
+        elif file.name.endswith(".zip"):
+            shutil.make_archive(str(site / stem), "zip", source, inside)
+        else:
+            with tarfile.open(site / file.name, "w:gz") as tar:
+                tar.add(source / inside, inside)
+    files = tuple(replace(file, md5=None) for file in real.files)
+    return replace(real, files=files, read=partial(real.read, images=12, classes=4))
 
 
-def test_check_decodes_every_image_and_names_the_bad_ones(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("breaks", [0, 3])
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_whole_way_from_a_server_that_breaks_off(
+    name: str, breaks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    class_folders(tmp_path)
-    command = ["folder", "--root", str(tmp_path), "--check"]
-    assert script.main(command) == 0
-    assert "all 12 images" in capsys.readouterr().out
-    bad = [truncate(tmp_path / "class_1" / "2.jpg"), tmp_path / "class_3" / "0.jpg"]
-    bad[1].write_text("no image")
-    assert script.main(command) == 1
-    error = capsys.readouterr().err.splitlines()
-    assert len(error) == 3
-    assert str(bad[0]) in error[0]
-    assert str(bad[1]) in error[1]
-    assert error[2] == "folder: 2 images are damaged; get them again"
+    monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
+    dataset = publish(name, tmp_path / "site", tmp_path / "tree")
+    root, said = tmp_path / "data", []
+    behavior = Behavior(break_after=1000, breaks=breaks)
+    with serving(tmp_path / "site", behavior) as address:
+        urls = [f"{address}/{file.name}?download=1" for file in dataset.files]
+        prepare(dataset, root, urls=urls, say=said.append)
+        prepare(dataset, root, urls=urls, say=said.append)
+    assert "ready, train with" in said[-2]
+    assert "nothing to do" in said[-1]
+    assert [path.name for path in root.iterdir() if path.name[0] != "."] == [dataset.folder]
+    here, there = dataset.read(root), dataset.read(tmp_path / "tree")
+    assert here.fingerprint() == there.fingerprint()
 
 
-def test_check_of_a_partial_benchmark_counts(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    cub_tree(tmp_path)
-    assert script.main(["cub", "--check", "--root", str(tmp_path)]) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "found 12 of 11788 images" in error
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_files_that_are_here_already_are_taken_and_left(name: str, tmp_path: Path):
+    dataset = publish(name, tmp_path / "my site", tmp_path / "tree")
+    before = sorted((tmp_path / "my site").iterdir())
+    prepare(dataset, tmp_path / "data", archives=before, say=lambda line: None)
+    assert len(dataset.read(tmp_path / "data").images) == 12
+    assert sorted((tmp_path / "my site").iterdir()) == before
 
 
-def test_script_prepares_what_needs_no_download(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert script.main(["digits", "--root", str(tmp_path)]) == 0
-    assert "1,797 images, nothing to download" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["cup"], "no 'cup'; did you mean 'cub'?"),
-        (["zebra"], "no 'zebra'; one of cub, cars, sop, inshop, glyphs, digits, folder"),
-        (["folder", "--archive", "x.zip"], "--url are for preparing cub, cars, sop, inshop; leave"),
-        (["digits", "--url", "http://x"], "--archive and --url are for preparing"),
-        (["cub", "--check", "--archive", "x.tgz"], "--archive and --url are for preparing"),
-    ],
-)
-def test_command_that_makes_no_sense_is_explained(
-    script: ModuleType, command: list[str], message: str, capsys: pytest.CaptureFixture[str]
-):
-    with pytest.raises(SystemExit) as stopped:
-        script.main(command)
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_images_in_memory_have_nothing_to_decode():
-    assert undecodable(read_digits()) == []
+def test_page_instead_of_the_archive_leaves_nothing(tmp_path: Path):
+    dataset = publish("sop", tmp_path / "site", tmp_path / "tree")
+    (tmp_path / "site" / dataset.files[0].name).write_text("<html>please log in</html>")
+    with serving(tmp_path / "site", Behavior()) as address:
+        urls = [f"{address}/{dataset.files[0].name}"]
+        with pytest.raises(UserError, match="this is not an archive; get the file again"):
+            prepare(dataset, tmp_path / "data", urls=urls)
+    assert not [path for path in (tmp_path / "data").iterdir() if path.name[0] != "."]

@@ -18,10 +18,10 @@ STEPS = 4  # after which a run is asked to stop: some are valid and endless
 
 def warmed(home: Path) -> Path:
     """Imports what commands need, and makes their data below `home`; returns a folder of images."""
-    import dml.methods.metrix_positivity
+    import dml.methods.metrix.measured_positivity
     import dml.runs.evaluate
     import dml.runs.experiment
-    import dml.runs.search.run  # noqa: F401
+    import dml.runs.search.search_loop  # noqa: F401
     from dml.data.digits import read_digits
     from dml.data.glyphs import read_glyphs
     from dml.runs.figures.drawing import learning_curve  # noqa: F401

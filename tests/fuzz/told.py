@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 
-from dml.cli import FAILED, FINISHED, INTERRUPTED, WRONG_COMMAND
 from dml.config.schema import EvaluateConfig
+from dml.core.exit_status import ExitStatus
 from tests.fuzz.contained import TIMED_OUT, Outcome
 
-STOPPED = 75
 LONGEST = 1000  # letters of a line that is still read
 ROOTS = {
-    *EvaluateConfig.__annotations__,
-    *(name for part in EvaluateConfig.__mro__ for name in getattr(part, "__annotations__", {})),
+    *EvaluateConfig.model_fields,
     *("params", "resume", "hydra", "torchrun", "memory"),
 }
 
@@ -24,9 +22,13 @@ def complaint(outcome: Outcome, words: list[str]) -> str:
     for text in (outcome.out, outcome.err):
         if "Traceback" in text or "Fatal Python error" in text:
             return "traceback"
-    if outcome.status in (FINISHED, STOPPED):
+    if outcome.status in (ExitStatus.FINISHED, ExitStatus.TIME_LIMIT):
         return ""
-    if outcome.status not in (FAILED, WRONG_COMMAND, INTERRUPTED):
+    if outcome.status not in (
+        ExitStatus.FAILED,
+        ExitStatus.WRONG_COMMAND,
+        ExitStatus.INTERRUPTED,
+    ):
         return f"status {outcome.status}"
     errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
     if not errors:
@@ -41,7 +43,7 @@ def complaint(outcome: Outcome, words: list[str]) -> str:
 
 def _names_an_option(line: str, words: list[str]) -> bool:
     """Whether it begins with an option, or with what was typed, and says something of it."""
-    if with_value := re.match(r"(\w+)(\.\w+)*=\S", line):  # "embedder.pooling=x is none of …"
+    if with_value := re.match(r"(\w+)(\.\w+)*=\S", line):  # "embedder.pooling=x is not one of …"
         return with_value[1] in ROOTS
     name, colon, said = line.partition(": ")
     if not (colon and said.strip()):

@@ -11,7 +11,9 @@ from dml.losses.distances import clip_to_ball, distances
 @pytest.fixture(params=[2**20, 40])
 def _tiles(request, monkeypatch):
     """All rows at once, and eight at a time."""
-    monkeypatch.setattr("dml.losses.distances._tile", lambda x: max(1, request.param // x.shape[1]))
+    monkeypatch.setattr(
+        "dml.losses.distances._rows_per_tile", lambda x: max(1, request.param // x.shape[1])
+    )
 
 
 def points(apart):

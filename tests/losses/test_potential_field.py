@@ -1,5 +1,6 @@
+"""PFML and CPML equal their equations."""
+
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dml.losses import ContrastivePotentialLoss, PotentialFieldLoss, charges
-from dml.losses import distances as pair_distances
-from dml.losses.charges import mean_energy
-from dml.losses.potentials import DecayingPotential, GrowingPotential, Potential
+from dml.losses import ContrastivePotentialLoss, PotentialFieldLoss, potential_energy
 from tests.losses.batches import Batch, batches
 from tests.losses.compare import assert_matches
 
 FLOATS = [torch.float64, torch.float32]
+
+
 SETTINGS = settings(max_examples=60, deadline=None)
 
 
@@ -72,7 +72,7 @@ def squeeze_together(loss: torch.nn.Module, batch: Batch, spread: float) -> Tens
 @pytest.fixture(params=["one tile", "many tiles"])
 def tile_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "many tiles":
-        monkeypatch.setattr(charges, "CPU_TILE", (3, 4))
+        monkeypatch.setattr(potential_energy, "CPU_TILE", (3, 4))
 
 
 @pytest.mark.usefixtures("tile_size")
@@ -132,118 +132,6 @@ def test_cpml_equals_equation(
     assert_matches(loss, reference, x, batch.y, dtype)
 
 
-def crowd(size: int, near: float) -> tuple[Tensor, Tensor]:
-    """Charges of 40 dimensions: random ones, and a cluster in which `near` is the distance."""
-    torch.manual_seed(0)
-    x = torch.randn(size, 40, dtype=torch.float64)
-    x[: size // 2] = x[0] + near * x[0].norm() / math.sqrt(80) * x[: size // 2]
-    return x, torch.arange(size) % 17
-
-
-POTENTIALS = [
-    DecayingPotential(4.0, 0.2, 0.2, 0.01),
-    DecayingPotential(6.0, 0.1, 0.3, 0.001),
-    GrowingPotential(0.2, "hinge"),
-]
-
-
-@pytest.mark.parametrize("potential", POTENTIALS)
-@pytest.mark.parametrize("near", [0.002, 0.1, 0.5])
-@pytest.mark.parametrize("few", [0.0, 1.0])
-def test_screen_and_single_pairs_change_nothing(
-    potential: DecayingPotential, near: float, few: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, labels = crowd(120, near)
-    x.requires_grad_()
-    expected = mean_energy(x, labels, potential)
-    (gradient,) = torch.autograd.grad(expected, x)
-    monkeypatch.setattr(charges, "CPU_TILE", (16, 24))
-    monkeypatch.setattr(charges, "FEW", few)
-    actual = mean_energy(x, labels, potential)
-    (actual_gradient,) = torch.autograd.grad(actual, x)
-    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=0)
-    scale = gradient.abs().max()
-    torch.testing.assert_close(actual_gradient / scale, gradient / scale, rtol=0, atol=1e-8)
-
-
-def test_screening_before_waiting_as_on_a_gpu_changes_nothing() -> None:
-    x, labels = crowd(120, 0.1)
-    results = []
-    for on_gpu in (False, True):
-        state = charges._Charges(x, labels, POTENTIALS[0], True)
-        state.rows, state.columns, state.on_gpu = 16, 24, on_gpu
-        state.add_all()
-        results.append((state.energy, state.gradient()))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("near", [1e-3, 3e-3, 0.02])
-def test_float32_is_accurate_near_zero(near: float) -> None:
-    x, labels = crowd(60, near)
-    x = x.float()
-    potential = DecayingPotential(6.0, 0.1, 0.1, 1e-3)
-    x_ref = x.double().requires_grad_()
-    expected = pfml_energy(x_ref, labels, 6.0, 0.1, 0.1, 1e-3)
-    expected.backward()
-    x.requires_grad_()
-    value = mean_energy(x, labels, potential)
-    value.backward()
-    assert x.grad is not None
-    assert x_ref.grad is not None
-    torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=0)
-    scale = x_ref.grad.abs().max()
-    torch.testing.assert_close(x.grad.double() / scale, x_ref.grad / scale, rtol=0, atol=1e-4)
-
-
-def cpml_reference(x: Tensor, labels: Tensor) -> Tensor:
-    return cpml_energy(x, labels, 0.2, "hinge")
-
-
-def pfml_reference(x: Tensor, labels: Tensor) -> Tensor:
-    return pfml_energy(x, labels, 4.0, 0.2, 0.2, 1e-7)
-
-
-@pytest.mark.parametrize("few", [0.0, 1.0], ids=["whole tiles", "single pairs"])
-@pytest.mark.parametrize("near", [1e-3, 1e-4, 1e-5, 1e-6, 3e-7])
-@pytest.mark.parametrize(
-    ("potential", "reference"),
-    [
-        (GrowingPotential(0.2, "hinge"), cpml_reference),
-        (DecayingPotential(4.0, 0.2, 0.2, 1e-7), pfml_reference),
-    ],
-    ids=["cpml", "pfml"],
-)
-def test_float64_is_exact_where_charges_nearly_touch(
-    potential: Potential,
-    reference: Callable[[Tensor, Tensor], Tensor],
-    near: float,
-    few: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The references, by difference vectors, keep ten digits here; 2 − 2s keeps three."""
-    monkeypatch.setattr(pair_distances, "FEW", few)
-    monkeypatch.setattr(charges, "CPU_TILE", (16, 24))
-    x, labels = crowd(60, near)
-    x.requires_grad_()
-    expected = reference(x, labels)
-    (expected_gradient,) = torch.autograd.grad(expected, x)
-    value = mean_energy(x, labels, potential)
-    (gradient,) = torch.autograd.grad(value, x)
-    torch.testing.assert_close(value, expected, rtol=1e-8, atol=0)
-    scale = expected_gradient.abs().max()
-    torch.testing.assert_close(gradient / scale, expected_gradient / scale, rtol=0, atol=1e-8)
-
-
-def test_charges_of_one_direction_have_no_force() -> None:
-    """Lengths differ, so that unit vectors differ by rounding; that is no direction to push in."""
-    torch.manual_seed(0)
-    x = torch.randn(1, 40, dtype=torch.float64) * torch.tensor([[1.0], [3.0], [0.7]])
-    x.requires_grad_()
-    mean_energy(x, torch.arange(3), GrowingPotential(0.2, "hinge")).backward()
-    assert x.grad is not None
-    assert not x.grad.any()
-
-
 @pytest.mark.parametrize("alpha", [0.0, 2.5, 6.0])
 def test_gradcheck_pfml(alpha: float) -> None:
     torch.manual_seed(1)
@@ -266,48 +154,6 @@ def test_gradcheck_cpml() -> None:
         return torch.func.functional_call(loss, {"proxies": p}, (x, y))
 
     assert torch.autograd.gradcheck(value, (x.requires_grad_(), loss.proxies))
-
-
-def force_on_pair(potential: DecayingPotential, r: float, same: bool) -> float:
-    """The length of dψ/dz of one of two charges: 2 r |dψ/dr²|."""
-    r2 = torch.tensor([r * r], dtype=torch.float64)
-    slope = (potential.attraction if same else potential.repulsion)(r2)[1]
-    return 2 * r * slope.abs().item()
-
-
-@pytest.mark.parametrize("alpha", [0.0, 1.0, 4.0, 6.0])
-def test_forces_decay_as_a_power_and_end_at_delta(alpha: float) -> None:
-    potential = DecayingPotential(alpha, 0.2, 0.2, 0.01)
-    assert force_on_pair(potential, 0.19, same=True) == 0
-    assert force_on_pair(potential, 0.21, same=False) == 0
-    assert force_on_pair(potential, 0.009, same=False) == 0
-    for r, same in ((0.3, True), (0.05, False)):
-        ratio = force_on_pair(potential, r, same) / force_on_pair(potential, 2 * r, same)
-        assert ratio == pytest.approx(2 ** (alpha + 1), rel=1e-12)
-
-
-@pytest.mark.parametrize("potential", POTENTIALS)
-def test_forces_sum_to_zero_before_projection(potential: DecayingPotential) -> None:
-    x, labels = crowd(60, 0.1)
-    state = charges._Charges(x, labels, potential, True)
-    state.add_all()
-    assert state.force_ND is not None
-    total = state.force_ND.sum(dim=0).abs().max()
-    assert total < 1e-10 * state.force_ND.abs().max()
-    assert state.force_ND.abs().max() > 0
-
-
-def test_two_charges_of_a_class_rest_inside_delta_and_cpml_pulls_them_likewise() -> None:
-    """PFML's attraction is constant inside δ; a CPML pair is pulled harder the farther it is."""
-    pfml = DecayingPotential(4.0, 0.2, 0.2, 0.01)
-    cpml = GrowingPotential(0.2, "hinge")
-    r = torch.tensor([0.1, 0.19, 0.3, 0.6, 1.2], dtype=torch.float64)
-    energy = pfml.attraction(r**2)[0]
-    assert energy[0] == energy[1] == -1
-    assert (energy.diff()[1:] > 0).all()
-    pull_pfml, pull_cpml = (2 * r * p.attraction(r**2)[1] for p in (pfml, cpml))
-    assert (pull_pfml[2:].diff() < 0).all()
-    assert (pull_cpml[2:].diff() > 0).all()
 
 
 @pytest.mark.parametrize("kind", [PotentialFieldLoss, ContrastivePotentialLoss])

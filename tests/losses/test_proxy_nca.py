@@ -1,13 +1,14 @@
+"""ProxyNCA and ProxyNCA++ equal their equations."""
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning import losses as pml
-from pytorch_metric_learning.regularizers import SparseCentersRegularizer
 from torch import Tensor
 
-from dml.losses import CentersRegularizer, ProxyNCALoss, ProxyNCAPlusPlusLoss
+from dml.losses import ProxyNCALoss, ProxyNCAPlusPlusLoss
 from tests.losses.batches import Batch, batches
 from tests.losses.compare import assert_matches
 
@@ -81,27 +82,3 @@ def test_refuses_wrong_labels_and_references(loss: torch.nn.Module) -> None:
         loss(x, torch.tensor([0, 3]))
     with pytest.raises(ValueError, match="ref_emb"):
         loss(x, torch.tensor([0, 2]), ref_emb=x)
-
-
-def test_centers_regularizer_equals_pml_inside_soft_triple() -> None:
-    torch.manual_seed(0)
-    x, y = torch.randn(8, 5), torch.randint(0, 4, (8,))
-    losses = [
-        pml.SoftTripleLoss(4, 5, 3, weight_regularizer=regularizer, weight_reg_weight=0.2)
-        for regularizer in (CentersRegularizer(3), SparseCentersRegularizer(4, 3))
-    ]
-    losses[0].load_state_dict(losses[1].state_dict(), strict=False)
-    values = [loss(x, y) for loss in losses]
-    torch.testing.assert_close(values[0], values[1])
-    plain = pml.SoftTripleLoss(4, 5, 3)
-    plain.load_state_dict(losses[1].state_dict(), strict=False)
-    assert values[0] > plain(x, y)
-
-
-def test_centers_regularizer_stays_finite_where_centers_coincide() -> None:
-    weights = torch.ones(6, 4, requires_grad=True)
-    value = CentersRegularizer(3)(weights)
-    value.backward()
-    assert value.item() == pytest.approx(1e-6 / 2, rel=1e-3)
-    assert weights.grad.isfinite().all()
-    assert CentersRegularizer(1)(weights) == 0

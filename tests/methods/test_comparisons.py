@@ -11,7 +11,7 @@ import dml.methods.comparisons as comparisons
 from dml.core.errors import UserError
 from dml.losses import ProxyNCAPlusPlusLoss, generic
 from dml.methods.comparisons import IMix, MoCHi, ProxySynthesis
-from tests.methods import metrix_reference as reference
+from tests.methods.metrix import metrix_reference as reference
 from tests.methods.tiny_embedder import tiny_embedder
 
 LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])
@@ -89,13 +89,13 @@ def test_mochi(name, pairs, k, monkeypatch):
     embedder, images = setting()
     method = MoCHi(make(), pairs=pairs, hard_negatives=k)
     used = {}
-    original = comparisons.mixed_lengths
+    original = comparisons.mixed_norms
 
     def lengths(gram, first, second, weight):
         used.update(first=first, second=second, weight=weight)
         return original(gram, first, second, weight)
 
-    monkeypatch.setattr(comparisons, "mixed_lengths", lengths)
+    monkeypatch.setattr(comparisons, "mixed_norms", lengths)
     value, _ = method(embedder, images, LABELS)
 
     u = F.normalize(embedder(images), dim=1)
@@ -133,9 +133,9 @@ def test_mochi_partners_are_any_other_hard_negative():
         return torch.ones_like(weight)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparisons, "mixed_lengths", lengths)
+        patch.setattr(comparisons, "mixed_norms", lengths)
         for _ in range(60):
-            method._synthetic(u @ u.T, negative)
+            method._mix_negatives(u @ u.T, negative)
     three = hard[0].tolist()
     assert seen == {(a, b) for a in three for b in three if a != b}
 
@@ -192,10 +192,10 @@ def test_one_class_alone_is_no_error(method):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: IMix(ProxyNCAPlusPlusLoss(5, 5)), "imix cannot take it.*has proxies.*ms"),
-        (lambda: MoCHi(pml.TripletMarginLoss()), "not additive.*use loss=contrastive"),
-        (lambda: ProxySynthesis(pml.ContrastiveLoss()), "has no proxies; use loss=proxy_anchor"),
-        (lambda: MoCHi(pml.MultiSimilarityLoss(), pairs="neg"), r"method\.pairs: no 'neg'"),
+        (lambda: IMix(ProxyNCAPlusPlusLoss(5, 5)), "imix cannot use it.*has proxies.*ms"),
+        (lambda: MoCHi(pml.TripletMarginLoss()), "not additive.*choose loss=contrastive"),
+        (lambda: ProxySynthesis(pml.ContrastiveLoss()), "has no proxies; choose loss=proxy_anchor"),
+        (lambda: MoCHi(pml.MultiSimilarityLoss(), pairs="neg"), r"method\.pairs: unknown 'neg'"),
         (lambda: MoCHi(pml.MultiSimilarityLoss(), miner=len), r"loss\.miner"),
         (lambda: IMix(pml.MultiSimilarityLoss(), alpha=0), r"method\.alpha=0 must be above 0"),
     ],

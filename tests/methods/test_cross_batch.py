@@ -6,13 +6,18 @@ import copy
 
 import pytest
 import torch
-from tiny_training import TinyEmbedder, images_of
+from pytorch_metric_learning import losses as pml
 
 from dml.core.errors import UserError
-from dml.losses import C2Loss
+from dml.losses import C1Loss, C2Loss
 from dml.methods.cross_batch import CrossBatchMemory
 from dml.methods.plain import Plain
+from tests.methods.tiny_training import TinyEmbedder, images_of
 
+MAKERS = [
+    *(C1Loss, C2Loss, pml.ContrastiveLoss, pml.TripletMarginLoss),
+    *(pml.MultiSimilarityLoss, pml.NTXentLoss, pml.MarginLoss),
+]
 BATCHES = [torch.randint(3, (4,), generator=torch.Generator().manual_seed(i)) for i in range(9)]
 
 
@@ -46,7 +51,9 @@ def test_batch_loss_plus_loss_against_the_last_batches():
         last = slice(max(0, t - 2), t + 1)
         among = loss(embedded[t], BATCHES[t])
         memory = torch.cat(embedded[last]), torch.cat(BATCHES[last])
-        against = loss(embedded[t], BATCHES[t], None, *memory)
+        # the current batch comes last here
+        own = torch.arange(4) + len(memory[0]) - 4
+        against = loss(embedded[t], BATCHES[t], None, *memory, self_index=own)
         assert value == pytest.approx(float(among + against), rel=1e-6)
         assert against > 0
 
@@ -61,6 +68,32 @@ def test_memory_counts_from_its_step_on_and_is_full_by_then(wait, first):
     with_memory = [value != one for value, one in zip(losses, alone, strict=True)]
     assert with_memory == [t >= first for t in range(9)]
     assert len(method.memory()[1]) == 12
+
+
+@pytest.mark.parametrize("scale", [0.3, 30.0])
+@pytest.mark.parametrize("make", MAKERS)
+def test_an_embedding_is_not_compared_with_itself(make, scale):
+    """A memory of this batch alone doubles the loss of the batch, whatever the vectors' length."""
+    torch.manual_seed(0)
+    embedder = TinyEmbedder(scale=scale)
+    labels = torch.arange(12) % 4
+    method = CrossBatchMemory(make(), None, 3, memory_batches=1, start_after=0).train()
+    value, _ = method(embedder, images_of(labels), labels)
+    expected = 2 * method.loss(embedder(images_of(labels)), labels)
+    assert expected > 0
+    torch.testing.assert_close(value, expected)
+
+
+def test_a_new_batch_in_evaluation_meets_all_of_the_memory():
+    torch.manual_seed(0)
+    embedder, method = TinyEmbedder(), method_with()
+    steps(method, embedder, BATCHES[:3])
+    labels = BATCHES[4]
+    value, _ = method.eval()(embedder, images_of(labels), labels)
+    x = embedder(images_of(labels))
+    memory_ND, labels_N = method.memory()
+    expected = C2Loss()(x, labels) + C2Loss()(x, labels, ref_emb=memory_ND, ref_labels=labels_N)
+    torch.testing.assert_close(value, expected)
 
 
 def test_gradients_reach_the_batch_alone():

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from dml.models.base import Backbone, InputSpec
+from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import Embedder
 
 

@@ -13,6 +13,7 @@ def caches(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(home / "torch"))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))
     return home
 

@@ -9,10 +9,9 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.models.backbones import TimmBackbone, published_by_timm
-from dml.models.base import InputSpec
+from dml.models.backbones import InputSpec, TimmBackbone, find_published_weights
 from dml.models.embedder import Embedder
-from dml.models.weights import Published, cache_folder
+from dml.models.weights import PublishedWeights, cache_folder
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "backbone"
 BACKBONES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
@@ -157,14 +156,16 @@ def test_where_the_weights_of_the_papers_are_published():
     from timm import get_pretrained_cfg
 
     def published(model):
-        return published_by_timm(model, get_pretrained_cfg(model).to_dict())
+        return find_published_weights(model, get_pretrained_cfg(model).to_dict())
 
     resnet = published("resnet50.tv_in1k")  # this name carries its hash
     assert resnet.file == "resnet50-0676ba61.pth"
     assert resnet.url.endswith("download.pytorch.org/models/resnet50-0676ba61.pth")
     for name in ("vit_b16", "vit_s16", "dino_s16"):
         model = OmegaConf.load(CONFIGS / f"{name}.yaml").model
-        assert published(model) == Published(file=f"{model}.safetensors", hub=f"timm/{model}")
+        assert published(model) == PublishedWeights(
+            file=f"{model}.safetensors", hub=f"timm/{model}"
+        )
 
 
 def test_weights_of_another_network_are_refused(tmp_path):

@@ -6,7 +6,7 @@ from torch import nn
 
 from dml.core.errors import UserError
 from dml.models.bn_inception import BNInception
-from dml.models.weights import load_state
+from dml.models.state_dict import load_strictly
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -95,7 +95,7 @@ def test_the_first_difference_of_another_network_is_named(reference, tmp_path, c
     state = {n: v for n, v in _published(reference).items() if not n.startswith("last_linear")}
     change(state)
     with pytest.raises(UserError, match=message) as error:
-        load_state(BNInception(weights="none"), state, tmp_path / "other.pth")
+        load_strictly(BNInception(weights="none"), state, tmp_path / "other.pth")
     assert "other.pth" in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.models.base import Backbone, InputSpec
+from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import HEADS, NORMALIZERS, POOLINGS, TOKEN_POOLINGS, Embedder
 from dml.models.small_cnn import SmallCNN
 
@@ -168,7 +168,7 @@ def test_size_none_is_the_backbones_own():
     ("options", "message"),
     [
         ({"pooling": "avg+mac"}, r"embedder\.pooling=avg\+mac.*did you mean 'avg\+max'"),
-        ({"token_pooling": "avg"}, r"embedder\.token_pooling=avg is none of token, mean"),
+        ({"token_pooling": "avg"}, r"embedder\.token_pooling=avg is not one of token, mean"),
         ({"head": None}, r"embedder\.head=None"),
         ({"init": "xavier"}, r"embedder\.init=xavier"),
         ({"normalize": "clip"}, r"embedder\.normalize=clip.*'clipped'"),

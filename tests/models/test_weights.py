@@ -6,7 +6,12 @@ import torch
 
 from dml.core.errors import UserError
 from dml.models.small_cnn import SmallCNN
-from dml.models.weights import Published, cache_folder, load_weights, locate, read_state
+from dml.models.weights import (
+    PublishedWeights,
+    cache_folder,
+    find_weights,
+    load_weights,
+)
 
 
 @pytest.fixture
@@ -33,7 +38,7 @@ def _same(a, b):
 
 
 def _no_leftovers():
-    return not cache_folder().exists() or not list(cache_folder().iterdir())
+    return not [path for path in cache_folder().glob("*") if path.suffix != ".lock"]
 
 
 @pytest.mark.parametrize("weights", ["none", None])
@@ -55,39 +60,15 @@ def test_a_local_file_with_or_without_the_right_hash(source, target, content, sh
 def test_a_local_file_with_a_wrong_hash_is_refused(target, content, sha256, tmp_path):
     path = tmp_path / "named-0123456789.pth"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=f"begins with {sha256(content)[:10]} instead of 0123"):
+    with pytest.raises(UserError, match=f"sha256 is {sha256(content)[:10]}, published is 0123"):
         load_weights(target, str(path), None)
 
 
-def test_safetensors_and_wrapped_states_are_read(source, tmp_path):
-    from safetensors.torch import save_file
-
-    state = source.state_dict()
-    save_file(state, tmp_path / "a.safetensors")
-    torch.save({"state_dict": {f"module.{n}": v for n, v in state.items()}}, tmp_path / "b.pth")
-    torch.save({"model": state, "epoch": 3}, tmp_path / "c.pth")
-    for name in ("a.safetensors", "b.pth", "c.pth"):
-        result = read_state(tmp_path / name)
-        assert set(result) == set(state)
-        assert all(torch.equal(result[n], v) for n, v in state.items())
-
-
-def test_files_that_hold_no_weights_are_refused_in_one_line(tmp_path):
-    (tmp_path / "text.pth").write_text("<html>\nnot found\n</html>")
-    (tmp_path / "text.safetensors").write_text("<html>\nnot found\n</html>")
-    torch.save([1, 2], tmp_path / "list.pth")
-    torch.save(SmallCNN(), tmp_path / "module.pth")  # pickled code is never run
-    for name in ("text.pth", "text.safetensors", "list.pth", "module.pth"):
-        with pytest.raises(UserError, match=f"{name} (cannot be read|holds no)") as error:
-            read_state(tmp_path / name)
-        assert "\n" not in str(error.value)
-
-
 def test_a_missing_file_and_a_typo():
-    with pytest.raises(UserError, match=r"backbone\.weights=nowhere\.pth is no file"):
-        locate("nowhere.pth", None)
+    with pytest.raises(UserError, match=r"backbone\.weights=nowhere\.pth is not a file"):
+        find_weights("nowhere.pth", None)
     with pytest.raises(UserError, match="did you mean 'imagenet'"):
-        locate("imagnet", None)
+        find_weights("imagnet", None)
 
 
 def test_imagenet_without_published_weights(target):
@@ -101,15 +82,15 @@ def test_a_url_is_fetched_once(server, source, target, content, sha256, caplog):
     server.files[name] = content
     load_weights(target, server.address + name, None)
     assert _same(source, target)
-    assert locate(server.address + name, None) == cache_folder() / name[1:]
+    assert find_weights(server.address + name, None) == cache_folder() / name[1:]
     assert server.asked == [name]
     assert f"downloading {server.address}{name}" in caplog.text
 
 
 def test_urls_that_end_alike_are_kept_apart(server, content):
     server.files.update({"/a/model.pth": content, "/b/model.pth": content + b"b"})
-    first = locate(server.address + "/a/model.pth", None)
-    second = locate(server.address + "/b/model.pth", None)
+    first = find_weights(server.address + "/a/model.pth", None)
+    second = find_weights(server.address + "/b/model.pth", None)
     assert first != second
     assert first.read_bytes() == content
     assert second.read_bytes() == content + b"b"
@@ -117,7 +98,7 @@ def test_urls_that_end_alike_are_kept_apart(server, content):
 
 def test_a_url_with_a_wrong_hash_leaves_nothing_behind(server, target, content):
     server.files["/weights-0123456789.pth"] = content
-    with pytest.raises(UserError, match=r"instead of 0123456789.*nothing was kept"):
+    with pytest.raises(UserError, match=r"published is 0123456789.*nothing was kept"):
         load_weights(target, server.address + "/weights-0123456789.pth", None)
     assert _no_leftovers()
 
@@ -131,8 +112,8 @@ def test_what_cannot_be_fetched_gives_one_line(server, target, content, cause):
     if cause == "nobody listens":
         url = "http://127.0.0.1:9/model.pth"
     reason = {
-        "missing": "HTTP Error 404",
-        "cut off": rf"broke off after {len(content) // 2} of {len(content)}|IncompleteRead",
+        "missing": "answers 404 Not Found",
+        "cut off": r"the connection broke off|IncompleteRead",
         "nobody listens": "refused",
     }[cause]
     with pytest.raises(UserError, match=rf"backbone\.weights=.*({reason}).*place it here") as error:
@@ -147,16 +128,16 @@ def test_a_damaged_file_in_the_cache_is_named(content):
     path = cache_folder() / "net-0123456789.pth"
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"{path}.*delete it to download it again"):
-        locate("imagenet", Published(file=path.name, url="http://127.0.0.1:9/x.pth"))
+        find_weights("imagenet", PublishedWeights(file=path.name, url="http://127.0.0.1:9/x.pth"))
 
 
 def test_published_weights_by_url(server, content, sha256):
     name = f"net-{sha256(content)[:10]}.pth"
     server.files["/" + name] = content
-    published = Published(file=name, url=f"{server.address}/{name}")
-    assert locate("imagenet", published).read_bytes() == content
+    published = PublishedWeights(file=name, url=f"{server.address}/{name}")
+    assert find_weights("imagenet", published).read_bytes() == content
     del server.files["/" + name]
-    assert locate("imagenet", published).read_bytes() == content
+    assert find_weights("imagenet", published).read_bytes() == content
 
 
 def _serve_hub(server, monkeypatch, content, etag):
@@ -167,32 +148,32 @@ def _serve_hub(server, monkeypatch, content, etag):
         "/cdn",
         {"X-Linked-Etag": f'"{etag}"'},
     )
-    return Published(file="net.safetensors", hub="owner/net")
+    return PublishedWeights(file="net.safetensors", hub="owner/net")
 
 
 def test_the_hub_with_the_right_hash(server, monkeypatch, content, sha256):
     published = _serve_hub(server, monkeypatch, content, sha256(content))
-    path = locate("imagenet", published)
+    path = find_weights("imagenet", published)
     assert path == cache_folder() / "net.safetensors"
     assert path.read_bytes() == content
-    assert locate("imagenet", published) == path
+    assert find_weights("imagenet", published) == path
     assert len(server.asked) == 2  # the redirect and the file, once
 
 
 def test_the_hub_with_a_wrong_hash(server, monkeypatch, content):
     published = _serve_hub(server, monkeypatch, content, "ab" * 32)
-    with pytest.raises(UserError, match=f"instead of {'ab' * 32}.*nothing was kept"):
-        locate("imagenet", published)
+    with pytest.raises(UserError, match=f"published is {'ab' * 32}.*nothing was kept"):
+        find_weights("imagenet", published)
     assert _no_leftovers()
 
 
 def test_an_unreachable_hub_names_file_and_place():
-    published = Published(file="net.safetensors", hub="owner/net")
+    published = PublishedWeights(file="net.safetensors", hub="owner/net")
     with pytest.raises(UserError) as error:
-        locate("imagenet", published)
+        find_weights("imagenet", published)
     line = str(error.value)
     assert line.startswith("backbone.weights=imagenet: ")
-    assert "/owner/net/resolve/main/model.safetensors cannot be fetched" in line
+    assert "/owner/net/resolve/main/model.safetensors: " in line
     assert line.endswith(f"place it here as {cache_folder() / 'net.safetensors'}")
     assert "\n" not in line
 
@@ -201,7 +182,7 @@ def test_a_file_placed_by_hand_wins_over_the_hub(server, monkeypatch, content):
     published = _serve_hub(server, monkeypatch, b"other", "")
     cache_folder().mkdir(parents=True)
     (cache_folder() / "net.safetensors").write_bytes(content)
-    assert locate("imagenet", published).read_bytes() == content
+    assert find_weights("imagenet", published).read_bytes() == content
     assert server.asked == []
 
 
@@ -217,14 +198,14 @@ def _in_the_hubs_cache(caches, content, name):
 
 def test_the_hubs_own_cache_spares_the_network(caches, content, sha256):
     _in_the_hubs_cache(caches, content, sha256(content))
-    path = locate("imagenet", Published(file="net.safetensors", hub="owner/net"))
+    path = find_weights("imagenet", PublishedWeights(file="net.safetensors", hub="owner/net"))
     assert path.read_bytes() == content
 
 
 def test_a_damaged_file_in_the_hubs_cache(caches, content):
     _in_the_hubs_cache(caches, content, "ab" * 32)
     with pytest.raises(UserError, match="delete it to download it again"):
-        locate("imagenet", Published(file="net.safetensors", hub="owner/net"))
+        find_weights("imagenet", PublishedWeights(file="net.safetensors", hub="owner/net"))
 
 
 def test_a_folder_that_cannot_be_written_is_named(server, content, caches, monkeypatch):
@@ -232,4 +213,4 @@ def test_a_folder_that_cannot_be_written_is_named(server, content, caches, monke
     (caches / "file").write_text("in the way")
     monkeypatch.setenv("TORCH_HOME", str(caches / "file"))
     with pytest.raises(UserError, match=r"cannot be stored as .*TORCH_HOME"):
-        locate(server.address + "/model.pth", None)
+        find_weights(server.address + "/model.pth", None)

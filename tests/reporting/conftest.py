@@ -1,17 +1,19 @@
-"""Configs as the catalogue composes them, and cells of MLRC."""
+"""Configs as the catalog composes them, cells of MLRC, and a report of runs written by hand."""
 
 from __future__ import annotations
 
 import pytest
 
-from dml.reporting import catalog as experiments
-from tests.reporting.made_runs import MLRC, MadeCell, node
+from dml.reporting import catalog
+from tests.reporting.made_runs import MLRC, build, make_cell, node, write_history, write_run
+
+VALUES = [0.2205, 0.2215, 0.2210]
 
 
 @pytest.fixture
 def composed():
-    """Composes `train.yaml` with overrides as the catalogue does: files of groups only once."""
-    return lambda *overrides: experiments.composed(overrides)
+    """Composes `train.yaml` with overrides as the catalog does: files of groups only once."""
+    return lambda *overrides: catalog.compose_config(overrides)
 
 
 @pytest.fixture
@@ -29,9 +31,19 @@ def cells(mlrc):
     """Cells of the given losses, ten repeats each."""
 
     def of(*losses: str):
-        return [
-            MadeCell(mlrc(f"loss={loss}", "protocol.repeats=10"), (f"loss={loss}",))
-            for loss in losses
-        ]
+        return [make_cell(mlrc(f"loss={one}", "protocol.repeats=10"), one) for one in losses]
 
     return of
+
+
+@pytest.fixture
+def report(mlrc, cells, tmp_path):
+    """MFCWMS whole, ArcFace on a smaller budget, contrastive missing, one summary cut short."""
+    some = cells("mfcwms", "arcface", "contrastive")
+    folder = write_run(tmp_path, some[0].config, [[v] * 4 for v in VALUES], VALUES)
+    write_history(folder, {(r, f): [0.1, 0.2] for r in range(3) for f in range(4)})
+    small = mlrc("loss=arcface", "protocol.epochs=5")
+    write_run(tmp_path, small, [[v] * 4 for v in VALUES], VALUES)
+    cut = write_run(tmp_path, mlrc("loss=triplet"), [[0.1]])
+    (cut / "summary.json").write_text('{"result')
+    return build(some, tmp_path)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.identity import digest
+from dml.config.schema import ExperimentConfig
+from dml.reporting.catalog import Cell
+from dml.reporting.report import Report, build_report
+from dml.reporting.rows import Row
 from dml.runs.folder.summary import protocol_id, result_id
 
 NODE = {
@@ -21,6 +24,7 @@ NODE = {
     "figures": ["learning_curves"],
 }
 MLRC = ("protocol=mlrc", "data=cub")
+TEN = [0.2205, 0.2215, 0.2211, 0.2209, 0.2212, 0.2207, 0.2218, 0.2210, 0.2206, 0.2207]
 
 
 def node(name: str, **more: Any) -> tuple[str, ...]:
@@ -33,14 +37,28 @@ def _word(value: Any) -> str:
     return f"[{','.join(value)}]" if isinstance(value, list) else f"'{value}'"
 
 
-@dataclass(frozen=True)
-class MadeCell:
-    """A cell of an experiment, as far as a report asks."""
+def make_cell(cfg: DictConfig, loss: str = "", overrides: tuple[str, ...] = ()) -> Cell:
+    """A cell of an experiment; its command holds signs that HTML must escape."""
+    command = f"python train.py loss={loss} <&>"
+    return Cell(cfg.experiment.id, overrides or (f"loss={loss}",), cfg, Path("none"), command, 1)
 
-    config: DictConfig
-    overrides: tuple[str, ...] = ()
-    command: str = "python train.py experiment=mft_table1"
-    folder: Path = Path("nowhere")
+
+def build(cells: Sequence[Cell], root: Path, **changes: Any) -> Report:
+    """The report of an experiment of these cells."""
+    values: Any = OmegaConf.to_container(cells[0].config.experiment)
+    return build_report(ExperimentConfig(**{**values, **changes}), cells, root)
+
+
+def find_row(report: Report, method: str, evaluation: str = "separated") -> Row:
+    """The only row of a method."""
+    keys = (method, evaluation)
+    (row,) = [row for row in report.rows if (row.key.method, row.key.evaluation) == keys]
+    return row
+
+
+def spread_over_folds(values: Sequence[float]) -> list[list[float]]:
+    """Four folds of each repeat, whose mean is its value."""
+    return [[value - 0.01, value, value, value + 0.01] for value in values]
 
 
 def write_run(

@@ -1,38 +1,18 @@
 import pytest
-import retrieval_reference as reference
 import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-from dml.retrieval import concatenate, metrics, retrieval_metrics, search
-
-
-def clustered(labels, dim, noise, generator):
-    """Unit vectors around one random center per class: neighbors are partly right."""
-    centers = torch.randn(int(labels.max()) + 1, dim, generator=generator)
-    x = centers[labels] + noise * torch.randn(len(labels), dim, generator=generator)
-    return torch.nn.functional.normalize(x)
-
-
-LABELS = {
-    "balanced": lambda g: torch.arange(200) % 20,
-    "pairs": lambda g: torch.arange(240) // 2,
-    "one-image classes": lambda g: torch.cat([torch.arange(50), torch.arange(50) // 5]),
-    "very different sizes": lambda g: torch.cat(
-        [torch.zeros(150), torch.ones(2), 2 + torch.arange(100) // 4, torch.full((40,), 99)]
-    ).long(),
-    "random": lambda g: torch.randint(0, 30, (250,), generator=g),
-}
+from dml.core.metric_names import LABELS as NAMES
+from dml.core.metric_names import is_retrieval_metric
+from dml.retrieval import concatenate, retrieval_metrics
+from dml.retrieval.metrics import METRICS
+from tests.retrieval import reference
+from tests.retrieval.reference import LABELS, assert_same, clustered
 
 
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(1)
-
-
-def assert_same(found, expected):
-    assert list(found) == list(expected)
-    for name, value in expected.items():
-        assert found[name] == pytest.approx(value, abs=1e-9), name
 
 
 @pytest.mark.parametrize("case", LABELS)
@@ -52,35 +32,6 @@ def test_equals_the_reference_with_a_gallery(case, generator):
     query, gallery = order[:80], order[80:]
     arguments = (embeddings[query], labels[query], embeddings[gallery], labels[gallery])
     recall_at = (1, 10, 20, 30)
-    found = retrieval_metrics(*arguments, recall_at=recall_at)
-    assert_same(found, reference.metrics(*arguments, recall_at=recall_at))
-
-
-EMBEDDINGS = {
-    "clustered": lambda y, g: clustered(y, 16, 1.0, g),
-    "noise": lambda y, g: torch.randn(len(y), 8, generator=g),
-    "grid": lambda y, g: torch.randint(0, 3, (len(y), 3), generator=g).float(),
-    "one point": lambda y, g: torch.ones(len(y), 4),
-    "float64 near ties": lambda y, g: 1 + 1e-9 * torch.randn(len(y), 4, generator=g).double(),
-}
-
-
-@pytest.mark.parametrize("labels_case", ["pairs", "one-image classes", "very different sizes"])
-@pytest.mark.parametrize("case", EMBEDDINGS)
-@pytest.mark.parametrize("split", [False, True])
-def test_counted_ranks_equal_listed_ones(case, labels_case, split, generator, monkeypatch):
-    monkeypatch.setattr(metrics, "LISTED", 1)
-    monkeypatch.setattr(search, "TILE", 32)
-    labels = LABELS[labels_case](generator)
-    if labels_case == "very different sizes":
-        labels = labels[labels != 0]
-    embeddings = EMBEDDINGS[case](labels, generator)
-    order = torch.randperm(len(labels), generator=generator)
-    arguments = (embeddings[order], labels[order])
-    if split:
-        query, gallery = order[:80], order[80:]
-        arguments = (embeddings[query], labels[query], embeddings[gallery], labels[gallery])
-    recall_at = (1, 3, 20, 50, 100, 150, 1000)
     found = retrieval_metrics(*arguments, recall_at=recall_at)
     assert_same(found, reference.metrics(*arguments, recall_at=recall_at))
 
@@ -209,7 +160,7 @@ def test_impossible_arguments(arguments, message):
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "1"])
 def test_recall_at_what_is_no_rank_is_refused(wrong):
-    with pytest.raises(ValueError, match="recall_at must be an integer from 1 on"):
+    with pytest.raises(ValueError, match="recall_at must be a positive integer"):
         retrieval_metrics(torch.zeros(3, 2), torch.zeros(3).long(), recall_at=(1, wrong))
 
 
@@ -243,25 +194,6 @@ def test_concatenate_refuses_models_of_other_length():
         concatenate([])
 
 
-def test_counting_takes_as_many_queries_at_once_as_memory_allows(generator, monkeypatch):
-    """After a collapse all items of a tile may precede the nearest relevant one."""
-    seen = []
-    count = search.count_ahead
-
-    def watched(space, query_nD, *rest):
-        seen.append(len(query_nD) * space.tile)
-        return count(space, query_nD, *rest)
-
-    monkeypatch.setattr(search, "count_ahead", watched)
-    embeddings, labels = torch.ones(900, 4), torch.arange(900) // 100
-    expected = reference.metrics(embeddings, labels, recall_at=(1, 500))
-    for memory_mb, most in ((64.0, 10**9), (1.0, 2**20 / search.PAIR_BYTES)):
-        seen.clear()
-        found = retrieval_metrics(embeddings, labels, recall_at=(1, 500), memory_mb=memory_mb)
-        assert_same(found, expected)
-        assert 0 < max(seen) <= most
-
-
 def test_scores_do_not_depend_on_the_default_type_of_tensors():
     x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     labels = torch.arange(40) % 5
@@ -271,3 +203,10 @@ def test_scores_do_not_depend_on_the_default_type_of_tensors():
         assert retrieval_metrics(x, labels) == expected
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_every_metric_has_a_label():
+    assert list(METRICS) == list(NAMES)
+    found = retrieval_metrics(torch.eye(4), torch.tensor([0, 0, 1, 1]), recall_at=(1, 10))
+    scores = [name for name in found if is_retrieval_metric(name)]
+    assert scores == [*NAMES, "recall_at_1", "recall_at_10"]

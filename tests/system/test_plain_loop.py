@@ -22,7 +22,12 @@ from dml.training.checkpoint import read
 
 STEPS, BATCH, CLASSES, SIZE, DIM = 10, 12, 6, 32, 16
 RUN = (
-    *("data=folder", "protocol=traditional", "backbone=resnet50", "backbone.model=resnet18.tv_in1k"),
+    *(
+        "data=folder",
+        "protocol=traditional",
+        "backbone=resnet50",
+        "backbone.model=resnet18.tv_in1k",
+    ),
     *("backbone.weights=none", f"transform.size={SIZE}", "transform.test_resize=null"),
     *("transform.augmentation=none", "transform.flip=false", "loss=proxy_anchor"),
     *("embedder.pooling=avg", f"data.batch_size={BATCH}", "optim.warmup_epochs=0"),

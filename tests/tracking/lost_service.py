@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from dml.tracking import History, JobTracker, RunInfo, tracked
+from dml.tracking import History, JobTracker, RunInfo, track_run
 from dml.tracking.weights_and_biases import WandbTracker
 
 
@@ -18,11 +18,11 @@ def lose_the_service(folder: Path, said: Path) -> None:
         for run_id in ("first", "second"):
             tracker = WandbTracker(project="p", mode="offline")
             info = RunInfo(
-                folder, run_id, "n", "g", {}, [(0, 0)], say=lambda line: print(line, file=file)
+                folder, run_id, "n", "g", {}, [(0, 0)], notify=lambda line: print(line, file=file)
             )
             history.rewind((0, 0), 0)
             rows = JobTracker(history, tracker, 0, 0, lambda metrics: None)
-            with tracked(tracker, info):
+            with track_run(tracker, info):
                 rows.log({"epoch": 0.0}, 0)
                 if run_id == "first":
                     (service,) = [pid for pid in children() if "wandb-core" in command_of(pid)]

@@ -55,5 +55,5 @@ def test_a_refusal_of_w_and_b_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(Workspace, "save", save)
     assert main(["team"]) == 1
     assert capsys.readouterr().err.strip() == (
-        "error: W&B does not save the workspace: permission denied"
+        "error: W&B could not save the workspace: permission denied"
     )

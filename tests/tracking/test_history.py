@@ -1,12 +1,10 @@
 import csv
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.core.errors import UserError
-from dml.tracking import History, JobTracker, NullTracker, RunTables
+from dml.tracking import History, JobTracker, NullTracker
 
 
 def read(path):
@@ -27,7 +25,7 @@ def test_rows_and_late_columns(tmp_path):
     assert [r["loss"] for r in found] == ["", "2.0", "1.0"]
     assert float(found[1]["map_at_r"]) == 1 / 3  # every digit is there
     assert list(found[0])[:4] == ["repeat", "fold", "epoch", "step"]
-    assert History(history.path).of(0, 0) == history.of(0, 0)
+    assert History(history.path).job_rows(0, 0) == history.job_rows(0, 0)
 
 
 def test_rewind_keeps_other_jobs(tmp_path):
@@ -62,7 +60,7 @@ def test_a_line_cut_short_is_dropped(tmp_path):
 def test_numbers_read_back_as_they_were(tmp_path_factory, value):
     history = History(tmp_path_factory.mktemp("history") / "history.csv")
     history.append(row(0, 0, x=value))
-    back = History(history.path).of(0, 0)[0]["x"]
+    back = History(history.path).job_rows(0, 0)[0]["x"]
     assert back == value
     assert math.copysign(1, back) == math.copysign(1, value)
 
@@ -77,21 +75,6 @@ def test_job_tracker_passes_everything_on(tmp_path):
     JobTracker(history, Recorder(), 2, 3, shown.append).log({"epoch": 1.0, "loss": 0.5}, 7)
     assert seen == [({"repeat": 2, "fold": 3, "epoch": 1.0, "loss": 0.5}, 7)]
     assert shown == [{"epoch": 1.0, "loss": 0.5}]
-    assert history.of(2, 3) == [{"repeat": 2, "fold": 3, "epoch": 1.0, "step": 7, "loss": 0.5}]
-
-
-def test_times_follow_the_checkpoint_that_a_run_goes_back_to(tmp_path):
-    records = RunTables.of(tmp_path)
-    for step in (0, 7, 14):
-        records.history.append(row(0, step))
-        if step:
-            records.throughput.append(row(0, step))
-    records.throughput.append(row(1, 21))
-    again = RunTables.of(tmp_path)
-    again.rewind((0, 0), rows=2, step=10)  # it was stopped between two evaluations
-    assert [r["step"] for r in read(again.history.path)] == ["0", "7"]
-    assert [r["step"] for r in read(again.throughput.path)] == ["7", "21"]
-    RunTables.none().rewind((0, 0), rows=2, step=10)
-    again.throughput.path.write_bytes(bytes(range(256)))
-    with pytest.raises(UserError, match=r"throughput\.csv is damaged .*; delete it"):
-        RunTables.of(tmp_path)
+    assert history.job_rows(2, 3) == [
+        {"repeat": 2, "fold": 3, "epoch": 1.0, "step": 7, "loss": 0.5}
+    ]

@@ -1,7 +1,10 @@
-"""What W&B is sent, by a stand-in that takes it."""
+"""Values that W&B receives, through a stand-in for its library and through the library itself."""
 
-import math
+import multiprocessing
+import os
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,14 +12,16 @@ from hypothesis import strategies as st
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.core.errors import RunStopped, UserError
+from dml.core.errors import UserError
 from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
-from dml.tracking import History, JobTracker, NullTracker, RunInfo, tracked
+from dml.tracking import History, JobTracker, RunInfo, track_run
 from dml.tracking.dashboard import BARS, COLUMNS, CURVES, PICTURES
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
 from tests.dying import die_at
+from tests.tracking.lost_service import lose_the_service
+from tests.tracking.wandb_file import written
 from tests.tracking.wandb_stand_in import Service
 
 
@@ -38,7 +43,7 @@ def start(cfg):
 
 def history_of(folder, job=(0, 0)):
     """The rows of `history.csv` as W&B should have them."""
-    rows = History(folder / "history.csv").of(*job)
+    rows = History(folder / "history.csv").job_rows(*job)
     return [
         {"_step": row["step"], **{k: row[k] for k in row if k not in ("repeat", "fold", "step")}}
         for row in rows
@@ -80,17 +85,16 @@ def test_one_model_is_one_run(prepared, service, capsys):
     assert len(service.inits(name)) == 1
 
 
-@pytest.mark.pictures
 @pytest.mark.parametrize(
-    ("point", "lost"),
+    ("point", "lost", "pictures"),
     [
-        ("before_rename:9", 0),  # a row is sent that the checkpoint does not know
-        ("between_checkpoints:3", 2),  # W&B has not received the last rows
-        ("wandb_log:5", 0),  # the pictures
-        ("wandb_finish:1", 0),  # the run is finished, but not in W&B
+        ("before_rename:9", 0, 0),  # a row is sent that the checkpoint does not know
+        ("between_checkpoints:3", 2, 0),  # W&B has not received the last rows
+        pytest.param("wandb_log:5", 0, 2, marks=pytest.mark.pictures),  # the row of figures
+        ("wandb_finish:1", 0, 0),  # the run is finished, but not in W&B
     ],
 )
-def test_a_killed_run_continues_without_gap_or_repeat(prepared, service, point, lost):
+def test_a_killed_run_continues_without_gap_or_repeat(prepared, service, point, lost, pictures):
     cfg, folder = prepared()
     assert die_at(point, start, cfg) != 0
     (name,) = service.ids()
@@ -100,7 +104,7 @@ def test_a_killed_run_continues_without_gap_or_repeat(prepared, service, point, 
     assert service.ids() == [name]
     assert service.rows(name) == history_of(folder.path)
     assert not (service.folder / name / "dropped.jsonl").exists()
-    assert len(service.pictures(name)) == 2
+    assert len(service.pictures(name)) == pictures
     assert service.summary(name)["test/map_at_r"] == summary["metrics"]["map_at_r"]["mean"]
     assert service.exits(name) == [0]
 
@@ -121,7 +125,7 @@ EVENTS = st.lists(
 def test_w_and_b_ends_up_with_the_history(tmp_path_factory, events):
     folder = tmp_path_factory.mktemp("run")
     service = Service(folder / "server")
-    info = RunInfo(folder, "abc", "name", "group", {}, [(0, 0)], say=lambda line: None)
+    info = RunInfo(folder, "abc", "name", "group", {}, [(0, 0)], notify=lambda line: None)
 
     def begin():
         tracker = WandbTracker.__new__(WandbTracker)
@@ -135,19 +139,19 @@ def test_w_and_b_ends_up_with_the_history(tmp_path_factory, events):
     job, history, tracker = begin()
     for event in events:
         if event == "evaluate":
-            count = len(history.of(0, 0))
+            count = len(history.job_rows(0, 0))
             job.log({"epoch": count / 2, "x": count / 3}, 5 * count)
             continue
         lost, back = event
         if service.ids() and lost:
             service.lose("abc", lost)
         job, history, tracker = begin()
-        history.rewind((0, 0), max(0, len(history.of(0, 0)) - back))
-    count = len(history.of(0, 0))
+        history.rewind((0, 0), max(0, len(history.job_rows(0, 0)) - back))
+    count = len(history.job_rows(0, 0))
     job.log({"epoch": count / 2, "x": count / 3}, 5 * count)
     # What was evaluated before a kill is evaluated again until training is further than ever.
-    while 5 * (len(history.of(0, 0)) - 1) < service.rows("abc")[-1]["_step"]:
-        count = len(history.of(0, 0))
+    while 5 * (len(history.job_rows(0, 0)) - 1) < service.rows("abc")[-1]["_step"]:
+        count = len(history.job_rows(0, 0))
         job.log({"epoch": count / 2, "x": count / 3}, 5 * count)
     tracker.job_done({"repeat": 0, "fold": 0, "metrics": {}})
     assert service.rows("abc") == history_of(folder)
@@ -161,7 +165,9 @@ def two_folds(service, tmp_path):
     for step in (0, 4):
         history.append({"repeat": 0, "fold": 0, "epoch": step / 4, "step": step, "map_at_r": 0.1})
     folds = [(0, 0), (0, 1)]
-    info = RunInfo(tmp_path, "abc", "cub seed0", "mlrc", {"seed": 0}, folds, say=lambda line: None)
+    info = RunInfo(
+        tmp_path, "abc", "cub seed0", "mlrc", {"seed": 0}, folds, notify=lambda line: None
+    )
     return info, history
 
 
@@ -181,7 +187,7 @@ def work(tracker, history):
     rows = {fold: JobTracker(history, tracker, 0, fold, lambda metrics: None) for fold in (0, 1)}
     rows[1].log({"epoch": 0.0, "map_at_r": 0.2}, 0)
     rows[0].log({"epoch": 2.0, "map_at_r": 0.3}, 8)
-    for row in history.of(0, 0):
+    for row in history.job_rows(0, 0):
         tracker.log(row, int(row["step"]))
     for result in RESULTS * 2:
         tracker.job_done(result)
@@ -190,7 +196,7 @@ def work(tracker, history):
 def test_folds_are_runs_of_their_own(two_folds, service):
     info, history = two_folds
     tracker = WandbTracker()
-    with tracked(tracker, info):
+    with track_run(tracker, info):
         work(tracker, history)
         tracker.conclude(TOTAL, [])
     ids = ["abc", "abc-repeat0-fold0", "abc-repeat0-fold1"]
@@ -213,7 +219,7 @@ def test_folds_are_runs_of_their_own(two_folds, service):
     assert set(COLUMNS) <= {*service.summary("abc"), *service.summary(ids[1])}
     assert [service.exits(name) for name in ids] == [[0], [0], [0]]
     # Continued after all is done: nothing is opened again.
-    with tracked(tracker, info):
+    with track_run(tracker, info):
         work(tracker, history)
         tracker.conclude(TOTAL, [])
     assert [len(service.inits(name)) for name in ids] == [1, 1, 1]
@@ -224,7 +230,7 @@ def test_a_sweep_sees_one_run_under_the_name_it_gave(two_folds, service, monkeyp
     monkeypatch.setenv("WANDB_RUN_ID", "given")
     info, history = two_folds
     tracker = WandbTracker(project="ours", entity="we")
-    with tracked(tracker, info):
+    with track_run(tracker, info):
         work(tracker, history)
         tracker.conclude(TOTAL, [])
     assert service.ids() == ["given"]
@@ -245,30 +251,6 @@ def test_a_sweep_s_run_of_a_finished_command_is_filled(prepared, service, monkey
     assert service.exits("given") == [0]
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (UserError("x"), 1),
-        (ZeroDivisionError(), 1),
-        (RunStopped("x", 75), 75),
-        (KeyboardInterrupt(), 130),
-    ],
-)
-def test_what_is_open_is_closed_with_the_status(two_folds, service, error, status):
-    info, history = two_folds
-    tracker = WandbTracker()
-
-    def fail():
-        with tracked(tracker, info):
-            JobTracker(history, tracker, 0, 1, lambda metrics: None).log({"epoch": 0.0}, 0)
-            raise error
-
-    with pytest.raises(type(error)):
-        fail()
-    assert service.ids() == ["abc-repeat0-fold1"]
-    assert service.exits("abc-repeat0-fold1") == [status]
-
-
 def test_each_job_of_a_multirun_is_its_own_run(command_line, service, tmp_path):
     words = [*TINY, "protocol.epochs=1", "tracking=wandb", f"outputs={tmp_path / 'o'}"]
     status, _, err = command_line("-m", *words, "optim.lr=1e30,1e-3")
@@ -283,7 +265,7 @@ def test_a_dead_service_does_not_end_the_training(prepared, service, capsys):
     service.crash_at = 4
     summary = start(cfg)
     said = capsys.readouterr().out.replace("\n", " ")
-    assert said.count("W&B does not answer (ConnectionResetError: Connection lost)") == 1
+    assert said.count("W&B does not respond (ConnectionResetError: Connection lost)") == 1
     assert service.torn_down
     assert folder.summary.exists()
     service.crash_at = None
@@ -297,21 +279,21 @@ def test_a_dead_service_does_not_end_the_training(prepared, service, capsys):
 def test_whenever_the_service_dies_the_next_start_sends_the_rest(two_folds, service):
     info, history = two_folds
     said = []
-    info = replace(info, say=said.append)
+    info = replace(info, notify=said.append)
     tracker = WandbTracker()
     service.crash_at = 1
-    with tracked(tracker, info):
+    with track_run(tracker, info):
         work(tracker, history)  # the rows are in the history from here on
     crashes = 1
     while service.ids() == [] or not service.exits("abc"):
         service.calls, service.crash_at = 0, crashes + 1
-        with tracked(tracker, info):
+        with track_run(tracker, info):
             for result in RESULTS:
                 tracker.job_done(result)
             tracker.conclude(TOTAL, [])
         crashes += 1
     assert crashes > 5
-    assert sum("does not answer" in line for line in said) == crashes - 1
+    assert sum("does not respond" in line for line in said) == crashes - 1
     for fold in (0, 1):
         name = f"abc-repeat0-fold{fold}"
         assert service.rows(name) == history_of(info.folder, (0, fold))
@@ -328,48 +310,6 @@ def test_overwrite_begins_a_new_run(tmp_path):
     assert not (tmp_path / "wandb").exists()
 
 
-class TestMistakes:
-    """Said before data are touched."""
-
-    def refused(self, command_line, tmp_path, *words):
-        outputs = tmp_path / "o"
-        status, _, err = command_line("tracking=wandb", f"outputs={outputs}", "data=cub", *words)
-        assert status != 0
-        assert not outputs.exists()
-        (line,) = err.strip().splitlines()
-        return line
-
-    def test_no_key(self, command_line, service, tmp_path):
-        service.key = False
-        line = self.refused(command_line, tmp_path)
-        assert line.startswith("error: tracking.mode: online needs a key")
-        assert "WANDB_API_KEY" in line
-        assert "tracking.mode=offline" in line
-
-    def test_a_refused_key(self, command_line, service, tmp_path, monkeypatch):
-        def login(**options):
-            raise ValueError("API key must have 40+ characters\nlong story")
-
-        monkeypatch.setattr(service, "login", login)
-        line = self.refused(command_line, tmp_path)
-        assert line.startswith("error: tracking: W&B refuses the key: API key must have 40+ ")
-
-    def test_not_installed(self, command_line, tmp_path, monkeypatch):
-        monkeypatch.setitem(__import__("sys").modules, "wandb", None)
-        line = self.refused(command_line, tmp_path)
-        assert "pip install -e '.[wandb]'" in line
-        assert "tracking=none" in line
-
-    @pytest.mark.parametrize("mode", ["disabled", "of-line"])
-    def test_an_unknown_mode(self, command_line, service, tmp_path, mode):
-        line = self.refused(command_line, tmp_path, f"tracking.mode={mode}")
-        assert line.startswith(f"error: tracking.mode: '{mode}' must be online or offline")
-
-    def test_an_unknown_option(self, command_line, service, tmp_path):
-        line = self.refused(command_line, tmp_path, "+tracking.projekt=x")
-        assert "projekt" in line
-
-
 def test_environment_variables_are_followed(composed, monkeypatch):
     for name, value in (("MODE", "offline"), ("PROJECT", "p"), ("ENTITY", "e")):
         monkeypatch.setenv(f"WANDB_{name}", value)
@@ -377,10 +317,88 @@ def test_environment_variables_are_followed(composed, monkeypatch):
     assert (tracking.mode, tracking.project, tracking.entity) == ("offline", "p", "e")
 
 
-def test_a_null_tracker_takes_everything(tmp_path):
-    tracker = NullTracker()
-    info = RunInfo(tmp_path, "abc", "name", "group", {}, [(0, 0)])
-    with tracked(tracker, info):
-        tracker.log({"epoch": math.nan}, 0)
-        tracker.job_done({})
-        tracker.conclude({}, [])
+def fail_in_the_second_fold(folder: Path) -> None:
+    """Two models side by side; the second is still open when the run fails."""
+    tracker = WandbTracker(project="p", mode="offline")
+    info = RunInfo(folder, "abc", "cub seed0", "mlrc", {"seed": 0}, [(0, 0), (0, 1)])
+    history = History(folder / "history.csv")
+    with track_run(tracker, info):
+        for step in (0, 5):
+            for fold in (0, 1):
+                rows = JobTracker(history, tracker, 0, fold, lambda metrics: None)
+                rows.log({"epoch": step / 5, "map_at_r": step / 100}, step)
+        tracker.job_done({"repeat": 0, "fold": 0, "metrics": {"map_at_r": 0.5}})
+        raise UserError("no more")
+
+
+@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is an extra")
+class TestOffline:
+    """The library itself, without network or account: its files are read back."""
+
+    @pytest.fixture(autouse=True)
+    def _no_account(self, monkeypatch, tmp_path):
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
+        monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "no-settings"))
+
+    @pytest.mark.pictures
+    def test_a_killed_run_is_whole_after_it_was_continued(self, composed, tmp_path):
+        places = (f"outputs={tmp_path}", "tracking=wandb", "tracking.mode=offline")
+        cfg = composed(*TINY, *places, "tracking.project=mine", "experiment.id=mft_table1")
+        folder = RunFolder.of(cfg, check(cfg, Config))
+        assert die_at("between_checkpoints:3", start, cfg) != 0  # after the third row
+        summary = start(cfg)
+        found = written(folder.path, folder.run_id())
+        assert list(found) == [folder.run_id()]
+        (file,) = found.values()
+        assert file.run.project == "mine"
+        assert file.run.run_group == "mft_table1"
+        assert file.run.job_type == "repeat0-fold0"
+        assert list(file.run.tags) == ["digits", "traditional", "stand-in"]
+        assert file.config["loss"]["name"] == "mfcwms"
+        assert file.config["run"]["result_id"] == "mf_cwms"
+        assert file.metrics["*"] == "epoch"
+        *rows, pictures = file.history
+        assert [row["_step"] for row in rows] == [0, 7, 14]
+        assert [row["epoch"] for row in rows] == [0, 1, 2]
+        logged = History(folder.history).job_rows(0, 0)
+        for name in ("map_at_r", "recall_at_1", "r_precision"):
+            assert [row[name] for row in rows] == [row[name] for row in logged]
+        for name in ("learning_curve", "neighbors"):
+            picture = file.folder / "files" / pictures[f"figures/{name}.path"]
+            assert picture.read_bytes() == (folder.figures / f"{name}.png").read_bytes()
+        assert file.summary["test/map_at_r"] == summary["metrics"]["map_at_r"]["mean"]
+        assert file.summary["untrained/map_at_r"] == summary["untrained"]["map_at_r"]["mean"]
+        assert file.exit_code == 0
+
+    def test_folds_side_by_side_and_a_failure(self, tmp_path):
+        with pytest.raises(UserError, match="no more"):
+            fail_in_the_second_fold(tmp_path)
+        ids = ["abc-repeat0-fold0", "abc-repeat0-fold1"]
+        found = written(tmp_path, *ids)
+        assert list(found) == ids
+        assert [file.exit_code for file in found.values()] == [0, 1]
+        for file in found.values():
+            assert [row["_step"] for row in file.history] == [0, 5]
+            assert file.run.run_group == "mlrc"
+        assert found["abc-repeat0-fold0"].summary["test/map_at_r"] == 0.5
+
+    @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the service in /proc")
+    def test_the_service_s_death_is_survived_and_the_next_run_has_a_new_one(self, tmp_path):
+        work = multiprocessing.get_context("spawn").Process(
+            target=lose_the_service, args=(tmp_path, tmp_path / "said.txt")
+        )
+        work.start()
+        work.join(300)
+        assert work.exitcode == 0
+        said = (tmp_path / "said.txt").read_text()
+        assert said.count("W&B does not respond") == 1
+        second = written(tmp_path, "second")["second"]
+        assert [row["_step"] for row in second.history] == [0, 5]
+        assert second.exit_code == 0
+
+    def test_a_wrong_setting_is_one_line(self):
+        with pytest.raises(UserError, match=r"tracking\.settings: .*nonsense") as error:
+            WandbTracker(mode="offline", settings={"nonsense": 1})
+        assert "\n" not in str(error.value)

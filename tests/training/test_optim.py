@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -27,7 +29,7 @@ def test_each_parameter_in_its_group():
     assert [group["name"] for group in groups(net, nn.Identity())] == ["backbone", "head"]
 
 
-def test_groups_take_values_of_their_own():
+def test_groups_with_their_own_values():
     own = {"head": {"lr": 0.5}, "loss": {"weight_decay": 0.0}}
     found = {group["name"]: group for group in groups(Net(), nn.Linear(2, 5), overrides=own)}
     assert [found[name]["lr"] for name in ("backbone", "head", "loss")] == [0.1, 0.5, 10.0]
@@ -62,7 +64,7 @@ def test_wrong_arguments_of_the_optimizer():
         build_optimizer(torch.optim.SGD, groups(Net(), nn.Identity()), {"nesterow": True})
 
 
-def test_batch_norm_can_have_values_of_its_own():
+def test_batch_norm_as_a_group():
     net = Net()
     net.backbone = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     own = {"batch_norm": {"weight_decay": 0.0}}
@@ -72,3 +74,26 @@ def test_batch_norm_can_have_values_of_its_own():
     assert [group["weight_decay"] for group in found.values()] == [0.01, 0, 0.01, 0.01]
     assert [group["lr"] for group in found.values()] == [0.1, 0.1, 0.1, 10.0]
     assert "batch_norm" not in [g["name"] for g in groups(net, nn.Identity())]
+
+
+def test_optimizers_are_fused_on_gpus_where_they_can_be():
+    seen = []
+
+    def make(groups, lr=0.1, fused=None):
+        seen.append(fused)
+        return torch.optim.SGD([torch.zeros(1)], lr)
+
+    class OnGPU:
+        is_cuda = True
+
+    gpu, cpu = [{"params": [OnGPU()]}], [{"params": [torch.zeros(1)]}]
+    for groups, args in ((gpu, {}), (gpu, {"fused": False}), (cpu, {})):
+        build_optimizer(make, groups, args)
+
+    def plain(groups):
+        seen.append("none")
+        return torch.optim.SGD([torch.zeros(1)])
+
+    build_optimizer(plain, gpu, {})
+    assert seen == [True, False, None, "none"]
+    assert "fused" in inspect.signature(torch.optim.AdamW).parameters

@@ -1,15 +1,10 @@
 """Options that change how fast a run is computed: the same run, or a refusal."""
 
-import inspect
-
 import pytest
-import torch
 
 from dml.config.check import check
-from dml.config.identity import digest
 from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.training.optim import build_optimizer
 
 SHORT = ("protocol.steps_per_epoch=3", "data.batch_size=60", "loss=mfcont")
 
@@ -21,45 +16,6 @@ def score(run_tiny):
         return summary["metrics"]["map_at_r"]["mean"]
 
     return scored
-
-
-@pytest.mark.parametrize(
-    "option", ["channels_last=true", pytest.param("compile=true", marks=pytest.mark.soak)]
-)
-def test_a_faster_run_is_the_same_run(score, composed, option):
-    assert digest(composed(option)) == digest(composed())
-    assert score(option) == pytest.approx(score(), rel=1e-3)
-
-
-def test_convolutions_are_float32_unless_asked_otherwise(score, monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    score()
-    assert not torch.backends.cudnn.allow_tf32
-    with pytest.raises(UserError, match="precision: tf32 is a format of GPUs"):
-        score("precision=tf32")
-
-
-def test_optimizers_are_fused_on_gpus_where_they_can_be():
-    seen = []
-
-    def make(groups, lr=0.1, fused=None):
-        seen.append(fused)
-        return torch.optim.SGD([torch.zeros(1)], lr)
-
-    class OnGPU:
-        is_cuda = True
-
-    gpu, cpu = [{"params": [OnGPU()]}], [{"params": [torch.zeros(1)]}]
-    for groups, args in ((gpu, {}), (gpu, {"fused": False}), (cpu, {})):
-        build_optimizer(make, groups, args)
-
-    def plain(groups):
-        seen.append("none")
-        return torch.optim.SGD([torch.zeros(1)])
-
-    build_optimizer(plain, gpu, {})
-    assert seen == [True, False, None, "none"]
-    assert "fused" in inspect.signature(torch.optim.AdamW).parameters
 
 
 @pytest.mark.parametrize(

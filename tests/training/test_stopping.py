@@ -46,7 +46,7 @@ def test_min_delta():
     assert (stopping.best_score, stopping.best_epoch, stopping.best_step) == (0.61, 3, 3)
 
 
-def test_state_goes_back_in():
+def test_a_state_is_restored():
     one = Stopping(3)
     one.update(0.5, 1, 10)
     one.update(0.4, 2, 20)

@@ -6,9 +6,11 @@ from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.training.checkpoint import Checkpoints
+from dml.training.interfaces import Callbacks, TrainConfig
 from dml.training.optim import parameter_groups
 from dml.training.stopping import Stopping
-from dml.training.trainer import TrainConfig, Trainer
+from dml.training.train_state import TrainState
+from dml.training.trainer import Trainer
 
 
 class Pull(nn.Module):
@@ -22,18 +24,10 @@ class Pull(nn.Module):
         return ((embeddings - self.center) ** 2).sum()
 
 
-class Rows:
-    def __init__(self):
-        self.rows = []
-
-    def log(self, metrics, step):
-        self.rows.append({"step": step, **metrics})
-
-
 @pytest.fixture
 def make(tmp_path):
     def build(
-        scores=lambda: {"map_at_r": 0.5}, scheduler=None, patience=None, frozen=False, **plan
+        scores=lambda: {"map_at_r": 0.5}, scheduler=None, patience=None, frozen=False, **options
     ):
         torch.manual_seed(0)
         embedder, method = Embedder(SmallCNN(width=2), 3), Plain(Pull())
@@ -42,45 +36,46 @@ def make(tmp_path):
             embedder, method, lr=0.1, weight_decay=0.0, loss_lr=0.1, loss_lr_ratio=None
         )
         optimizer = torch.optim.SGD(groups)
-        values = {"epochs": 3, "steps_per_epoch": 2, "evaluate_every": 2, **plan}
+        values = {"epochs": 3, "steps_per_epoch": 2, "evaluate_every": 2, **options}
         batch = (torch.randn(4, 3, 8, 8), torch.arange(4))
-        total = values["epochs"] * values["steps_per_epoch"]
-        return Trainer(
-            embedder,
-            method,
-            optimizer,
-            scheduler(optimizer) if scheduler else None,
-            lambda start: [batch] * (total - start),
-            scores,
-            TrainConfig(**values),
+        config, rows = TrainConfig(**values), []
+        trainer = Trainer(
+            TrainState(embedder, method, optimizer, scheduler(optimizer) if scheduler else None),
+            config,
+            lambda start: [batch] * (config.total_steps - start),
             Stopping(patience),
-            Rows(),
             Checkpoints(tmp_path, {}),
+            Callbacks(scores, lambda metrics, step: rows.append({"step": step, **metrics})),
         )
+        trainer.logged = rows
+        return trainer
 
     return build
 
 
 def backbone(trainer):
-    return torch.cat([p.detach().flatten() for p in trainer.embedder.backbone.parameters()])
+    return torch.cat([p.detach().flatten() for p in trainer.state.embedder.backbone.parameters()])
 
 
-def test_the_backbone_rests_during_warm_up_only(make):
+def test_the_backbone_is_frozen_during_warm_up_only(make):
     trainer = make(warmup_epochs=2, epochs=2)
     before = backbone(trainer).clone()
-    head, center = trainer.embedder.head.linear.weight.clone(), trainer.method.loss.center.clone()
+    head, center = (
+        trainer.state.embedder.head.linear.weight.clone(),
+        trainer.state.method.loss.center.clone(),
+    )
     trainer.fit()
     assert torch.equal(backbone(trainer), before)
-    assert not torch.equal(trainer.embedder.head.linear.weight, head)
-    assert not torch.equal(trainer.method.loss.center, center)
+    assert not torch.equal(trainer.state.embedder.head.linear.weight, head)
+    assert not torch.equal(trainer.state.method.loss.center, center)
     longer = make(warmup_epochs=2, epochs=3)
     longer.fit()
     assert not torch.equal(backbone(longer), before)
 
 
-def test_what_is_frozen_stays_frozen_after_warm_up(make):
+def test_frozen_parameters_stay_frozen_after_warm_up(make):
     trainer = make(warmup_epochs=1, frozen=True)
-    frozen = next(trainer.embedder.backbone.parameters())
+    frozen = next(trainer.state.embedder.backbone.parameters())
     before = frozen.clone()
     trainer.fit()
     assert torch.equal(frozen, before)
@@ -89,22 +84,22 @@ def test_what_is_frozen_stays_frozen_after_warm_up(make):
 def test_gradients_of_the_network_are_clipped_and_those_of_the_loss_are_not(make):
     trainer = make(clip_value=1e-4, epochs=1)
     trainer.fit()
-    network = [p.grad.abs().max() for p in trainer.embedder.parameters()]
+    network = [p.grad.abs().max() for p in trainer.state.embedder.parameters()]
     assert max(network) <= 1e-4
-    assert trainer.method.loss.center.grad.abs().max() > 1e-2
+    assert trainer.state.method.loss.center.grad.abs().max() > 1e-2
     by_norm = make(clip_norm=1e-3, epochs=1)
     by_norm.fit()
-    norm = torch.cat([p.grad.flatten() for p in by_norm.embedder.parameters()]).norm()
+    norm = torch.cat([p.grad.flatten() for p in by_norm.state.embedder.parameters()]).norm()
     assert norm <= 1.001e-3
 
 
-def test_epoch_zero_never_wins_and_the_first_of_equals_does(make):
+def test_the_first_of_equal_evaluations_is_best_and_never_the_untrained_one(make):
     scores = iter([0.9, 0.2, 0.4, 0.4])
     trainer = make(lambda: {"map_at_r": next(scores)})
     trainer.fit()
     assert trainer.stopping.best_epoch == 2.0
     assert trainer.checkpoints.load_best()["step"] == 4
-    assert [row["map_at_r"] for row in trainer.tracker.rows] == [0.9, 0.2, 0.4, 0.4]
+    assert [row["map_at_r"] for row in trainer.logged] == [0.9, 0.2, 0.4, 0.4]
 
 
 def test_it_stops_early_unless_the_method_has_a_next_stage(make):
@@ -113,42 +108,42 @@ def test_it_stops_early_unless_the_method_has_a_next_stage(make):
     assert trainer.step == 2 * 4  # the first evaluation improves, three more do not
     more = make(epochs=50, patience=3)
     answers = iter([True, True, False])
-    more.method.on_stall = lambda embedder: next(answers)
+    more.state.method.on_stall = lambda embedder: next(answers)
     more.fit()
     assert more.step == 2 * 6
 
 
-def test_rates_step_once_an_epoch_however_often_it_is_scored(make):
+def test_rates_step_once_per_epoch_for_any_number_of_evaluations(make):
     def halve(optimizer):
         return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
 
     for every in (1, 2, 4):
         trainer = make(scheduler=halve, evaluate_every=every, epochs=4)
         trainer.fit()
-        assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**4)
+        assert trainer.state.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**4)
 
 
 def test_logged_losses_are_means_since_the_last_evaluation(make):
     trainer = make(epochs=2)
     seen = []
-    forward = trainer.method.forward
+    forward = trainer.state.method.forward
 
     def watched(*arguments):
         loss, logs = forward(*arguments)
         seen.append(loss.item())
         return loss, logs
 
-    trainer.method.forward = watched
+    trainer.state.method.forward = watched
     trainer.fit()
-    logged = [row["loss"] for row in trainer.tracker.rows[1:]]
+    logged = [row["loss"] for row in trainer.logged[1:]]
     assert logged == pytest.approx([sum(seen[:2]) / 2, sum(seen[2:]) / 2])
 
 
-def test_a_state_goes_back_in(make):
+def test_a_restored_state_continues_the_training(make):
     undisturbed = make()
     undisturbed.fit()
     half = make()
-    half.should_stop = lambda: RuntimeError("enough") if half.step == 3 else None
+    half.callbacks.should_stop = lambda: RuntimeError("enough") if half.step == 3 else None
     with pytest.raises(RuntimeError, match="enough"):
         half.fit()
     again = make()
@@ -162,15 +157,19 @@ def test_a_plateau_halves_the_rate_once_an_evaluation(make):
     """As `protocol=conventional`: evaluations count, not epochs or steps."""
     scores = iter([0.1, 0.5, 0.5, 0.4, 0.3, 0.6, 0.5, 0.5, 0.5])
 
-    def halved(optimizer):
+    def halve_rate(optimizer):
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
         return plateau(optimizer, mode="max", factor=0.5, patience=1, min_lr=0.03)
 
     trainer = make(
-        lambda: {"map_at_r": next(scores)}, halved, epochs=2, steps_per_epoch=4, evaluate_every=1
+        lambda: {"map_at_r": next(scores)},
+        halve_rate,
+        epochs=2,
+        steps_per_epoch=4,
+        evaluate_every=1,
     )
     trainer.fit()
-    rates = [row["lr_backbone"] for row in trainer.tracker.rows if "lr_backbone" in row]
+    rates = [row["lr_backbone"] for row in trainer.logged if "lr_backbone" in row]
     # The best of step 1 stays unbeaten at 2 and 3: halved for step 4. The best of step 5 stays
     # unbeaten at 6 and 7: not below min_lr for step 8.
     assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05, 0.03])

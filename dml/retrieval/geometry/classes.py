@@ -1,4 +1,4 @@
-"""Items class by class."""
+"""Items grouped by class."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dml.retrieval.inputs import check_embeddings, check_labels
 
 
 def items_by_label(labels: Tensor) -> dict[int, Tensor]:
-    """Maps each label to the numbers of its items."""
+    """Returns the indices of the items of each label."""
     order = labels.argsort(stable=True)
     values, counts = labels.unique(return_counts=True)
     return dict(zip(values.tolist(), order.split(counts.tolist()), strict=True))
 
 
-def members_of_classes(embeddings: Tensor, labels: Tensor) -> Iterator[Tensor]:
-    """Yields the embeddings of one class after the other, in float64."""
+def embeddings_by_class(embeddings: Tensor, labels: Tensor) -> Iterator[Tensor]:
+    """Yields the embeddings of each class in turn, in float64."""
     embeddings = check_embeddings(embeddings, "embeddings")
     check_labels(labels, len(embeddings), "labels")
     for members in items_by_label(labels.to(embeddings.device)).values():

@@ -1,4 +1,4 @@
-"""How well a few points, picked or learned, represent the items of a class.
+"""Coverage: the distance of items from a few points, picked or learned, of their class.
 
 Shapes: N points, D dimensions, M points already covered, k picks, P proxies.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dml.retrieval.geometry.classes import items_by_label, members_of_classes
+from dml.retrieval.geometry.classes import embeddings_by_class, items_by_label
 from dml.retrieval.inputs import check_counts, check_embeddings, check_labels, check_one_dimension
 
 
 def proxy_alignment(
     proxies: Tensor, proxy_labels: Tensor, embeddings: Tensor, labels: Tensor
 ) -> float:
-    """W2 of proxies: how far they lie from the items of their class (PFML, Table 3).
+    """Computes W2, the distance of proxies from the items of their class (PFML, Table 3).
 
     Per class the mean distance of proxies to distinct items under the best assignment; with fewer
     items than proxies, of the min(k, n_c) best pairs. Mean over the classes that have both.
@@ -52,14 +52,14 @@ def proxy_alignment(
 def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Picks k points that cover the pool: each time the one farthest from all centers so far.
 
-    At most twice the radius of the best choice (Gonzalez, 1985). Picks are distinct even among
+    Its radius is at most twice the best one (Gonzalez, 1985). Picks are distinct even among
     duplicates; ties go to the lower index.
 
     Args:
         pool: N×D points.
         k: picks, 1 to N.
-        covered: M×D centers that are there already (CCP's proxies of the last stage, Alg. 2). With
-            none, the first pick is the point nearest to the pool's mean.
+        covered: M×D centers chosen before (CCP's proxies of the last stage, Alg. 2). Without them
+            the first pick is the point nearest to the pool's mean.
 
     Returns:
         Indices of the picks (k) in the order picked, and the covering radius after each (k,
@@ -79,11 +79,11 @@ def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tupl
         centers = check_embeddings(covered, "covered").double()
         check_one_dimension(pool, centers, "pool and covered")
         nearest = reached = torch.stack([(pool - c).norm(dim=1) for c in centers]).amin(dim=0)
-    taken = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
+    is_picked = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
     picks, radii = [], []
     for _ in range(k):
-        pick = nearest.masked_fill(taken, -torch.inf).argmax()
-        taken[pick] = True
+        pick = nearest.masked_fill(is_picked, -torch.inf).argmax()
+        is_picked[pick] = True
         nearest = reached = torch.minimum(reached, (pool - pool[pick]).norm(dim=1))
         picks.append(pick)
         radii.append(reached.max())
@@ -91,25 +91,25 @@ def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tupl
 
 
 def covering_radius(embeddings: Tensor, labels: Tensor) -> float:
-    """Greedy k-center radius, averaged over k = 1..n_c and over the classes (CCP, Fig. 7).
+    """Computes the greedy k-center radius, mean over k = 1..n_c and over classes (CCP, Fig. 7).
 
     Args:
         embeddings: N×D.
         labels: N integers.
 
     Returns:
-        A distance ≥ 0; lower means that fewer samples represent a class.
+        A distance ≥ 0; with a lower one fewer samples represent a class.
 
     Raises:
         ValueError: invalid embeddings or labels.
     """
     means = [
         float(greedy_k_center(members, len(members))[1].mean())
-        for members in members_of_classes(embeddings, labels)
+        for members in embeddings_by_class(embeddings, labels)
     ]
     return sum(means) / len(means)
 
 
 def _distances(a_nD: Tensor, b_mD: Tensor) -> Tensor:
-    """Euclidean distances n×m by direct difference."""
+    """Returns Euclidean distances (n×m) by direct differences."""
     return torch.cdist(a_nD, b_mD, compute_mode="donot_use_mm_for_euclid_dist")

@@ -1,4 +1,4 @@
-"""How far items lie from those of their class, of other classes, and from all others.
+"""Spread: distances of items from those of their class, of other classes and from all others.
 
 Shapes: N items, D dimensions.
 """
@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from dml.retrieval.geometry.classes import members_of_classes
+from dml.retrieval.geometry.classes import embeddings_by_class
 from dml.retrieval.inputs import check_embeddings, check_labels
-from dml.retrieval.neighbors import nearest_neighbors
+from dml.retrieval.knn import nearest_neighbors
 
 TILE = 1024
 
 
 def alignment(embeddings: Tensor, labels: Tensor) -> float:
-    """Mean ‖f − f'‖² over all pairs of different items of one class (Metrix, §4.3).
+    """Computes the mean ‖f − f'‖² over all pairs of items of one class (Metrix, §4.3).
 
     Uses Σ_{i,j∈c} ‖f_i − f_j‖² = 2 n_c Σ_{i∈c} ‖f_i − mean_c‖², so no pairs are formed.
 
@@ -34,7 +34,7 @@ def alignment(embeddings: Tensor, labels: Tensor) -> float:
         ValueError: invalid embeddings or labels, or no class with two items.
     """
     total, pairs = 0.0, 0
-    for members in members_of_classes(embeddings, labels):
+    for members in embeddings_by_class(embeddings, labels):
         count = len(members)
         total += 2 * count * float((members - members.mean(dim=0)).square().sum())
         pairs += count * (count - 1)
@@ -44,7 +44,7 @@ def alignment(embeddings: Tensor, labels: Tensor) -> float:
 
 
 def uniformity(embeddings: Tensor, t: float = 2.0) -> float:
-    """log E exp(−t ‖f − f'‖²) over all pairs of different items (Metrix, §4.3, with t = 2).
+    """Computes log E exp(−t ‖f − f'‖²) over all pairs of items (Metrix, §4.3, with t = 2).
 
     Args:
         embeddings: N×D, N ≥ 2.
@@ -56,21 +56,21 @@ def uniformity(embeddings: Tensor, t: float = 2.0) -> float:
     Raises:
         ValueError: invalid embeddings, or a single item.
     """
-    embeddings = _several(embeddings)
+    embeddings = _check_at_least_two(embeddings)
     parts = [squared.mul_(-t).flatten().logsumexp(dim=0) for _, _, squared in _pairs(embeddings)]
     pairs = len(embeddings) * (len(embeddings) - 1) // 2
     return float(torch.stack(parts).logsumexp(dim=0)) - math.log(pairs)
 
 
 def utilization(queries: Tensor, training: Tensor | Iterable[Tensor]) -> float:
-    """Mean over the queries of the squared distance to the nearest training embedding.
+    """Computes the mean squared distance of queries to their nearest training embedding.
 
-    u(Q, X) of Metrix, §4.3: how far test items lie from what training explored.
+    It is u(Q, X) of Metrix, §4.3: the distance of test items from what training explored.
 
     Args:
         queries: B×D test embeddings.
-        training: N×D training embeddings, or several such matrices one after the other (epochs of
-            mixed embeddings, say), of which one at a time is in memory.
+        training: N×D training embeddings, or an iterable of such matrices (epochs of mixed
+            embeddings), of which one at a time is in memory.
 
     Returns:
         A value ≥ 0; lower is better.
@@ -88,7 +88,7 @@ def utilization(queries: Tensor, training: Tensor | Iterable[Tensor]) -> float:
 
 
 def inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
-    """Mean ‖f − f'‖ over all pairs of items of different classes (CCP, Fig. 7).
+    """Computes the mean ‖f − f'‖ over all pairs of items of different classes (CCP, Fig. 7).
 
     Args:
         embeddings: N×D.
@@ -97,7 +97,7 @@ def inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
     Raises:
         ValueError: invalid embeddings or labels, or a single class.
     """
-    embeddings = _several(embeddings)
+    embeddings = _check_at_least_two(embeddings)
     check_labels(labels, len(embeddings), "labels")
     labels = labels.to(embeddings.device)
     total, pairs = 0.0, 0
@@ -112,7 +112,7 @@ def inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
     return total / pairs
 
 
-def _several(embeddings: Tensor) -> Tensor:
+def _check_at_least_two(embeddings: Tensor) -> Tensor:
     embeddings = check_embeddings(embeddings, "embeddings")
     if len(embeddings) < 2:
         raise ValueError("embeddings: a single item has no pairs")
@@ -122,9 +122,9 @@ def _several(embeddings: Tensor) -> Tensor:
 def _pairs(
     embeddings_ND: Tensor, *, keep_shape: bool = False
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yields tiles of squared distances that hold every pair once.
+    """Yields tiles of squared distances that contain every pair once.
 
-    On the diagonal a tile is cut down to its pairs i < j, unless `keep_shape` asks for all of it.
+    A tile on the diagonal is reduced to its pairs i < j, unless `keep_shape` is set.
     """
     center = embeddings_ND.mean(dim=0, dtype=torch.float64)
     starts = range(0, len(embeddings_ND), TILE)

@@ -1,1 +1,1 @@
-"""Pictures of one run."""
+"""Figures of one run."""

@@ -1,4 +1,4 @@
-"""Pictures of one run: the learning curve and a grid of retrieved neighbors."""
+"""Drawing of learning curves and of grids of retrieved neighbors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from PIL import Image, ImageColor
 
-from dml.core.atomic_io import replacing
+from dml.core.atomic_io import replace_file
 from dml.runs.console import title
 
 matplotlib.use("Agg")  # no display on a cluster
@@ -23,11 +23,11 @@ CELL, MARGIN, FRAME = 132, 4, 4  # pixels of the neighbor grid
 def learning_curve(
     histories: Sequence[Sequence[dict[str, float]]], select: str, name: str, path: Path
 ) -> None:
-    """Scores and loss against epochs, one line per job, the best evaluation marked.
+    """Draws scores and loss against epochs: a line per job, with its best evaluation.
 
     Args:
         histories: per job its rows of `history.csv` as numbers.
-        select: the metric that picks the best epoch.
+        select: the metric that selects the best epoch.
         name: title of the picture.
         path: PNG to write.
     """
@@ -35,7 +35,7 @@ def learning_curve(
         2, 1, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1), layout="constrained"
     )
     alone = len(histories) == 1
-    drawn = [rows for rows in histories if rows]  # a history deleted after training is no mishap
+    drawn = [rows for rows in histories if rows]  # a history may have been deleted after training
     for number, rows in enumerate(drawn):
         epochs = [row["epoch"] for row in rows]
         values = [100 * row[select] for row in rows]
@@ -70,7 +70,7 @@ def neighbor_grid(
     name: str,
     path: Path,
 ) -> None:
-    """Queries with their nearest gallery images: green frames share the class, red ones do not.
+    """Draws queries with their nearest gallery images, framed green if the class is the same.
 
     Args:
         queries: q images H×W×3 uint8.
@@ -80,13 +80,13 @@ def neighbor_grid(
         path: PNG to write.
     """
     q, k = correct.shape
-    # One picture of all cells: an axis for each of a hundred images would take seconds.
+    # A single image of all cells, since an axis for each of a hundred images would take seconds.
     sheet = np.full((q * CELL, (k + 1) * CELL, 3), 255, dtype=np.uint8)
     for row in range(q):
         for column, image in enumerate([queries[row], *neighbors[row]]):
             frame = GREY if column == 0 else (GREEN if correct[row, column - 1] else RED)
             top, left = row * CELL, column * CELL
-            sheet[top : top + CELL, left : left + CELL] = _cell(image, frame)
+            sheet[top : top + CELL, left : left + CELL] = _frame_image(image, frame)
     figure, axis = plt.subplots(figsize=(0.85 * (k + 1) + 0.2, 0.85 * q + 0.7))
     figure.subplots_adjust(0.01, 0.01, 0.99, 1 - 0.65 / (0.85 * q + 0.7))
     axis.imshow(sheet)
@@ -98,9 +98,9 @@ def neighbor_grid(
     save(figure, path)
 
 
-def _cell(image: np.ndarray, frame: str) -> np.ndarray:
-    """An image H×W×3 in a colored frame on white, CELL×CELL×3."""
-    small = max(image.shape[:2]) < CELL / 2  # show the pixels of a digit as they are
+def _frame_image(image: np.ndarray, frame: str) -> np.ndarray:
+    """Returns an image H×W×3 in a colored frame on white, CELL×CELL×3."""
+    small = max(image.shape[:2]) < CELL / 2  # keep the pixels of a digit sharp
     inner = CELL - 2 * (MARGIN + FRAME)
     fitted = Image.fromarray(image).resize(
         (inner, inner), Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
@@ -114,6 +114,6 @@ def _cell(image: np.ndarray, frame: str) -> np.ndarray:
 
 def save(figure: Figure, path: Path) -> None:
     """Writes a figure as PNG and closes it."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         figure.savefig(temporary, format="png", dpi=130)
     plt.close(figure)

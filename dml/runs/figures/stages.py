@@ -1,4 +1,4 @@
-"""Pictures of ccp: how its stages went, and its proxies among two-dimensional embeddings."""
+"""Figures of ccp: scores and radii of its stages, and proxies in two dimensions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dml.runs.figures.drawing import BLUE, GREY, ORANGE, plt, save
 
 
 def stage_curve(rows: Sequence[dict[str, float]], select: str, name: str, path: Path) -> None:
-    """Scores against steps and covering radii against stages; the stages' ends are marked.
+    """Draws scores against steps, with the ends of stages, and covering radii against stages.
 
     Args:
         rows: of one job's `history.csv` as numbers, with `stage`, `radius_before` and
@@ -68,7 +68,7 @@ class ProxyPanel:
 
 
 def proxy_map(panels: Sequence[ProxyPanel], name: str, path: Path) -> None:
-    """One panel per stage's end: converged proxies as squares, the next ones as circles.
+    """Draws a panel per stage: converged proxies as squares, the next ones as circles.
 
     Args:
         panels: of stage 0 (proxies alone), then of the stages of ccp.

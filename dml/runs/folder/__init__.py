@@ -1,1 +1,1 @@
-"""The folder of a run: its files, summary, and description for trackers."""
+"""The folder of a run: its files, its summary, and its description for trackers."""

@@ -1,15 +1,12 @@
-"""The folder of one run: where its files are, and that one process at a time writes them."""
+"""The folder of a run: the paths of its files, and its locks."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import shutil
-import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from dml.config.identity import digest
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
+from dml.core.locks import LockHeldError, try_lock
 
 
 class Busy(UserError):
@@ -33,7 +31,7 @@ class RunFolder:
 
     @classmethod
     def of(cls, cfg: DictConfig, config: Config) -> RunFolder:
-        """The folder of a config: the same for the same command."""
+        """Returns the folder of a config, which is the same for the same command."""
         parts = (config.data, config.protocol, config.loss, config.method, config.backbone)
         names = [part["name"] if isinstance(part, dict) else part.name for part in parts]
         return cls(
@@ -55,36 +53,36 @@ class RunFolder:
 
     @property
     def throughput(self) -> Path:
-        """How long training took between evaluations: another machine, other numbers."""
+        """Training times between evaluations, which depend on the machine."""
         return self.path / "throughput.csv"
 
     @property
     def summary(self) -> Path:
-        """Written last: its presence means that the run is finished."""
+        """Scores; written last: its presence means that the run is finished."""
         return self.path / "summary.json"
 
     @property
     def dataset(self) -> Path:
-        """Which images the run is about."""
+        """Name, size and fingerprint of the dataset."""
         return self.path / "dataset.json"
 
     @property
     def figures(self) -> Path:
-        """Pictures."""
+        """Folder of the figures."""
         return self.path / "figures"
 
     def pictures(self) -> list[Path]:
-        """The pictures that are there."""
+        """The existing figures."""
         return sorted(self.figures.glob("*.png"))
 
     @property
     def search(self) -> Path:
-        """What the workers of a search share."""
+        """Files that the workers of a search share."""
         return self.path / "search"
 
     @property
     def journal(self) -> Path:
-        """All trials of a search; `optuna-dashboard` opens it."""
+        """All trials of a search; can be opened with `optuna-dashboard`."""
         return self.search / "journal.log"
 
     @property
@@ -98,61 +96,61 @@ class RunFolder:
         return self.search / "trials"
 
     def job(self, name: str) -> Path:
-        """Checkpoints of one job."""
+        """Folder of the checkpoints of a job."""
         return self.path / "checkpoints" / name
 
     def read_summary(self) -> dict[str, Any] | None:
-        """The summary of a finished run; None if it is not finished.
+        """Returns the summary of a finished run; None if it is not finished.
 
         Raises:
-            UserError: the file is there but is no such thing.
+            UserError: the file exists but is not a summary.
         """
         summary = read_json(self.summary)
         if summary is not None and "metrics" not in summary:
-            raise UserError(f"outputs: {self.summary} is no summary of a run; delete it")
+            raise UserError(f"outputs: {self.summary} is not the summary of a run; delete it")
         return summary
 
     def write_config(self, cfg: DictConfig) -> None:
-        """Stores the resolved config."""
+        """Writes the resolved config."""
         write_text(self.config, OmegaConf.to_yaml(cfg, resolve=True))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        """Stores the summary, which makes the run a finished one."""
+        """Writes the summary, which marks the run as finished."""
         write_json(self.summary, summary)
 
     def check_dataset(self, name: str, fingerprint: str, images: int) -> None:
-        """Notes which images the run is about; refuses others.
+        """Stores name, size and fingerprint of the dataset, or compares them.
 
         Raises:
-            UserError: the run was begun with other images, or has none noted legibly.
+            UserError: the run was started with other images, or the file is damaged.
         """
-        found = read_json(self.dataset)
-        if found is None:
-            noted = {"name": name, "images": images, "fingerprint": fingerprint}
-            write_json(self.dataset, noted)
-        elif found.get("fingerprint") != fingerprint:
+        stored = read_json(self.dataset)
+        if stored is None:
+            dataset = {"name": name, "images": images, "fingerprint": fingerprint}
+            write_json(self.dataset, dataset)
+        elif stored.get("fingerprint") != fingerprint:
             raise UserError(
                 f"data: {name} has other images, labels or splits ({images} images) than when "
-                f"{self.path} was begun ({found.get('images')} images); "
+                f"{self.path} was begun ({stored.get('images')} images); "
                 f"overwrite=true starts anew with those of today"
             )
 
     def run_id(self) -> str:
-        """A name that is the run's own on any machine; trackers continue under it."""
+        """Returns a unique name of the run; trackers continue the run with this name."""
         path = self.path / "run_id"
         try:
-            kept = path.read_text(encoding="utf-8", errors="replace").strip()
+            run_id = path.read_text(encoding="utf-8", errors="replace").strip()
         except FileNotFoundError:
-            kept = ""
+            run_id = ""
         except OSError as error:
             raise UserError(f"outputs: {path}: {error.strerror}; delete it") from error
-        if not re.fullmatch("[0-9a-f]{12}", kept):
-            kept = uuid.uuid4().hex[:12]
-            write_text(path, kept + "\n")
-        return kept
+        if not re.fullmatch("[0-9a-f]{12}", run_id):
+            run_id = uuid.uuid4().hex[:12]
+            write_text(path, run_id + "\n")
+        return run_id
 
     def clear(self) -> None:
-        """Removes all that an earlier run left, but not the lock."""
+        """Removes all files of an earlier run except the lock."""
         files = (
             self.summary,
             self.history,
@@ -172,9 +170,7 @@ class RunFolder:
     def locked(self, name: str = "run.lock", shared: bool = False) -> Iterator[None]:
         """Keeps other processes out while this one writes.
 
-        The system frees the lock when its owner dies, however it dies; the file only tells who it
-        was. A POSIX lock, since those are not inherited by the loader's worker processes and hold
-        on network file systems.
+        The system frees the lock when its holder dies, however it dies; the file only names it.
 
         Args:
             name: which of the folder's locks.
@@ -184,24 +180,15 @@ class RunFolder:
             Busy: another process has it.
             UserError: the folder cannot be written.
         """
-        path = self.path / name
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise UserError(f"outputs: cannot write to {self.path}: {error.strerror}") from error
-        try:
-            fcntl.lockf(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
-            os.close(handle)
-            raise Busy(
-                f"outputs: {self.path} is being written by {owner}; wait for it, or stop it"
-            ) from error
-        try:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        with ExitStack() as held:
+            try:
+                held.enter_context(try_lock(self.path / name, shared))
+            except LockHeldError as error:
+                raise Busy(
+                    f"outputs: {self.path} is being written by {error.holder}; wait for it, or "
+                    f"stop it"
+                ) from error
+            except OSError as error:
+                reason = error.strerror
+                raise UserError(f"outputs: cannot write to {self.path}: {reason}") from error
             yield
-        finally:
-            os.ftruncate(handle, 0)  # not unlinked: another process may have opened it already
-            os.close(handle)

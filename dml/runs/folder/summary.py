@@ -1,9 +1,10 @@
-"""What a reader of results needs to know of a run: the content of `summary.json`."""
+"""The content of `summary.json`: scores, and the settings and machine behind them."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,37 +14,35 @@ import torch
 from hydra.utils import get_class
 
 from dml.config.schema import Config
-from dml.data.base import Subset
-from dml.runs import protocols
-from dml.training.clock import peak_memory_mb
+from dml.runs.context import RunContext
+from dml.runs.protocols import Job, combine_scores
+from dml.training.peak_memory import peak_memory_mb
 
 
 def summarize(
-    config: Config,
+    context: RunContext,
+    jobs: Sequence[Job],
     results: list[dict[str, Any]],
-    joined: list[dict[str, Any]] | None,
-    tested: Subset,
-    device: torch.device,
+    ensembles: list[dict[str, Any]] | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """What a reader of results needs to know of a run.
+    """Returns the content of `summary.json`.
 
     Args:
-        config: of the run.
-        results: of its jobs (`JobRun.run`).
-        joined: per repeat the scores of its models as one; None for protocols with one model.
-        tested: the images that asked.
-        device: it ran on.
+        context: config and device of the run.
+        jobs: its models.
+        results: of the jobs (`JobRun.run`).
+        ensembles: per repeat the scores of its concatenated models; None for one model a repeat.
         seconds: wall time of this process.
     """
-    p = config.protocol
-    last = results[-1]
+    config, device = context.config, context.device
+    p, tested = config.protocol, jobs[0].test.query
     return {
         "result_id": result_id(config),
         "data": config.data.name,
         "stand_in": config.data.stand_in,
         "protocol": protocol_id(config),
-        "evaluation": "single" if joined is None else "separated",
+        "evaluation": "single" if ensembles is None else "separated",
         "selected_on": p.selected_on,
         "selected_by": f"{p.select_metric} on {p.selected_on}",
         "backbone": config.backbone["name"],
@@ -51,17 +50,11 @@ def summarize(
         "method": config.method["name"],
         "seed": config.seed,
         "classes_tested": f"{len(tested)} images of {tested.num_classes} unseen classes",
-        "embedding_size": last["embedding_size"],
-        "metrics": protocols.combine(results),
-        "concatenated": None
-        if joined is None
-        else {
-            "embedding_size": joined[-1]["embedding_size"],
-            "metrics": protocols.combine(joined),
-            "repeats": joined,
-        },
-        "validation": protocols.combine([{**r, "metrics": r["validation"]} for r in results]),
-        "untrained": protocols.combine([{**r, "metrics": r["untrained"]} for r in results]),
+        "embedding_size": results[-1]["embedding_size"],
+        "metrics": combine_scores(results),
+        "concatenated": None if ensembles is None else _summarize_ensembles(ensembles),
+        "validation": combine_scores([{**r, "metrics": r["validation"]} for r in results]),
+        "untrained": combine_scores([{**r, "metrics": r["untrained"]} for r in results]),
         "best_epoch": [result["best_epoch"] for result in results],
         "jobs": results,
         "device": device_name(device),
@@ -75,45 +68,53 @@ def summarize(
     }
 
 
-def result_id(config: Config) -> str:
-    """The method's id in the tables of printed results.
+def _summarize_ensembles(ensembles: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "embedding_size": ensembles[-1]["embedding_size"],
+        "metrics": combine_scores(ensembles),
+        "repeats": ensembles,
+    }
 
-    A method names itself in its file (`result_id`), or by its class if its options decide.
+
+def result_id(config: Config) -> str:
+    """Returns the id of loss and method in the tables of published results.
+
+    It is given in the file of the method (`result_id`), or by its class if it depends on options.
     """
     if "result_id" in config.method:
         return config.method["result_id"]
-    own, method = config.loss["result_id"], get_class(config.method["_target_"])
+    loss_id, method = config.loss["result_id"], get_class(config.method["_target_"])
     if hasattr(method, "result_id"):
-        return method.result_id(own, config.method)
-    return own if config.method["name"] == "plain" else f"{own}+{config.method['name']}"
+        return method.result_id(loss_id, config.method)
+    return loss_id if config.method["name"] == "plain" else f"{loss_id}+{config.method['name']}"
 
 
 def protocol_id(config: Config) -> str:
-    """The protocol's id in the tables of printed results; label noise makes another one of it."""
-    own, noise = config.protocol.result_id, config.data.label_noise
-    return own if not noise else f"{own.removesuffix('_standard')}_noise{100 * noise:g}"
+    """Returns the id of the protocol in the tables of published results, with its label noise."""
+    clean, noise = config.protocol.result_id, config.data.label_noise
+    return clean if not noise else f"{clean.removesuffix('_standard')}_noise{100 * noise:g}"
 
 
 def device_name(device: torch.device) -> str:
-    """What the device calls itself."""
+    """Returns the name of the device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
 
 
 def versions() -> dict[str, str]:
-    """Of everything a number may depend on."""
-    found = {"python": platform.python_version()}
+    """Returns the versions of the packages that results depend on."""
+    installed = {"python": platform.python_version()}
     for package in ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning"):
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            installed[package] = "not installed"
+    return installed
 
 
 def git_revision() -> str | None:
-    """The commit this code is at, with `+` if it was changed since; None outside git."""
+    """Returns the commit of this code, with `+` if it was changed since; None outside git."""
     here = Path(__file__).resolve().parent
     command = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+"]
     try:

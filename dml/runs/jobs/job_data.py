@@ -1,69 +1,51 @@
-"""The images of one model of a run, as training, evaluation and methods ask for them."""
+"""The images of one model of a run: batches for training, evaluation and methods."""
 
 from __future__ import annotations
 
-import torch
+from dataclasses import replace
 
-from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.data.base import ImageSource
-from dml.data.loaders import Batches, pool_batches, train_batches
+from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.runs.build import Transforms
+from dml.runs.context import RunContext
 from dml.runs.protocols import Job
 from dml.runs.scores.evaluator import Evaluator, Split
-from dml.training.process_group import ALONE, World
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 class JobData:
     """Batches of a job's images.
 
     Args:
-        config: of the run.
-        job: which images.
-        transforms: what they go through.
-        seed: of their order and augmentation.
-        device: where they are needed.
-        source: where pixels come from (`dml.data.loaders.open_source`).
-        world: the processes that share batches.
+        context: shared by the models of the run.
+        job: the model.
+        transforms: of its images.
+        seed: of the order and augmentation of images.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        job: Job,
-        transforms: Transforms,
-        seed: int,
-        device: torch.device,
-        source: ImageSource | None,
-        world: World,
-    ) -> None:
-        self._config, self._job, self._transforms, self._seed = config, job, transforms, seed
-        self._device, self._source, self._world = device, source, world
+    def __init__(self, context: RunContext, job: Job, transforms: Transforms, seed: int) -> None:
+        self._config, self._world = context.config, context.world
+        self._job, self._transforms, self._seed = job, transforms, seed
+        self._options = LoaderOptions(
+            transforms.to_input, context.device, context.config.data.workers, context.source
+        )
 
     def evaluator(self, split: Split) -> Evaluator:
-        """Scores the network on a split."""
+        """The evaluator of a network on a split."""
         return Evaluator(
             split,
             self._transforms.test,
-            self._transforms.to_input,
-            batch_size=self._config.data.eval_batch_size,
-            workers=self._config.data.workers,
-            device=self._device,
-            source=self._source,
-            world=self._world,
+            self._options,
+            self._config.data.eval_batch_size,
+            self._world,
         )
 
-    def batches(self, epochs: int) -> Batches:
-        """The augmented training batches of the first epochs, once more, whole on any process."""
-        schedule = self.schedule()
-        return self.training_batches(schedule, 0, epochs * schedule.steps_per_epoch, ALONE)
-
     def schedule(self) -> BatchSchedule:
-        """Which images make up which batch.
+        """The rows of every batch.
 
         Raises:
-            UserError: batches that these images cannot fill.
+            UserError: there are not enough images to fill the batches.
         """
         data = self._config.data
         try:
@@ -78,38 +60,36 @@ class JobData:
         except ValueError as error:
             raise UserError(f"data.{error}") from error
 
-    def pool(self, images_per_class: int, number: int) -> Batches:
-        """Augmented training images for methods that ask for more than batches."""
-        return pool_batches(
-            self._job.train,
-            self._transforms.train,
-            self._transforms.to_input,
-            images_per_class=images_per_class,
-            seed=self._seed,
-            number=number,
-            batch_size=self._config.data.eval_batch_size,
-            workers=self._config.data.workers,
-            device=self._device,
-            source=self._source,
-            rank=self._world.rank,
-            world_size=self._world.size,
-        )
-
     def training_batches(
-        self, schedule: BatchSchedule, start: int, stop: int, world: World
+        self, schedule: BatchSchedule, start: int, stop: int, world: ProcessGroup
     ) -> Batches:
-        """The augmented batches of steps `start` to `stop`; a process's share of each."""
+        """The augmented batches of steps `start` to `stop`; of each, the part of this process."""
         return train_batches(
             self._job.train,
             self._transforms.train,
-            self._transforms.to_input,
+            self._options_of(world),
             schedule,
             seed=self._seed,
             start=start,
             stop=stop,
-            workers=self._config.data.workers,
-            device=self._device,
-            source=self._source,
-            rank=world.rank,
-            world_size=world.size,
         )
+
+    def batches(self, epochs: int) -> Batches:
+        """The augmented training batches of the first epochs, complete on any process."""
+        schedule = self.schedule()
+        return self.training_batches(schedule, 0, epochs * schedule.steps_per_epoch, SINGLE_PROCESS)
+
+    def pool(self, images_per_class: int, number: int) -> Batches:
+        """Augmented training images for methods that need more than batches (`class_pool`)."""
+        return pool_batches(
+            self._job.train,
+            self._transforms.train,
+            self._options_of(self._world),
+            images_per_class=images_per_class,
+            seed=self._seed,
+            number=number,
+            batch_size=self._config.data.eval_batch_size,
+        )
+
+    def _options_of(self, world: ProcessGroup) -> LoaderOptions:
+        return replace(self._options, rank=world.rank, world_size=world.size)

@@ -1,4 +1,4 @@
-"""What a finished model leaves beside its checkpoints."""
+"""The files of a finished model beside its checkpoints."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from dml.core.atomic_io import read_json
 from dml.core.errors import UserError
 
-EMBEDDINGS = "test_embeddings.npz"  # beside the checkpoints of a model, if it is one of several
+EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
+RESULT = "result.json"  # written last: its presence means that the job is finished
 
-COLLAPSED = "collapsed"  # among the metrics of an evaluation that ties alone decided
-RESULT = "result.json"  # written last: the job is finished
+COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """What an earlier process found, if it finished the job of this folder.
+    """Returns the result of a finished job; None if it is not finished.
 
     Raises:
         UserError: the file is damaged; without it the job is scored again, not trained again.
     """
     result = read_json(folder / RESULT)
     if result is not None and not {"repeat", "fold", "validation"} <= result.keys():
-        raise UserError(f"outputs: {folder / RESULT} is no result of a model; delete it")
+        raise UserError(f"outputs: {folder / RESULT} is not the result of a model; delete it")
     return result

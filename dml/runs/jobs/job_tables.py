@@ -7,23 +7,28 @@ from dml.runs.protocols import Job
 from dml.tracking import RunTables, Tracker
 
 
-def adopt_rows(records: RunTables, job: Job, folder: RunFolder, tracker: Tracker) -> None:
-    """Moves the rows that a process of its own wrote for a job into the run's tables.
+def open_job_tables(folder: RunFolder, job: Job) -> RunTables:
+    """The tables of a process that trains one job alone, beside its checkpoints."""
+    return RunTables.open(folder.job(job.name))
 
-    The process began with the rows that were there; the tracker is told of the others alone.
+
+def move_job_rows(tables: RunTables, job: Job, folder: RunFolder, tracker: Tracker) -> None:
+    """Moves the rows that a process wrote for a job into the run's tables.
+
+    The process started with the rows of the run; the tracker receives only the others.
     """
-    own = own_records(folder, job)
-    if not own.history.path.exists():
+    job_tables = open_job_tables(folder, job)
+    if not job_tables.history.path.exists():
         return
-    told = {row["step"] for row in records.history.of(job.repeat, job.fold)}
-    records.adopt(own, (job.repeat, job.fold))
-    for row in records.history.of(job.repeat, job.fold):
-        step = row.pop("step")
-        if step not in told:
-            tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
-    own.remove()
+    logged = {row["step"] for row in tables.history.job_rows(*job.key)}
+    tables.adopt(job_tables, job.key)
+    for row in tables.history.job_rows(*job.key):
+        if row["step"] not in logged:
+            log_row(row, job, tracker)
+    job_tables.remove()
 
 
-def own_records(folder: RunFolder, job: Job) -> RunTables:
-    """What a process that trains one job alone writes, beside the checkpoints."""
-    return RunTables.of(folder.job(job.name))
+def log_row(row: dict[str, float], job: Job, tracker: Tracker) -> None:
+    """Sends a row of a job's history to the tracker."""
+    step = row.pop("step")
+    tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))

@@ -1,4 +1,4 @@
-"""What a machine runs out of while it trains or embeds, told in the user's terms."""
+"""Error messages for users when a machine runs out of memory, or a loading process dies."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 
 from dml.core.errors import UserError
 
-GOES_ON = "what was saved before is intact, and the same command continues"
-# How torch's exceptions of no class of their own begin.
+CONTINUES = "what was saved before is intact, and the same command continues"
+# The beginnings of torch's exceptions that have no class of their own.
 DEAD_WORKER = "DataLoader worker"
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 
 
 @contextmanager
 def translate_resource_errors() -> Iterator[None]:
-    """Turns exceptions that say what the machine lacks into errors that say which option helps.
+    """Turns such exceptions into errors that name the option that helps.
 
-    A signal handler of torch tells that a loading process died, so that the exception may come at
-    any moment, in the middle of a step or of an evaluation.
+    The death of a loading process is raised by a signal handler of torch, so that the exception may
+    come at any moment, in the middle of a step or of an evaluation.
 
     Raises:
         UserError: a loading process died, or there is not enough memory.
@@ -30,45 +30,50 @@ def translate_resource_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = _told(error)
-        _let_go(error)
-        if told is None:
+        translated = _translate(error)
+        _clear_frames(error)
+        if translated is None:
             raise
-        raise told from error
+        raise translated from error
 
 
-def _told(error: Exception) -> UserError | None:
+def _translate(error: Exception) -> UserError | None:
     text = str(error)
     if isinstance(error, torch.OutOfMemoryError):
         return UserError(
             "data.eval_batch_size: so many images, or their embeddings, do not fit into the GPU's "
-            f"memory; try fewer, or precision=bf16; {GOES_ON}"
+            f"memory; try fewer, or precision=bf16; {CONTINUES}"
         )
     if isinstance(error, RuntimeError) and text.startswith(DEAD_WORKER):
         return UserError(
             f"data.workers: a loading process died ({_reason(text)}); where memory is short, "
-            f"fewer of them need less; {GOES_ON}"
+            f"fewer of them need less; {CONTINUES}"
         )
     no_memory = isinstance(error, RuntimeError) and any(sign in text for sign in NO_HOST_MEMORY)
     if isinstance(error, MemoryError) or no_memory:
         return UserError(
             "data.workers: the machine's memory is full; try fewer, a smaller "
-            f"data.eval_batch_size, or a smaller data.batch_size; {GOES_ON}"
+            f"data.eval_batch_size, or a smaller data.batch_size; {CONTINUES}"
         )
     return None
 
 
-def _let_go(error: BaseException | None) -> None:
-    """Frees what the functions held that failed: a multirun keeps its errors until it ends.
+def _clear_frames(error: BaseException) -> None:
+    """Frees what the failed functions held, since a multirun keeps its errors until it ends.
 
-    Loading processes end with the last one that holds them, and so does a GPU's memory.
+    Loading processes end with the last object that holds them, and so does a GPU's memory.
     """
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()  # causes and contexts may form a cycle
+    while pending:
+        current = pending.pop()
+        if current is not None and id(current) not in seen:
+            seen.add(id(current))
+            traceback.clear_frames(current.__traceback__)
+            pending += [current.__cause__, current.__context__]
 
 
 def _reason(text: str) -> str:
-    """Of "DataLoader worker (pid 7) is killed by signal: Killed. …" what follows the number."""
-    found = re.match(r"DataLoader worker (?:\(pid(?:\(s\))? [\d, ]*\) )?([^.\n]*)", text)
-    return found[1] if found else text.splitlines()[0]
+    """The text after the number in "DataLoader worker (pid 7) is killed by signal: Killed. …"."""
+    match = re.match(r"DataLoader worker (?:\(pid(?:\(s\))? [\d, ]*\) )?([^.\n]*)", text)
+    return match[1] if match else text.splitlines()[0]

@@ -1,4 +1,4 @@
-"""`throughput.csv`, row by row, and a hint where training waits for its images."""
+"""The rows of `throughput.csv`, and a hint if training waits for its images."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import numpy as np
 import torch
 
 from dml.config.schema import Config
-from dml.core.launcher import launched
-from dml.data.base import ImageIndex
+from dml.core.launcher import read_launch
+from dml.data.image_index import ImageIndex
 from dml.runs.console import console
 from dml.tracking import History
-from dml.training.clock import Spent, StepClock, peak_memory_mb
+from dml.training.clock import StepClock, TimeSpent
+from dml.training.peak_memory import peak_memory_mb
 
-# Below both the wait is not worth a word: small runs, and those that read their first images.
+# Shorter waits are not reported: small runs, and runs that read their first images.
 WAITING_SHARE = 0.3
 WAITING_SECONDS = 20.0
-MOST_WORKERS = 16  # more hold memory and files, and wait for the same disk
+MAX_WORKERS = 16  # more need memory and files, and wait for the same disk
 
 
 class LoaderHint:
-    """Says once a run that the loader is the bottleneck, and which option helps.
+    """Reports once per run that the loader is the bottleneck, and which option helps.
 
     Args:
         config: of the run.
         index: its dataset.
-        device: where it trains.
-        say: tells the user one line.
+        device: of the network.
+        print_line: prints one line for the user.
     """
 
     def __init__(
@@ -36,30 +37,30 @@ class LoaderHint:
         config: Config,
         index: ImageIndex,
         device: torch.device,
-        say: Callable[[str], None] = console.print,
+        print_line: Callable[[str], None] = console.print,
     ) -> None:
-        self.remedy = remedy(config, isinstance(index.images, np.ndarray), device)
-        self.say, self.said = say, False
+        self.remedy = find_remedy(config, isinstance(index.images, np.ndarray), device)
+        self.print_line, self.reported = print_line, False
 
-    def look(self, spent: Spent) -> None:
-        """Decides by what training took in this process so far."""
+    def check(self, spent: TimeSpent) -> None:
+        """Reports a slow loader, given the time spent in this process so far."""
         bottleneck = spent.waiting_share > WAITING_SHARE and spent.waiting >= WAITING_SECONDS
-        if self.said or not bottleneck or self.remedy is None:
+        if self.reported or not bottleneck or self.remedy is None:
             return
-        self.said = True
-        self.say(
+        self.reported = True
+        self.print_line(
             f"note: data: training waited for images {spent.waiting:.0f} of {spent.seconds:.0f} s "
             f"({100 * spent.waiting_share:.0f} %); {self.remedy}"
         )
 
 
-def remedy(config: Config, in_memory: bool, device: torch.device) -> str | None:
-    """The option that lets the same images come faster; None where there is none.
+def find_remedy(config: Config, in_memory: bool, device: torch.device) -> str | None:
+    """Returns the option that loads the same images faster; None if there is none.
 
     Args:
         config: of the run.
-        in_memory: whether the dataset is decoded already.
-        device: where it trains.
+        in_memory: whether the dataset is decoded in memory.
+        device: of the network.
     """
     data, kept = config.data, config.transform.resize
     on_gpu = device.type == "cuda" and data.cache_device.startswith("cuda")
@@ -72,8 +73,8 @@ def remedy(config: Config, in_memory: bool, device: torch.device) -> str | None:
             f"type the command again with it: the run continues"
         )
     if data.cache is None and not in_memory:
-        # Smaller images are those that the crops are cut from: training sees no difference.
-        smaller = kept is not None and (config.transform.test_resize or np.inf) <= kept
+        # Crops are cut from the smaller images anyway: training stays the same.
+        smaller = kept is not None and (config.test_resize or np.inf) <= kept
         cache = kept if smaller else "full"
         return f"data.cache={cache} decodes every image only once, in runs begun with it"
     if device.type == "cuda":
@@ -82,21 +83,21 @@ def remedy(config: Config, in_memory: bool, device: torch.device) -> str | None:
 
 
 def usable_workers(config: Config) -> int:
-    """Loading processes for each training process of this machine, one for every CPU they have."""
+    """Loading processes for each training process of this machine, one for each of its CPUs."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = max(launched().local_size, config.protocol.workers)
-    return max(1, min(MOST_WORKERS, cpus // processes))
+    processes = max(read_launch().local_size, config.protocol.workers)
+    return max(1, min(MAX_WORKERS, cpus // processes))
 
 
 class ThroughputLog:
-    """Adds a row per evaluation interval of one model.
+    """Adds a row per evaluation interval of one model; called by the trainer.
 
     Args:
         table: `throughput.csv`.
         job: (repeat, fold).
         batch_size: images of a step, of all processes.
-        device: whose memory counts.
-        hint: told what training took.
+        device: whose peak memory is logged.
+        hint: receives the time spent.
     """
 
     def __init__(
@@ -105,13 +106,13 @@ class ThroughputLog:
         job: tuple[int, int],
         batch_size: int,
         device: torch.device,
-        hint: LoaderHint | None = None,
+        hint: LoaderHint,
     ) -> None:
         self.table, self.job, self.batch_size = table, job, batch_size
         self.device, self.hint = device, hint
 
     def __call__(self, epoch: float, step: int, clock: StepClock) -> None:
-        """Ends the clock's interval."""
+        """Adds the row of the clock's interval, which ends here."""
         spent = clock.lap()
         self.table.append(
             {
@@ -124,5 +125,4 @@ class ThroughputLog:
                 "peak_memory_mb": round(peak_memory_mb(self.device), 1),
             }
         )
-        if self.hint is not None:
-            self.hint.look(clock.here)
+        self.hint.check(clock.in_process)

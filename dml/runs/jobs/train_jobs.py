@@ -1,4 +1,4 @@
-"""All models of a run, or of one trial of a search: those that are not finished yet."""
+"""The training of all models of a run, or of a trial of a search, that are not finished yet."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
 from dml.runs.jobs.job_result import read_result
-from dml.runs.jobs.job_tables import adopt_rows
+from dml.runs.jobs.job_tables import move_job_rows
 from dml.runs.jobs.parallel_jobs import train_in_parallel
 from dml.runs.protocols import Job
 from dml.tracking import RunTables, Tracker
-from dml.training.process_group import World
+from dml.training.process_group import ProcessGroup
 
 Result = dict[str, Any]
 
 
-def train_all(
+def train_jobs(
     context: RunContext,
     jobs: Sequence[Job],
     folder: RunFolder,
@@ -33,41 +33,41 @@ def train_all(
 
     Args:
         context: config, data, device.
-        jobs: what to train.
-        folder: where their checkpoints and tables go.
-        tracker: gets the rows of the history too, and the results.
-        stop: asked after every step.
-        test: whether the test images are scored; a search must not look at them.
-        on_result: told of every result as it comes.
+        jobs: the models.
+        folder: of their checkpoints and tables.
+        tracker: receives the rows of the history and the results.
+        stop: called after every step.
+        test: whether the test images are scored; a search must not use them.
+        on_result: receives every result once it is known.
 
     Raises:
-        RunStopped: asked for; the same call continues.
+        RunStopped: `stop` asked for it; the same call continues.
         UserError: see `JobRun.run`.
     """
     world = context.world
-    records = world.main_only(lambda: _records(jobs, folder, tracker)) or RunTables.none()
-    open_jobs = [job for job in jobs if _result(world, job, folder) is None]
+    tables = world.run_on_main(lambda: _open_tables(jobs, folder, tracker)) or RunTables.null()
+    open_jobs = [job for job in jobs if _read_result(world, job, folder) is None]
     if context.config.protocol.workers > 1 and len(open_jobs) > 1:
-        train_in_parallel(context, open_jobs, folder, records, tracker, stop, test)
+        train_in_parallel(context, open_jobs, folder, tables, tracker, stop, test)
     results = []
     for job in jobs:
-        result = _result(world, job, folder)
+        result = _read_result(world, job, folder)
         if result is None:
-            result = JobRun(context, job, folder.job(job.name)).run(records, tracker, stop, test)
+            result = JobRun(context, job, folder.job(job.name)).run(tables, tracker, stop, test)
         results.append(result)
         tracker.job_done(result)
         on_result(result)
-    records.sort()  # models side by side, stopped and continued in turn, wrote in another order
+    tables.sort()  # jobs in parallel, or stopped and continued in turn, wrote in another order
     return results
 
 
-def _result(world: World, job: Job, folder: RunFolder) -> Result | None:
-    return world.on_main(lambda: read_result(folder.job(job.name)))
+def _read_result(world: ProcessGroup, job: Job, folder: RunFolder) -> Result | None:
+    return world.broadcast_from_main(lambda: read_result(folder.job(job.name)))
 
 
-def _records(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> RunTables:
-    """The run's tables, with what processes of single jobs left behind if they were stopped."""
-    records = RunTables.of(folder.path)
+def _open_tables(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> RunTables:
+    """The run's tables, with the rows of processes of single jobs that were stopped."""
+    tables = RunTables.open(folder.path)
     for job in jobs:
-        adopt_rows(records, job, folder, tracker)
-    return records
+        move_job_rows(tables, job, folder, tracker)
+    return tables

@@ -1,1 +1,1 @@
-"""Embeddings of a split, their scores and files."""
+"""Scores: embeddings of a split, their metrics and files."""

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.data.base import ImageSource, Subset
-from dml.data.loaders import eval_batches
+from dml.data.image_index import Subset
+from dml.data.loaders import LoaderOptions, eval_batches
 from dml.retrieval import retrieval_metrics
-from dml.training.process_group import ALONE, World
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 @dataclass(frozen=True)
 class Split:
-    """What is ranked against what.
+    """Queries and the gallery that they are ranked against.
 
     Attributes:
-        query: the images that ask.
-        gallery: the images that are searched; None: the queries themselves, each without itself.
+        query: the query images.
+        gallery: the images to retrieve; None: the queries, each without itself.
     """
 
     query: Subset
@@ -34,7 +34,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Embedded:
+class SplitEmbeddings:
     """A split's embeddings N×D (at least float32) and dataset-wide labels N, on the device."""
 
     query: Tensor
@@ -44,7 +44,7 @@ class Embedded:
 
     @property
     def collapsed(self) -> bool:
-        """Whether all embeddings are one point, so that ties alone decide every score."""
+        """True if all embeddings are equal, so that scores depend on the order of ties."""
         points = self.query if self.gallery is None else torch.cat([self.query, self.gallery])
         return len(points) > 1 and bool((points == points[0]).all())
 
@@ -68,60 +68,47 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Everything but the network: call it with one to get its metrics.
+    """Embeds and scores a split; called with a network, returns its metrics.
 
     Attributes:
-        split: what to score on.
+        split: queries and gallery.
         transform: resize and central crop of one uint8 image.
-        to_input: uint8 batch to what the network sees.
-        batch_size: images at a time.
-        workers: loading processes.
-        device: where the network is.
-        source: where pixels come from (`dml.data.loaders.open_source`).
-        world: the processes that each embed their share of the images; all get all embeddings, and
-            the first one scores them.
+        options: loader options; their device is that of the network.
+        batch_size: images per batch.
+        world: the processes, each of which embeds a part of the images; all get all embeddings,
+            and the first one scores them.
     """
 
     split: Split
     transform: nn.Module
-    to_input: nn.Module
+    options: LoaderOptions
     batch_size: int
-    workers: int
-    device: torch.device
-    source: ImageSource | None = None
-    world: World = ALONE
+    world: ProcessGroup = SINGLE_PROCESS
 
     def __call__(self, embedder: nn.Module) -> dict[str, float]:
-        """Metrics of the network as it is."""
+        """Returns the metrics of the network."""
         return self.score(self.embed(embedder))
 
-    def score(self, embedded: Embedded) -> dict[str, float]:
-        """Metrics of the split's embeddings."""
-        return self.world.on_main(lambda: embedded.score(self.split.query.index.recall_at))
+    def score(self, embeddings: SplitEmbeddings) -> dict[str, float]:
+        """Returns the metrics of the split's embeddings."""
+        return self.world.broadcast_from_main(
+            lambda: embeddings.score(self.split.query.index.recall_at)
+        )
 
     @torch.no_grad()
-    def embed(self, embedder: nn.Module) -> Embedded:
-        """Embeds query and gallery in evaluation mode; the network's mode is put back."""
+    def embed(self, embedder: nn.Module) -> SplitEmbeddings:
+        """Embeds query and gallery in evaluation mode, and restores the mode of the network."""
         was_training = embedder.training
         embedder.eval()
         parts: list[Tensor] = []
+        options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
         for subset in self.split.subsets:
-            batches = eval_batches(
-                subset,
-                self.transform,
-                self.to_input,
-                batch_size=self.batch_size,
-                workers=self.workers,
-                device=self.device,
-                source=self.source,
-                rank=self.world.rank,
-                world_size=self.world.size,
-            )
-            own = torch.cat([embedder(images) for images, _ in batches])
-            parts.append(self.world.gather(own, len(subset)))
-            parts.append(torch.from_numpy(dataset_labels(subset)).to(self.device))
+            batches = eval_batches(subset, self.transform, options, self.batch_size)
+            local = torch.cat([embedder(images) for images, _ in batches])
+            parts.append(self.world.gather(local, len(subset)))
+            parts.append(torch.from_numpy(dataset_labels(subset)).to(self.options.device))
         embedder.train(was_training)
-        return Embedded(*parts)
+        return SplitEmbeddings(*parts)
 
 
 def dataset_labels(subset: Subset) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a run measures beside its scores: `evaluation.measures`.
+"""Metrics besides retrieval scores: `evaluation.measures`.
 
 `regularizer` (mft, Fig. 5), `w2` (pfml, Table 3), `covering_radius` and `inter_class_distance`
 (ccp, Fig. 7) at every evaluation, so that history.csv has their curves; `alignment`, `uniformity`
@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
+from dml.core.option_values import EXTRA_METRICS
 from dml.losses.cosine import unit_rows
 from dml.losses.mean_field import MeanFieldLoss
 from dml.methods.metrix import Metrix
-from dml.methods.metrix_mixes import mixed_embeddings
+from dml.methods.metrix.mixed_embeddings import embed_mixes
 from dml.retrieval.geometry import (
     alignment,
     covering_radius,
@@ -28,22 +29,22 @@ from dml.retrieval.geometry import (
     uniformity,
     utilization,
 )
-from dml.runs.scores.evaluator import Embedded
+from dml.runs.scores.evaluator import SplitEmbeddings
 
-AT_EVALUATIONS = ("regularizer", "w2", "covering_radius", "inter_class_distance")
+AT_EVALUATIONS = [name for name, when in EXTRA_METRICS.items() if when == "evaluation"]
 MEAN_OVER_RUN = ("w2",)  # as pfml reports it; of the others the value at the best evaluation
 
 
 @dataclass(frozen=True)
 class ExtraMetrics:
-    """Measures the network and the loss of one job as they are.
+    """The extra metrics of the network and the loss of one job.
 
     Attributes:
-        names: what is asked for.
+        names: of `evaluation.measures`.
         embedder: the network.
         method: with the loss.
-        training: gives embeddings N×D of the training images and their labels N.
-        batches: gives the augmented training batches of an epoch.
+        training: returns embeddings N×D of the training images and their labels N.
+        batches: returns the augmented training batches of an epoch.
     """
 
     names: Sequence[str]
@@ -52,67 +53,67 @@ class ExtraMetrics:
     training: Callable[[], tuple[Tensor, Tensor]]
     batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
-    def at_evaluation(self, validation: Embedded) -> dict[str, float]:
-        """Those that belong to every evaluation.
+    def at_evaluation(self, validation: SplitEmbeddings) -> dict[str, float]:
+        """Returns the metrics that are computed at every evaluation.
 
         Raises:
-            UserError: the loss has none of what is to be measured.
+            UserError: the loss has no mean fields, or no proxies.
         """
-        of = {
-            "regularizer": lambda: regularizer(self.method),
+        functions = {
+            "regularizer": lambda: mean_field_regularizer(self.method),
             "w2": self._w2,
             "covering_radius": lambda: covering_radius(validation.query, validation.query_labels),
             "inter_class_distance": lambda: inter_class_distance(
                 validation.query, validation.query_labels
             ),
         }
-        return {name: of[name]() for name in AT_EVALUATIONS if name in self.names}
+        return {name: functions[name]() for name in AT_EVALUATIONS if name in self.names}
 
     def of_run(
-        self, rows: Sequence[Mapping[str, float]], best: Mapping[str, Any], test: Embedded
+        self, rows: Sequence[Mapping[str, float]], best: Mapping[str, Any], test: SplitEmbeddings
     ) -> dict[str, float]:
-        """All of them, for the best network.
+        """Returns all metrics of the best network.
 
         Args:
-            rows: of the job in history.csv, the first before training.
+            rows: of the job in `history.csv`, the first one before training.
             best: its best evaluation, with `metrics`.
             test: embeddings of the test images.
         """
-        found = {}
+        metrics: dict[str, float] = {}
         for name in self.names:
             if name in MEAN_OVER_RUN:
-                found[name] = statistics.fmean(row[name] for row in rows[1:] or rows)
+                metrics[name] = statistics.fmean(row[name] for row in rows[1:] or rows)
             elif name in AT_EVALUATIONS:
-                found[name] = best["metrics"][name]
+                metrics[name] = best["metrics"][name]
         queries = unit_rows(test.query)[0]
         if "alignment" in self.names:
-            found["alignment"] = alignment(queries, test.query_labels)
+            metrics["alignment"] = alignment(queries, test.query_labels)
         if "uniformity" in self.names:
-            found["uniformity"] = uniformity(queries)
+            metrics["uniformity"] = uniformity(queries)
         if "utilization" in self.names:
-            found["utilization"] = utilization(queries, self._explored())
-        return found
+            metrics["utilization"] = utilization(queries, self._training_embeddings())
+        return metrics
 
     def _w2(self) -> float:
-        proxies, labels = proxies_of(self.method)
-        embeddings, own = self.training()
+        proxies, labels = loss_proxies(self.method)
+        embeddings, embedding_labels = self.training()
         return proxy_alignment(
             unit_rows(proxies.to(embeddings.dtype))[0],
             labels.to(proxies.device),
             unit_rows(embeddings)[0],
-            own,
+            embedding_labels,
         )
 
-    def _explored(self) -> Iterator[Tensor]:
-        """Unit embeddings of the training images, and of an epoch's mixes where there are any."""
+    def _training_embeddings(self) -> Iterator[Tensor]:
+        """Yields unit embeddings of the training images, and of the mixes of an epoch (Metrix)."""
         yield unit_rows(self.training()[0])[0]
         if isinstance(self.method, Metrix):
             self.embedder.eval()
-            yield from mixed_embeddings(self.method, self.embedder, self.batches())
+            yield from embed_mixes(self.method, self.embedder, self.batches())
 
 
-def regularizer(method: nn.Module) -> float:
-    """The regularizer of mean fields, without λ_MF (mft, Figures 5a and 5b).
+def mean_field_regularizer(method: nn.Module) -> float:
+    """Returns the regularizer of mean fields, without λ_MF (mft, Figures 5a and 5b).
 
     Raises:
         UserError: the loss has no mean fields.
@@ -124,15 +125,15 @@ def regularizer(method: nn.Module) -> float:
 
 
 @torch.no_grad()
-def proxies_of(method: nn.Module) -> tuple[Tensor, Tensor]:
-    """Proxies P×D of a method's loss and their labels P, class by class.
+def loss_proxies(method: nn.Module) -> tuple[Tensor, Tensor]:
+    """Returns the proxies P×D of a method's loss and their labels P, class by class.
 
     Raises:
         UserError: the loss has no proxies.
     """
     loss: Any = getattr(method, "loss", None)
     proxies = getattr(loss, "proxies", None)
-    if proxies is None and hasattr(loss, "fc"):  # PML's SoftTriple: D×P
+    if proxies is None and hasattr(loss, "fc"):  # D×P, of PML's SoftTriple
         proxies = loss.fc.T
     if proxies is None:
         proxies = getattr(loss, "mean_fields", None)

@@ -1,7 +1,7 @@
-"""Which configuration a trial tries: a function of the seed and of the trials finished before.
+"""The configuration of a trial, as a function of the seed and of earlier trials.
 
-Nothing here has a state that a killed process could lose: the sampler is made anew for every trial
-from a seed of its own and fed with what the study holds.
+There is no state that a killed process could lose: every trial has a new sampler with its own seed,
+which receives the trials of the study.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from torch.quasirandom import SobolEngine
 Params = dict[str, Any]
 
 
-def distributions(ranges: dict[str, dict[str, Any]]) -> dict[str, BaseDistribution]:
-    """Optuna's form of the ranges of `dml.config.search_space.merged`."""
-    found: dict[str, BaseDistribution] = {}
+def create_distributions(ranges: dict[str, dict[str, Any]]) -> dict[str, BaseDistribution]:
+    """Converts the ranges of `dml.config.search_space.merge_spaces` to Optuna's distributions."""
+    space: dict[str, BaseDistribution] = {}
     for name, entry in ranges.items():
         log, step = bool(entry.get("log")), entry.get("step")
         if "choices" in entry:
-            found[name] = CategoricalDistribution(entry["choices"])
+            space[name] = CategoricalDistribution(entry["choices"])
         elif entry.get("int"):
             low, high = int(entry["low"]), int(entry["high"])
-            found[name] = IntDistribution(low, high, log=log, step=step or 1)
+            space[name] = IntDistribution(low, high, log=log, step=step or 1)
         else:
-            found[name] = FloatDistribution(entry["low"], entry["high"], log=log, step=step)
-    return found
+            space[name] = FloatDistribution(entry["low"], entry["high"], log=log, step=step)
+    return space
 
 
 def propose(
@@ -48,25 +48,27 @@ def propose(
     startup: int,
     seed: int,
 ) -> Params:
-    """The parameters of trial `number`.
+    """Returns the parameters of trial `number`.
 
     Args:
         number: from 0; the first `startup` come from a scrambled Sobol sequence, and so do later
             ones while fewer than two trials are complete.
-        space: what is varied.
-        trials: all trials of the study. Running ones are told to the Gaussian process, so that
-            workers do not try the same place at once.
+        space: the searched options.
+        trials: all trials of the study. The sampler knows running ones too, so that workers do not
+            try the same parameters at once.
         sampler: `gp` or `tpe`.
         startup: see `number`.
-        seed: of everything.
+        seed: of sequence and samplers.
     """
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if number < startup or len(complete) < 2:
-        return _sobol(number, space, seed)
-    own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+        return _sobol_point(number, space, seed)
+    trial_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # both samplers have arguments marked experimental
-        study = optuna.create_study(direction="maximize", sampler=_sampler(sampler, own))
+        study = optuna.create_study(
+            direction="maximize", sampler=_create_sampler(sampler, trial_seed)
+        )
         known = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.PRUNED)
         for trial in sorted(trials, key=lambda one: one.number):
             if trial.state in known:
@@ -74,7 +76,7 @@ def propose(
         return study.ask(space).params
 
 
-def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+def _create_sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     if name == "tpe":
         return optuna.samplers.TPESampler(
             seed=seed, n_startup_trials=1, multivariate=True, constant_liar=True
@@ -82,23 +84,23 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.GPSampler(seed=seed, n_startup_trials=1)
 
 
-def _sobol(number: int, space: dict[str, BaseDistribution], seed: int) -> Params:
-    """Point `number` of the sequence: spread more evenly than independent draws."""
+def _sobol_point(number: int, space: dict[str, BaseDistribution], seed: int) -> Params:
+    """Returns point `number` of the sequence, which is more even than independent samples."""
     engine = SobolEngine(len(space), scramble=True, seed=seed)
     unit = engine.fast_forward(number).draw(1).double()[0].tolist()
-    return {name: _at(u, space[name]) for name, u in zip(sorted(space), unit, strict=True)}
+    return {name: _scale(u, space[name]) for name, u in zip(sorted(space), unit, strict=True)}
 
 
-def _at(u: float, where: BaseDistribution) -> Any:
-    """The value at 0 ≤ u < 1 of a range."""
-    if isinstance(where, CategoricalDistribution):
-        return where.choices[min(int(u * len(where.choices)), len(where.choices) - 1)]
-    assert isinstance(where, FloatDistribution | IntDistribution)
-    # An integer stands for the interval around it, so that both ends are as likely as the others.
-    half = 0.5 if isinstance(where, IntDistribution) else 0.0
-    low, high = where.low - half, where.high + half
-    value = float(low * (high / low) ** u) if where.log else low + u * (high - low)
-    if where.step:
-        value = where.low + where.step * round((value - where.low) / where.step)
-    value = min(max(value, where.low), where.high)
-    return int(value) if isinstance(where, IntDistribution) else float(value)
+def _scale(u: float, interval: BaseDistribution) -> Any:
+    """Returns the value of a range at 0 ≤ u < 1."""
+    if isinstance(interval, CategoricalDistribution):
+        return interval.choices[min(int(u * len(interval.choices)), len(interval.choices) - 1)]
+    assert isinstance(interval, FloatDistribution | IntDistribution)
+    # An integer stands for the interval around it, so that both ends are as likely as the rest.
+    half = 0.5 if isinstance(interval, IntDistribution) else 0.0
+    low, high = interval.low - half, interval.high + half
+    value = float(low * (high / low) ** u) if interval.log else low + u * (high - low)
+    if interval.step:
+        value = interval.low + interval.step * round((value - interval.low) / interval.step)
+    value = min(max(value, interval.low), interval.high)
+    return int(value) if isinstance(interval, IntDistribution) else float(value)

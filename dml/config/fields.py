@@ -1,0 +1,192 @@
+"""Validators for options whose values a number's limits cannot describe.
+
+Each raises its own message, which the check puts behind the dotted name of the option.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from dml.config.conversions import Float, Text
+from dml.config.descriptions import describe_value
+from dml.core import metric_names
+from dml.core.errors import nearest
+from dml.core.option_values import BATCH_KINDS
+
+AUTO = "auto"
+MAX_PIXELS = 16_384  # of a side
+PROBLEM = "problem"  # type of the errors below: their message is complete
+
+
+def _problem(message: str) -> PydanticCustomError:
+    return PydanticCustomError(PROBLEM, "{message}", {"message": message})
+
+
+def one_of(names: Collection[str]) -> AfterValidator:
+    """Accepts text that is one of `names`."""
+
+    def check(text: str) -> str:
+        if text not in names:
+            raise _problem(
+                f"'{text}' is not valid{nearest(text, names)}; one of {' | '.join(names)}"
+            )
+        return text
+
+    return AfterValidator(check)
+
+
+def _matching(pattern: str, message: str) -> AfterValidator:
+    """Accepts text that matches `pattern` as a whole; `{}` in the message stands for the text."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise _problem(message.format(text))
+        return text
+
+    return AfterValidator(check)
+
+
+def _interval(pair: list[float]) -> list[float]:
+    if not (len(pair) == 2 and 0 < pair[0] <= pair[1] < math.inf):
+        raise _problem(f"{pair} must be two numbers above 0, the smaller one first")
+    return pair
+
+
+def _cache_size(value: Any) -> Any:
+    if value in (None, "full") or (type(value) is int and value > 0):
+        return value
+    raise _problem(f"{describe_value(value)} must be null, full or a number of pixels above 0")
+
+
+def _test_resize(value: Any) -> Any:
+    if value in (None, AUTO) or (type(value) is int and 1 <= value <= MAX_PIXELS):
+        return value
+    raise _problem(
+        f"{describe_value(value)} must be auto, null or a number of pixels, at least 1, at most "
+        f"{MAX_PIXELS}"
+    )
+
+
+def resolve_test_resize(value: int | str | None, input_size: int | None) -> int | None:
+    """Returns the shorter side before the central crop that `transform.test_resize` stands for.
+
+    Args:
+        value: pixels; "auto" for 256 where the input has 224 or 227 pixels, as every protocol of
+            the papers, else 256/224 of the input; None for the whole image.
+        input_size: side of the crop in pixels; None keeps the size of the images.
+    """
+    if value != AUTO:
+        return None if value is None else int(value)
+    if input_size is None:
+        return None
+    return 256 if input_size in (224, 227) else round(256 / 224 * input_size)
+
+
+def _output_folder(path: str) -> str:
+    if not path:
+        raise _problem("'' is not a folder; write outputs=. for the current one")
+    existing = next(one for one in (Path(path), *Path(path).absolute().parents) if one.exists())
+    if not existing.is_dir():
+        raise _problem(f"cannot be created below {existing}, which is not a folder")
+    if not os.access(existing, os.W_OK):
+        raise _problem(f"{existing} is not writable")
+    return path
+
+
+def _device(device: str) -> str:
+    kind, _, number = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
+        raise _problem(f"'{device}' is not valid; one of auto | cpu | cuda | cuda:<n>")
+    if kind == "cuda":
+        import torch  # only here: errors of other options must not wait for torch to load
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count == 0:
+            raise _problem(f"'{device}' needs a GPU, and this machine has none; use cpu")
+        if int(number or 0) >= count:
+            raise _problem(f"'{device}' does not exist; the last of {count} is cuda:{count - 1}")
+    return device
+
+
+def _optimizer_groups(groups: dict[str, Any]) -> dict[str, Any]:
+    problems: dict[tuple[str, ...], str] = {}
+    for name, values in groups.items():
+        if not isinstance(values, dict):
+            problems[(name,)] = f"{describe_value(values)} must be options such as {{lr: 1e-3}}"
+            continue
+        for key, value in values.items():
+            numbers = value if isinstance(value, list) else [value]
+            if not all(isinstance(one, int | float) and 0 <= one < math.inf for one in numbers):
+                problems[name, key] = f"{describe_value(value)} must be a number, at least 0"
+    if problems:
+        details = [
+            InitErrorDetails(type=_problem(message), loc=place, input=groups)
+            for place, message in problems.items()
+        ]
+        raise ValidationError.from_exception_data("optim.groups", details)
+    return groups
+
+
+def _plain_text(value: Any) -> str:
+    if not (isinstance(value, str) and value):
+        raise _problem(f"{describe_value(value)} must be text")
+    return value
+
+
+_PlainText = Annotated[str, BeforeValidator(_plain_text)]
+_FOLDER_NAME = _matching(
+    r"\w[\w.+=,@-]*",
+    "'{}' is part of the run folder's name: letters, digits and . _ - + = only, "
+    "a letter or digit first",
+)
+
+
+class _Target(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    target: _PlainText = Field(alias="_target_")
+
+
+class _NamedTarget(_Target):
+    name: Annotated[_PlainText, _FOLDER_NAME]
+
+
+class _Loss(_NamedTarget):
+    result_id: _PlainText
+    batch_kind: Annotated[_PlainText, one_of(BATCH_KINDS)]
+
+
+def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
+    """Accepts a node that has the keys of `model`, and any others."""
+
+    def check(node: dict[str, Any]) -> dict[str, Any]:
+        model.model_validate(node)
+        return node
+
+    return AfterValidator(check)
+
+
+FolderName = Annotated[Text, _FOLDER_NAME]
+OutputFolder = Annotated[Text, AfterValidator(_output_folder)]
+Device = Annotated[Text, AfterValidator(_device)]
+Interval = Annotated[list[Float], AfterValidator(_interval)]
+TestResize = Annotated[int | str | None, BeforeValidator(_test_resize)]
+CacheSize = Annotated[int | str | None, BeforeValidator(_cache_size)]
+SelectMetric = Annotated[
+    Text,
+    _matching(
+        rf"{'|'.join(metric_names.LABELS)}|{metric_names.RECALL}\d+",
+        f"'{{}}' is not valid; one of {metric_names.CHOICES}",
+    ),
+]
+OptimizerGroups = Annotated[dict[str, Any], AfterValidator(_optimizer_groups)]
+TargetNode = Annotated[dict[str, Any], _with_keys_of(_Target)]
+NamedNode = Annotated[dict[str, Any], _with_keys_of(_NamedTarget)]
+LossNode = Annotated[dict[str, Any], _with_keys_of(_Loss)]

@@ -1,0 +1,16 @@
+"""Exit statuses of the commands."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """The exit status of a command; the README lists them for users."""
+
+    FINISHED = 0
+    FAILED = 1
+    WRONG_COMMAND = 2
+    TIME_LIMIT = 75  # EX_TEMPFAIL: schedulers can be told to start such a command again
+    INTERRUPTED = 130  # 128 + SIGINT
+    TERMINATED = 143  # 128 + SIGTERM

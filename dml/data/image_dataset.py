@@ -1,0 +1,124 @@
+"""PyTorch dataset that decodes and transforms the images of a subset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from dml.core.errors import UserError
+from dml.data.batch_transforms import batch_transforms
+from dml.data.decode import load_image
+from dml.data.image_index import Subset
+
+
+class ImageSource(Protocol):
+    """Source of an index's pixels: its files (`Decoder`) or a `PixelCache`."""
+
+    def __getitem__(self, row: int) -> Tensor:
+        """Returns the image of that row of the index, uint8 3×H×W."""
+        ...
+
+    def batch(self, rows: np.ndarray) -> Tensor | None:
+        """Returns images B×3×H×W, or None if they cannot be read together."""
+        ...
+
+
+class Decoder:
+    """Decodes images at every access."""
+
+    def __init__(self, images: Sequence[Path] | np.ndarray) -> None:
+        self.images = images
+
+    def __getitem__(self, row: int) -> Tensor:
+        return load_image(self.images[row])
+
+    def batch(self, rows: np.ndarray) -> Tensor | None:
+        """Returns images B×3×H×W if they are in memory, else None."""
+        if not isinstance(self.images, np.ndarray):
+            return None
+        return torch.from_numpy(self.images[rows]).permute(0, 3, 1, 2)
+
+
+class ImageDataset(Dataset[tuple[Tensor, int]]):
+    """Decodes and transforms the images of a subset.
+
+    Keys are `row` or `(row, draw)`. All randomness of the transform comes from the seed `draw`, so
+    that an augmented image depends neither on the worker nor on earlier images: a continued run
+    gets the images of an uninterrupted one.
+
+    Args:
+        subset: the images and their labels.
+        transform: from uint8 3×H×W to uint8 3×h×w.
+        source: where pixels come from; default: decoded from the index's own files.
+    """
+
+    def __init__(
+        self,
+        subset: Subset,
+        transform: Callable[[Tensor], Tensor],
+        source: ImageSource | None = None,
+    ) -> None:
+        self.subset = subset
+        self.transform = transform
+        self.source = Decoder(subset.index.images) if source is None else source
+        self.steps = batch_transforms(transform)
+
+    def __len__(self) -> int:
+        return len(self.subset)
+
+    def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
+        row, draw = key if isinstance(key, tuple) else (key, None)
+        image = self._load(int(self.subset.rows[row]))
+        with _preserve_global_generator():
+            _seed(draw)
+            return self.transform(image), int(self.subset.labels[row])
+
+    def _load(self, row: int) -> Tensor:
+        try:
+            return self.source[row]
+        except UserError as error:  # the file existed when the index was made
+            index = self.subset.index
+            raise UserError(
+                f"{error} (class {index.labels[row]} of {index.name}); put the file back and run "
+                f"the same command again: what was saved before is intact"
+            ) from error
+
+    def __getitems__(
+        self, keys: Sequence[int | tuple[int, int]]
+    ) -> list[tuple[Tensor, int]] | tuple[Tensor, Tensor]:
+        """Returns the images of a batch, together (B×3×H×W, B) if possible, else one by one."""
+        pairs = [key if isinstance(key, tuple) else (key, None) for key in keys]
+        rows = np.array([row for row, _ in pairs])
+        images = None if self.steps is None else self.source.batch(self.subset.rows[rows])
+        if self.steps is None or images is None:
+            return [self[key] for key in keys]
+        drawn: list[list[Tensor]] = [[] for _ in self.steps]
+        with _preserve_global_generator():
+            for _, draw in pairs:
+                _seed(draw)
+                for step, numbers in zip(self.steps, drawn, strict=True):
+                    numbers.append(step.draw())
+        for step, numbers in zip(self.steps, drawn, strict=True):
+            images = step.change(images, torch.stack(numbers).to(images.device))
+        return images, torch.from_numpy(self.subset.labels[rows])
+
+
+@contextmanager
+def _preserve_global_generator() -> Iterator[None]:
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+def _seed(draw: int | None) -> None:
+    if draw is not None:
+        torch.default_generator.manual_seed(draw)  # torch.manual_seed would reseed CUDA as well

@@ -1,0 +1,90 @@
+"""Indexes of images with labels and roles, and their subsets; nothing is decoded here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from dml.data.fingerprint import fingerprint
+
+ROLES = ("train", "test", "query", "gallery")
+
+
+@dataclass(frozen=True)
+class ImageIndex:
+    """All images of a dataset, undecoded.
+
+    Attributes:
+        name: id of the dataset.
+        images: N paths, or a uint8 array N×H×W×3 (RGB) for data that fits in memory.
+        labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
+        roles: N strings out of `train`, `test`, `query`, `gallery`.
+        recall_at: the K of Recall@K that the literature reports on this dataset.
+        stand_in: True for small data that stands in for a benchmark; reports mark its results.
+        own_split: True if a user defined the split; protocols then keep it.
+        root: folder of the dataset; it may differ between machines.
+    """
+
+    name: str
+    images: Sequence[Path] | np.ndarray
+    labels: np.ndarray
+    roles: np.ndarray
+    recall_at: tuple[int, ...] = (1, 2, 4, 8)
+    stand_in: bool = False
+    own_split: bool = False
+    root: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.images) == len(self.labels) == len(self.roles):
+            raise ValueError(
+                f"images, labels and roles differ in length: "
+                f"{len(self.images)}, {len(self.labels)}, {len(self.roles)}"
+            )
+        unknown = set(np.unique(self.roles)) - set(ROLES)
+        if unknown:
+            raise ValueError(f"roles: unknown {sorted(unknown)}; valid are {ROLES}")
+
+    def subset(self, *roles: str) -> Subset:
+        """Returns the images of the given roles, in index order."""
+        return Subset(self, np.flatnonzero(np.isin(self.roles, roles)))
+
+    def fingerprint(self) -> str:
+        """Returns 16 hex digits of images, labels and roles, independent of `root`."""
+        return fingerprint(self.name, self.images, self.labels, self.roles, self.root)
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Rows of an index with contiguous labels: the images that a model is trained or tested on.
+
+    Attributes:
+        index: the dataset.
+        rows: n row numbers of the index.
+        labels: n integers 0..num_classes−1, in the class order of the index.
+        classes: label in the index of each of these labels.
+    """
+
+    index: ImageIndex
+    rows: np.ndarray
+    labels: np.ndarray = field(init=False)
+    classes: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        classes, labels = np.unique(self.index.labels[self.rows], return_inverse=True)
+        object.__setattr__(self, "classes", classes)
+        object.__setattr__(self, "labels", labels.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes in the subset."""
+        return len(self.classes)
+
+    def of_classes(self, labels: Sequence[int] | np.ndarray) -> Subset:
+        """Returns the images whose (contiguous) labels are among `labels`."""
+        return Subset(self.index, self.rows[np.isin(self.labels, np.asarray(labels))])

@@ -1,0 +1,56 @@
+"""Label noise: a share of wrong labels, to test how robust a loss is (PFML, section 4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dml.data.image_index import Subset
+
+
+@dataclass(frozen=True)
+class LabelNoise:
+    """Record of the noise in a subset, for the summary of a run.
+
+    Attributes:
+        rate: share of images to change.
+        changed: images with a wrong label.
+        images: images of the subset.
+        seed: of the choice.
+    """
+
+    rate: float
+    changed: int
+    images: int
+    seed: int
+
+
+def add_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, LabelNoise]:
+    """Gives round(rate · n) images of the subset another class of the subset, all equally likely.
+
+    Images outside the subset keep their labels, so that validation and test stay clean.
+
+    Args:
+        subset: the images to train on.
+        rate: 0 ≤ rate < 1.
+        seed: of the choice of images and of their wrong labels.
+
+    Raises:
+        ValueError: rate out of range, or a subset of one class.
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"rate: {rate} is not within 0..1")
+    changed = round(rate * len(subset))
+    report = LabelNoise(rate, changed, len(subset), seed)
+    if not changed:
+        return subset, report
+    if subset.num_classes < 2:
+        raise ValueError("rate: label noise needs a subset of at least 2 classes")
+    rng = np.random.default_rng([seed, 3])
+    chosen = rng.choice(len(subset), changed, replace=False)
+    step = rng.integers(1, subset.num_classes, changed)
+    wrong = (subset.labels[chosen] + step) % subset.num_classes
+    labels = subset.index.labels.copy()
+    labels[subset.rows[chosen]] = subset.classes[wrong]
+    return Subset(replace(subset.index, labels=labels), subset.rows), report

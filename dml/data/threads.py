@@ -1,0 +1,39 @@
+"""Map of a function over items in threads, for work that releases the interpreter lock."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item]
+) -> Generator[Result, None, None]:
+    """Yields `function(item)` in order, a few items per core ahead of the consumer.
+
+    Unlike `Executor.map` it stores only those few results. An exception of the function is raised
+    in its item's place and stops the rest.
+    """
+    threads = os.cpu_count() or 1
+    before = torch.get_num_threads()
+    # One thread per item: torch would otherwise start more of them in each of ours.
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    ahead: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > 4 * threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)

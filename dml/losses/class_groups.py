@@ -1,0 +1,97 @@
+"""Images of a batch grouped by class, and means over the images of a class in log space.
+
+Shapes: B images, P slots for present classes, K columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dml.losses.custom_backward import first_order_backward
+
+LOG_OF_ZERO = -1e4  # in place of log 0 in empty slots: its exp is 0, differences stay finite
+
+
+@dataclass(frozen=True)
+class ClassGroups:
+    """Images of a batch grouped by class; one slot per present class.
+
+    On the CPU there are as many slots as present classes. On a GPU, and inside `torch.compile`,
+    there are B slots, some empty: counting the classes would wait for the device.
+    """
+
+    slot: Tensor  # B: the slot of each image
+    label: Tensor  # P: the class of each slot, 0 in empty ones
+    count: Tensor  # P: images in each slot, 0 in empty ones
+    present: Tensor  # number of present classes, a scalar
+
+    @property
+    def occupied(self) -> Tensor:
+        """Mask of the slots that hold a class (P)."""
+        return self.count > 0
+
+    @property
+    def share(self) -> Tensor:
+        """Weights for a mean of class means: 1 / (present classes × images of the class) (B)."""
+        return 1 / (self.present * self.count[self.slot])
+
+
+def group_by_class(labels_B: Tensor, dtype: torch.dtype) -> ClassGroups:
+    """ClassGroups a batch by label; counts have the floating-point type `dtype`."""
+    sorted_B, order_B = labels_B.sort()
+    starts_B = torch.ones_like(sorted_B)
+    starts_B[1:] = sorted_B[1:] != sorted_B[:-1]
+    slot_B = torch.empty_like(sorted_B).scatter_(0, order_B, starts_B.cumsum(0) - 1)
+    wait_for_count = not labels_B.is_cuda and not torch.compiler.is_compiling()
+    slots = int(starts_B.sum()) if wait_for_count else len(labels_B)
+    one_B = torch.ones_like(labels_B, dtype=dtype)
+    return ClassGroups(
+        slot=slot_B,
+        label=labels_B.new_zeros(slots).scatter_(0, slot_B, labels_B),
+        count=one_B.new_zeros(slots).index_add_(0, slot_B, one_B),
+        present=starts_B.sum().to(dtype),
+    )
+
+
+class _LogMeanExp(torch.autograd.Function):
+    """Stores two matrices for the backward pass; plain autograd would store five."""
+
+    @staticmethod
+    def forward(ctx: Any, e_BK: Tensor, slot_B: Tensor, count_P: Tensor) -> Tensor:
+        shape = (len(count_P), e_BK.shape[1])
+        max_PK = e_BK.new_full(shape, LOG_OF_ZERO)
+        slot_BK = slot_B[:, None].expand_as(e_BK)
+        max_PK.scatter_reduce_(0, slot_BK, e_BK, "amax", include_self=False)
+        z_BK = (e_BK - max_PK[slot_B]).exp_()
+        sum_PK = e_BK.new_zeros(shape).index_add_(0, slot_B, z_BK)
+        count_P1 = count_P.clamp_min(1)[:, None]
+        sum_PK += (count_P == 0)[:, None]  # log 1 in empty slots
+        mean_PK = max_PK.add_(sum_PK.div_(count_P1).log_())
+        ctx.save_for_backward(e_BK, mean_PK, slot_B, count_P)
+        return mean_PK
+
+    @staticmethod
+    @first_order_backward
+    def backward(ctx: Any, g_PK: Tensor) -> tuple[Tensor, None, None]:
+        e_BK, mean_PK, slot_B, count_P = ctx.saved_tensors
+        share_BK = (e_BK - mean_PK[slot_B]).exp_()
+        g_PK = g_PK / count_P.clamp_min(1)[:, None]
+        return share_BK.mul_(g_PK[slot_B]), None, None
+
+
+def log_mean_exp(e_BK: Tensor, groups: ClassGroups) -> Tensor:
+    """Returns log of the mean of exp(e) over each class's images (P×K), safe for any exponent.
+
+    Empty slots hold `LOG_OF_ZERO`.
+    """
+    result: Tensor = _LogMeanExp.apply(e_BK, groups.slot, groups.count)
+    return result
+
+
+def softplus(x: Tensor) -> Tensor:
+    """Returns log(1 + exp(x)), exact to rounding in float64 (torch cuts off at 20)."""
+    return torch.nn.functional.softplus(x, threshold=40)

@@ -1,0 +1,35 @@
+"""Decorator for the hand-written gradients of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Gradients = Tensor | tuple[Tensor | None, ...] | None
+Backward = Callable[..., Gradients]
+
+
+def first_order_backward(backward: Backward) -> Backward:
+    """Makes the `backward` of an autograd function run with autocast off and refuse a second order.
+
+    torch's `once_differentiable` refuses only if the incoming gradient requires a gradient: a
+    penalty on the gradient of a loss would silently not be trained.
+
+    Raises:
+        RuntimeError: the gradient is computed with `create_graph=True`.
+    """
+
+    @wraps(backward)
+    def run(ctx: Any, *gradients: Tensor) -> Gradients:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise RuntimeError(
+                "this loss has no second derivative: compute its gradient without create_graph=True"
+            )
+        with torch.autocast(device_type=gradients[0].device.type, enabled=False):
+            return backward(ctx, *gradients)
+
+    return run

@@ -1,0 +1,165 @@
+"""Base classes of the losses: calling convention, argument checks, precision.
+
+Shapes: B images in a batch, D embedding dimensions, C classes, R references.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dml.losses.arguments import (
+    check_batch,
+    check_integer,
+    check_self_index,
+    refuse_arguments,
+    to_working_precision,
+)
+
+
+class MetricLoss(nn.Module):
+    """A loss called as `loss(embeddings, labels, indices_tuple, ref_emb, ref_labels) -> scalar`.
+
+    This is the convention of pytorch-metric-learning, so that the losses of both work in the code
+    of both; a further optional argument, `self_index`, is described in `PairLoss`. Losses compute
+    with autocast off: half precision is raised to float32, float64 stays. Embeddings and labels
+    are checked; inside `torch.compile` and while a CUDA graph is captured only their shapes and
+    types are, because reading values would wait for the device.
+    """
+
+    def without_autocast(self, embeddings: Tensor) -> torch.autocast:
+        """Returns the context in which a loss computes."""
+        return torch.autocast(device_type=embeddings.device.type, enabled=False)
+
+
+class ClassificationLoss(MetricLoss):
+    """A loss of images and learnable vectors, one or several per class.
+
+    Args:
+        num_classes: C, at least 1; labels are 0..C−1.
+        embedding_size: D, at least 1.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int) -> None:
+        super().__init__()
+        self.num_classes = check_integer("num_classes", num_classes, at_least=1)
+        self.embedding_size = check_integer("embedding_size", embedding_size, at_least=1)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: Any = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        self_index: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the loss of a batch as a scalar.
+
+        Args:
+            embeddings: B×D, finite; need not be normalized.
+            labels: B integers from 0 to C−1.
+            indices_tuple: must be None: every image is compared with every class.
+            ref_emb: must be None: the references are this loss's own parameters.
+            ref_labels: must be None.
+            self_index: must be None.
+
+        Raises:
+            ValueError: an argument has the wrong shape, type or values; names the argument.
+        """
+        refuse_arguments(
+            self,
+            indices_tuple=indices_tuple,
+            ref_emb=ref_emb,
+            ref_labels=ref_labels,
+            self_index=self_index,
+        )
+        labels_B = check_batch(embeddings, labels, self.num_classes, self.embedding_size)
+        with self.without_autocast(embeddings):
+            return self.batch_loss(to_working_precision(embeddings), labels_B)
+
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64."""
+        raise NotImplementedError
+
+
+class PairLoss(MetricLoss):
+    """A loss of pairs of embeddings: within a batch, or between a batch and references.
+
+    References (proxies of a method, a memory of past embeddings) come through `ref_emb`. Without
+    them the batch is compared with itself. An embedding and itself are not a pair, which is known
+    from positions, not from distances: pairs (i, i) of a batch, and with references those that
+    `self_index` names. Class-wise losses, whose means include such pairs, say so.
+    """
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: Any = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        self_index: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the loss of a batch as a scalar.
+
+        Args:
+            embeddings: B×D, finite; need not be normalized.
+            labels: B integers of at least 0.
+            indices_tuple: must be None: all pairs count.
+            ref_emb: R×D references, or None for the batch itself.
+            ref_labels: R integers, None if and only if `ref_emb` is.
+            self_index: B integers, the row of `ref_emb` that holds the same embedding, −1 if none
+                does. None: no reference is an embedding of the batch.
+
+        Raises:
+            ValueError: an argument has the wrong shape, type or values; names the argument.
+        """
+        refuse_arguments(self, indices_tuple=indices_tuple)
+        labels_B = check_batch(embeddings, labels)
+        with self.without_autocast(embeddings):
+            x_BD = to_working_precision(embeddings)
+            if ref_emb is None and ref_labels is None:
+                refuse_arguments(self, self_index=self_index)
+                self_B = torch.arange(len(labels_B), device=labels_B.device)
+                return self.pair_loss(x_BD, labels_B, x_BD, labels_B, self_B)
+            if ref_emb is None or ref_labels is None:
+                raise ValueError("ref_emb and ref_labels must be given together")
+            names = ("ref_emb", "ref_labels")
+            labels_R = check_batch(ref_emb, ref_labels, None, embeddings.shape[1], names)
+            if self_index is not None:
+                self_index = check_self_index(self_index, len(x_BD), len(ref_emb), x_BD)
+            dtype = torch.promote_types(x_BD.dtype, to_working_precision(ref_emb).dtype)
+            ref_RD, labels_R = ref_emb.to(x_BD.device, dtype), labels_R.to(x_BD.device)
+            return self.pair_loss(x_BD.to(dtype), labels_B, ref_RD, labels_R, self_index)
+
+    def pair_loss(
+        self,
+        x_BD: Tensor,
+        labels_B: Tensor,
+        ref_RD: Tensor,
+        labels_R: Tensor,
+        self_B: Tensor | None,
+    ) -> Tensor:
+        """Returns the loss of checked arguments, all float32 or all float64.
+
+        `self_B`: for each embedding, the row of the references that is the embedding itself, or
+        −1; None if no reference is. Without references it is 0..B−1.
+        """
+        raise NotImplementedError
+
+
+def pair_masks(labels_B: Tensor, labels_R: Tensor, self_B: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns masks of positive and of negative pairs (both B×R), without pairs of itself."""
+    same_BR = labels_B[:, None] == labels_R
+    if self_B is None:
+        return same_BR, ~same_BR
+    other_BR = ~self_mask(self_B, len(labels_R))
+    return same_BR & other_BR, ~same_BR & other_BR
+
+
+def self_mask(self_B: Tensor, references: int) -> Tensor:
+    """Returns the mask of pairs of an embedding and itself (B×R); −1 is no row."""
+    return self_B[:, None] == torch.arange(references, device=self_B.device)

@@ -1,0 +1,222 @@
+"""Energy and forces of many charges on the unit sphere, tile by tile.
+
+Shapes: N charges, D dimensions, T and W rows and columns of a tile, K pairs.
+
+Charges are sorted by class and cut into blocks that never split a class. Pairs within a block
+attract or repel and are all computed. Pairs of different blocks can only repel, and only within
+the potential's reach, so tiles are screened first: a quarter of the coordinates gives a lower
+bound of r², at a quarter of the cost. Pairs possibly within reach are computed with distances in
+float64; forces between charges that nearly touch come from difference vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dml.losses.cosine import EPSILON, unit_rows
+from dml.losses.custom_backward import first_order_backward
+from dml.losses.distances import FEW, squared_distances
+from dml.losses.potential_functions import CLOSE, Potential
+
+SCREEN_ERROR = 0.02  # of r² from a product that may round its factors to bfloat16 (or TF32)
+MANY = 0.5  # share of pairs possibly within reach from which a second screen does not pay
+PROBE = 16  # rows screened first, to find tiles where screening does not pay
+
+CPU_TILE = (256, 2048)
+GPU_TILE = (1024, 4096)
+
+Tile = tuple[slice, slice]
+
+
+class _Charges:
+    """State of one evaluation: sorted unit charges, and the energy and forces summed so far."""
+
+    def __init__(self, x_ND: Tensor, labels_N: Tensor, potential: Potential, forces: bool) -> None:
+        self.potential = potential
+        self.order_N = labels_N.argsort(stable=True)
+        self.labels_N = labels_N[self.order_N]
+        # the only synchronization with a GPU before the screen
+        self.counts: list[int] = self.labels_N.unique_consecutive(return_counts=True)[1].tolist()
+        self.on_gpu = x_ND.is_cuda
+        self.rows, self.columns = GPU_TILE if self.on_gpu else CPU_TILE
+
+        self.exact_ND = torch.empty_like(x_ND, dtype=torch.float64)
+        self.norm_N1 = self.exact_ND.new_empty(len(x_ND), 1)
+        for start in range(0, len(x_ND), self.columns):
+            part = slice(start, start + self.columns)
+            unit, norm = unit_rows(x_ND[self.order_N[part]].double())
+            self.exact_ND[part], self.norm_N1[part] = unit, norm
+        self.z_ND = self.exact_ND.to(x_ND.dtype)
+        self.sample_ND = self.z_ND[:, ::4].contiguous()
+        self.squared_N = self.exact_ND.square().sum(dim=1)  # 1, but 0 for zero vectors
+
+        self.dtype = torch.float64 if potential.steep else x_ND.dtype
+        self.energy = self.exact_ND.new_zeros(())
+        self.force_ND = torch.zeros_like(x_ND, dtype=self.dtype) if forces else None
+
+    def blocks(self) -> list[slice]:
+        """Cuts the charges into blocks of about `rows` charges at class boundaries."""
+        blocks, start, end = [], 0, 0
+        for count in self.counts:
+            if end > start and end + count - start > self.rows:
+                blocks.append(slice(start, end))
+                start = end
+            end += count
+        return [*blocks, slice(start, end)]
+
+    def add_all(self) -> None:
+        """Adds the energy and the forces of all pairs."""
+        blocks = self.blocks()
+        for block in blocks:
+            self._add_within(block)
+        size = len(self.z_ND)
+        tiles = [
+            (block, slice(start, min(start + self.columns, size)))
+            for block in blocks
+            for start in range(block.stop, size, self.columns)
+        ]
+        if self.on_gpu:
+            self._add_between_on_gpu(tiles)
+        else:
+            for tile in tiles:
+                self._add_between(tile)
+        pairs_of_classes = size**2 - sum(count**2 for count in self.counts)
+        self.energy += self.potential.far * pairs_of_classes
+
+    def _add_within(self, block: slice) -> None:
+        """Adds the pairs of one block; only these can be of the same class."""
+        r2_TT = self._squared_distances((block, block))
+        labels_T = self.labels_N[block]
+        same_TT = labels_T[:, None] == labels_T
+        pull_TT, pull_slope_TT = self.potential.attraction(r2_TT)
+        push_TT, push_slope_TT = self.potential.repulsion(r2_TT)
+        value_TT = torch.where(same_TT, pull_TT, push_TT).fill_diagonal_(0)
+        self.energy += value_TT.sum(dtype=torch.float64)
+        if self.force_ND is not None:
+            slope_TT = torch.where(same_TT, pull_slope_TT, push_slope_TT).fill_diagonal_(0)
+            self._add_forces(block, block, slope_TT)
+
+    def _add_between_on_gpu(self, tiles: list[Tile]) -> None:
+        """Screens all tiles, waits for the results once, and adds the tiles within reach."""
+        if not tiles:
+            return
+        flags = torch.stack([self._may_reach(tile, self.z_ND).any() for tile in tiles]).tolist()
+        for tile, flag in zip(tiles, flags, strict=True):
+            if flag:
+                self._add_tile(tile)
+
+    def _add_between(self, tile: Tile) -> None:
+        """Adds the pairs of a tile in the cheapest way."""
+        rows, columns = tile
+        probe = slice(rows.start, min(rows.start + PROBE, rows.stop))
+        if _share_true(self._may_reach((probe, columns), self.sample_ND)) > MANY:
+            self._add_tile(tile)
+            return
+        near_TW = self._may_reach(tile, self.sample_ND)
+        if FEW < _share_true(near_TW) < MANY:
+            near_TW = self._may_reach(tile, self.z_ND)
+        if _share_true(near_TW) > FEW:
+            self._add_tile(tile)
+        elif near_TW.any():
+            self._add_single_pairs(tile, near_TW.nonzero())
+
+    def _may_reach(self, tile: Tile, z_NE: Tensor) -> Tensor:
+        """Returns a superset of the pairs within reach, judged by some coordinates z (T×W)."""
+        rows, columns = tile
+        z_TE, z_WE = z_NE[rows], z_NE[columns]
+        half_squared_T1 = z_TE.square().sum(dim=1, keepdim=True) / 2
+        closeness_TW = torch.addmm(z_WE.square().sum(dim=1), z_TE, z_WE.T, beta=-0.5)
+        return closeness_TW > half_squared_T1 - (self.potential.reach**2 + SCREEN_ERROR) / 2
+
+    def _add_tile(self, tile: Tile) -> None:
+        """Adds all pairs of a tile of different classes."""
+        value_TW, slope_TW = self.potential.repulsion(self._squared_distances(tile))
+        self.energy += 2 * value_TW.sum(dtype=torch.float64)  # both orders
+        if self.force_ND is not None:
+            rows, columns = tile
+            self._add_forces(rows, columns, slope_TW)
+            self._add_forces(columns, rows, slope_TW.T)
+
+    def _add_single_pairs(self, tile: Tile, pairs_K2: Tensor) -> None:
+        """Adds some pairs of a tile of different classes by direct differences."""
+        rows, columns = tile
+        for part_K2 in pairs_K2.split(self.columns):
+            i_K, j_K = part_K2[:, 0] + rows.start, part_K2[:, 1] + columns.start
+            apart_KD = self.exact_ND[i_K] - self.exact_ND[j_K]
+            r2_K = apart_KD.square().sum(dim=1)
+            value_K, slope_K = self.potential.repulsion(r2_K)
+            self.energy += 2 * value_K.sum()
+            if self.force_ND is not None:
+                force_KD = apart_KD.mul_(4 * slope_K[:, None]).to(self.dtype)
+                self.force_ND.index_add_(0, i_K, force_KD)
+                self.force_ND.index_add_(0, j_K, force_KD, alpha=-1)
+
+    def _squared_distances(self, tile: Tile) -> Tensor:
+        """Returns r², accurate in working precision wherever forces act."""
+        rows, columns = tile
+        z_TD = self.exact_ND[rows]
+        z_WD = z_TD if rows == columns else self.exact_ND[columns]
+        small = CLOSE if self.potential.steep else 0.0
+        squared_T, squared_W = self.squared_N[rows], self.squared_N[columns]
+        return squared_distances(z_TD, z_WD, squared_T, squared_W, small).to(self.dtype)
+
+    def _add_forces(self, rows: slice, columns: slice, slope_TW: Tensor) -> None:
+        """Adds ∂/∂z_a of Σ ψ(r²_ab) over ordered pairs: 4 Σ_b ψ'(r²_ab) (z_a − z_b)."""
+        assert self.force_ND is not None
+        z_ND = self.exact_ND if self.dtype == torch.float64 else self.z_ND
+        force_TD = z_ND[rows] * slope_TW.sum(dim=1, keepdim=True)
+        self.force_ND[rows] += force_TD.addmm_(slope_TW, z_ND[columns], alpha=-1).mul_(4)
+
+    def gradient(self) -> Tensor:
+        """Returns the gradient of the charges in their original order and length."""
+        assert self.force_ND is not None
+        force_ND, z_ND = self.force_ND, self.exact_ND.to(self.dtype)
+        stretch_N1 = (force_ND * z_ND).sum(dim=1, keepdim=True)
+        stretch_N1 = torch.where(self.norm_N1 > EPSILON, stretch_N1, 0)
+        force_ND.addcmul_(z_ND, stretch_N1, value=-1).div_(self.norm_N1.to(self.dtype))
+        return torch.empty_like(self.z_ND).index_copy_(
+            0, self.order_N, force_ND.to(self.z_ND.dtype)
+        )
+
+
+def _share_true(mask: Tensor) -> float:
+    return int(mask.count_nonzero()) / mask.numel()
+
+
+class _MeanEnergy(torch.autograd.Function):
+    """Computes the gradient together with the value, so that no distance is computed twice."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x_ND: Tensor, labels_N: Tensor, potential: Potential, with_gradient: bool
+    ) -> Tensor:
+        charges = _Charges(x_ND, labels_N, potential, with_gradient)
+        charges.add_all()
+        if with_gradient:
+            ctx.save_for_backward(charges.gradient().div_(len(x_ND)))
+        return (charges.energy / len(x_ND)).to(x_ND.dtype)
+
+    @staticmethod
+    @first_order_backward
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient_ND,) = ctx.saved_tensors
+        return gradient_ND * g, None, None, None
+
+
+@torch.compiler.disable  # which tiles are computed depends on the data
+def mean_energy(x_ND: Tensor, labels_N: Tensor, potential: Potential) -> Tensor:
+    """Returns (1/N) Σ_{a≠b} ψ(‖x̂_a − x̂_b‖) over ordered pairs, a scalar.
+
+    Pairs of a class attract, others repel. Memory beside the charges: a few tiles, never N×N.
+
+    Args:
+        x_ND: charges of any length, float32 or float64.
+        labels_N: their classes, integers.
+        potential: attraction and repulsion.
+    """
+    with_gradient = torch.is_grad_enabled() and x_ND.requires_grad
+    energy: Tensor = _MeanEnergy.apply(x_ND, labels_N, potential, with_gradient)
+    return energy

@@ -1,0 +1,100 @@
+"""Greedy k-center within the pool of each class, which picks the next proxies of ccp.
+
+Shapes: C classes, n pool points and m centers per class, k picks, D embedding dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+CLASSES_PER_CHUNK = 1024
+
+
+def pool_size_per_class(pool_size: int, proxies_per_class: int) -> int:
+    """Returns the images to draw per class: b, or k if b ≤ k leaves no choice."""
+    return max(pool_size, proxies_per_class)
+
+
+@torch.no_grad()
+def embed_pool(
+    embedder: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_classes: int
+) -> Tensor:
+    """Returns the embeddings of the pool before the normalizer, in evaluation mode (C×n×D).
+
+    Args:
+        embedder: its mode is restored.
+        batches: images and labels, class by class, equally many of each.
+        num_classes: C.
+    """
+    was_training = embedder.training
+    embedder.eval()
+    parts = [embedder.unnormalized(images) for images, _ in batches]  # type: ignore[operator]
+    embedder.train(was_training)
+    pool = torch.cat(parts)
+    return pool.view(num_classes, -1, pool.shape[1])
+
+
+def pick_k_centers(pool_CnD: Tensor, centers_CmD: Tensor, k: int) -> Tensor:
+    """Greedy k-center (ccp, Alg. 2) for all classes at once.
+
+    Picks, k times, the point of the pool that is farthest from its nearest center; picked points
+    are centers too. Picks are distinct points of the pool, even where it holds
+    duplicates; ties go to the lower index.
+
+    Args:
+        pool_CnD: points to pick from.
+        centers_CmD: given centers of each class, m ≥ 1.
+        k: 1..n.
+
+    Returns:
+        C×k indices of points, in the order of picking.
+
+    Raises:
+        ValueError: k is out of range.
+    """
+    n = pool_CnD.shape[1]
+    if not 1 <= k <= n:
+        raise ValueError(f"k must lie between 1 and the {n} points of a pool, got {k}")
+    chunks = zip(
+        pool_CnD.split(CLASSES_PER_CHUNK), centers_CmD.split(CLASSES_PER_CHUNK), strict=True
+    )
+    return torch.cat([_k_center(pool, centers, k) for pool, centers in chunks])
+
+
+def _k_center(pool_CnD: Tensor, centers_CmD: Tensor, k: int) -> Tensor:
+    nearest_Cn = _distance_to_nearest_center(pool_CnD, centers_CmD)
+    taken_Cn = torch.zeros_like(nearest_Cn, dtype=torch.bool)
+    picks = []
+    for _ in range(k):
+        pick_C = nearest_Cn.masked_fill(taken_Cn, -torch.inf).argmax(dim=1)
+        taken_Cn.scatter_(1, pick_C[:, None], True)
+        point_C1D = gather_points(pool_CnD, pick_C[:, None])
+        nearest_Cn = torch.minimum(nearest_Cn, (pool_CnD - point_C1D).norm(dim=2))
+        picks.append(pick_C)
+    return torch.stack(picks, dim=1)
+
+
+def gather_points(pool_CnD: Tensor, picks_Ck: Tensor) -> Tensor:
+    """Returns the points at the given indices (C×k×D)."""
+    return pool_CnD.gather(1, picks_Ck[:, :, None].expand(-1, -1, pool_CnD.shape[2]))
+
+
+def mean_covering_radius(pool_CnD: Tensor, centers_CmD: Tensor) -> float:
+    """Returns the largest distance of a pool point to its nearest center, averaged over classes."""
+    chunks = zip(
+        pool_CnD.split(CLASSES_PER_CHUNK), centers_CmD.split(CLASSES_PER_CHUNK), strict=True
+    )
+    radii = [_distance_to_nearest_center(pool, centers).amax(dim=1) for pool, centers in chunks]
+    return float(torch.cat(radii).double().mean())
+
+
+def _distance_to_nearest_center(pool_CnD: Tensor, centers_CmD: Tensor) -> Tensor:
+    """Returns distances C×n, one center at a time, since C×n×m×D differences would be large."""
+    nearest_Cn = pool_CnD.new_full(pool_CnD.shape[:2], torch.inf)
+    for center in range(centers_CmD.shape[1]):
+        distance_Cn = (pool_CnD - centers_CmD[:, center, None]).norm(dim=2)
+        nearest_Cn = torch.minimum(nearest_Cn, distance_Cn)
+    return nearest_Cn

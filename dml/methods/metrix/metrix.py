@@ -1,0 +1,245 @@
+"""Metrix: a loss of mixed inputs, features or embeddings with mixed labels, added to the clean one.
+
+E = mean over anchors of ℓ(a) + w ℓ̃(a)   (It Takes Two to Tango, Eq. 10)
+
+Shapes: B images, D embedding dimensions, C classes, A anchors, S sources of mixes, V distinct
+pairs, K the most pairs of an anchor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from dml.core.errors import UserError
+from dml.losses.arguments import to_working_precision
+from dml.losses.cosine import unit_rows
+from dml.losses.generic.forms import EuclideanContrastive
+from dml.methods.metrix.mixed_pooling import mix, pool_mixes
+from dml.methods.metrix.mixed_similarity import compute_mixed_proxy_loss, mixed_similarity
+from dml.methods.metrix.mixing_pairs import (
+    PAIRS,
+    MixingPairs,
+    build_mixing_pairs,
+    draw_lambdas,
+    keep_hardest,
+)
+from dml.methods.options import check_choices, check_count, check_number, draw_one, require_form
+from dml.methods.plain import Plain
+
+TYPES = ("input", "feature", "embed")
+
+
+class Metrix(Plain):
+    """The clean loss plus the generic form of the same loss over mixed examples.
+
+    The form uses the hyperparameters, and the proxies, of the clean loss. For each batch, one type
+    and one kind of pairs are drawn from `types` and `pairs`.
+
+    Args:
+        loss: the clean loss; must have a generic form.
+        miner: for the clean loss; all pairs are mixed.
+        types: what is mixed: "input", "feature" (before pooling) or "embed"; one or several.
+        pairs: "pos_neg", "anc_neg", "pos_pos" or "neg_neg"; one or several.
+        w: weight of the mixed loss, at least 0.
+        alpha: λ ~ Beta(α, α), above 0.
+        lambda_per: one λ per "batch" or per "pair".
+        hard_negatives: per type, number of most similar negatives of an anchor that are mixed; None
+            or missing: all.
+        input_positives: number of random positives of an anchor that are mixed in "input";
+            None: all. The number of mixed images is at most the product of batch size, positives
+            and hard negatives.
+        average: of contrastive's mixed loss: "terms", means over the non-zero terms of the batch
+            (authors' code), or "anchors", means per anchor, then over anchors.
+        anc_neg_anchors: "all", or "lone": "anc_neg" mixes serve only anchors without a positive
+            (authors' code).
+
+    Raises:
+        UserError: the loss has no generic form, or an option is wrong.
+    """
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        miner: Callable[[Tensor, Tensor], Any] | None = None,
+        types: Sequence[str] = ("feature",),
+        pairs: Sequence[str] = ("pos_neg", "anc_neg"),
+        w: float = 0.4,
+        alpha: float = 2.0,
+        lambda_per: str = "batch",
+        hard_negatives: Mapping[str, int | None] | None = None,
+        input_positives: int | None = None,
+        average: Literal["terms", "anchors"] = "terms",
+        anc_neg_anchors: str = "all",
+    ) -> None:
+        super().__init__(loss, miner)
+        check_choices("method.average", [average], ("terms", "anchors"))
+        (anchors,) = check_choices("method.anc_neg_anchors", [anc_neg_anchors], ("all", "lone"))
+        self.lone_anchors_only = anchors == "lone"
+        self.form = require_form(loss, "metrix")
+        if isinstance(self.form, EuclideanContrastive):
+            self.form = replace(self.form, average=average)
+        self.types = check_choices("method.types", types, TYPES)
+        of_type = {"input": "images", "feature": "features"}
+        self.whole = frozenset(of_type[name] for name in self.types if name in of_type)
+        requested = check_choices("method.pairs", pairs, PAIRS)
+        self.pairs = {name: self._select_possible(name, requested) for name in self.types}
+        self.w = check_number("method.w", w, 0)
+        self.alpha = check_number("method.alpha", alpha, 0, above=True)
+        (self.lambda_per,) = check_choices("method.lambda_per", [lambda_per], ("batch", "pair"))
+        hard_negatives = {"input": 3} if hard_negatives is None else hard_negatives
+        if not isinstance(hard_negatives, Mapping):
+            raise UserError(
+                f"method.hard_negatives={hard_negatives} must be a mapping from types: "
+                f"{{{', '.join(f'{name}: {hard_negatives}' for name in self.types)}}}"
+            )
+        self.hard_negatives = dict(hard_negatives)
+        for name, k in self.hard_negatives.items():
+            check_choices("method.hard_negatives", [name], TYPES)
+            if k is not None:
+                check_count(f"method.hard_negatives.{name}", k)
+        self.input_positives = input_positives
+        if input_positives is not None:
+            check_count("method.input_positives", input_positives)
+
+    @staticmethod
+    def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
+        """Returns the id in the tables of published results: `contrastive+metrix_input_feature`."""
+        chosen = check_choices("method.types", options["types"], TYPES)
+        return f"{loss_id}+metrix_{'_'.join(chosen)}"
+
+    def forward(
+        self, embedder: nn.Module, images: Tensor, labels: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the loss of images B×3×H×W with labels B; logs `loss_clean` and `loss_mixed`."""
+        features = embedder.features(images)  # type: ignore[operator]
+        x_BD = to_working_precision(embedder.embed(features))  # type: ignore[operator]
+        with torch.autocast(x_BD.device.type, enabled=False):
+            mined = None if self.miner is None else self.miner(x_BD, labels)
+            clean = self.loss(x_BD, labels, mined)
+        if not self.w:
+            return clean, {"loss_clean": clean.detach(), "loss_mixed": torch.zeros_like(clean)}
+        mix_type = draw_one(self.types)
+        pair_kind = draw_one(self.pairs[mix_type])
+        given = {"input": images, "feature": features, "embed": x_BD}[mix_type]
+        mixed = self.mixed_loss(embedder, mix_type, pair_kind, given, x_BD, labels)
+        logs = {"loss_clean": clean.detach(), "loss_mixed": mixed.detach()}
+        return clean + self.w * mixed, logs
+
+    def mixed_loss(
+        self,
+        embedder: nn.Module,
+        mix_type: str,
+        pair_kind: str,
+        given: Tensor,
+        x_BD: Tensor,
+        labels: Tensor,
+    ) -> Tensor:
+        """Returns the mean of ℓ̃(a) over the anchors.
+
+        Args:
+            embedder: embeds what is mixed.
+            mix_type: one of `TYPES`.
+            pair_kind: one of `PAIRS`.
+            given: what is mixed: images, features, or embeddings (`x_BD`).
+            x_BD: clean embeddings.
+            labels: of the images.
+        """
+        with torch.autocast(x_BD.device.type, enabled=False):
+            u_BD = unit_rows(x_BD)[0]
+            anchors_AD, sources_SD, pairs = self.select_pairs(u_BD, labels, mix_type, pair_kind)
+            if not len(pairs):
+                return 0 * u_BD.sum()
+            lambda_V = draw_lambdas(len(pairs), self.alpha, self.lambda_per, like=u_BD)
+        # Outside the block above: the network runs under the autocast of the trainer.
+        mixed_VD = self.embed_mixed(embedder, mix_type, given, pairs, lambda_V)
+        with torch.autocast(x_BD.device.type, enabled=False):
+            if mixed_VD is not None:
+                mixed_VD = unit_rows(to_working_precision(mixed_VD))[0]
+            if self.form.others == "proxies":
+                return compute_mixed_proxy_loss(
+                    self.form, self._proxies(), u_BD, mixed_VD, labels, pairs, lambda_V
+                )
+            if mixed_VD is None:
+                s_AK = mixed_similarity(anchors_AD, sources_SD, pairs, lambda_V)
+            else:
+                s_AK = (anchors_AD @ mixed_VD.T).gather(1, pairs.of_anchor)
+            return self.form.loss(s_AK, pairs.labels(lambda_V), pairs.present)
+
+    def embed_mixed(
+        self,
+        embedder: nn.Module,
+        mix_type: str,
+        given: Tensor,
+        pairs: MixingPairs,
+        lambda_V: Tensor,
+    ) -> Tensor | None:
+        """Returns embeddings V×D of mixed images or features; None for "embed"."""
+        if mix_type == "input":
+            return embedder(mix(given, pairs.first, pairs.second, lambda_V))
+        if mix_type == "feature":
+            pooled_Vc = pool_mixes(embedder, given, pairs.first, pairs.second, lambda_V)
+            return embedder.project(pooled_Vc)  # type: ignore[operator]
+        return None
+
+    def select_pairs(
+        self, u_BD: Tensor, labels: Tensor, mix_type: str, pair_kind: str
+    ) -> tuple[Tensor, Tensor, MixingPairs]:
+        """Returns unit anchors A×D, unit sources S×D, and the pairs of sources to mix."""
+        anchors_AD = sources_SD = u_BD
+        own_A = torch.arange(len(labels), device=labels.device)
+        same_AS = labels[:, None] == labels
+        positive_AS, negative_AS = same_AS & ~torch.eye(len(labels)).to(same_AS), ~same_AS
+        hard_negatives = self.hard_negatives.get(mix_type)
+        if self.form.others == "proxies":  # the mixes are the anchors
+            partner_AS = positive_AS if pair_kind == "pos_pos" else negative_AS
+            if pair_kind != "pos_pos":
+                partner_AS = keep_hardest(partner_AS, u_BD @ u_BD.T, hard_negatives)
+            pairs = build_mixing_pairs("anc_neg", positive_AS, partner_AS, own_A)
+            return anchors_AD, sources_SD, pairs
+        if self.form.anchors == "proxies":
+            present_A = labels.unique()
+            anchors_AD = unit_rows(self._proxies().to(u_BD)[present_A])[0]
+            positive_AS = present_A[:, None] == labels
+            negative_AS = ~positive_AS
+            if pair_kind == "anc_neg":  # the anchors themselves are mixed
+                sources_SD = torch.cat([u_BD, anchors_AD])
+                own_A = torch.arange(len(u_BD), len(sources_SD), device=labels.device)
+                no_sample_AA = positive_AS.new_zeros(len(present_A), len(present_A))
+                positive_AS = torch.cat([positive_AS, no_sample_AA], dim=1)
+                negative_AS = torch.cat([negative_AS, no_sample_AA], dim=1)
+        elif pair_kind == "anc_neg" and self.lone_anchors_only:
+            negative_AS = negative_AS & ~positive_AS.any(dim=1, keepdim=True)
+        s_AS = anchors_AD @ sources_SD.T
+        negative_AS = keep_hardest(negative_AS, s_AS, hard_negatives)
+        if mix_type == "input" and self.input_positives is not None:
+            chance_AS = torch.rand(positive_AS.shape).to(s_AS)
+            positive_AS = keep_hardest(positive_AS, chance_AS, self.input_positives)
+        pairs = build_mixing_pairs(pair_kind, positive_AS, negative_AS, own_A)
+        return anchors_AD, sources_SD, pairs
+
+    def _proxies(self) -> Tensor:
+        """Returns the proxies of the clean loss, of which the method has no copy."""
+        return self.loss.proxies  # type: ignore[return-value]
+
+    def _select_possible(self, kind: str, requested: list[str]) -> list[str]:
+        """Returns those of the requested pairs that exist for a type under this loss."""
+        impossible = set()
+        if self.form.anchors == "proxies" and kind != "embed":
+            impossible = {"anc_neg"}  # a proxy has neither image nor features
+        if self.form.anchors == "proxies" and self.lone_anchors_only:
+            impossible = {"anc_neg"}  # every proxy of the batch has a positive
+        if self.form.others == "proxies":
+            impossible = {"neg_neg"}  # the mix is the anchor and needs a positive proxy
+        possible = [name for name in requested if name not in impossible]
+        if not possible:
+            valid = ", ".join(name for name in PAIRS if name not in impossible)
+            raise UserError(
+                f"method.pairs=[{', '.join(requested)}] with type '{kind}' and "
+                f"{type(self.loss).__name__} leaves nothing to mix; choose from [{valid}]"
+            )
+        return possible

@@ -1,0 +1,109 @@
+"""Pairs of examples that are mixed for each anchor (metrix, M(a)), each distinct pair once.
+
+Shapes: A anchors, S sources (the batch's samples, then proxies if they are mixed too), V distinct
+pairs, K the most pairs of an anchor, E (anchor, pair) incidences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+PAIRS = ("pos_neg", "anc_neg", "pos_pos", "neg_neg")
+
+
+@dataclass(frozen=True)
+class MixingPairs:
+    """Pairs of sources, and the anchors that are compared with their mixes.
+
+    Attributes:
+        first, second: indices of the mixed sources (V); the first has weight λ.
+        of_anchor: indices of the pairs of each anchor (A×K), padded with 0.
+        present: mask without the padding (A×K).
+        kind: one of `PAIRS`.
+    """
+
+    first: Tensor
+    second: Tensor
+    of_anchor: Tensor
+    present: Tensor
+    kind: str
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def labels(self, lambda_V: Tensor) -> Tensor:
+        """Returns the labels of the mixes for each anchor, in [0, 1]: λ y + (1 − λ) y' (A×K)."""
+        lambda_AK = lambda_V[self.of_anchor]
+        if self.kind == "pos_pos":
+            return torch.ones_like(lambda_AK)
+        return torch.zeros_like(lambda_AK) if self.kind == "neg_neg" else lambda_AK
+
+
+def build_mixing_pairs(
+    kind: str, positive_AS: Tensor, negative_AS: Tensor, own_A: Tensor
+) -> MixingPairs:
+    """Builds M(a) for all anchors.
+
+    Args:
+        kind: "pos_neg" (U⁺×U⁻), "anc_neg" (S×U⁻), "pos_pos" (U⁺×U⁺) or "neg_neg" (U⁻×U⁻). The
+            last two include pairs of an example with itself, whose mix is the example.
+        positive_AS: mask of the positives of each anchor, itself excluded.
+        negative_AS: mask of its negatives.
+        own_A: index of the anchor itself among the sources, for "anc_neg".
+    """
+    number_of_sources = positive_AS.shape[1]
+    if kind == "anc_neg":
+        anchor_E, second_E = negative_AS.nonzero(as_tuple=True)
+        first_E = own_A[anchor_E]
+    else:
+        first_AS = negative_AS if kind == "neg_neg" else positive_AS
+        second_AS = positive_AS if kind == "pos_pos" else negative_AS
+        anchor_F, first_F = first_AS.nonzero(as_tuple=True)
+        row_E, second_E = second_AS[anchor_F].nonzero(as_tuple=True)
+        anchor_E, first_E = anchor_F[row_E], first_F[row_E]
+    # A mix does not depend on the anchor: anchors of a class share their mixes.
+    code_V, pair_E = (first_E * number_of_sources + second_E).unique(return_inverse=True)
+    pair_AK, present_AK = _pad_by_anchor(anchor_E, pair_E, len(positive_AS))
+    first_V = code_V.div(number_of_sources, rounding_mode="floor")
+    return MixingPairs(first_V, code_V % number_of_sources, pair_AK, present_AK, kind)
+
+
+def keep_hardest(negative_AS: Tensor, s_AS: Tensor, k: int | None) -> Tensor:
+    """Keeps the k negatives of each anchor that are most similar to it; all for None (A×S)."""
+    if k is None or k >= negative_AS.shape[1]:
+        return negative_AS
+    nearest_Ak = s_AS.detach().masked_fill(~negative_AS, -torch.inf).topk(k, dim=1).indices
+    kept_AS = torch.zeros_like(negative_AS).scatter_(1, nearest_Ak, True)
+    return kept_AS & negative_AS
+
+
+def draw_lambdas(pairs: int, concentration: float, per: str, like: Tensor) -> Tensor:
+    """Draws λ ~ Beta(α, α): one for the batch (repeated) or one per pair.
+
+    The generator is the CPU's, so that a GPU mixes with the same factors.
+
+    Args:
+        pairs: number of values.
+        concentration: α > 0.
+        per: "batch" or "pair".
+        like: type and device of the result.
+    """
+    alpha = torch.tensor(concentration, dtype=torch.float64)
+    beta = torch.distributions.Beta(alpha, alpha)
+    lambdas = beta.sample((pairs,)) if per == "pair" else beta.sample().expand(pairs)
+    return lambdas.to(like)
+
+
+def _pad_by_anchor(anchor_E: Tensor, pair_E: Tensor, anchors: int) -> tuple[Tensor, Tensor]:
+    """Returns a list sorted by anchor as a padded matrix with a row per anchor, and its mask."""
+    count_A = torch.bincount(anchor_E, minlength=anchors)
+    start_A = count_A.cumsum(0) - count_A
+    column_E = torch.arange(len(anchor_E), device=anchor_E.device) - start_A[anchor_E]
+    longest = int(count_A.max()) if len(anchor_E) else 0
+    pair_AK = anchor_E.new_zeros(anchors, longest)
+    pair_AK[anchor_E, column_E] = pair_E
+    present_AK = torch.arange(longest, device=anchor_E.device) < count_A[:, None]
+    return pair_AK, present_AK

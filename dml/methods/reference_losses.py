@@ -1,0 +1,125 @@
+"""Preparation of pair losses for a batch and references (proxies, a memory), as ccp uses them.
+
+Under ccp the embedder clips vectors to the unit ball; s is their inner product and r their
+distance. Losses of pytorch-metric-learning would normalize the vectors again, so that this is
+disabled; on unit vectors it makes no difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dml.core.errors import UserError
+from dml.losses.metric_loss import PairLoss, pair_masks
+from dml.losses.triplet import AllTripletsLoss
+
+
+def prepare_for_references(
+    loss: nn.Module, miner: Any, embedding_size: int, method: str
+) -> nn.Module:
+    """Returns the loss in a form that takes many references and embeddings of any length.
+
+    Args:
+        loss: a loss of pairs or triplets; normalization in its distance is disabled.
+        miner: must be None: all pairs with references count.
+        embedding_size: D.
+        method: name of the method, for messages.
+
+    Raises:
+        UserError: there is a miner, or the loss takes no references.
+    """
+    if miner is not None:
+        raise UserError(
+            f"loss.miner: method '{method}' compares all pairs and cannot use a miner; "
+            f"use the loss without it (ms instead of ms_miner) or loss.miner=null"
+        )
+    if _is_from_pml(loss):
+        disable_normalization(loss)
+        loss = _replace_triplet_margin_loss(loss)
+    _check_references(loss, embedding_size, method)
+    return loss
+
+
+def compute_reference_loss(
+    loss: nn.Module,
+    embeddings: Tensor,
+    labels: Tensor,
+    references: tuple[Tensor, Tensor],
+    self_index: Tensor,
+) -> Tensor:
+    """Returns the loss of a batch and references that contain the batch, without self-pairs.
+
+    The losses of this package know them by `self_index`, those of pytorch-metric-learning get all
+    other pairs as their `indices_tuple`. Any other loss gets neither.
+
+    Args:
+        loss: as returned by `prepare_for_references`.
+        embeddings: B×D.
+        labels: B.
+        references: R×D embeddings and R labels.
+        self_index: B, the row of each embedding among the references.
+    """
+    ref_emb, ref_labels = references
+    arguments: dict[str, Any] = {"ref_emb": ref_emb, "ref_labels": ref_labels}
+    if isinstance(loss, PairLoss):
+        arguments["self_index"] = self_index
+    elif _is_from_pml(loss):
+        positive_BR, negative_BR = pair_masks(labels, ref_labels, self_index)
+        arguments["indices_tuple"] = (
+            *positive_BR.nonzero(as_tuple=True),
+            *negative_BR.nonzero(as_tuple=True),
+        )
+    value: Tensor = loss(embeddings, labels, **arguments)
+    return value
+
+
+def _is_from_pml(loss: nn.Module) -> bool:
+    return type(loss).__module__.startswith("pytorch_metric_learning.")
+
+
+def disable_normalization(loss: nn.Module) -> None:
+    """Disables normalization in the distances of a loss or miner of pytorch-metric-learning."""
+    from pytorch_metric_learning.distances import BaseDistance
+
+    for module in loss.modules():
+        if isinstance(module, BaseDistance):
+            module.normalize_embeddings = False
+
+
+def _replace_triplet_margin_loss(loss: nn.Module) -> nn.Module:
+    from pytorch_metric_learning.distances import LpDistance
+    from pytorch_metric_learning.losses import TripletMarginLoss
+    from pytorch_metric_learning.reducers import AvgNonZeroReducer
+
+    if (
+        type(loss) is TripletMarginLoss
+        and type(loss.distance) is LpDistance
+        and (loss.distance.p, loss.distance.power) == (2, 1)  # type: ignore[union-attr]
+        and type(loss.reducer) is AvgNonZeroReducer
+        and loss.embedding_regularizer is None
+        and (loss.swap, loss.smooth_loss, loss.triplets_per_anchor) == (False, False, "all")
+    ):
+        return AllTripletsLoss(loss.margin)  # equal, without a list of all triplets
+    return loss
+
+
+def _check_references(loss: nn.Module, embedding_size: int, method: str) -> None:
+    """Raises UserError unless the loss takes references, before any training."""
+    x_BD = torch.eye(2, embedding_size)
+    labels_B = torch.tensor([0, 1])
+    state = torch.get_rng_state()
+    try:
+        with torch.no_grad():
+            loss(x_BD, labels_B, ref_emb=x_BD.repeat(2, 1), ref_labels=labels_B.repeat(2))
+    except Exception as error:  # losses refuse references with different errors
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(
+            f"loss: method '{method}' compares a batch with references, and "
+            f"{type(loss).__name__} cannot ({reason}); "
+            f"use c1, c2, ms, triplet or another loss of pairs"
+        ) from error
+    finally:
+        torch.set_rng_state(state)

@@ -1,0 +1,122 @@
+"""Progress of experiments: runs that are finished, started or missing, and the README's table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from dml.reporting.catalog import Cell, experiment_ids, list_cells, load_experiment
+from dml.reporting.cost import estimate_hours, sum_hours
+
+BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"  # around the README's table
+BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
+
+
+class CellStatus(StrEnum):
+    """Progress of one run."""
+
+    DONE = "done"
+    STARTED = "started"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of an experiment, or of a part of it.
+
+    Attributes:
+        id: id of the experiment.
+        cells: all runs.
+        done: number of finished runs.
+        stand_in: finished runs of the experiment on stand-in data, whatever the overrides.
+        measured: hours that the finished runs took.
+        estimated: GPU hours of all runs; None if unknown.
+    """
+
+    id: str
+    cells: tuple[Cell, ...]
+    done: int
+    stand_in: int
+    measured: float
+    estimated: float | None
+
+    @property
+    def trainings(self) -> int:
+        """Models to train, finished or not."""
+        return sum(cell.trainings for cell in self.cells)
+
+    @property
+    def status(self) -> str:
+        """`run`, `12 of 30 cells`, `stand-in only`, `not run`, or `a script`."""
+        if not self.cells:
+            return "a script"
+        if self.done == len(self.cells):
+            return "run"
+        if self.done:
+            return f"{self.done} of {len(self.cells)} cells"
+        return "stand-in only" if self.stand_in else "not run"
+
+
+def measure_progress(
+    experiment: str, overrides: Sequence[str] = (), runs: str = "outputs"
+) -> Progress:
+    """Returns the progress of an experiment.
+
+    Args:
+        experiment: id of the experiment.
+        overrides: options of the command line; another budget means other runs.
+        runs: folder of run folders.
+    """
+    cells = tuple(list_cells(experiment, [*overrides, f"outputs={runs}"]))
+    summaries = list(filter(None, (_read_summary(cell.folder) for cell in cells)))
+    folders = Path(runs, experiment).glob("*/*")
+    return Progress(
+        id=experiment,
+        cells=cells,
+        done=len(summaries),
+        stand_in=sum(bool(_read_summary(folder).get("stand_in")) for folder in folders),
+        measured=sum(summary["wall_seconds"] for summary in summaries) / 3600,
+        estimated=sum_hours([estimate_hours(cell) for cell in cells]),
+    )
+
+
+def cell_status(cell: Cell) -> CellStatus:
+    """Returns the progress of a run, read from its folder."""
+    if _read_summary(cell.folder):
+        return CellStatus.DONE
+    started = (cell.folder / "config.yaml").exists()
+    return CellStatus.STARTED if started else CellStatus.MISSING
+
+
+def budget_overrides(cell: Cell) -> list[str]:
+    """Returns the overrides that give a run another budget than its experiment: `BUDGET`."""
+    return [word for word in cell.overrides if word.partition("=")[0].lstrip("+") in BUDGET]
+
+
+def update_readme(readme: str, status: Mapping[str, str]) -> str:
+    """Returns the README with an updated table of experiments.
+
+    Args:
+        readme: text with the table between `BEGIN` and `END`.
+        status: `Progress.status` of each experiment.
+    """
+    rows = ["| experiment | what | GPU hours | status |", "|---|---|---|---|"]
+    for id in experiment_ids():
+        about = load_experiment(id)
+        hours = "-" if about.gpu_hours is None else f"{about.gpu_hours:,g}"
+        rows.append(f"| `experiment={id}` | {about.title} | {hours} | {status[id]} |")
+    before, _, rest = readme.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return before + BEGIN + "\n" + "\n".join(rows) + "\n" + END + after
+
+
+def _read_summary(folder: Path) -> dict[str, Any]:
+    """Returns a run's summary; an empty one if the run is not finished."""
+    try:
+        return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

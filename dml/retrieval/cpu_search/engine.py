@@ -1,0 +1,71 @@
+"""The search engine for CPUs: the same proposals as `PlainSearch`, at a fraction of the time.
+
+Shapes: n queries of one chunk, N' gallery rows, k neighbors, m candidates per query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from torch import Tensor
+
+from dml.retrieval.cpu_search.packing import max_queries
+from dml.retrieval.cpu_search.running_top import RunningTop
+from dml.retrieval.cpu_search.scans import scan_rows, scan_symmetric
+from dml.retrieval.cpu_search.workers import Workers, worker_count
+from dml.retrieval.plain_search import Candidates, PlainSearch, width
+from dml.retrieval.scaled_gallery import ScaledGallery
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class CpuSearch(PlainSearch):
+    """Proposes candidates tile by tile, on several threads; see `PlainSearch`."""
+
+    def __init__(self, gallery: ScaledGallery, available: int, memory_bytes: int) -> None:
+        self.workers = worker_count(memory_bytes)
+        super().__init__(gallery, available, memory_bytes // self.workers)
+        self._table_bytes = memory_bytes
+        self._table: tuple[Tensor, Tensor] | None = None
+        self.max_queries = min(self.max_queries, max_queries(len(gallery.rows)))
+
+    def __enter__(self) -> CpuSearch:
+        self._pool = Workers(self.workers).__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._table = None
+        self._pool.__exit__(*exception)
+
+    def prepare(self, rows: int, k: int) -> None:
+        """Finds the candidates of all items at once, where that pays and fits the memory.
+
+        It does for more than half of the gallery: half of the product is enough then.
+        """
+        gallery, m = self.gallery, width(k, self.available)
+        bytes_needed = len(gallery.rows) * (RunningTop.bytes_per_query(m) + 8 * m)
+        fits = gallery.tile <= max_queries(len(gallery.rows)) and bytes_needed <= self._table_bytes
+        if fits and 2 * rows > gallery.items >= 2 * gallery.tile:
+            self._table = scan_symmetric(gallery, m, self._pool)
+
+    def for_each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Returns the function's value for each item, computed on several threads."""
+        return self._pool.for_each(function, items)
+
+    def bytes_per_query(self, k: int) -> int:
+        """Memory for one query of k neighbors: a row of a tile, its candidates, the results."""
+        return 4 * self.gallery.tile + RunningTop.bytes_per_query(width(k, self.available)) + 40 * k
+
+    def propose(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Candidates:
+        """See `PlainSearch.propose`."""
+        if self._table is None or own_n is None:
+            return super().propose(query_nD, own_n, k)
+        place_n = self.gallery.place[own_n]
+        scores_nm, rows_nm = (part.index_select(0, place_n) for part in self._table)
+        return self.as_candidates(scores_nm, rows_nm, self.gallery.half_squares[place_n])
+
+    def best(self, query_nD: Tensor, own_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
+        """See `PlainSearch.best`."""
+        return scan_rows(self.gallery, query_nD, own_n, m)

@@ -1,0 +1,142 @@
+"""Scans of a whole gallery, tile by tile, for the best candidates of each query.
+
+Where the queries are their own gallery, a tile serves its rows and its columns: half of the product
+suffices.
+
+Shapes: n queries, c items of one tile, D dimensions, m candidates per query, N' gallery rows.
+"""
+
+from __future__ import annotations
+
+from threading import local
+
+import torch
+from torch import Tensor
+
+from dml.retrieval.cpu_search.running_top import RunningTop
+from dml.retrieval.cpu_search.workers import Workers
+from dml.retrieval.scaled_gallery import ScaledGallery
+
+# After so many tiles thresholds are refreshed, which takes a sort.
+WORTH_RAISING = frozenset(3**power for power in range(1, 20))
+
+
+def scan_rows(
+    gallery: ScaledGallery,
+    query_nD: Tensor,
+    own_n: Tensor | None,
+    m: int,
+    *,
+    cautious: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Scores some queries against the whole gallery.
+
+    Args:
+        gallery: what is searched.
+        query_nD: queries as `ScaledGallery.center_queries` gives them.
+        own_n: row of the gallery that is the query itself and is left out, or None.
+        m: candidates per query, fewer than a tile has items.
+        cautious: see `RunningTop`.
+
+    Returns:
+        Scores without −½‖q‖² and gallery rows (n×m), best first.
+    """
+    n, total = len(query_nD), len(gallery.rows)
+    top = RunningTop(n, m, total, cautious=cautious)
+    # few queries take several tiles at once
+    step = gallery.tile * max(1, min(gallery.tile // n, total // gallery.tile))
+    buffer = query_nD.new_empty(n * step)
+    for first in range(0, total, step):
+        last = min(first + step, total)
+        tile_nc = buffer[: n * (last - first)].view(n, -1)
+        scores = gallery.scores(query_nD, None, slice(first, last), tile_nc)
+        if own_n is not None:
+            inside = ((own_n >= first) & (own_n < last)).nonzero().squeeze(1)
+            scores[inside, own_n[inside] - first] = -torch.inf
+        top.offer(scores.numpy(), first, last)
+        if last // step in WORTH_RAISING and last < total:
+            top.raise_thresholds(last)
+    scores_nm, rows_nm, missed = top.finish()
+    if len(missed):
+        own = None if own_n is None else own_n[missed]
+        again = scan_rows(gallery, query_nD[missed], own, m, cautious=True)
+        scores_nm[missed], rows_nm[missed] = again
+    return scores_nm, rows_nm
+
+
+def scan_symmetric(gallery: ScaledGallery, m: int, workers: Workers) -> tuple[Tensor, Tensor]:
+    """Scores the gallery against itself with half of the products.
+
+    Tiles are visited diagonal by diagonal, so that all queries see new tiles at one pace and their
+    thresholds rise early.
+
+    Args:
+        gallery: what is searched, of two tiles or more.
+        m: candidates per item, fewer than a tile has items.
+        workers: who work on the tiles.
+
+    Returns:
+        Scores (float32) and gallery rows (int32) of the m best, N'×m, for each row of the gallery.
+    """
+    tile, total = gallery.tile, len(gallery.rows)
+    blocks = [slice(first, first + tile) for first in range(0, total, tile)]
+    tops = [RunningTop(tile, m, total) for _ in blocks]
+    buffers = local()
+
+    def visit(pair: tuple[int, int]) -> None:
+        offset, number = pair
+        other = (number + offset) % len(blocks)
+        rows, columns = blocks[number], blocks[other]
+        # others may lag behind, and less be seen than this: thresholds then are lower than needed
+        seen = min(total, (2 * offset + 1) * tile)
+        if not hasattr(buffers, "scores"):
+            buffers.scores = gallery.rows.new_empty(tile, tile)
+        if offset == 0:
+            scores = _scores_among(gallery, rows, buffers.scores).fill_diagonal_(-torch.inf)
+        else:
+            scores = gallery.scores(
+                gallery.rows[rows], gallery.half_squares[rows], columns, buffers.scores
+            )
+        if 2 * offset - 1 in WORTH_RAISING:
+            tops[number].raise_thresholds(seen - 2 * tile)
+        tops[number].offer(scores.numpy(), columns.start, seen)
+        if offset > 0:
+            tops[other].offer(scores.numpy().T, rows.start, seen)
+
+    # the last diagonal of an even number of blocks would meet every pair twice
+    last, even = len(blocks) // 2, len(blocks) % 2 == 0
+    counts = [last if even and offset == last else len(blocks) for offset in range(last + 1)]
+    pairs = [(offset, number) for offset, count in enumerate(counts) for number in range(count)]
+    workers.for_each(visit, pairs)
+
+    scores_Nm = gallery.rows.new_empty(total, m)
+    rows_Nm = torch.empty(total, m, dtype=torch.int32)
+
+    def finish(number: int) -> Tensor:
+        rows = blocks[number]
+        scores_Nm[rows], rows_Nm[rows], missed = tops[number].finish()
+        return missed.add_(rows.start)
+
+    missed = torch.cat(workers.for_each(finish, range(len(blocks))))
+    missed = missed[gallery.order[missed] < gallery.items]
+
+    def rescan(part: Tensor) -> None:
+        scores, rows = scan_rows(gallery, gallery.rows[part], part, m, cautious=True)
+        scores_Nm[part] = scores.add_(gallery.half_squares[part, None])
+        rows_Nm[part] = rows
+
+    workers.for_each(rescan, missed.split(tile) if len(missed) else ())
+    return scores_Nm, rows_Nm
+
+
+def _scores_among(gallery: ScaledGallery, tile: slice, out_cc: Tensor) -> Tensor:
+    """Returns −½‖g − h‖² of the items of a tile among themselves, by ¾ of the product."""
+    half = len(out_cc) // 2
+    upper, lower = slice(tile.start, tile.start + half), slice(tile.start + half, tile.stop)
+    for rows, columns, place in (
+        (upper, tile, out_cc[:half]),
+        (lower, lower, out_cc[half:, half:]),
+    ):
+        gallery.scores(gallery.rows[rows], gallery.half_squares[rows], columns, place)
+    out_cc[half:, :half] = out_cc[:half, half:].T
+    return out_cc

@@ -1,0 +1,198 @@
+"""Exact search: candidates by float32 scores, their true order in float64.
+
+An engine (`PlainSearch`, `CpuSearch`, `FaissSearch`) proposes a few more than k candidates with
+their scores and a bound on the rounding error. Candidates closer to each other than the bound
+allows are compared again in float64 (`exact_order`), and a query whose candidates may have missed a
+neighbor is searched again in float64 (`full_search`).
+
+Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neighbors, m candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from dml.retrieval.cpu_search import CpuSearch
+from dml.retrieval.exact_order import sort_near_ties, squared_distances
+from dml.retrieval.faiss_backend import FaissSearch
+from dml.retrieval.float32_products import full_float32
+from dml.retrieval.full_search import FullSearch
+from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimension
+from dml.retrieval.plain_search import PlainSearch, width
+from dml.retrieval.relevant_ranks import ClassMembers, count_closer, nearest_relevant
+from dml.retrieval.scaled_gallery import ScaledGallery, tile_size
+
+Result = TypeVar("Result")
+
+MEMORY_MB = 64.0
+PAIR_BYTES = 64  # what looking at one query and one item exactly takes
+
+
+class ExactSearch:
+    """Queries and the gallery they are searched in.
+
+    Args:
+        query, gallery, memory_mb, backend: as for `nearest_neighbors`.
+        most: the largest k of all queries.
+
+    Attributes:
+        available: how many items a query can find.
+
+    Raises:
+        ValueError: as `nearest_neighbors`.
+    """
+
+    def __init__(
+        self,
+        query: Tensor,
+        gallery: Tensor | None = None,
+        *,
+        most: int,
+        backend: str = "auto",
+        memory_mb: float = MEMORY_MB,
+    ) -> None:
+        self.query = check_embeddings(query, "query")
+        self.own = gallery is None
+        self.gallery = self.query if gallery is None else check_embeddings(gallery, "gallery")
+        check_one_dimension(self.query, self.gallery, "query and gallery")
+        if self.query.device != self.gallery.device:
+            raise ValueError(
+                f"query and gallery must be on one device, got {self.query.device} and"
+                f" {self.gallery.device}"
+            )
+        if backend not in ("auto", "torch", "faiss"):
+            raise ValueError(f"backend must be auto, torch or faiss, got {backend!r}")
+        check_counts([most], "k")
+        self.available = len(self.gallery) - self.own
+        if not 1 <= most <= self.available:
+            raise ValueError(
+                f"k must lie between 1 and the {self.available} gallery items a query can find,"
+                f" got {most}"
+            )
+        if not 0 < memory_mb < math.inf:
+            raise ValueError(f"memory_mb must be above 0 and finite, got {memory_mb}")
+        self.most = most
+        self.backend = backend
+        self.memory_bytes = int(memory_mb * 2**20)
+
+    def map_chunks(
+        self,
+        rows: Tensor,
+        k_n: Tensor,
+        function: Callable[[Tensor, Tensor], Result],
+        classes: tuple[Tensor, Tensor] | None = None,
+    ) -> list[Result]:
+        """Finds neighbors chunk by chunk and returns the function's value for each chunk.
+
+        Args:
+            rows: numbers of the queries to search for.
+            k_n: neighbors for each of them, ascending; a chunk gets what its last query needs.
+            function: called with query numbers (n) and the gallery indices (n×k) of their nearest
+                items, possibly from several threads at once.
+            classes: of all queries (B) and gallery items (N). Given these, near ties are resolved
+                only between items of the query's class and others: all that metrics can see.
+        """
+        with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
+            if self.own:
+                engine.prepare(len(rows), self.most)
+            full = FullSearch(self.gallery, engine.gallery, self.most, engine.memory_bytes)
+
+            def search(chunk: slice) -> Result:
+                part, k = rows[chunk], int(k_n[chunk.stop - 1])
+                return function(part, self._nearest(engine, full, part, k, classes))
+
+            return engine.for_each(search, _chunks(k_n.cpu(), engine))
+
+    def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
+        """Returns how many items precede the nearest relevant one, for queries that have one.
+
+        Args:
+            rows: numbers of the queries (n).
+            classes: of all queries (B) and gallery items (N), 0..C−1.
+            limit: how far to count.
+
+        Returns:
+            n counts, exact below `limit`.
+        """
+        members = ClassMembers(classes[1])
+
+        def rank(part: Tensor) -> Tensor:
+            query_nD, own_n = self.query[part], part if self.own else None
+            pairs = members.pairs(classes[0][part])
+            target = nearest_relevant(query_nD, self.gallery, *pairs, own_n)
+            return count_closer(engine.gallery, query_nD, self.gallery, target, own_n, limit)
+
+        with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
+            largest = int(members.counts[classes[0][rows]].max())
+            # a tile's items may all pass, and all of a class are compared
+            fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
+            most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
+            return torch.cat(engine.for_each(rank, rows.split(most)))
+
+    def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
+        """Returns the Euclidean distances (n×k, float64) of the queries `rows` to gallery items."""
+        n, k = indices_nk.shape
+        query_P = rows.repeat_interleave(k)
+        squared = squared_distances(self.query, self.gallery, query_P, indices_nk.reshape(-1))
+        return squared.sqrt_().view(n, k)
+
+    @cached_property
+    def _engine(self) -> PlainSearch:
+        """What proposes candidates on this device."""
+        kind: type[PlainSearch] = PlainSearch
+        if self.backend == "faiss":
+            kind = FaissSearch
+        elif self.query.device.type == "cpu":
+            kind = CpuSearch
+        tile = tile_size(len(self.gallery), width(self.most, self.available))
+        scaled = ScaledGallery(self.gallery, self.query, tile)
+        return kind(scaled, self.available, self.memory_bytes)
+
+    def _nearest(
+        self,
+        engine: PlainSearch,
+        full: FullSearch,
+        rows: Tensor,
+        k: int,
+        classes: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        """Returns the gallery indices (n×k) of the exact neighbors of some queries."""
+        query_nD, own_n = self.query[rows], rows if self.own else None
+        scores_nm, indices_nm, error_n = engine.propose(query_nD, own_n, k)
+        relevant_nm = None
+        if classes is not None:
+            classes_nm = classes[1].index_select(0, indices_nm.flatten()).view_as(indices_nm)
+            relevant_nm = classes_nm == classes[0][rows, None]
+        sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k, relevant_nm)
+        indices_nk = indices_nm[:, :k]
+        if scores_nm.shape[1] < self.available:
+            # an item outside the candidates has at most the last score plus the error
+            unsure = scores_nm[:, k - 1] - scores_nm[:, -1] <= 2 * error_n
+            if unsure.any():
+                own_u = None if own_n is None else own_n[unsure]
+                indices_nk[unsure] = full.nearest(query_nD[unsure], own_u, k)
+        return indices_nk
+
+
+def _chunks(k_n: Tensor, engine: PlainSearch) -> Iterator[slice]:
+    """Splits queries that need so many neighbors (ascending) into chunks that fit the memory."""
+    start = 0
+    # enough chunks for all workers
+    most = min(engine.max_queries, math.ceil(len(k_n) / engine.workers))
+    while start < len(k_n):
+        stop = min(start + most, len(k_n))
+        while True:
+            per_query = engine.bytes_per_query(int(k_n[stop - 1]))
+            fits = max(1, engine.memory_bytes // per_query)
+            if stop - start <= fits:
+                break
+            # a shorter chunk may also need a smaller k, so try again rather than compute
+            stop = start + max(fits, (stop - start) // 2)
+        yield slice(start, stop)
+        start = stop

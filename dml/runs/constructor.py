@@ -1,0 +1,130 @@
+"""Constructors named by the `_target_` of a config node, bound to the options of the node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from torch import nn
+
+from dml.config.signatures import (
+    accepted_parameters,
+    constructor_arguments,
+    find_argument_problems,
+    import_target,
+)
+from dml.core.errors import ConfigError, UserError, first_line
+from dml.data.image_index import ImageIndex
+
+# Per option: a description for messages, the base class, and the attributes of what is built.
+REQUIRED: dict[str, tuple[str, type, tuple[str, ...]]] = {
+    "loss": ("loss, a torch.nn.Module", nn.Module, ()),
+    "loss.miner": ("miner, which can be called", Callable, ()),  # type: ignore[dict-item]
+    "method": (
+        "method; derive it from dml.methods.batch_method.BatchMethod",
+        nn.Module,
+        ("attach", "after_backward", "on_evaluation", "on_stall"),
+    ),
+    "backbone": (
+        "backbone, a torch.nn.Module with channels, kind and input (dml.models.base.Backbone)",
+        nn.Module,
+        ("channels", "kind", "input"),
+    ),
+    "data.reader": ("index of images, a dml.data.base.ImageIndex", ImageIndex, ()),
+    "tracking": (
+        "tracker; derive it from dml.tracking.NullTracker",
+        object,
+        ("keeps_a_copy", "start", "log", "job_done", "conclude", "finish"),
+    ),
+    "optim.schedule": ("learning-rate schedule", object, ("step", "state_dict")),
+}
+
+
+class Constructor:
+    """The class or function of a config node, with the options of the node as arguments.
+
+    The options are bound to its signature here and nowhere else.
+
+    Args:
+        node: with `_target_`.
+        option: its dotted name, for messages.
+        reserved: keys of the node that are not arguments.
+        supplied: names of the arguments that the caller may add.
+
+    Attributes:
+        problems: one line per option that does not fit the signature.
+    """
+
+    def __init__(
+        self,
+        node: dict[str, Any],
+        option: str,
+        reserved: Iterable[str] = (),
+        supplied: Iterable[str] = (),
+    ) -> None:
+        self.node, self.option, self.reserved = node, option, tuple(reserved)
+        self.problems = list(find_argument_problems(node, option, *self.reserved, given=supplied))
+
+    @cached_property
+    def target(self) -> Callable[..., Any]:
+        """The class or function.
+
+        Raises:
+            ConfigError: it does not exist.
+        """
+        return import_target(self.node["_target_"], self.option)
+
+    def select_missing(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns those values that the signature accepts and the node does not set.
+
+        An option of the node takes precedence: `num_classes: null` of the margin loss means one β
+        for all classes.
+        """
+        accepted = accepted_parameters(self.target)
+        return {k: v for k, v in values.items() if k in accepted and k not in self.node}
+
+    def check(self) -> None:
+        """Raises ConfigError with all problems, if there are any."""
+        if self.problems:
+            raise ConfigError(self.problems)
+
+    def __call__(self, **supplied: Any) -> Any:
+        """Builds the object.
+
+        Args:
+            supplied: further arguments.
+
+        Raises:
+            ConfigError: the constructor does not exist, rejects its arguments, or builds an object
+                of the wrong kind.
+            UserError: raised by the constructor itself.
+        """
+        self.check()
+        try:
+            built = instantiate(
+                constructor_arguments(self.node, *self.reserved), **supplied, _convert_="all"
+            )
+        except InstantiationException as error:
+            cause = error.__cause__ or error
+            if isinstance(cause, UserError):
+                raise cause from None
+            raise ConfigError([self._describe_rejection(cause)]) from error
+        if self.option in REQUIRED:
+            description, kind, attributes = REQUIRED[self.option]
+            if not (isinstance(built, kind) and all(hasattr(built, name) for name in attributes)):
+                target = self.node["_target_"]
+                raise ConfigError(
+                    [f"{self.option}._target_: {target} does not create a {description}"]
+                )
+        return built
+
+    def _describe_rejection(self, error: BaseException) -> str:
+        """The message of a constructor, with the option that it begins with."""
+        reason = first_line(error)
+        first, _, rest = reason.partition(" ")
+        if first in self.node:
+            return f"{self.option}.{first}: {rest}"
+        return f"{self.option}: {reason}"

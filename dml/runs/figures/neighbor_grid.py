@@ -1,0 +1,63 @@
+"""The nearest neighbors of a few test images, as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from dml.data.decode import load_image
+from dml.data.image_index import Subset
+from dml.retrieval import nearest_neighbors
+from dml.runs.figures.drawing import neighbor_grid
+from dml.runs.scores.evaluator import Split, SplitEmbeddings
+
+
+def draw_neighbors(
+    split: Split,
+    embeddings: SplitEmbeddings,
+    transform: nn.Module,
+    name: str,
+    path: Path,
+    count: int = 8,
+) -> None:
+    """Draws the nearest neighbors of a few queries, which are spread evenly over the classes.
+
+    Args:
+        split: queries and gallery.
+        embeddings: of the split.
+        transform: of the images (to uint8 3×H×W), as for the network.
+        name: title of the picture.
+        path: PNG to write.
+        count: number of queries, and of neighbors of each.
+    """
+    gallery = split.gallery or split.query
+    spread = np.linspace(0, len(split.query) - 1, min(count, len(split.query))).astype(int)
+    queries = np.argsort(split.query.labels, kind="stable")[spread]
+    neighbors, correct = _find_nearest(
+        embeddings, queries, k=min(count, len(gallery) - (split.gallery is None))
+    )
+    neighbor_grid(
+        [_load_picture(split.query, row, transform) for row in queries],
+        [[_load_picture(gallery, row, transform) for row in rows] for rows in neighbors],
+        correct,
+        name,
+        path,
+    )
+
+
+def _find_nearest(
+    embeddings: SplitEmbeddings, queries: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the gallery rows nearest to each query, and whether they share its class."""
+    labels = embeddings.query_labels
+    gallery_labels = labels if embeddings.gallery_labels is None else embeddings.gallery_labels
+    neighbors = nearest_neighbors(embeddings.query, embeddings.gallery, k=k).indices[queries]
+    correct = gallery_labels[neighbors] == labels[queries][:, None]
+    return neighbors.cpu().numpy(), correct.cpu().numpy()
+
+
+def _load_picture(subset: Subset, row: int, transform: nn.Module) -> np.ndarray:
+    image = transform(load_image(subset.index.images[subset.rows[row]]))
+    return image.permute(1, 2, 0).numpy()

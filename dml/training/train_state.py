@@ -1,0 +1,78 @@
+"""The network, method, optimizer and scheduler of a training, with their state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+LOGGED_GROUPS = ("backbone", "loss")  # the other groups share the learning rate of the backbone
+
+
+@dataclass
+class TrainState:
+    """The objects that training changes.
+
+    Attributes:
+        embedder: the network; its `backbone` is frozen during warm-up.
+        method: see `dml.training.interfaces.Method`.
+        optimizer: over the parameters of both.
+        scheduler: of the learning rates; None keeps them constant.
+    """
+
+    embedder: nn.Module
+    method: nn.Module
+    optimizer: Optimizer
+    scheduler: LRScheduler | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return next(self.embedder.parameters()).device
+
+    def eval(self) -> None:
+        """Puts network and method into evaluation mode."""
+        self.embedder.eval()
+        self.method.eval()
+
+    def learning_rates(self) -> dict[str, float]:
+        """The learning rates to log, by column of `history.csv`."""
+        return {
+            f"lr_{group['name']}": group["lr"]
+            for group in self.optimizer.param_groups
+            if group["name"] in LOGGED_GROUPS
+        }
+
+    def end_epoch(self) -> None:
+        """Steps a scheduler that counts epochs."""
+        if self.scheduler is not None and not isinstance(self.scheduler, ReduceLROnPlateau):
+            self.scheduler.step()
+
+    def end_evaluation(self, score: float) -> None:
+        """Steps a scheduler that follows the score of each evaluation."""
+        if isinstance(self.scheduler, ReduceLROnPlateau):
+            self.scheduler.step(score)
+
+    def weights(self) -> dict[str, Any]:
+        """The state of network and method, which `best.pt` holds."""
+        return {"embedder": self.embedder.state_dict(), "method": self.method.state_dict()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of all four, in plain types and tensors."""
+        return {
+            **self.weights(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores what `state_dict` returned."""
+        self.embedder.load_state_dict(state["embedder"])
+        self.method.load_state_dict(state["method"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])

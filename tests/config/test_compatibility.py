@@ -1,0 +1,53 @@
+import pytest
+
+from dml.config.check import check
+from dml.config.compatibility import find_notes
+from dml.config.schema import Config
+from dml.core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["data.sampler=class_stream", "data.images_per_class=7", "data.batch_size=120"],
+            "data.batch_size: batch 120 must be a multiple of 7 images per class "
+            "(nearest 119, 126)",
+        ),
+        (
+            ["data.sampler=class_stream"],
+            "data.images_per_class: sampler 'class_stream' needs a number",
+        ),
+        (
+            [
+                "data.sampler=class_stream",
+                "data.images_per_class=1",
+                "loss.batch_kind=pair",
+            ],
+            "data.images_per_class: loss 'mfcwms' compares pairs of one class and 1 image per "
+            "class leaves none; use 2 or more",
+        ),
+        (
+            ["transform.augmentation=random_resized_crop"],
+            "transform.size: backbone 'small_cnn' takes images of any size; give one, for "
+            "example transform.size=64",
+        ),
+    ],
+)
+def test_conflict(changed, overrides, message):
+    with pytest.raises(ConfigError) as caught:
+        check(changed(*overrides), Config)
+    assert caught.value.problems == [message]
+
+
+def test_an_option_without_effect_is_noted(changed):
+    def notes_on(*overrides: str) -> list[str]:
+        return [
+            note for note in find_notes(check(changed(*overrides), Config)) if "no effect" in note
+        ]
+
+    assert notes_on("data.images_per_class=4") == [
+        "data.images_per_class=4 has no effect with data.sampler=random; "
+        "data.sampler=balanced draws as many of each class"
+    ]
+    assert not notes_on("data.images_per_class=4", "data.sampler=balanced")

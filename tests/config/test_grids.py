@@ -1,0 +1,68 @@
+import pytest
+
+from dml.config.grids import expand_grids
+
+GRIDS = ["loss=c1,c2 method=plain", "loss=c1,c2,ms method=ccp method.k=1,8"]
+
+
+def test_without_grids_every_combination_of_the_options():
+    found = expand_grids({"data": "cub,cars", "seed": 0}, None, ["loss=ms,c1"])
+    assert [" ".join(job) for job in found] == [
+        "data=cub seed=0 loss=ms",
+        "data=cub seed=0 loss=c1",
+        "data=cars seed=0 loss=ms",
+        "data=cars seed=0 loss=c1",
+    ]
+
+
+def test_each_grid_on_its_own_with_all_options():
+    found = expand_grids({"data": "cub,cars"}, GRIDS, [])
+    assert len(found) == 2 * (2 + 6)
+    assert found[0] == ["data=cub", "loss=c1", "method=plain"]
+    assert found[-1] == ["data=cars", "loss=ms", "method=ccp", "method.k=8"]
+
+
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [
+        (["method=plain"], 2),
+        (["loss=ms"], 2),
+        (["loss=c1"], 3),
+        (["loss=c1,ms"], 5),
+        (["loss=c1", "method=ccp", "method.k=8"], 1),
+    ],
+)
+def test_a_value_of_the_grids_selects(given, number):
+    found = expand_grids({}, GRIDS, given)
+    assert len(found) == number
+    for word in given:
+        name, _, values = word.partition("=")
+        assert all(
+            any(option == f"{name}={value}" for value in values.split(",") for option in job)
+            for job in found
+        )
+
+
+def test_any_other_value_takes_the_place_of_the_grids_own():
+    found = expand_grids({}, GRIDS, ["loss=triplet"])
+    assert [" ".join(sorted(job)) for job in found] == [
+        "loss=triplet method=plain",
+        "loss=triplet method.k=1 method=ccp",
+        "loss=triplet method.k=8 method=ccp",
+    ]
+
+
+def test_options_beside_the_grids_replace_too():
+    """As scale=standin puts its network in place of those that a table varies."""
+    found = expand_grids(
+        {"backbone": "small_cnn"}, ["backbone=a,b loss=x", "backbone=a loss=y"], []
+    )
+    assert [" ".join(sorted(job)) for job in found] == [
+        "backbone=small_cnn loss=x",
+        "backbone=small_cnn loss=y",
+    ]
+
+
+def test_lists_and_quoted_values_stay_whole():
+    (job,) = expand_grids({}, ["types=[a,b] setting='k=1;pairs=x/y'"], ["+more={a: 1}"])
+    assert job == ["+more={a:1}", "types=[a,b]", "setting='k=1;pairs=x/y'"]

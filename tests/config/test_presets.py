@@ -1,0 +1,77 @@
+import pytest
+from hydra.core.hydra_config import HydraConfig
+
+from dml.config.presets import apply_params, extract_params, load_preset
+from dml.core.errors import ConfigError
+
+
+def test_values_of_a_table_precede_the_users_overrides():
+    words = ["protocol=mlrc", "loss=contrastive", "data=cub", "params=mlrc", "loss.neg_margin=1"]
+    found, left = extract_params(words, "train")
+    assert left is None
+    assert found[:2] == ["loss.pos_margin=-0.2", "loss.neg_margin=0.3841"]
+    assert found[2:] == [word for word in words if word != "params=mlrc"]
+
+
+def test_a_multirun_takes_the_values_of_each_job(composed):
+    words = ["-m", "params=mlrc", "loss=contrastive,ms", "data=cub"]
+    assert extract_params(words, "train") == (["-m", "loss=contrastive,ms", "data=cub"], "mlrc")
+    cfg = apply_params(composed("loss=ms", "data=cars"), "mlrc", ["loss=ms", "loss.base=0.1"])
+    assert (cfg.loss.alpha, cfg.loss.beta) == (14.35, 75.83)
+    assert cfg.loss.base != 0.66
+
+
+def test_values_reach_the_config(command_line):
+    assert not HydraConfig.initialized()
+    status, out, _ = command_line("params=mlrc", "loss=arcface", "data=cub", "loss.scale=7",
+                                  "--cfg", "job")  # fmt: skip
+    assert status == 0
+    assert "margin: 23.22" in out
+    assert "scale: 7" in out
+
+
+@pytest.mark.parametrize(
+    ("params", "loss", "data", "message"),
+    [
+        ("mlrcc", "ms", "cub", "neither a file nor one of ccp, .*mlrc"),
+        ("mlrc", "mfcwms", "cub", "no values for loss 'mfcwms'"),
+        ("mlrc", "ms", "glyphs", "ms on 'glyphs', only on cub, cars, sop"),
+    ],
+)
+def test_missing_file_or_row(params, loss, data, message):
+    with pytest.raises(ConfigError, match=message):
+        load_preset(params, loss, data)
+
+
+def test_an_option_that_the_run_does_not_have(composed, tmp_path):
+    (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
+    with pytest.raises(ConfigError, match=r"sets loss\.scale, which this run does not have"):
+        apply_params(composed("loss=contrastive"), str(tmp_path / "best.yaml"), [])
+
+
+def test_values_of_another_loss_are_refused(tmp_path):
+    (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
+    with pytest.raises(ConfigError, match=r"params: .* sets loss\.scale, which this run does not"):
+        extract_params([f"params={tmp_path / 'best.yaml'}", "loss=contrastive"], "train")
+
+
+def test_the_row_of_a_dataset_takes_precedence_over_the_default():
+    assert load_preset("pfml", "pfml", "cub") == {"loss.proxies_per_class": 15}
+    assert load_preset("pfml", "pfml", "sop") == {"loss.proxies_per_class": 2}
+    cars = load_preset("ccp", "soft_triple", "cars")
+    assert (cars["loss.la"], cars["loss.centers_per_class"]) == (17.69, 10)
+
+
+def test_an_experiment_chooses_a_table_and_params_another(composed):
+    chosen = ("experiment=metrix_text", "loss=ms", "data=cub")
+    assert apply_params(composed(*chosen), None, chosen).loss.beta == 75
+    assert apply_params(composed(*chosen), "mlrc", chosen).loss.beta == 50.6
+    given = (*chosen, "loss.beta=3")
+    assert apply_params(composed(*given), None, given).loss.beta == 3
+    nothing = ("experiment=metrix_text", "loss=triplet", "data=cub")
+    assert apply_params(composed(*nothing), None, nothing).loss.margin == 0.05
+
+
+def test_with_an_experiment_the_values_are_left_to_each_run():
+    words = ["experiment=pfml_table7", "params=mlrc"]
+    assert extract_params(words, "train") == (["experiment=pfml_table7"], "mlrc")

@@ -1,0 +1,49 @@
+"""Options and classes invented for these tests stand for those added or moved after a run."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from dml.config import versions
+from dml.config.identity import digest, identity
+
+
+@pytest.fixture
+def older(changed, monkeypatch):
+    """The default config from before `data.crops`, a lookup and the move of the method's class."""
+    monkeypatch.setattr(versions, "ADDED_LATER", {"data.crops": 1, "seconds": None})
+    monkeypatch.setattr(versions, "LOOKUPS_ADDED_LATER", ("protocol.lookup.momentum",))
+    moved = {"dml.methods.plain.Plain": "dml.old.Plain"}
+    monkeypatch.setattr(versions, "MOVED_TARGETS", moved)
+    return changed("method._target_=dml.old.Plain")
+
+
+def test_additions_that_keep_the_behavior_keep_the_digest(older, changed):
+    same = changed("+data.crops=1", "+seconds=null", "+protocol.lookup.momentum={cub: 0.9, sop: 1}")
+    assert identity(same) == identity(older)
+    assert digest(same) == digest(older)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["+data.crops=2", "+data.crops=1.0", "+data.crops=true", "+seconds=0",
+     "+protocol.lookup.momenta=1", "method._target_=dml.methods.xbm.XBM"],
+)  # fmt: skip
+def test_other_additions_change_the_digest(older, changed, change):
+    assert digest(changed(change)) != digest(older)
+
+
+def test_an_older_config_is_upgraded(older, changed):
+    del older["protocol"]["lookup"]
+    versions.upgrade(older)
+    assert older.data.crops == 1
+    assert older.seconds is None
+    assert older.method._target_ == "dml.methods.plain.Plain"
+    kept = changed("+data.crops=3")
+    versions.upgrade(kept)
+    assert kept.data.crops == 3
+
+
+def test_upgrade_keeps_references(older):
+    OmegaConf.update(older, "seed", "${protocol.nowhere}")
+    versions.upgrade(older)
+    assert OmegaConf.is_interpolation(older, "seed")

@@ -1,0 +1,137 @@
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from dml.core.download import ATTEMPTS, Checksum, ChecksumError, DownloadError, download
+from tests.core.servers import Behavior, serving
+
+CONTENT = os.urandom(300_000)
+MD5 = Checksum("md5", hashlib.md5(CONTENT).hexdigest())
+SHA256 = Checksum("sha256", hashlib.sha256(CONTENT).hexdigest()[:10])
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "data.bin").write_bytes(CONTENT)
+    return folder
+
+
+def test_file_arrives_whole_and_is_fetched_once(site: Path, tmp_path: Path):
+    behavior, target = Behavior(), tmp_path / "down" / "data.bin"
+    with serving(site, behavior) as address:
+        for _ in range(2):
+            assert download(f"{address}/data.bin?download=1", target, MD5).read_bytes() == CONTENT
+    assert behavior.requests == [None]
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_broken_connection_is_taken_up_where_it_broke(site: Path, tmp_path: Path):
+    behavior = Behavior(break_after=100_000, breaks=2)
+    with serving(site, behavior) as address:
+        target = download(f"{address}/data.bin", tmp_path / "data.bin", MD5, pause=0)
+    assert target.read_bytes() == CONTENT
+    assert behavior.requests == [None, "bytes=100000-", "bytes=200000-"]
+
+
+def test_another_call_continues_what_an_earlier_one_left(site: Path, tmp_path: Path):
+    (tmp_path / "data.bin.partial").write_bytes(CONTENT[:123])
+    behavior = Behavior()
+    with serving(site, behavior) as address:
+        target = download(f"{address}/data.bin", tmp_path / "data.bin", MD5)
+    assert target.read_bytes() == CONTENT
+    assert behavior.requests == ["bytes=123-"]
+
+
+def test_server_that_cannot_continue_is_asked_for_all_of_it(site: Path, tmp_path: Path):
+    (tmp_path / "data.bin.partial").write_bytes(b"x" * 123)
+    with serving(site, Behavior(ranges=False)) as address:
+        target = download(f"{address}/data.bin", tmp_path / "data.bin", MD5)
+    assert target.read_bytes() == CONTENT
+
+
+def test_complete_or_overlong_leftovers_are_told_apart(site: Path, tmp_path: Path):
+    partial = tmp_path / "data.bin.partial"
+    for left in (CONTENT, CONTENT + b"more"):
+        partial.write_bytes(left)
+        with serving(site, Behavior()) as address:
+            target = download(f"{address}/data.bin", tmp_path / "data.bin", MD5, pause=0)
+        assert target.read_bytes() == CONTENT
+        target.unlink()
+
+
+def test_connection_that_never_gets_on_gives_up_and_says_how_to_go_on(site: Path, tmp_path: Path):
+    behavior = Behavior(break_after=0, breaks=99)
+    with (
+        serving(site, behavior) as address,
+        pytest.raises(DownloadError, match=r"broke off \(0\.0 MB are here\)$") as error,
+    ):
+        download(f"{address}/data.bin", tmp_path / "data.bin", MD5, pause=0)
+    assert len(behavior.requests) == ATTEMPTS
+    assert not error.value.final
+    with pytest.raises(DownloadError, match=r"refused.* \(0\.0 MB are here\)$"):
+        download("http://127.0.0.1:9/data.bin", tmp_path / "data.bin", MD5, pause=0)
+
+
+@pytest.mark.parametrize("algorithm", ["md5", "sha256"])
+def test_file_with_another_checksum_is_deleted(site: Path, tmp_path: Path, algorithm: str):
+    right = {"md5": MD5, "sha256": SHA256}[algorithm]
+    wrong = Checksum(algorithm, "0" * len(right.digits))
+    with (
+        serving(site, Behavior()) as address,
+        pytest.raises(ChecksumError, match=f"^{algorithm} is {right.digits}, published is 0+$"),
+    ):
+        download(f"{address}/data.bin", tmp_path / "data.bin", wrong)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["site"]
+
+
+def test_file_that_is_here_is_checked_too(site: Path):
+    assert download("http://127.0.0.1:9/", site / "data.bin", SHA256).read_bytes() == CONTENT
+    with pytest.raises(ChecksumError):
+        download("http://127.0.0.1:9/", site / "data.bin", Checksum("md5", "0" * 32))
+    assert (site / "data.bin").exists()
+
+
+def test_leftovers_that_no_checksum_proves_are_not_continued(site: Path, tmp_path: Path):
+    (tmp_path / "data.bin.partial").write_bytes(b"x" * 123)
+    behavior = Behavior()
+    with serving(site, behavior) as address:
+        target = download(f"{address}/data.bin", tmp_path / "data.bin")
+    assert target.read_bytes() == CONTENT
+    assert behavior.requests == [None]
+
+
+def test_full_disk_is_not_taken_for_the_network(site: Path, tmp_path: Path):
+    (tmp_path / "data.bin.partial").mkdir()
+    with serving(site, Behavior()) as address, pytest.raises(IsADirectoryError):
+        download(f"{address}/data.bin", tmp_path / "data.bin", MD5)
+
+
+def test_absent_file_is_not_asked_for_again(site: Path, tmp_path: Path):
+    behavior = Behavior()
+    with (
+        serving(site, behavior) as address,
+        pytest.raises(DownloadError, match=r"/absent.bin answers 404 Not Found$") as error,
+    ):
+        download(f"{address}/absent.bin", tmp_path / "absent.bin", pause=60)
+    assert error.value.final
+    assert len(behavior.requests) == 1
+
+
+def test_server_that_is_busy_is_asked_again(tmp_path: Path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "a.bin").write_bytes(b"content")
+    behavior = Behavior(busy=2)
+    with serving(tmp_path / "site", behavior) as address:
+        fetched = download(f"{address}/a.bin", tmp_path / "a.bin", pause=0)
+    assert fetched.read_bytes() == b"content"
+    assert len(behavior.requests) == 3
+
+
+@pytest.mark.parametrize("url", ["nowhere", "http://[::1/a.bin"])
+def test_what_is_no_address_is_refused_at_once(tmp_path: Path, url: str):
+    with pytest.raises(DownloadError, match=r"; expected http"):
+        download(url, tmp_path / "a.bin", pause=60)

@@ -1,0 +1,116 @@
+import errno
+import os
+import signal
+import time
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from dml.core.locks import LockHeldError, try_lock, wait_for_lock
+
+FORK = get_context("fork")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "run.lock"
+
+
+class Holder:
+    """Another process that holds the lock, with a child of its own that outlives it."""
+
+    def __init__(self, path: Path, shared: bool = False) -> None:
+        ours, theirs = FORK.Pipe()
+        self.process = FORK.Process(target=self._hold, args=(path, shared, theirs))
+        self.process.start()
+        self.child = ours.recv()
+
+    def _hold(self, path: Path, shared: bool, connection: Connection) -> None:
+        with try_lock(path, shared):
+            child = os.fork()
+            if child:
+                connection.send(child)
+            time.sleep(60)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def __enter__(self) -> "Holder":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        os.kill(self.child, signal.SIGKILL)
+
+
+def test_file_names_the_holder_only_while_the_lock_is_held(path: Path):
+    with try_lock(path):
+        assert path.read_text().startswith(f"process {os.getpid()} on ")
+        with pytest.raises(LockHeldError), try_lock(path):
+            pass
+        assert path.read_text().startswith(f"process {os.getpid()} on ")
+    assert path.read_text() == ""
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_killed_holder_frees_the_lock_though_its_child_lives(path: Path, shared: bool):
+    with Holder(path, shared) as holder:
+        with pytest.raises(LockHeldError) as error, try_lock(path):
+            pass
+        assert error.value.holder.startswith(f"process {holder.process.pid} on ")
+        holder.kill()
+        with try_lock(path):
+            pass
+
+
+def test_shared_lock_excludes_only_exclusive_ones(path: Path):
+    with Holder(path, shared=True):
+        with try_lock(path, shared=True):
+            pass
+        with pytest.raises(LockHeldError), try_lock(path):
+            pass
+    with Holder(path), pytest.raises(LockHeldError), try_lock(path, shared=True):
+        pass
+
+
+def test_waiting_ends_with_the_holder_and_is_announced(
+    path: Path, caplog: pytest.LogCaptureFixture
+):
+    def hold() -> None:
+        with wait_for_lock(path):
+            (path.parent / "held").touch()
+            time.sleep(0.3)
+            (path.parent / "held").unlink()
+
+    process = FORK.Process(target=hold)
+    process.start()
+    while not (path.parent / "held").exists():
+        time.sleep(0.01)
+    with wait_for_lock(path, "testing") as held:
+        assert held
+        assert not (path.parent / "held").exists()
+    assert "waiting for another process that is testing" in caplog.text
+    process.join()
+
+
+def test_file_system_without_locks_is_no_obstacle_to_waiting(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    with wait_for_lock(path) as held:
+        assert not held
+    with pytest.raises(OSError, match="No locks"), try_lock(path):
+        pass
+
+
+def test_folder_that_cannot_be_written_is_an_error(path: Path):
+    path.parent.touch()
+    with pytest.raises(FileExistsError), wait_for_lock(path):
+        pass

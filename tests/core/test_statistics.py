@@ -1,0 +1,87 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dml.core.statistics import (
+    Estimate,
+    Moments,
+    holm,
+    mean_interval,
+    std_of_half_width,
+    t_half_width,
+    welch,
+)
+
+
+def test_by_hand():
+    # mean 2, standard deviation 1, t quantile for two degrees of freedom 4.302653
+    mean, half = mean_interval([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert math.isclose(half, 4.302653 / math.sqrt(3), rel_tol=1e-6)
+
+
+def test_one_value_has_no_interval():
+    assert mean_interval([0.4]) == (0.4, None)
+    one = Estimate((0.4,))
+    assert (one.std, one.ci95, one.moments) == (None, None, None)
+
+
+def test_no_value():
+    with pytest.raises(ValueError, match="values"):
+        mean_interval([])
+
+
+def test_estimate_by_hand():
+    # squared deviations from 4: 4 + 0 + 4, over n - 1 = 2
+    found = Estimate((2.0, 4.0, 6.0))
+    assert (found.n, found.mean, found.std) == (3, 4.0, 2.0)
+    assert found.ci95 == pytest.approx(4.302653 * 2 / math.sqrt(3), rel=1e-6)
+
+
+def test_standard_deviation_behind_an_interval():
+    # n = 10: t quantile for nine degrees of freedom 2.262157
+    assert t_half_width(1.0, 10) == pytest.approx(2.262157 / math.sqrt(10), rel=1e-6)
+    assert std_of_half_width(t_half_width(0.7, 10), 10) == pytest.approx(0.7)
+
+
+def test_welch_by_hand():
+    # Means 2 and 6, variances 1 and 4, n = 3: standard error sqrt(1/3 + 4/3), so |t| = 3.098387;
+    # Welch-Satterthwaite df = (5/3)^2 / ((1/3)^2 / 2 + (4/3)^2 / 2) = 2.941176. The two-sided tail
+    # of Student's t there, integrated numerically.
+    import numpy as np
+
+    t, df = 4 / math.sqrt(5 / 3), (5 / 3) ** 2 / ((1 / 3) ** 2 / 2 + (4 / 3) ** 2 / 2)
+    scale = math.gamma((df + 1) / 2) / (math.sqrt(df * math.pi) * math.gamma(df / 2))
+    x = np.linspace(0, t, 200_001)
+    inside = np.trapezoid(scale * (1 + x**2 / df) ** (-(df + 1) / 2), x)
+    found = welch(Estimate((1.0, 2.0, 3.0)).moments, Estimate((4.0, 6.0, 8.0)).moments)
+    assert found == pytest.approx(1 - 2 * inside, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (None, Moments(1.0, 1.0, 3)),
+        (Moments(1.0, 1.0, 1), Moments(2.0, 1.0, 3)),
+        (Moments(1.0, 0.0, 3), Moments(2.0, 0.0, 3)),
+    ],
+)
+def test_nothing_to_test(a, b):
+    assert welch(a, b) is None
+
+
+def test_holm_by_hand():
+    # Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06, and 0.04 raised to 0.06.
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=20))
+def test_holm_keeps_the_order_and_never_helps(p_values):
+    corrected = holm(p_values)
+    assert all(p <= c <= 1 for p, c in zip(p_values, corrected, strict=True))
+    ranked = sorted(zip(p_values, corrected, strict=True))
+    assert [c for _, c in ranked] == sorted(c for _, c in ranked)

@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dml.core.errors import UserError
+from dml.data.decode import load_image
+from tests.data.trees import photo, save, truncate
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("suffix", [".jpg", ".JPG", ".png"])
+def test_every_color_mode_is_read_as_pillow_converts_it(tmp_path: Path, mode: str, suffix: str):
+    if suffix == ".png" and mode == "CMYK":
+        pytest.skip("there is no CMYK PNG")
+    path = save(tmp_path / f"a{suffix}", seed=3, mode=mode)
+    image = load_image(path)
+    with Image.open(path) as opened:
+        expected = np.array(opened.convert("RGB"))
+    assert (image.dtype, tuple(image.shape)) == (torch.uint8, (3, 30, 40))
+    difference = np.abs(image.permute(1, 2, 0).numpy().astype(int) - expected.astype(int))
+    assert difference.max() <= 1
+
+
+def test_transparent_and_palette_images_are_read_as_pillow_converts_them(tmp_path: Path):
+    for mode in ("RGBA", "LA", "P", "1"):
+        path = tmp_path / f"{mode}.png"
+        photo(5).convert(mode).save(path)
+        with Image.open(path) as opened:
+            expected = np.array(opened.convert("RGB"))
+        assert np.array_equal(load_image(path).permute(1, 2, 0).numpy(), expected), mode
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_of_sixteen_bits_the_upper_eight_are_kept(tmp_path: Path, suffix: str):
+    levels = np.arange(30 * 40, dtype=np.uint16).reshape(30, 40) * 54
+    path = tmp_path / f"a{suffix}"
+    Image.fromarray(levels).save(path)
+    assert np.array_equal(load_image(path).numpy(), np.stack([levels // 256] * 3))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_numbers_without_a_white_level_are_refused(tmp_path: Path, kind: type):
+    path = tmp_path / "a.tif"
+    Image.fromarray(np.ones((3, 4), kind)).save(path)
+    with pytest.raises(UserError, match=r"a\.tif: 32-bit numbers .*; save it with 8 or 16 bits"):
+        load_image(path)
+
+
+def test_missing_truncated_and_foreign_files_are_named(tmp_path: Path):
+    foreign = tmp_path / "notes.jpg"
+    foreign.write_text("not an image")
+    empty = tmp_path / "empty.jpg"
+    empty.touch()
+    cut = truncate(save(tmp_path / "cut.jpg", 1, size=(400, 300)))
+    for path in (tmp_path / "absent.jpg", foreign, empty, cut):
+        with pytest.raises(UserError, match=path.name):
+            load_image(path)

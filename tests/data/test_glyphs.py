@@ -1,0 +1,72 @@
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dml.core.errors import UserError
+from dml.data.glyphs import characters, draw_glyphs, read_glyphs, text_faces
+
+
+def test_first_half_of_the_characters_trains_and_the_files_are_kept(tmp_path: Path):
+    index = read_glyphs(tmp_path, classes=6, per_class=5)
+    assert index.stand_in
+    assert index.images.shape == (30, 32, 32, 3)
+    assert index.images.dtype == np.uint8
+    assert index.subset("train").classes.tolist() == [0, 1, 2]
+    (kept,) = (tmp_path / "glyphs").iterdir()
+    written = kept.stat().st_mtime_ns
+    again = read_glyphs(tmp_path, classes=6, per_class=5)
+    assert kept.stat().st_mtime_ns == written
+    assert np.array_equal(again.images, index.images)
+
+
+def test_drawn_again_they_are_identical_and_another_seed_gives_others(tmp_path: Path):
+    first = draw_glyphs(0, classes=4, per_class=17)
+    assert np.array_equal(first, draw_glyphs(0, classes=4, per_class=17))
+    assert not np.array_equal(first, draw_glyphs(1, classes=4, per_class=17))
+    assert np.array_equal(first, read_glyphs(tmp_path, 0, 4, 17).images[..., 1])
+    read_glyphs(tmp_path, 1, 4, 17)
+    assert len(list((tmp_path / "glyphs").iterdir())) == 2
+
+
+def test_every_image_shows_something_and_no_two_are_alike():
+    images = draw_glyphs(0, classes=12, per_class=20)
+    assert (images.max(axis=(1, 2)) > 150).all()
+    assert len({image.tobytes() for image in images}) == len(images)
+
+
+def test_two_hundred_characters_are_held_by_sixteen_faces_and_look_different():
+    chosen = characters(200)
+    assert len(set(chosen)) == 200
+    assert chosen[:3] == ["0", "1", "2"]
+    assert chosen[10] == "A"
+    assert "Α" not in chosen, "a Greek capital that looks like the Latin A"
+    assert "é" not in chosen
+    faces = text_faces()
+    assert all(sum(ord(one) in held for held in faces.values()) >= 16 for one in chosen)
+
+
+def test_more_characters_than_there_are_is_refused():
+    with pytest.raises(ValueError, match="not 5000"):
+        characters(5000)
+
+
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path):
+    (tmp_path / "glyphs").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match=r"data\.root: cannot store the drawn glyphs"):
+        read_glyphs(tmp_path, classes=2, per_class=1)
+
+
+def test_damaged_file_is_drawn_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    drawn = read_glyphs(tmp_path, classes=2, per_class=3).images
+    (kept,) = (tmp_path / "glyphs").iterdir()
+    whole = kept.read_bytes()
+    other = io.BytesIO()
+    np.save(other, np.zeros((5, 32, 32), np.uint8))
+    for content in (whole[:-100], b"", b"no array", other.getvalue()):
+        kept.write_bytes(content)
+        caplog.clear()
+        assert np.array_equal(read_glyphs(tmp_path, classes=2, per_class=3).images, drawn)
+        assert "drawn again" in caplog.text
+        assert kept.read_bytes() == whole

@@ -1,0 +1,164 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dml.core.errors import UserError
+from dml.data.cars import read_cars
+from dml.data.cub import read_cub
+from dml.data.decode import load_image
+from dml.data.image_index import ImageIndex
+from dml.data.inshop import read_inshop
+from dml.data.sop import read_sop
+from tests.data.trees import TREES, inshop_tree
+
+READERS: dict[str, Callable[..., ImageIndex]] = {
+    "cub": read_cub,
+    "cars": read_cars,
+    "sop": read_sop,
+    "inshop": read_inshop,
+}
+ALL = pytest.mark.parametrize("name", sorted(READERS))
+PUBLISHED = {
+    "cub": (11_788, 200),
+    "cars": (16_185, 196),
+    "sop": (120_053, 22_634),
+    "inshop": (52_712, 7_982),
+}
+
+
+@ALL
+def test_reader_lists_the_published_layout(name: str, tmp_path: Path):
+    index = READERS[name](TREES[name](tmp_path), images=12, classes=4)
+    assert index.name == name
+    assert not index.stand_in
+    assert index.labels.tolist() == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+    unseen = ["query", "gallery", "gallery"] if name == "inshop" else ["test"] * 3
+    assert index.roles.tolist() == ["train"] * 6 + unseen * 2
+    assert len({str(path) for path in index.images}) == 12
+    assert {tuple(load_image(path).shape) for path in index.images} == {(3, 30, 40)}
+
+
+def test_recall_is_reported_at_the_ks_of_the_literature(tmp_path: Path):
+    at = {
+        name: reader(TREES[name](tmp_path), images=12, classes=4).recall_at
+        for name, reader in READERS.items()
+    }
+    assert at["cub"] == at["cars"] == (1, 2, 4, 8)
+    assert at["sop"] == (1, 10, 100, 1000)
+    assert at["inshop"] == (1, 10, 20, 30)
+
+
+@ALL
+def test_absent_dataset_names_the_command_that_prepares_it(name: str, tmp_path: Path):
+    command = rf"^data\.root: .*; run: python scripts/prepare_data.py {name} --root {tmp_path}$"
+    with pytest.raises(UserError, match=command):
+        READERS[name](tmp_path)
+
+
+@ALL
+def test_default_root_needs_no_option_in_the_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=rf"prepare_data.py {name}$"):
+        READERS[name]("data")
+
+
+@ALL
+def test_partial_dataset_says_how_much_is_there(name: str, tmp_path: Path):
+    index = READERS[name](TREES[name](tmp_path), images=12, classes=4)
+    index.images[5].unlink()
+    with pytest.raises(UserError, match=r"found 11 of 12 images") as raised:
+        READERS[name](tmp_path, images=12, classes=4)
+    assert str(index.images[5]) in str(raised.value)
+    assert "run: python scripts/prepare_data.py" in str(raised.value)
+
+
+@ALL
+def test_published_counts_are_the_default(name: str, tmp_path: Path):
+    TREES[name](tmp_path)
+    images, classes = PUBLISHED[name]
+    with pytest.raises(UserError, match=f"12 of {images} images .* 4 of {classes} classes"):
+        READERS[name](tmp_path)
+    with pytest.raises(UserError, match="4 of 5 classes"):
+        READERS[name](tmp_path, images=12, classes=5)
+
+
+@ALL
+def test_damaged_table_is_named(name: str, tmp_path: Path):
+    TREES[name](tmp_path)
+    (damaged,) = {
+        "cub": "CUB_200_2011/images.txt",
+        "cars": "cars196/cars_annos.mat",
+        "sop": "Stanford_Online_Products/Ebay_test.txt",
+        "inshop": "inshop/list_eval_partition.txt",
+    }[name].split(" ")
+    path = tmp_path / damaged
+    path.write_bytes(path.read_bytes()[:-30] + b"\nx\n")
+    with pytest.raises(
+        UserError, match=rf"{path.name}.*; run: python scripts/prepare_data.py {name}"
+    ):
+        READERS[name](tmp_path, images=12, classes=4)
+
+
+TABLES = {
+    "cub": ["CUB_200_2011/images.txt", "CUB_200_2011/image_class_labels.txt"],
+    "sop": [f"Stanford_Online_Products/Ebay_{part}.txt" for part in ("train", "test")],
+    "inshop": ["inshop/list_eval_partition.txt"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [(name, file) for name in TABLES for file in TABLES[name]]
+)
+def test_table_that_is_no_text_is_named(name: str, file: str, tmp_path: Path):
+    path = TREES[name](tmp_path) / file
+    path.write_bytes(path.read_bytes().replace(b"1", b"\xff"))
+    with pytest.raises(UserError, match=rf"{path.name} cannot be read .*run: python scripts/"):
+        READERS[name](tmp_path, images=12, classes=4)
+
+
+@pytest.mark.parametrize(("name", "file"), [("cub", TABLES["cub"][1]), ("sop", TABLES["sop"][0])])
+def test_class_that_is_no_number_is_named(name: str, file: str, tmp_path: Path):
+    path = TREES[name](tmp_path) / file
+    path.write_text(path.read_text().replace(" 1", " one"))
+    with pytest.raises(UserError, match=rf"{path.name} is damaged: 'one' is not a class; run: "):
+        READERS[name](tmp_path, images=12, classes=4)
+
+
+def test_command_that_prepares_can_be_pasted(tmp_path: Path):
+    with pytest.raises(UserError, match=r"--root '.*/my data'$"):
+        read_cub(tmp_path / "my data")
+
+
+def test_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    TREES["cub"](tmp_path)
+
+    def forbidden(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("dml.data.published_dataset.os.scandir", forbidden)
+    with pytest.raises(UserError, match=r"cannot read .*Bird_0: Permission denied"):
+        read_cub(tmp_path, images=12, classes=4)
+
+
+def test_cub_image_without_a_label_is_named(tmp_path: Path):
+    labels = TREES["cub"](tmp_path) / "CUB_200_2011/image_class_labels.txt"
+    labels.write_text("\n".join(labels.read_text().splitlines()[:-2]))
+    with pytest.raises(UserError, match="image 11 and 1 more are missing"):
+        read_cub(tmp_path, images=12, classes=4)
+
+
+def test_cub_tables_are_joined_by_number_and_not_by_line(tmp_path: Path):
+    labels = TREES["cub"](tmp_path) / "CUB_200_2011/image_class_labels.txt"
+    labels.write_text("\n".join(reversed(labels.read_text().splitlines())))
+    index = read_cub(tmp_path, images=12, classes=4)
+    assert index.labels.tolist() == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+
+
+def test_inshop_status_that_nobody_published_is_refused(tmp_path: Path):
+    partition = inshop_tree(tmp_path) / "inshop/list_eval_partition.txt"
+    partition.write_text(partition.read_text().replace(" gallery\n", " galery\n"))
+    with pytest.raises(UserError, match="evaluation_status 'galery'"):
+        read_inshop(tmp_path, images=12, classes=4)

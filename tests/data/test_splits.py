@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dml.data.image_index import ImageIndex
+from dml.data.splits import ccp_folds, mlrc_folds, single_split, split_in_halves
+
+# Validation classes (first, last) fold by fold, as the protocol prints them.
+MLRC = {
+    100: [(75, 99), (0, 24), (25, 49), (50, 74)],
+    98: [(74, 97), (0, 23), (25, 48), (49, 72)],
+    11_317: [(8488, 11_316), (0, 2828), (2829, 5657), (5658, 8486)],
+}
+SIZES = {100: (75, 25), 98: (74, 24), 11_317: (8488, 2829)}
+
+
+@pytest.mark.parametrize("classes", MLRC)
+def test_mlrc_folds_are_the_printed_ones(classes: int):
+    folds = mlrc_folds(classes)
+    assert [(val[0], val[-1]) for _, val in folds] == MLRC[classes]
+    for train, validation in folds:
+        assert (len(train), len(validation)) == SIZES[classes]
+        assert np.array_equal(validation, np.arange(validation[0], validation[-1] + 1))
+        assert sorted([*train, *validation]) == list(range(classes))
+
+
+@pytest.mark.parametrize(("classes", "never"), [(100, []), (98, [24, 73]), (11_317, [8487])])
+def test_classes_that_mlrc_never_validates(classes: int, never: list[int]):
+    validated = np.concatenate([validation for _, validation in mlrc_folds(classes)])
+    assert np.setdiff1d(np.arange(classes), validated).tolist() == never
+
+
+def test_ccp_validates_every_class_once_from_the_last_block_on():
+    blocks = [(val[0], val[-1]) for _, val in ccp_folds(98)]
+    assert blocks == [(73, 97), (49, 72), (24, 48), (0, 23)]
+    for classes in (98, 100, 11_318, 7):
+        folds = ccp_folds(classes)
+        everything = np.concatenate([validation for _, validation in folds])
+        assert sorted(everything) == list(range(classes))
+        for train, validation in folds:
+            assert sorted([*train, *validation]) == list(range(classes))
+
+
+def test_single_split_trains_on_two_thirds():
+    train, validation = single_split(99)
+    assert train.tolist() == list(range(66))
+    assert validation.tolist() == list(range(66, 99))
+
+
+def test_too_few_classes_are_refused():
+    for cut in (mlrc_folds, ccp_folds):
+        with pytest.raises(ValueError, match="3 classes cannot be cut into 4"):
+            cut(3)
+
+
+def index(labels: list[int], roles: list[str]) -> ImageIndex:
+    images = np.zeros((len(labels), 1, 1, 3), np.uint8)
+    return ImageIndex("x", images, np.array(labels), np.array(roles))
+
+
+def test_halving_counts_classes_and_not_what_was_published():
+    published = index([0, 1, 1, 2, 3], ["train"] * 4 + ["test"])
+    assert split_in_halves(published).roles.tolist() == ["train"] * 3 + ["test"] * 2
+    assert published.roles.tolist() == ["train"] * 4 + ["test"]
+
+
+def test_query_and_gallery_keep_their_own_split():
+    inshop = index([0, 1, 2, 2], ["train", "train", "query", "gallery"])
+    assert split_in_halves(inshop).roles.tolist() == inshop.roles.tolist()
+
+
+def test_split_that_a_user_drew_is_never_redrawn():
+    drawn = replace(index([0, 1, 2, 2], ["test", "test", "train", "train"]), own_split=True)
+    assert split_in_halves(drawn).roles.tolist() == drawn.roles.tolist()

@@ -1,0 +1,120 @@
+"""Generic losses of pairs beside those of pytorch-metric-learning, and at extremes."""
+
+import pytest
+import torch
+from pytorch_metric_learning import distances
+from pytorch_metric_learning import losses as pml
+from torch import Tensor
+
+from dml.losses import generic
+from dml.losses.generic import forms
+
+BALANCED = torch.arange(12) % 4
+
+
+UNBALANCED = torch.tensor([2, 0, 0, 3, 1, 1, 0])
+
+
+def batch(labels: Tensor) -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(len(labels), 5, dtype=torch.float64, requires_grad=True)
+
+
+def assert_equal(ours, theirs, x: Tensor, y: Tensor) -> None:
+    """Values and gradients, of proxies too."""
+    mine, others = ours(x, y), theirs(x, y)
+    torch.testing.assert_close(mine, others, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        torch.autograd.grad(mine, [x, *ours.parameters()]),
+        torch.autograd.grad(others, [x, *theirs.parameters()]),
+        rtol=1e-8,
+        atol=1e-11,
+    )
+
+
+@pytest.mark.parametrize("y", [BALANCED, UNBALANCED])
+def test_multi_similarity_is_pmls(y):
+    assert_equal(
+        generic.MultiSimilarityLoss(3, 7, 0.2), pml.MultiSimilarityLoss(3, 7, 0.2), batch(y), y
+    )
+
+
+@pytest.mark.parametrize("y", [BALANCED, UNBALANCED])
+def test_lifted_structure_is_pmls_generalized_one_on_similarities(y):
+    theirs = pml.GeneralizedLiftedStructureLoss(
+        neg_margin=0.3, distance=distances.CosineSimilarity()
+    )
+    assert_equal(generic.LiftedStructureLoss(0.3), theirs, batch(y), y)
+
+
+def test_contrastive_is_pmls_where_all_anchors_have_equally_many_terms():
+    """On a balanced batch with all negatives within the margin, both means run over the same."""
+    x = batch(BALANCED)
+    assert_equal(
+        generic.ContrastiveLoss(2.5, 0.0), pml.ContrastiveLoss(0, 2.5), x, BALANCED
+    )  # no distance of unit vectors reaches 2.5
+
+
+def test_contrastive_differs_from_pmls_elsewhere():
+    """PML takes the mean over the non-zero terms of the batch, the form over those of an anchor."""
+    x = batch(UNBALANCED)
+    ours, theirs = generic.ContrastiveLoss(1.2)(x, UNBALANCED), pml.ContrastiveLoss(0, 1.2)
+    assert not torch.isclose(ours, theirs(x, UNBALANCED), rtol=1e-3)
+
+
+def test_nca_differs_from_pmls():
+    """PML's has positives in the denominator, and squared distances."""
+    x = batch(BALANCED)
+    theirs = pml.NCALoss(softmax_scale=0.5)  # r² / 2 = 1 − s, so only the denominator differs
+    assert not torch.isclose(generic.NCALoss()(x, BALANCED), theirs(x, BALANCED), rtol=1e-3)
+    softmax = generic.GenericPairLoss(forms.NCA(1.0, positives_below=True))
+    torch.testing.assert_close(softmax(x, BALANCED), theirs(x, BALANCED))
+
+
+EXTREME = [
+    generic.ContrastiveLoss(2.0),
+    generic.ContrastiveLoss(0.5, form="cosine"),
+    generic.LiftedStructureLoss(),
+    generic.BinomialDevianceLoss(100, 200, 0.0),
+    generic.MultiSimilarityLoss(100, 200, 1.0),
+    generic.NCALoss(),
+    generic.ProxyAnchorLoss(6, 5, alpha=500.0),
+    generic.ProxyNCALoss(6, 5),
+    generic.ProxyNCAPlusPlusLoss(6, 5, 1e-3),
+]
+
+
+@pytest.mark.parametrize("loss", EXTREME, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("labels", [[0, 0, 0, 1, 2], [0, 0, 0, 0, 0], [0, 1, 2, 3, 4]])
+def test_finite_for_zero_equal_and_opposite_rows(loss, labels):
+    torch.manual_seed(0)
+    x = torch.randn(5, 5)
+    x[1], x[2], x[3], x[4] = x[0], 0, -x[0], 1e-30
+    x.requires_grad_()
+    value = loss(x, torch.tensor(labels))
+    value.backward()
+    assert value.isfinite()
+    assert x.grad.isfinite().all()
+
+
+def test_references_and_half_precision():
+    x, y = batch(UNBALANCED), UNBALANCED
+    loss = generic.MultiSimilarityLoss(3, 7, 0.2)
+    assert loss(x, y, ref_emb=x.detach(), ref_labels=y) > loss(x, y)  # an image meets itself
+    assert loss(x.bfloat16(), y).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: generic.ContrastiveLoss(form="manhattan"), "form"),
+        (lambda: generic.ContrastiveLoss(0.5, 0.1, form="cosine"), "positive_margin"),
+        (lambda: generic.MultiSimilarityLoss(beta=0), "beta"),
+        (lambda: generic.BinomialDevianceLoss(gamma=-1), "gamma"),
+        (lambda: generic.LiftedStructureLoss(float("nan")), "margin"),
+        (lambda: generic.ProxyNCAPlusPlusLoss(6, 5, 0), "temperature"),
+    ],
+)
+def test_arguments_out_of_range_are_named(make, name):
+    with pytest.raises(ValueError, match=name):
+        make()

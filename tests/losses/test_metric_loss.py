@@ -1,0 +1,136 @@
+"""All losses in the code of a user: copies, precision, autocast, torch.compile, CUDA."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from tests.losses.all_losses import LOSSES, batch, value_and_gradients
+
+
+@pytest.fixture(params=LOSSES)
+def loss(request: pytest.FixtureRequest) -> nn.Module:
+    torch.manual_seed(0)
+    return LOSSES[request.param]()
+
+
+def test_copies_and_saved_states_are_the_same_loss(loss: nn.Module) -> None:
+    x, y = batch()
+    expected = value_and_gradients(loss, loss, x, y)
+    file = io.BytesIO()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    restored = copy.deepcopy(loss)
+    for parameter in restored.parameters():
+        nn.init.zeros_(parameter)
+    restored.load_state_dict(torch.load(file, weights_only=True))
+    for other in (copy.deepcopy(loss), restored, copy.deepcopy(loss).eval()):
+        assert all(map(torch.equal, value_and_gradients(other, other, x, y), expected))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_loss_cast_to_half_precision_computes_in_float32(
+    loss: nn.Module, dtype: torch.dtype
+) -> None:
+    x, y = batch()
+    loss = loss.to(dtype)
+    value, *gradients = value_and_gradients(loss, loss, x.to(dtype), y)
+    exact = copy.deepcopy(loss).float()
+    expected, *expected_gradients = value_and_gradients(exact, exact, x.to(dtype).float(), y)
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        assert gradient.dtype == dtype
+        torch.testing.assert_close(gradient.float(), expected_gradient, rtol=1e-2, atol=1e-3)
+
+
+def test_one_image_and_zero_embeddings_are_finite(loss: nn.Module) -> None:
+    x, y = batch()
+    for images in (x[:1], torch.zeros_like(x[:1]), torch.zeros_like(x)):
+        results = value_and_gradients(loss, loss, images, y[: len(images)])
+        assert all(result.isfinite().all() for result in results)
+
+
+def test_embeddings_without_gradient_train_the_parameters_alone(loss: nn.Module) -> None:
+    x, y = batch()
+    expected = value_and_gradients(loss, loss, x, y)
+    value = loss(x, y)
+    assert value.requires_grad == bool(list(loss.parameters()))
+    if value.requires_grad:
+        assert all(
+            map(torch.equal, torch.autograd.grad(value, list(loss.parameters())), expected[2:])
+        )
+    loss.requires_grad_(False)
+    x.requires_grad_()
+    torch.testing.assert_close(torch.autograd.grad(loss(x, y), x)[0], expected[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_is_off_backwards_too(loss: nn.Module, dtype: torch.dtype) -> None:
+    """A loop that calls `backward()` inside autocast gets float32's gradients all the same."""
+    x, y = batch()
+    expected = value_and_gradients(loss, loss, x, y)
+    with torch.autocast("cpu", dtype=dtype):
+        actual = value_and_gradients(loss, loss, x, y)
+    assert all(map(torch.equal, actual, expected))
+
+
+def test_a_penalty_on_the_gradient_is_an_error_and_not_left_out(loss: nn.Module) -> None:
+    x, y = batch()
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(loss(x.requires_grad_(), y), x, create_graph=True)
+
+
+@pytest.mark.parametrize("name", ["cwms", "cbcont", "c1", "c2"])
+def test_references_of_another_precision_raise_both_to_the_wider(name: str) -> None:
+    torch.manual_seed(0)
+    loss = LOSSES[name]()
+    (x, y), (references, y_ref) = batch(), batch()
+    expected = loss(x.double(), y, ref_emb=references.double(), ref_labels=y_ref)
+    for pair in ((x.double(), references), (x, references.double())):
+        value = loss(pair[0], y, ref_emb=pair[1], ref_labels=y_ref.short())
+        torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    half = loss(x, y, ref_emb=references.half(), ref_labels=y_ref)
+    assert half.dtype == torch.float32
+
+
+# sums over tiles leave the graph on purpose; triplets of a batch among itself because torch does
+# not trace a function that gets the same tensor twice
+LEAVE_THE_GRAPH = {"mfcwms with regularizer", "pfml", "cpml", "triplet"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "mfcwms" else pytest.param(n, marks=pytest.mark.soak) for n in LOSSES],
+)
+def test_compiled_equals_eager(name: str) -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    loss = LOSSES[name]()
+    x, y = batch()
+    fullgraph = name not in LEAVE_THE_GRAPH
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=fullgraph)
+    actual = value_and_gradients(compiled, loss, x, y)
+    torch.testing.assert_close(actual, value_and_gradients(loss, loss, x, y), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", LOSSES)
+def test_cuda_equals_cpu(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    loss = LOSSES[name]()
+    x, y = batch()
+    x = x.to(dtype)
+    expected = value_and_gradients(loss, loss, x, y)
+    loss = loss.cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        actual = [t.cpu() for t in value_and_gradients(loss, loss, x.cuda(), y.cuda())]
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-2  # the gradient in x comes in bfloat16
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+    with pytest.raises(ValueError, match=r"labels|embeddings"):
+        loss(x.cuda() * torch.nan, y.cuda() - 1)

@@ -1,0 +1,166 @@
+"""Properties of all losses of pairs: references, self-pairs, refused arguments, precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dml.losses import (
+    C1Loss,
+    C2Loss,
+    ClassBalancedContrastiveLoss,
+    ClassWiseMultiSimilarityLoss,
+    ProxyNCALoss,
+)
+from dml.losses.generic import MultiSimilarityLoss
+from dml.losses.metric_loss import PairLoss
+from dml.losses.triplet import AllTripletsLoss
+from tests.losses import pair_references as reference
+from tests.losses.batches import Batch, batches
+from tests.losses.compare import assert_close
+
+# name -> loss, and its equation as a function of (x, y, references, labels, self_of)
+CASES: dict[str, tuple[PairLoss, Callable[..., Tensor]]] = {
+    "cwms": (
+        ClassWiseMultiSimilarityLoss(2.0, 50.0, 0.5),
+        lambda *batch: reference.cwms_reference(*batch, 2.0, 50.0, 0.5),
+    ),
+    "cwms without self": (
+        ClassWiseMultiSimilarityLoss(2.0, 50.0, 0.5, include_self=False),
+        lambda *batch: reference.cwms_reference(*batch, 2.0, 50.0, 0.5, False),
+    ),
+    "cbcont": (
+        ClassBalancedContrastiveLoss(0.02, 0.7),
+        lambda *batch: reference.cbcont_reference(*batch[:4], 0.02, 0.7),
+    ),
+    "c1": (C1Loss(), reference.c1_reference),
+    "c2": (C2Loss(0.0, 0.9), lambda *batch: reference.c2_reference(*batch, 0.0, 0.9)),
+    "triplet": (
+        AllTripletsLoss(0.2),
+        lambda *batch: reference.triplet_reference(*batch, 0.2),
+    ),
+    "ms": (
+        MultiSimilarityLoss(2.0, 40.0, 0.5),
+        lambda *batch: reference.multi_similarity_reference(*batch, 2.0, 40.0, 0.5),
+    ),
+}
+PAIR_LOSSES = [loss for loss, _ in CASES.values()]
+SETTINGS = settings(max_examples=25, deadline=None)
+
+
+@pytest.mark.parametrize("name", CASES)
+@SETTINGS
+@given(
+    batch=batches(zero_rows=False),
+    seed=st.integers(0, 1000),
+    size=st.integers(1, 6),
+    contained=st.sampled_from(["none", "unknown", "some", "all"]),
+)
+def test_equals_the_equation_with_references(
+    name: str, batch: Batch, seed: int, size: int, contained: str
+) -> None:
+    """Values and gradients; the references hold none, some or all of the batch."""
+    loss, equation = CASES[name]
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(size, batch.embedding_size, generator=generator, dtype=torch.float64)
+    y_rows = torch.randint(0, batch.num_classes + 2, (size,), generator=generator)
+    self_of = None
+    if contained in ("some", "all"):
+        kept = len(batch.x) if contained == "all" else (len(batch.x) + 1) // 2
+        rows, y_rows = torch.cat([rows, batch.x[:kept]]), torch.cat([y_rows, batch.y[:kept]])
+        self_of = [size + i if i < kept else -1 for i in range(len(batch.x))]
+    self_index = None if self_of is None else torch.tensor(self_of)
+    if contained == "unknown":
+        self_index = torch.full((len(batch.x),), -1)
+    x, r = batch.x.clone().requires_grad_(), rows.clone().requires_grad_()
+    value = loss(x, batch.y, ref_emb=r, ref_labels=y_rows, self_index=self_index)
+    expected = equation(x, batch.y, r, y_rows, self_of)
+    assert_close(value.detach(), expected.detach(), torch.float64, "value")
+    gradients = torch.autograd.grad(value, (x, r))
+    others = torch.autograd.grad(expected, (x, r), allow_unused=True)
+    for point, mine, theirs in zip((x, r), gradients, others, strict=True):
+        theirs = torch.zeros_like(point) if theirs is None else theirs
+        scale = point.detach().norm(dim=1, keepdim=True)
+        assert_close(mine * scale, theirs * scale, torch.float64, "gradient")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("scale", [0.3, 3.0])
+@pytest.mark.parametrize("name", CASES)
+def test_a_batch_as_its_own_references_is_the_batch(
+    name: str, scale: float, dtype: torch.dtype
+) -> None:
+    """Self-pairs are known by position: neither rounding nor short vectors make them count."""
+    torch.manual_seed(0)
+    loss = CASES[name][0]
+    x, y = scale * torch.randn(40, 5, dtype=dtype), torch.arange(40) % 8
+    index = torch.randperm(40)
+    references, y_ref = x[index], y[index]
+    value = loss(x, y, ref_emb=references, ref_labels=y_ref, self_index=index.argsort())
+    torch.testing.assert_close(value, loss(x, y))
+
+
+@pytest.mark.parametrize(("loss", "scale"), [(C1Loss(), 0.5), (C2Loss(), 1.0)])
+def test_without_self_index_a_batch_among_the_references_meets_itself(
+    loss: PairLoss, scale: float
+) -> None:
+    torch.manual_seed(0)
+    x = scale * torch.nn.functional.normalize(torch.randn(40, 16))
+    y = torch.arange(40) % 8
+    assert not torch.isclose(loss(x, y, ref_emb=x, ref_labels=y), loss(x, y), rtol=1e-2)
+
+
+def test_self_index_out_of_place_is_refused() -> None:
+    x, y = torch.randn(3, 5), torch.arange(3)
+    references = {"ref_emb": torch.randn(4, 5), "ref_labels": torch.arange(4)}
+    for wrong in (torch.arange(4), torch.tensor([0, 1, 4]), torch.tensor([0, 1, -2]), [0, 1, 2]):
+        with pytest.raises(ValueError, match="self_index must be"):
+            C1Loss()(x, y, **references, self_index=wrong)
+    with pytest.raises(ValueError, match="self_index must be integers"):
+        C1Loss()(x, y, **references, self_index=torch.zeros(3))
+    with pytest.raises(ValueError, match="self_index must be None"):
+        C1Loss()(x, y, self_index=torch.arange(3))
+    with pytest.raises(ValueError, match="self_index must be None"):
+        ProxyNCALoss(3, 5)(x, y, self_index=torch.arange(3))
+
+
+@pytest.mark.parametrize("loss", PAIR_LOSSES)
+def test_pair_losses_refuse_wrong_inputs(loss: torch.nn.Module) -> None:
+    x, y = torch.ones(2, 5), torch.tensor([0, 1])
+    for name, arguments in [
+        ("labels", {"labels": torch.tensor([0, -1])}),
+        ("labels", {"labels": torch.tensor([0])}),
+        ("embeddings", {"embeddings": x * math.nan}),
+        ("indices_tuple", {"indices_tuple": (y, y, y)}),
+        ("ref_emb", {"ref_emb": x}),
+        ("ref_labels", {"ref_labels": y}),
+        ("ref_emb", {"ref_emb": torch.ones(2, 4), "ref_labels": y}),
+        ("ref_labels", {"ref_emb": x, "ref_labels": torch.tensor([0])}),
+    ]:
+        with pytest.raises(ValueError, match=name):
+            loss(**({"embeddings": x, "labels": y} | arguments))
+
+
+@pytest.mark.parametrize("loss", PAIR_LOSSES)
+def test_pair_losses_raise_half_precision_and_turn_autocast_off(loss: torch.nn.Module) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(9, 5).half(), torch.tensor([0, 1, 1, 1, 6, 6, 2, 0, 3])
+    expected = loss(x.float(), y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(x, y)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("loss", PAIR_LOSSES)
+def test_gradcheck(loss: torch.nn.Module) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([0, 0, 0, 2, 2, 5, 1])
+    assert torch.autograd.gradcheck(lambda x: loss(x, y), (x,))

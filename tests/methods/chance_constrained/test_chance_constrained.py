@@ -1,0 +1,360 @@
+"""CCP's stages, pull, patience and state, on a network of two layers and as whole runs."""
+
+from __future__ import annotations
+
+import copy
+import csv
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import TripletMarginLoss
+
+from dml.config.check import check
+from dml.config.identity import identity
+from dml.config.schema import Config
+from dml.core.errors import RunStopped, UserError
+from dml.losses import C1Loss, C2Loss
+from dml.losses.distances import clip_to_ball
+from dml.methods.chance_constrained import ChanceConstrained
+from dml.runs.build import Builder
+from dml.runs.context import RunContext
+from dml.runs.folder.summary import result_id
+from dml.runs.jobs.job import JobRun
+from dml.tracking import NullTracker, RunTables
+from dml.training.checkpoint import read_checkpoint
+from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
+
+LABELS = torch.arange(4).repeat_interleave(5)
+IMAGES = images_of(LABELS)
+
+
+def method_with(pool=None, loss=None, **options):
+    options = {"proxies_per_class": 2, "pool_size": 4, **options}
+    method = ChanceConstrained(loss or C2Loss(), None, 4, 3, **options)
+    method.attach(pool or Pool(IMAGES, LABELS))
+    return method.train()
+
+
+def train(embedder, method, optimizer, steps, scores=()):
+    """Full-batch steps; evaluates after each step with the scores given."""
+    losses = []
+    scores = iter(scores)
+    for _ in range(steps):
+        loss, _ = method(embedder, IMAGES, LABELS)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        method.after_backward(embedder)
+        optimizer.step()
+        losses.append(loss.item())
+        score = next(scores, None)
+        if score is not None:
+            method.on_evaluation(embedder, score)
+    return losses
+
+
+def weights(module):
+    return {name: p.detach().clone() for name, p in module.named_parameters()}
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("loss", [C1Loss(), C2Loss(), TripletMarginLoss(0.2)])
+def test_without_pull_weight_and_stages_it_is_plain_proxy_training(loss):
+    torch.manual_seed(0)
+    embedder = TinyEmbedder()
+    twin = copy.deepcopy(embedder)
+    method = method_with(loss=loss, lambda_pull=0.0, batch_pairs_weight=0.0, stages=1)
+    optimizer = torch.optim.Adam([*embedder.parameters(), *method.parameters()], lr=0.05)
+    losses = train(embedder, method, optimizer, 12, scores=[0.0] * 12)
+
+    start = method_with(loss=loss)
+    start(twin, IMAGES, LABELS)  # picks the same first proxies
+    proxies = start.proxies.detach().clone().requires_grad_()
+    plain = torch.optim.Adam([*twin.parameters(), proxies], lr=0.05)
+    for expected in losses:
+        value = method.loss(
+            twin(IMAGES),
+            LABELS,
+            ref_emb=proxies if method.loss_clips else clip_to_ball(proxies),
+            ref_labels=torch.arange(4).repeat_interleave(2),
+        )
+        assert value.item() == expected
+        plain.zero_grad()
+        value.backward()
+        plain.step()
+    assert losses[-1] < losses[0]
+    assert equal(weights(embedder), weights(twin))
+    assert torch.equal(method.proxies, proxies)
+
+
+def test_pairs_of_the_batch_count_with_their_weight():
+    embedder = TinyEmbedder()
+    alone, with_pairs = method_with(batch_pairs_weight=0.0), method_with(batch_pairs_weight=0.3)
+    without, _ = alone(embedder, IMAGES, LABELS)
+    both, _ = with_pairs(embedder, IMAGES, LABELS)
+    torch.testing.assert_close(both - without, 0.3 * C2Loss()(embedder(IMAGES), LABELS))
+
+
+def in_stage_one(lambda_pull=2e-4, **options):
+    """A method one step into stage 1, its network, and θ*."""
+    torch.manual_seed(1)
+    embedder = TinyEmbedder()
+    method = method_with(lambda_pull=lambda_pull, stage_patience=1, **options)
+    optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.1)
+    train(embedder, method, optimizer, 1, scores=[0.5])
+    best = weights(embedder)
+    train(embedder, method, optimizer, 2, scores=[0.4])  # worse: the second step begins stage 1
+    return embedder, method, best
+
+
+def test_pull_is_lambda_times_the_way_from_the_best_weights():
+    embedder, method, best = in_stage_one(lambda_pull=0.7)
+    embedder.head.bias.requires_grad_(False)
+    loss, _ = method(embedder, IMAGES, LABELS)
+    parameters = [*embedder.parameters(), method.proxies]
+    for p in parameters:
+        p.grad = None
+    loss.backward()
+    before = [None if p.grad is None else p.grad.clone() for p in parameters]
+    method.after_backward(embedder)
+    for (name, p), old in zip(embedder.named_parameters(), before[:-1], strict=True):
+        if name == "head.bias":
+            assert p.grad is None
+        else:
+            assert torch.equal(p.grad, torch.add(old, p.detach() - best[name], alpha=0.7))
+            assert not torch.equal(p.grad, old)
+    assert torch.equal(method.proxies.grad, before[-1])
+
+
+def test_no_pull_in_the_first_stage():
+    embedder = TinyEmbedder()
+    method = method_with(lambda_pull=1.0)
+    method(embedder, IMAGES, LABELS)[0].backward()
+    before = {name: p.grad.clone() for name, p in embedder.named_parameters()}
+    method.after_backward(embedder)
+    assert equal(before, {name: p.grad for name, p in embedder.named_parameters()})
+
+
+def test_gradient_descent_on_no_loss_contracts_towards_the_best_weights():
+    embedder, method, best = in_stage_one(lambda_pull=0.5)
+    distance = {name: p.detach() - best[name] for name, p in embedder.named_parameters()}
+    optimizer = torch.optim.SGD(embedder.parameters(), lr=0.2)
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=True)
+        method.after_backward(embedder)
+        optimizer.step()
+    for name, p in embedder.named_parameters():
+        torch.testing.assert_close(p - best[name], distance[name] * (1 - 0.2 * 0.5) ** 3)
+        assert distance[name].abs().max() > 1e-3
+
+
+def test_stages_start_from_the_last_weights_and_the_best_proxies():
+    torch.manual_seed(2)
+    embedder, starts = TinyEmbedder(), []
+    pool = Pool(IMAGES, LABELS)
+    method = method_with(pool, stage_patience=2)
+    method.on_stage = starts.append
+    optimizer = torch.optim.Adam([*embedder.parameters(), *method.parameters()], lr=0.05)
+    train(embedder, method, optimizer, 2, scores=[0.3, 0.5])
+    best_weights, best_proxies = weights(embedder), method.proxies.detach().clone()
+    train(embedder, method, optimizer, 2, scores=[0.5, 0.4])
+    last, moments = weights(embedder), copy.deepcopy(optimizer.state_dict()["state"])
+
+    method(embedder, IMAGES, LABELS)  # begins stage 1
+    assert pool.asked == [(4, 0), (4, 1)]
+    assert [start.stage for start in starts] == [0, 1]
+    assert not starts[0].converged.any()
+    assert torch.equal(starts[1].converged.flatten(0, 1), best_proxies)
+    assert torch.equal(starts[1].proxies.flatten(0, 1), method.proxies)
+    assert not torch.equal(method.proxies, best_proxies)
+    assert equal(method.get_extra_state()["anchor"], best_weights)
+    assert equal(weights(embedder), last)
+    for number, state in optimizer.state_dict()["state"].items():
+        assert equal(state, moments[number])
+
+
+def test_patience_of_a_stage_counts_from_its_start_and_ignores_tiny_gains():
+    embedder, pool = TinyEmbedder(), Pool(IMAGES, LABELS)
+    method = method_with(pool, stage_patience=2)
+    optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.01)
+    scores = [0.5, 0.500009, 0.4, 0.1, 0.2, 0.3, 0.3, 0.3, 0.9]
+    stages = []
+    for score in scores:
+        train(embedder, method, optimizer, 1)
+        noted = method.on_evaluation(embedder, score)
+        stages.append((noted["stage"], noted["stage_steps"]))
+    assert stages == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (2, 1)]
+    assert [number for _, number in pool.asked] == [0, 1, 2]
+
+
+def test_one_stage_goes_on_until_the_protocol_stops():
+    embedder, pool = TinyEmbedder(), Pool(IMAGES, LABELS)
+    method = method_with(pool, stages=1, stage_patience=1)
+    optimizer = torch.optim.SGD(embedder.parameters(), lr=0.01)
+    train(embedder, method, optimizer, 5, scores=[0.5, 0.1, 0.1, 0.1, 0.1])
+    assert pool.asked == [(4, 0)]
+    assert not method.on_stall(embedder)
+
+
+def test_radii_are_those_of_clipped_vectors():
+    embedder = TinyEmbedder(scale=30.0)
+    method = method_with(stage_patience=1)
+    optimizer = torch.optim.SGD(embedder.parameters(), lr=0.0)
+    train(embedder, method, optimizer, 1)
+    noted = method.on_evaluation(embedder, 0.5)
+    assert noted["radius_before"] == pytest.approx(1.0)  # from the origin
+    assert 0 < noted["radius_after"] <= 2
+    assert method.proxies.norm(dim=1).max() > 2  # while proxies are picked unclipped
+
+
+@pytest.mark.parametrize("pool_size", [1, 2, 3])
+def test_a_pool_no_larger_than_the_proxies_is_taken_whole(pool_size):
+    embedder, pool = TinyEmbedder(), Pool(IMAGES, LABELS)
+    method = method_with(pool, proxies_per_class=3, pool_size=pool_size)
+    method(embedder, IMAGES, LABELS)
+    assert pool.asked == [(3, 0)]
+    images = torch.cat([images for images, _ in pool(3, 0)])
+    torch.testing.assert_close(method.proxies.detach(), embedder.unnormalized(images).detach())
+
+
+def test_classes_with_few_images_get_all_their_proxies():
+    labels = torch.tensor([0, 1, 1, 2, 2, 2, *[3] * 9])  # one image, fewer than k, fewer than b
+    images = images_of(labels)
+    embedder = TinyEmbedder()
+    method = method_with(Pool(images, labels), proxies_per_class=3, pool_size=5)
+    loss, _ = method(embedder, images, labels)
+    assert loss.isfinite()
+    proxies = method.proxies.detach().view(4, 3, 3)
+    assert all(len(of_class.unique(dim=0)) == 3 for of_class in proxies)  # augmentation tells them
+
+
+@pytest.mark.parametrize(
+    "options", [{"proxies_per_class": 0}, {"lambda_pull": -1.0}, {"stages": 0}, {"pool_size": 0}]
+)
+def test_options_out_of_range_are_named(options):
+    (name,) = options
+    with pytest.raises(UserError, match=rf"method\.{name}: .* must be at least"):
+        method_with(**options)
+
+
+# Whole runs
+
+
+TINY = (
+    "device=cpu",
+    "method=ccp",
+    "method.stage_patience=1",
+    "method.proxies_per_class=2",
+    "method.pool_size=3",
+    "method.lambda_pull=0.1",
+    "data=digits",
+    "data.batch_size=64",
+    "data.eval_batch_size=1000",
+    "protocol.steps_per_epoch=3",
+    "protocol.epochs=8",
+    "embedder.size=8",
+    "backbone.width=4",
+)
+
+
+@pytest.mark.parametrize("loss", ["c1", "c2", "ms", "triplet"])
+def test_every_loss_of_the_paper_runs_through_stages(run_tiny, loss):
+    summary, folder = run_tiny(*TINY[1:], "protocol.epochs=4", f"loss={loss}")
+    assert summary["result_id"] == f"{loss}_ccp_l"
+    with open(folder / "history.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["stage"] == ""  # untrained
+    assert rows[1]["stage"] == "0"
+    assert float(rows[1]["radius_after"]) < float(rows[1]["radius_before"])
+    assert rows[1]["lr_loss"] == rows[1]["lr_backbone"]
+
+
+def test_result_ids_of_variants(composed):
+    cfg = composed("method=ccp", "loss=c2", "method.result_id=${loss.result_id}_ccp")
+    assert result_id(check(cfg, Config)) == "c2_ccp"
+
+
+def final_state(composed, folder, stop_at=()):
+    """Runs one job, interrupted at the given steps; returns its last checkpoint and history."""
+    cfg = composed(*TINY, "loss=c2")
+    config = check(cfg, Config)
+    builder = Builder(config)
+    context = RunContext.open(builder, identity(cfg), builder.index())
+    (job,) = context.jobs()
+    steps = [*stop_at, None]
+    for stop in steps:
+        run = JobRun(context, job, folder)
+        taken = iter(range(10**6))
+        done = 0 if stop is None else stop - (run.checkpoints.load() or [{"step": 0}])[0]["step"]
+
+        def should_stop(taken=taken, stop=stop, done=done):
+            return RunStopped("stopped", 143) if stop and next(taken) + 1 == done else None
+
+        try:
+            run.run(RunTables.open(folder), NullTracker(), should_stop)
+            assert stop is None
+        except RunStopped:
+            assert stop is not None
+            assert read_checkpoint(run.checkpoints.last)["step"] == stop
+    return read_checkpoint(run.checkpoints.last), (folder / "history.csv").read_text()
+
+
+def test_resuming_in_the_middle_of_a_stage_changes_nothing(composed, tmp_path):
+    whole, history = final_state(composed, tmp_path / "whole")
+    stages = [int(row["stage"] or -1) for row in csv.DictReader(history.splitlines())]
+    assert max(stages) >= 2
+    first_of_one = stages.index(1)  # its row: stage 0 is over at the evaluation before
+    over, middle = 3 * (first_of_one - 1), 3 * first_of_one - 1
+    cut, again = final_state(composed, tmp_path / "cut", stop_at=[2, over, middle])
+    assert again == history
+    for part in ("embedder", "optimizer", "method", "stopping", "random"):
+        assert repr(cut[part]) == repr(whole[part])
+        assert all(
+            torch.equal(a, b) for a, b in zip(tensors(cut[part]), tensors(whole[part]), strict=True)
+        )
+    assert len(list(tensors(cut["method"]))) > 10  # θ*, the best weights and all proxies
+
+
+def tensors(node):
+    if isinstance(node, torch.Tensor):
+        yield node
+    elif isinstance(node, dict):
+        for value in node.values():
+            yield from tensors(value)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from tensors(value)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more", "patience"),
+    [
+        ("mlrc_ccp", (), 60),
+        ("mlrc", (), 60),
+        ("traditional", (), 60),
+        ("conventional", (), 15),
+        ("conventional", ("data=sop",), 15),
+        ("conventional", ("data=sop", "backbone=resnet50"), 10),
+    ],
+)
+def test_whole_runs_have_the_patience_of_the_paper(composed, protocol, more, patience):
+    cfg = composed("method=ccp", "loss=c2", f"protocol={protocol}", *(more or ("data=cub",)))
+    stopping = check(cfg, Config).protocol.stopping
+    assert (stopping.unit, stopping.patience, stopping.min_delta) == ("evaluations", patience, 1e-5)
+    assert cfg.embedder.normalize == "clipped"
+
+
+@pytest.mark.parametrize("protocol", ["mlrc", "mlrc_ccp", "holdout", "conventional", "traditional"])
+@pytest.mark.parametrize(
+    ("data", "proxies", "pool", "memory"),
+    [("cub", 8, 12, 25), ("cars", 8, 12, 25), ("inshop", 4, 7, 400), ("sop", 4, 7, 1400)],
+)
+def test_sizes_of_the_paper_belong_to_the_data_under_any_protocol(
+    composed, protocol, data, proxies, pool, memory
+):
+    chosen = (f"protocol={protocol}", f"data={data}", "loss=c1")
+    ccp = composed(*chosen, "method=ccp").method
+    assert (ccp.proxies_per_class, ccp.pool_size) == (proxies, pool)
+    assert composed(*chosen, "method=xbm").method.memory_batches == memory

@@ -1,0 +1,306 @@
+"""The mixed loss and its gradients equal a direct loop over anchors and pairs; options."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning import losses as pml
+
+import dml.methods.metrix.metrix as metrix
+from dml.core.errors import UserError
+from dml.losses import ProxyNCALoss, ProxyNCAPlusPlusLoss, generic
+from dml.methods.metrix import TYPES, Metrix
+from dml.methods.metrix.mixing_pairs import PAIRS
+from dml.methods.plain import Plain
+from tests.methods.metrix import metrix_reference as reference
+from tests.methods.tiny_embedder import tiny_embedder
+
+LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])
+
+
+def forward(method, labels=LABELS):
+    torch.manual_seed(1)
+    embedder = tiny_embedder()
+    images = torch.randn(len(labels), 3, 6, 6, dtype=torch.float64)
+    return method(embedder, images, labels)
+
+
+def test_without_weight_it_is_the_plain_loss():
+    loss = pml.MultiSimilarityLoss()
+    ours, plain = forward(Metrix(loss, w=0.0))[0], forward(Plain(loss))[0]
+    torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("types", [["input"], ["feature"], ["embed"]])
+@pytest.mark.parametrize("labels", [[0] * 7, list(range(7))])
+def test_a_batch_with_nothing_to_mix_is_no_error(types, labels):
+    labels = torch.tensor(labels)
+    method = Metrix(pml.MultiSimilarityLoss(), types=types, pairs=["pos_neg"])
+    value, logs = forward(method, labels)
+    value.backward()
+    assert logs["loss_mixed"] == 0
+    assert value.isfinite()
+
+
+def test_each_batch_draws_one_type_and_one_kind_of_pairs(monkeypatch):
+    seen = []
+    method = Metrix(pml.MultiSimilarityLoss(), types=["embed", "input", "feature"])
+
+    def noting(embedder, kind, pairs, given, x, labels):
+        seen.append((kind, pairs))
+        return x.sum() * 0
+
+    monkeypatch.setattr(method, "mixed_loss", noting)
+    torch.manual_seed(0)
+    embedder, images = tiny_embedder(), torch.randn(7, 3, 6, 6, dtype=torch.float64)
+    for _ in range(300):
+        method(embedder, images, LABELS)
+    counts = [seen.count((k, p)) for k in metrix_types() for p in ("pos_neg", "anc_neg")]
+    assert sum(counts) == 300
+    assert min(counts) > 25
+
+
+def metrix_types():
+    from dml.methods.metrix import TYPES
+
+    return TYPES
+
+
+def test_few_positives_make_few_mixed_images(monkeypatch):
+    sizes = []
+    embedder = tiny_embedder()
+    count = embedder.backbone.register_forward_pre_hook(lambda m, args: sizes.append(len(args[0])))
+    images = torch.randn(12, 3, 6, 6, dtype=torch.float64)
+    labels = torch.arange(12) // 4
+    for positives in (None, 1):
+        method = Metrix(
+            pml.MultiSimilarityLoss(), types="input", pairs="pos_neg",
+            hard_negatives={"input": 2}, input_positives=positives,
+        )  # fmt: skip
+        method(embedder, images, labels)
+    count.remove()
+    assert sizes[0] == sizes[2] == 12
+    assert sizes[3] <= 12 * 2 * 1 < sizes[1]
+
+
+def test_proxies_are_not_copied():
+    loss = pml.ProxyAnchorLoss(5, 5)
+    method = Metrix(loss)
+    assert [name for name, _ in method.named_parameters()] == ["loss.proxies"]
+    assert list(method.state_dict()) == ["loss.proxies"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"types": ["feature", "embedding"]}, r"method\.types: unknown 'embedding'; did you mean"),
+        ({"types": []}, r"method\.types is empty"),
+        ({"pairs": ["anchor"]}, r"method\.pairs: unknown 'anchor'"),
+        ({"w": -1}, r"method\.w=-1 must be at least 0"),
+        ({"alpha": 0}, r"method\.alpha=0 must be above 0"),
+        ({"lambda_per": "anchor"}, r"method\.lambda_per"),
+        ({"hard_negatives": {"inputs": 3}}, r"method\.hard_negatives: unknown 'inputs'"),
+        ({"hard_negatives": {"input": 0}}, r"method\.hard_negatives\.input=0"),
+        (
+            {"hard_negatives": {"embed": 2.5}},
+            r"method\.hard_negatives\.embed=2\.5 must be an int",
+        ),
+        ({"hard_negatives": 5}, r"method\.hard_negatives=5 must be a mapping .* \{feature: 5\}"),
+        ({"types": None}, r"method\.types=null must be a list of \[input, feature, embed\]"),
+        ({"input_positives": 0}, r"method\.input_positives=0"),
+        ({"average": "batch"}, r"method\.average: unknown 'batch'"),
+        ({"anc_neg_anchors": "none"}, r"method\.anc_neg_anchors: unknown 'none'"),
+    ],
+)
+def test_a_wrong_option_is_one_line(options, message):
+    with pytest.raises(UserError, match=message) as caught:
+        Metrix(pml.MultiSimilarityLoss(), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_anchor_negative_mixes_of_proxies_exist_in_embedding_space_only():
+    loss = pml.ProxyAnchorLoss(5, 5)
+    assert Metrix(loss, types=["feature", "embed"]).pairs == {
+        "feature": ["pos_neg"],
+        "embed": ["pos_neg", "anc_neg"],
+    }
+    with pytest.raises(UserError, match=r"method\.pairs=\[anc_neg\] with type 'input'.*pos_neg"):
+        Metrix(loss, types=["input"], pairs=["anc_neg"])
+
+
+def test_autocast_leaves_the_loss_in_full_precision():
+    torch.manual_seed(0)
+    embedder = tiny_embedder().float()
+    images = torch.randn(7, 3, 6, 6)
+    method = Metrix(pml.MultiSimilarityLoss(2, 5), types=["feature"], pairs=["pos_neg"])
+    values = []
+    for autocast in (False, True):
+        torch.manual_seed(2)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            value, _ = method(embedder, images, LABELS)
+        value.backward()
+        values.append(value)
+    assert values[1].dtype == torch.float32
+    assert values[0] != values[1]
+    torch.testing.assert_close(values[0], values[1], rtol=0.05, atol=0.02)
+    unit = F.normalize(embedder(images), dim=1)
+    assert unit.dtype == torch.float32
+
+
+def test_the_benchmarks_direct_form_computes_the_same():
+    from scripts.benchmarks.metrix import DirectMetrix
+
+    values = []
+    for cls in (Metrix, DirectMetrix):
+        value, _ = forward(cls(pml.MultiSimilarityLoss(3, 7, 0.2), pairs=["pos_neg"]))
+        values.append(value)
+    torch.testing.assert_close(*values, rtol=1e-10, atol=0)
+
+
+LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])  # an anchor without a positive, a class of three
+
+
+CLASSES, SIZE = 5, 5  # and a class that is absent
+
+
+# fmt: off
+CASES = {
+    "contrastive": (lambda: pml.ContrastiveLoss(0, 1.3), reference.contrastive_over_terms(1.3)),
+    "contrastive with positive margin":
+        (lambda: pml.ContrastiveLoss(0.4, 1.3), reference.contrastive_over_terms(1.3, 0.4)),
+    "contrastive over anchors":
+        (lambda: pml.ContrastiveLoss(0.4, 1.3), reference.contrastive(1.3, 0.4)),
+    "cosine contrastive":
+        (lambda: generic.ContrastiveLoss(0.1, form="cosine"), reference.contrastive_cosine(0.1)),
+    "lifted": (lambda: generic.LiftedStructureLoss(0.3), reference.lifted(0.3)),
+    "binomial": (lambda: generic.BinomialDevianceLoss(3, 7, 0.2),
+                 reference.deviance(3, 7, 0.2, divided=False)),
+    "ms": (lambda: pml.MultiSimilarityLoss(3, 7, 0.2), reference.deviance(3, 7, 0.2, divided=True)),
+    "nca": (generic.NCALoss, reference.nca(1.0)),
+    "proxy_anchor": (lambda: pml.ProxyAnchorLoss(CLASSES, SIZE, 0.1, 4),
+                     reference.proxy_anchor(4, 0.1)),
+    "proxy_nca of the table": (lambda: generic.ProxyNCALoss(CLASSES, SIZE), reference.nca(1.0)),
+    "proxy_nca": (lambda: ProxyNCALoss(CLASSES, SIZE, 3.0), reference.nca(6.0, True)),
+    "proxy_nca_pp": (lambda: ProxyNCAPlusPlusLoss(CLASSES, SIZE, 0.3),
+                     reference.nca(1 / 0.3, True)),
+}
+
+
+class Recorded:
+    """The pairs and factors that a method drew: `recorded(i, j)` is λ of a pair."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.factors: dict[tuple[int, int], float] = {}
+        build, draw = metrix.build_mixing_pairs, metrix.draw_lambdas
+
+        def building(*args):
+            self.pairs = build(*args)
+            return self.pairs
+
+        def drawing(*args, **kwargs):
+            lambda_V = draw(*args, **kwargs)
+            pairs = zip(self.pairs.first.tolist(), self.pairs.second.tolist(), strict=True)
+            self.factors = dict(zip(pairs, lambda_V.tolist(), strict=True))
+            assert len(self.factors) == len(self.pairs)  # each distinct pair once
+            return lambda_V
+
+        monkeypatch.setattr(metrix, "build_mixing_pairs", building)
+        monkeypatch.setattr(metrix, "draw_lambdas", drawing)
+
+    def __call__(self, i: int, j: int) -> float:
+        return self.factors[i, j]
+
+
+def exists(name: str, kind: str, pairs: str) -> bool:
+    if name == "proxy_anchor":
+        return kind == "embed" or pairs != "anc_neg"
+    return not (name.startswith("proxy_nca") and pairs == "neg_neg")
+
+
+def compare(name, kind, pairs, monkeypatch, embedder=None, **options):
+    torch.manual_seed(3)
+    make, form = CASES[name]
+    loss = make().double()
+    if name == "contrastive over anchors":
+        options["average"] = "anchors"
+    method = Metrix(loss, types=[kind], pairs=[pairs], w=0.7, **options)
+    embedder = embedder or tiny_embedder()
+    images = torch.randn(len(LABELS), 3, 6, 6, dtype=torch.float64)
+    recorded = Recorded(monkeypatch)
+    value, logs = method(embedder, images, LABELS)
+    parameters = [*embedder.parameters(), *loss.parameters()]
+    gradients = torch.autograd.grad(value, parameters)
+
+    features = embedder.features(images)
+    x = embedder.embed(features)
+    given = {"input": images, "feature": features, "embed": x}[kind]
+    arguments = (form, embedder, kind, pairs, given, x, LABELS)
+    k = options.get("hard_negatives", {"input": 3}).get(kind)
+    if name == "proxy_anchor":
+        mixed = reference.mixed_loss_of_proxy_anchors(*arguments, loss.proxies, recorded, k)
+    elif name.startswith("proxy_nca"):
+        mixed = reference.mixed_loss_of_proxy_others(*arguments, loss.proxies, recorded, k)
+    else:
+        lone = options.get("anc_neg_anchors") == "lone"
+        mixed = reference.mixed_loss_of_samples(*arguments, recorded, k, lone)
+    expected = loss(x, LABELS) + 0.7 * mixed
+    assert recorded.factors
+    assert torch.allclose(logs["loss_mixed"], mixed, rtol=1e-9, atol=1e-12)
+    assert torch.allclose(value, expected, rtol=1e-9, atol=1e-12)
+    for mine, theirs in zip(gradients, torch.autograd.grad(expected, parameters), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-7, atol=1e-10)
+    return mixed
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_loop(name, kind, pairs, monkeypatch):
+    if exists(name, kind, pairs):
+        mixed = compare(name, kind, pairs, monkeypatch, hard_negatives={})
+        # NCA without a positive in any sum has no anchors left
+        assert (mixed == 0) == (name == "nca" and pairs == "neg_neg")
+    else:
+        with pytest.raises(Exception, match="leaves nothing to mix"):
+            compare(name, kind, pairs, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["contrastive", "ms", "proxy_anchor", "proxy_nca_pp"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_equals_the_loop_with_hard_negatives_and_a_factor_per_pair(name, kind, monkeypatch):
+    options = {"lambda_per": "pair", "hard_negatives": {"input": 2, "feature": 2, "embed": 2}}
+    compare(name, kind, "pos_neg", monkeypatch, **options)
+
+
+@pytest.mark.parametrize("name", ["contrastive", "contrastive over anchors", "ms", "nca"])
+@pytest.mark.parametrize("pairs", ["anc_neg", "pos_neg"])
+def test_anchor_negative_pairs_of_lone_anchors_only(name, pairs, monkeypatch):
+    mixed = compare(name, "embed", pairs, monkeypatch, anc_neg_anchors="lone")
+    assert mixed != 0
+
+
+def test_lone_anchors_in_a_balanced_batch_have_nothing_to_mix():
+    method = Metrix(pml.ContrastiveLoss(), pairs=["anc_neg"], anc_neg_anchors="lone")
+    assert forward(method, torch.arange(8) % 4)[1]["loss_mixed"] == 0
+    with pytest.raises(UserError, match=r"method\.pairs=\[anc_neg\].*choose from \[pos_neg"):
+        Metrix(
+            pml.ProxyAnchorLoss(5, 5), types=["embed"], pairs=["anc_neg"], anc_neg_anchors="lone"
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [("maps", "avg"), ("maps", "max"), ("tokens", "token"), ("tokens", "mean")],
+)
+def test_features_of_every_pooling(kind, pooling, monkeypatch):
+    torch.manual_seed(0)
+    embedder = tiny_embedder(kind, pooling)
+    compare("ms", "feature", "pos_neg", monkeypatch, embedder, lambda_per="pair")
+
+
+def test_many_proxies_in_chunks(monkeypatch):
+    import dml.methods.metrix.mixed_similarity as proxies
+
+    monkeypatch.setattr(proxies, "CHUNK", 4 * CLASSES)
+    for kind in TYPES:
+        with monkeypatch.context() as patch:
+            compare("proxy_nca_pp", kind, "pos_neg", patch)

@@ -1,0 +1,126 @@
+"""Metrix and its comparisons as runs: configs, result ids, resuming, mixed precision."""
+
+import copy
+import inspect
+from pathlib import Path
+
+import pytest
+from hydra.utils import get_class
+from omegaconf import OmegaConf, open_dict
+
+from dml.config.check import check
+from dml.config.identity import digest
+from dml.config.schema import Config
+from dml.config.versions import upgrade
+from dml.core.errors import UserError
+from dml.runs.experiment import run
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.summary import result_id
+from tests.conftest import TINY
+from tests.dying import die_at
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+METHODS = ["metrix", "imix", "mochi", "proxy_synthesis"]
+
+
+FEW = ("data.batch_size=60", "protocol.steps_per_epoch=2", "protocol.epochs=2")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_constructor_argument_is_listed_with_its_default(name):
+    node = OmegaConf.to_container(OmegaConf.load(CONFIGS / "method" / f"{name}.yaml"))
+    parameters = inspect.signature(get_class(node["_target_"])).parameters
+    assert set(node) - {"name", "_target_"} == set(parameters) - {"loss", "miner"}
+    assert node["name"] == name
+    for key, parameter in parameters.items():
+        if key in ("loss", "miner", "hard_negatives") and parameter.default is None:
+            continue
+        if key != "loss":
+            default = parameter.default
+            assert node[key] == (list(default) if isinstance(default, tuple) else default)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["loss=contrastive", "method=metrix", "method.types=[embed]"], "contrastive+metrix_embed"),
+        (["loss=ms", "method=metrix"], "ms+metrix_feature"),
+        (
+            ["loss=contrastive", "method=metrix", "method.types=[feature,input]"],
+            "contrastive+metrix_input_feature",
+        ),
+        (
+            ["loss=proxy_nca_pp", "method=metrix", "method.types=[embed,feature,input]"],
+            "proxy_nca_pp+metrix_input_feature_embed",
+        ),
+        (["loss=contrastive", "method=imix"], "contrastive+imix"),
+        (["loss=contrastive", "method=mochi"], "contrastive+mochi"),
+        (["loss=proxy_anchor", "method=proxy_synthesis"], "proxy_anchor+ps"),
+        (["loss=mfcwms"], "mf_cwms"),
+    ],
+)
+def test_result_ids_are_those_of_the_printed_tables(composed, overrides, expected):
+    assert result_id(check(composed(*overrides), Config)) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["loss=contrastive", "method=metrix", "method.types=[input,feature,embed]"],
+        ["loss=ms", "method=metrix", "precision=bf16"],
+        ["loss=ms_miner", "method=metrix", "method.types=[embed]"],
+        ["loss=proxy_anchor", "method=metrix", "method.types=[input,feature,embed]"],
+        ["loss=proxy_nca_pp", "method=metrix", "method.types=[embed,feature]", "precision=bf16"],
+        ["loss=ms", "method=imix"],
+        ["loss=contrastive", "method=mochi", "precision=bf16"],
+        ["loss=proxy_anchor", "method=proxy_synthesis"],
+        ["loss=lifted_structure", "method=metrix"],
+        ["loss=binomial_deviance", "method=metrix", "method.types=[embed]"],
+        ["loss=nca", "method=metrix", "method.types=[embed]"],
+        ["loss=contrastive_cosine", "method=metrix", "method.types=[embed]"],
+        ["loss=proxy_nca_original", "method=metrix", "method.types=[embed]"],
+    ],
+)
+def test_trains(run_tiny, words):
+    summary, _ = run_tiny(*words, *FEW)
+    assert summary["metrics"]["map_at_r"]["mean"] > 0
+
+
+def test_options_added_later_have_the_old_behavior_in_older_runs(composed):
+    cfg = composed("method=metrix", "loss=contrastive")
+    older = copy.deepcopy(cfg)
+    with open_dict(older):
+        del older.method.average, older.method.anc_neg_anchors
+    assert digest(older) != digest(cfg)  # the mean over terms is a new default
+    assert digest(older) == digest(
+        composed("method=metrix", "loss=contrastive", "method.average=anchors")
+    )
+    upgrade(older)
+    assert (older.method.average, older.method.anc_neg_anchors) == ("anchors", "all")
+    plain = composed("loss=contrastive")
+    upgrade(plain)
+    assert set(plain.method) == set(composed("loss=contrastive").method)
+
+
+def test_a_killed_run_continues_with_the_same_mixes(composed, tmp_path):
+    words = ["loss=ms", "method=metrix", "method.types=[input,feature,embed]"]
+    histories = []
+    for name in ("undisturbed", "killed"):
+        cfg = composed(
+            f"outputs={tmp_path / name}", *TINY, *words, *FEW, "protocol.steps_per_epoch=3"
+        )
+        folder = RunFolder.of(cfg, check(cfg, Config))
+        if name == "killed":
+            assert die_at("before_step:5", lambda c: run(c, check(c, Config)), cfg) != 0
+        run(cfg, check(cfg, Config))
+        histories.append(folder.history.read_bytes())
+    assert histories[0] == histories[1]
+    assert b"loss_mixed" in histories[0]
+
+
+@pytest.mark.parametrize("loss", ["triplet", "mfcwms"])
+def test_other_losses_are_refused_with_those_that_are_not(run_tiny, loss):
+    with pytest.raises(UserError, match=r"loss: method=metrix cannot use it.*contrastive \| ms"):
+        run_tiny(f"loss={loss}", "method=metrix")

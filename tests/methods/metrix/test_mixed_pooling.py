@@ -1,0 +1,63 @@
+"""Pooled mixes equal the direct form."""
+
+import pytest
+import torch
+
+import dml.methods.metrix.mixed_pooling as pooling
+from dml.methods.metrix.mixed_pooling import max_pool_mixes, mix, pool_mixes
+from tests.methods.tiny_embedder import tiny_embedder
+
+
+def all_pairs(size):
+    pairs = torch.cartesian_prod(torch.arange(size), torch.arange(size))
+    return pairs[:, 0], pairs[:, 1]
+
+
+def test_average_pooling_and_a_linear_head_mix_embeddings():
+    torch.manual_seed(0)
+    embedder = tiny_embedder(pooling="avg")
+    features = embedder.features(torch.randn(4, 3, 6, 6, dtype=torch.float64))
+    first, second = all_pairs(4)
+    lam = torch.rand(16, dtype=torch.float64)
+    mixed = embedder.head(pool_mixes(embedder, features, first, second, lam))
+    before_normalizing = embedder.head(embedder.pool(features))
+    torch.testing.assert_close(mixed, mix(before_normalizing, first, second, lam))
+
+
+@pytest.mark.parametrize("side", [1, 3, 17])  # 289 positions need more than a byte
+@pytest.mark.parametrize("chunk", [1, 2**21])
+def test_maximum_of_mixes_equals_the_direct_form(side, chunk, monkeypatch):
+    monkeypatch.setattr(pooling, "CHUNK", {"cpu": chunk})
+    torch.manual_seed(0)
+    maps = torch.randn(4, 5, side, side, dtype=torch.float64)
+    maps.relu_().requires_grad_()  # zeros tie
+    first, second = all_pairs(4)
+    lam = torch.rand(16, dtype=torch.float64)
+    direct = mix(maps, first, second, lam).flatten(2).max(dim=2).values  # the first of equals
+    ours = max_pool_mixes(maps, first, second, lam)
+    torch.testing.assert_close(ours, direct)
+    weights = torch.randn_like(ours)
+    (mine,) = torch.autograd.grad((ours * weights).sum(), maps)
+    (theirs,) = torch.autograd.grad((direct * weights).sum(), maps)
+    torch.testing.assert_close(mine, theirs)
+    bound = mix(maps.amax(dim=(2, 3)), first, second, lam)
+    assert (ours <= bound + 1e-12).all()
+    assert side == 1 or (ours < bound - 1e-3).any()
+
+
+def test_maximum_of_half_precision_maps_is_found_in_float32():
+    maps = torch.randn(3, 4, 5, 5).bfloat16().requires_grad_()
+    first, second = all_pairs(3)
+    lam = torch.full((9,), 0.3)
+    pooled = max_pool_mixes(maps, first, second, lam)
+    direct = mix(maps.detach().float(), first, second, lam).amax(dim=(2, 3))
+    torch.testing.assert_close(pooled, direct)
+    pooled.sum().backward()
+    assert maps.grad.dtype == torch.bfloat16
+
+
+def test_nan_maps_give_nan_not_an_index_out_of_range():
+    maps = torch.full((2, 1, 2, 2), torch.nan, requires_grad=True)
+    pooled = max_pool_mixes(maps, torch.tensor([0]), torch.tensor([1]), torch.tensor([0.5]))
+    pooled.sum().backward()
+    assert pooled.isnan().all()

@@ -1,0 +1,152 @@
+"""Pair losses between a batch and references, on vectors as they are."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning.distances import LpDistance
+
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import UserError
+from dml.losses import C1Loss, C2Loss, ProxyNCALoss
+from dml.losses.distances import clip_to_ball
+from dml.losses.triplet import AllTripletsLoss
+from dml.methods.reference_losses import prepare_for_references
+from dml.runs.build import Builder
+
+
+def data(seed, classes=4, batch=9, refs=14, scale=0.5):
+    generator = torch.Generator().manual_seed(seed)
+    x = scale * torch.randn(batch, 5, generator=generator, dtype=torch.float64)
+    r = scale * torch.randn(refs, 5, generator=generator, dtype=torch.float64)
+    y = torch.randint(classes, (batch,), generator=generator)
+    z = torch.randint(classes, (refs,), generator=generator)
+    return x.requires_grad_(), y, r.requires_grad_(), z
+
+
+def gradients(loss, x, *others):
+    return torch.autograd.grad(loss, [x, *others])
+
+
+@pytest.mark.parametrize("margin", [-0.2, 0.0451, 0.5, 3.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_triplets_are_those_of_pml(seed, margin):
+    x, y, r, z = data(seed)
+    slow = pml.TripletMarginLoss(margin, distance=LpDistance(normalize_embeddings=False))
+    ours, theirs = AllTripletsLoss(margin)(x, y, None, r, z), slow(x, y, None, r, z)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(gradients(ours, x, r), gradients(theirs, x, r))
+    among_ours, among_theirs = AllTripletsLoss(margin)(x, y), slow(x, y)
+    torch.testing.assert_close(among_ours, among_theirs)
+    torch.testing.assert_close(gradients(among_ours, x), gradients(among_theirs, x))
+
+
+def test_triplets_tile_by_tile_are_the_same(monkeypatch):
+    x, y, r, z = data(1)
+    whole = AllTripletsLoss(0.1)(x, y, None, r, z)
+    monkeypatch.setattr("dml.losses.triplet.TILE", 30)  # two rows at a time
+    assert torch.equal(AllTripletsLoss(0.1)(x, y, None, r, z), whole)
+
+
+def test_a_batch_without_triplets_costs_nothing():
+    x, _, r, _ = data(0)
+    one = AllTripletsLoss(0.1)(x, torch.zeros(9).long(), None, r, torch.zeros(14).long())
+    assert one == 0
+    assert all(not g.any() for g in gradients(one, x, r))
+
+
+def test_multi_similarity_takes_inner_products_of_clipped_vectors():
+    x, y, r, z = data(2, scale=0.4)
+    x, r = clip_to_ball(x.detach()), clip_to_ball(r.detach())
+    loss = prepare_for_references(pml.MultiSimilarityLoss(2.0, 40.0, 0.5), None, 5, "ccp")
+    total = 0.0
+    for i in range(9):
+        s = [float(x[i] @ r[j]) for j in range(14)]
+        p = sum(torch.tensor(-2.0 * (s[j] - 0.5)).exp() for j in range(14) if z[j] == y[i])
+        n = sum(torch.tensor(40.0 * (s[j] - 0.5)).exp() for j in range(14) if z[j] != y[i])
+        total += float(torch.log1p(torch.as_tensor(p)) / 2 + torch.log1p(torch.as_tensor(n)) / 40)
+    assert (x.norm(dim=1) < 0.9).any()  # else plain cosines would do
+    assert float(loss(x, y, None, r, z)) == pytest.approx(total / 9, rel=1e-5)
+
+
+def test_triplet_loss_is_replaced_only_where_it_is_the_same():
+    assert (
+        type(prepare_for_references(pml.TripletMarginLoss(0.1), None, 5, "ccp")) is AllTripletsLoss
+    )
+    for other in (
+        pml.TripletMarginLoss(0.1, smooth_loss=True),
+        pml.TripletMarginLoss(0.1, triplets_per_anchor=2),
+        pml.TripletMarginLoss(0.1, distance=LpDistance(power=2)),
+    ):
+        assert prepare_for_references(other, None, 5, "ccp") is other
+        assert not other.distance.normalize_embeddings
+    with pytest.raises(
+        UserError, match="TripletMarginLoss cannot"
+    ):  # PML looks among the batch then
+        prepare_for_references(pml.TripletMarginLoss(0.1, swap=True), None, 5, "ccp")
+
+
+@pytest.mark.parametrize("make", [C1Loss, C2Loss, pml.ContrastiveLoss, pml.NTXentLoss])
+def test_losses_of_pairs_are_taken(make):
+    loss = make()
+    assert prepare_for_references(loss, None, 5, "xbm") is loss
+
+
+@pytest.mark.parametrize("make", [ProxyNCALoss, pml.ArcFaceLoss, pml.ProxyAnchorLoss])
+def test_losses_with_proxies_of_their_own_are_refused_in_one_line(make):
+    with pytest.raises(UserError, match=r"loss: method 'ccp' compares .* use c1, c2") as caught:
+        prepare_for_references(make(3, 5), None, 5, "ccp")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_miner_is_refused(composed):
+    config = check(composed("method=ccp", "loss=ms_miner"), Config)
+    with pytest.raises(UserError, match=r"loss\.miner: method 'ccp'"):
+        Builder(config).method(3, 8)
+
+
+def test_clipping_is_idempotent_the_identity_inside_the_ball_and_finite_at_zero():
+    x = torch.randn(50, 4) * torch.rand(50, 1) * 3
+    x[0] = 0
+    x.requires_grad_()
+    clipped = clip_to_ball(x)
+    inside = x.norm(dim=1) <= 1
+    assert 5 < inside.sum() < 45
+    assert torch.equal(clipped[inside], x[inside])
+    torch.testing.assert_close(clip_to_ball(clipped), clipped)
+    torch.testing.assert_close(clipped.norm(dim=1)[~inside], torch.ones(int((~inside).sum())))
+    (grad,) = torch.autograd.grad(clipped.sum(), x)
+    assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["protocol=mlrc_ccp", "loss=ms"], "inner product"),
+        (["protocol=holdout", "loss=ms_miner"], "inner product"),
+        (["protocol=mlrc_ccp", "loss=ms", "method=imix"], "cosine"),
+        (["protocol=mlrc", "loss=ms"], "cosine"),
+    ],
+)
+def test_plain_pair_losses_compare_what_the_clipped_normalizer_leaves(
+    composed, overrides, expected
+):
+    method = Builder(check(composed(*overrides), Config)).method(2, 2)
+    x = torch.tensor([[0.5, 0.0], [0.5, 0.0], [0.0, 0.5], [0.0, 0.5]])
+    y = torch.tensor([0, 0, 1, 1])
+    positive, negative = {"inner product": (0.25, 0.0), "cosine": (1.0, 0.0)}[expected]
+    loss = method.loss
+    pull = math.log1p(math.exp(-loss.alpha * (positive - loss.base))) / loss.alpha
+    push = math.log1p(2 * math.exp(loss.beta * (negative - loss.base))) / loss.beta
+    assert float(loss(x, y)) == pytest.approx(pull + push, rel=1e-5)
+    if method.miner is not None:
+        assert not method.miner.distance.normalize_embeddings
+
+
+def test_classification_losses_keep_their_own_similarity(composed):
+    config = check(composed("protocol=mlrc_ccp", "loss=proxy_anchor"), Config)
+    assert Builder(config).method(2, 8).loss.distance.normalize_embeddings

@@ -1,0 +1,168 @@
+"""Every experiment composes, opens with its command, and runs on stand-ins."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from dml.config.check import check
+from dml.config.config_groups import CONFIGS
+from dml.config.grids import expand_grids
+from dml.config.identity import digest, identity
+from dml.config.schema import Config
+from dml.core.errors import ConfigError
+from dml.reporting.catalog import compose_config, experiment_ids, list_cells, load_experiment
+from dml.reporting.progress import CellStatus, budget_overrides, cell_status, measure_progress
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.summary import result_id
+
+# The smallest of everything; `scale=standin` alone takes minutes.
+SMALLEST = (
+    "scale=standin",
+    "device=cpu",
+    "backbone.width=4",
+    "data.eval_batch_size=1000",
+    "protocol.epochs=1",
+    "protocol.steps_per_epoch=2",
+    "protocol.repeats=1",
+)
+DIGITS = ("data=digits",)
+# a search needs several classes for validation
+FEW_GLYPHS = ("data=glyphs", "data.reader.classes=24", "data.reader.per_class=6")
+ONE_TRIAL = (*FEW_GLYPHS, "search.trials=1", "data.batch_size=8")
+# The experiments that differ most are in every test run, the others before a release.
+QUICK = (
+    "mft_figure5",
+    "mft_table15",
+    "pfml_table1",
+    "pfml_table3",
+    "metrix_figure2",
+    "metrix_text",
+    "ccp_figure7",
+    "ccp_text",
+)
+
+
+def trained() -> list[str]:
+    return [id for id in experiment_ids() if load_experiment(id).trains]
+
+
+@pytest.mark.parametrize("name", trained())
+def test_a_command_runs_its_cell_and_no_other(name):
+    node = OmegaConf.load(CONFIGS / "experiment" / f"{name}.yaml")
+    sweeper = OmegaConf.select(node, "hydra.sweeper") or {}
+    params, grids = sweeper.get("params"), sweeper.get("grids")
+    for job in expand_grids(params, grids, [f"experiment={name}"]):
+        typed = [word for word in job if not word.startswith("experiment.")]
+        (found,) = expand_grids(params, grids, typed)
+        assert sorted(found) == sorted(job)
+
+
+@pytest.mark.parametrize("name", experiment_ids())
+def test_files_open_with_their_command(name):
+    lines = (CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# @package _global_"
+    assert lines[1] == f"# python train.py experiment={name}"
+    hours = load_experiment(name).gpu_hours
+    if hours is not None:
+        assert f"# About {hours:g} GPU hours (estimate; see dml/reporting/cost.py)." in lines
+    if lines[2].startswith("# python"):
+        words = shlex.split(lines[2].removeprefix("# python train.py "))
+        OverridesParser.create().parse_overrides(words)
+
+
+@pytest.mark.pictures
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.soak) for n in trained()]
+)
+def test_a_cell_runs_on_a_stand_in(name, tmp_path, glyphs_root):
+    from dml.runs.experiment import run
+
+    own = DIGITS if compose_config([f"experiment={name}"]).search is None else ONE_TRIAL
+    found = list_cells(name, [*SMALLEST, *own, f"outputs={tmp_path}", f"data.root={glyphs_root}"])
+    cell = found[-1]
+    config = check(cell.config, Config)
+    summary = run(cell.config, config)
+    assert RunFolder.of(cell.config, config).path == cell.folder
+    assert (cell.folder / "summary.json").exists()
+    assert summary["stand_in"]
+    assert summary["result_id"] == result_id(config)
+    measured = set(config.evaluation.measures) - {"positivity"}
+    assert measured <= summary["metrics"].keys()
+    for figure in config.experiment.figures:
+        if figure in ("neighbors", "positivity", "stages", "search_history"):
+            assert (cell.folder / "figures" / f"{figure}.png").exists()
+        if figure == "embedding_map":
+            assert list(cell.folder.glob("checkpoints/*/test_embeddings.npz"))
+
+
+TINY = (*SMALLEST, *DIGITS, "loss.alpha=-1,0.01")
+
+
+def test_a_failed_cell_is_listed_and_the_others_run(command_line, tmp_path):
+    words = ["experiment=mft_table12", *TINY, f"outputs={tmp_path}"]
+    status, out, err = command_line(*words)
+    assert status == 2  # the only failure is the user's mistake
+    assert "1 of 2 runs failed" in err
+    assert "loss.alpha=-1" in err
+    bad, good = list_cells("mft_table12", words[1:])
+    assert (good.folder / "summary.json").exists()
+    assert not bad.folder.exists()
+    status, out, _ = command_line(*shlex.split(good.command)[2:], f"outputs={tmp_path}")
+    assert status == 0
+    assert "finished before" in out
+    progress = measure_progress("mft_table12", words[1:-1], str(tmp_path))
+    assert (progress.done, len(progress.cells)) == (1, 2)
+    assert progress.measured > 0
+    status = [cell_status(cell) for cell in progress.cells]
+    assert status == [CellStatus.MISSING, CellStatus.DONE]
+    assert budget_overrides(good) == [
+        "protocol.epochs=1",
+        "protocol.steps_per_epoch=2",
+        "protocol.repeats=1",
+    ]
+
+
+def test_an_experiment_of_a_script_is_not_trained(command_line):
+    status, _, err = command_line("experiment=pfml_figure2")
+    assert status == 2
+    assert "python scripts/show_field.py" in err
+
+
+def test_an_unknown_experiment():
+    with pytest.raises(ConfigError, match="did you mean 'mft_table1'"):
+        list_cells("mft_tabel1")
+
+
+def test_trainings_count_trials_and_folds():
+    found = list_cells("mft_table1", ["data=cub", "loss=mfcwms"])
+    assert [cell.trainings for cell in found] == [240]
+    (cell,) = list_cells("mft_table1", ["data=cub", "loss=mfcwms", "search.trials=5"])
+    assert cell.trainings == 60
+
+
+def test_the_description_of_an_experiment_is_not_in_the_digest(composed):
+    words = ["experiment=mft_table12", "loss.alpha=20"]
+    one, other = composed(*words), composed(*words, "experiment.title=another")
+    assert digest(one) == digest(other)
+    assert not any(name.startswith("experiment") for name in identity(one))
+
+
+def test_overrides_come_before_the_papers_values(composed):
+    (cell,) = list_cells("ccp_table4", ["data=cars", "loss=c2", "method=plain"])
+    assert cell.config.loss.positive_margin == 0.2652
+    (cell,) = list_cells(
+        "ccp_table4", ["data=cars", "loss=c2", "method=plain", "loss.positive_margin=1"]
+    )
+    assert cell.config.loss.positive_margin == 1
+    (cell,) = list_cells("mft_table14", ["data=cub", "loss=mfcwms"])
+    assert (cell.config.loss.alpha, cell.config.experiment.setting) == (20, "alpha=20")
+
+
+def test_large_data_have_fewer_proxies_and_more_memory():
+    sop = list_cells("ccp_table3", ["data=sop", "loss=c1"])
+    assert [cell.config.method.get("pool_size") for cell in sop] == [None, 7, 7, None, None]
+    assert [cell.config.method.get("memory_batches") for cell in sop][3:] == [1400, 400]

@@ -1,0 +1,74 @@
+"""Caveats of runs that differ from their cell, and of their provenance."""
+
+from __future__ import annotations
+
+import pytest
+
+from dml.reporting.comparison import Verdict
+from tests.reporting.made_runs import TEN, build, find_row, spread_over_folds, write_run
+
+
+def codes(row) -> str:
+    return "".join(caveat.kind.code for caveat in row.caveats)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (["protocol.epochs=5"], "B"),
+        (["search=bayes", "search.trials=3"], "B"),
+        (["backbone.weights=none"], "W"),
+        (["protocol.select_metric=recall_at_1"], "E"),
+        (["data.label_noise=0.2"], "N"),
+        (["loss.alpha=3"], "O"),
+        (["protocol.splits=ccp"], "P"),
+        (["protocol.repeats=3"], "R"),
+        (["loss.alpha=3", "protocol.epochs=5"], "BO"),
+    ],
+)
+def test_options_that_differ_from_the_cell(mlrc, cells, tmp_path, change, expected):
+    cfg = mlrc("loss=mfcwms", "protocol.repeats=10", *change)
+    values = TEN[: cfg.protocol.repeats]
+    write_run(tmp_path, cfg, spread_over_folds(values), values)
+    some = cells("mfcwms")
+    report = build(some, tmp_path)
+    row = find_row(report, "mf_cwms")
+    assert codes(row) == expected
+    comparison = row.numbers["map_at_r"].comparison
+    if expected == "R":
+        assert comparison.difference is not None
+        assert report.missing == ()
+    else:
+        assert (comparison.verdict, comparison.difference) == (Verdict.NOT_COMPARED, None)
+        assert list(report.missing) == some
+        name = change[0].partition("=")[0]
+        assert any(name.split(".")[0] in caveat.detail for caveat in row.caveats)
+
+
+def test_stand_ins_have_no_published_result(mlrc, cells, tmp_path):
+    write_run(tmp_path, mlrc("loss=mfcwms", "data=glyphs"), spread_over_folds(TEN), TEN)
+    report = build(cells("mfcwms"), tmp_path)
+    assert report.status == "stand-in data only (1 cell)"
+    section = report.sections[0]
+    assert section.stand_in
+    assert "stand-in data" in section.title
+    (row,) = section.rows
+    assert codes(row) == "S"
+    assert all(number.published is None for number in row.numbers.values())
+
+
+def test_runs_that_fit_no_cell(mlrc, cells, tmp_path):
+    write_run(tmp_path, mlrc("loss=triplet"), spread_over_folds(TEN), TEN)
+    row = find_row(build(cells("mfcwms"), tmp_path), "triplet")
+    assert codes(row) == "X"
+    assert row.numbers["map_at_r"].published is None
+
+
+def test_uncommitted_code_and_mixed_devices(mlrc, cells, tmp_path):
+    folds = spread_over_folds(TEN)
+    write_run(tmp_path, mlrc("loss=mfcwms", "seed=0"), folds, TEN, git_revision="ab12+")
+    write_run(tmp_path, mlrc("loss=mfcwms", "seed=1"), folds, TEN, device="other")
+    row = find_row(build(cells("mfcwms"), tmp_path), "mf_cwms")
+    assert codes(row) == "CM"
+    assert row.caveats[1].detail == "git_revision, device"
+    assert row.numbers["map_at_r"].ours.n == 20

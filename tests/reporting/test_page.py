@@ -1,0 +1,149 @@
+"""The HTML page: as text, and in headless Chromium."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from datetime import datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dml.reporting.page import render_page
+from dml.reporting.report_figures import draw_figures
+from tests.reporting.made_runs import build, write_history, write_run
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs the system's package chromium")
+POLICY = re.compile(r"<meta http-equiv=.Content-Security-Policy[^>]*>")
+VOID = {"meta", "link", "img", "source", "br", "input"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags nest, and collects what a reader of the page depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.images: list[dict] = []
+        self.heads: list[dict] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "img":
+            self.images.append(values)
+        if tag == "th":
+            self.heads.append(values)
+        if "id" in values:
+            self.ids.append(values["id"])
+        self.addresses += [values[k] for k in ("src", "srcset", "href", "data") if k in values]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def parse_page(text: str) -> Outline:
+    found = Outline()
+    found.feed(text)
+    assert found.open == []
+    return found
+
+
+def test_page_is_valid_and_accessible(report):
+    text = render_page([report, report], {report.id: draw_figures(report)}, datetime(2026, 1, 2))
+    found = parse_page(text)
+    assert found.images
+    assert all(image["alt"].strip() for image in found.images)
+    assert all("scope" in head for head in found.heads)
+    assert all(address.startswith(("data:", "#")) for address in found.addresses)
+    assert {a[1:] for a in found.addresses if a.startswith("#")} <= set(found.ids)
+    assert "<&>" not in text
+    assert "loss=contrastive &lt;&amp;&gt;" in text
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_page_shows_provenance(report):
+    text = render_page([report], {}, datetime(2026, 1, 2))
+    assert "0123456789ab" in text
+    assert "torch 2" in text
+    assert "Welch against the published mean: p =" in text
+    assert "mft Table 3, own" in text
+    assert "protocol.epochs=5 instead of 1000" in text
+    assert text == render_page([report], {}, datetime(2026, 1, 2))
+
+
+def test_page_without_any_run(cells, tmp_path):
+    some = cells("mfcwms")
+    report = build(some, tmp_path)
+    text = render_page([report], {report.id: draw_figures(report)}, datetime(2026, 1, 2))
+    parse_page(text)
+    assert "Not run (1 cell)" in text
+    assert "22.11 ± 0.08" in text
+
+
+def open_page(path: Path, width: int) -> tuple[str, list[str]]:
+    """The page's source after rendering, and the messages on the console."""
+    options = [
+        *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update"),
+        "--host-resolver-rules=MAP * ~NOTFOUND",  # offline
+        *("--enable-logging=stderr", f"--user-data-dir={path.parent / 'profile'}"),
+        *(f"--window-size={width},900", "--dump-dom", path.as_uri()),
+    ]
+    done = subprocess.run([str(BROWSER), *options], capture_output=True, text=True, timeout=120)
+    return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+
+
+@pytest.fixture
+def page_path(cells, tmp_path) -> Path:
+    some = cells("mfcwms", "arcface", "ms", "contrastive")
+    for number, cell in enumerate(some[:3]):
+        values = [0.22 + number / 100, 0.221, 0.224]
+        folder = write_run(tmp_path, cell.config, [[v] * 4 for v in values], values)
+        write_history(folder, {(r, f): [0.1, 0.2] for r in range(3) for f in range(4)})
+    report = build(some, tmp_path)
+    figures = {report.id: draw_figures(report)}
+    path = tmp_path / "report.html"
+    path.write_text(render_page([report, report], figures, datetime(2026, 1, 2)))
+    return path
+
+
+@needs_browser
+def test_page_opens_offline_with_an_empty_console(page_path):
+    source, console = open_page(page_path, 1280)
+    assert "mf_cwms" in source
+    assert console == []
+    # The page's policy forbids network access and reports it: the check above can fail.
+    text = page_path.read_text()
+    assert POLICY.search(text)
+    page_path.write_text(
+        text.replace("</main>", '<img src="https://example.org/x.png" alt=""></main>')
+    )
+    _, console = open_page(page_path, 1280)
+    assert any("Content Security Policy" in line for line in console)
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_wider_than_the_window(page_path, width):
+    # In a frame, since windows have a minimum width.
+    script = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
+    page_path.write_text(POLICY.sub("", page_path.read_text()).replace("</body>", script))
+    frame = page_path.with_name("frame.html")
+    frame.write_text(
+        "<script>onmessage = event => { document.title = event.data + ' px' }</script>"
+        f'<iframe src="{page_path.name}" style="width: {width}px; height: 900px; border: 0">'
+        "</iframe>"
+    )
+    source, _ = open_page(frame, 1400)
+    found = re.search(r"<title>(\d+) px", source)
+    assert found
+    assert int(found[1]) <= width

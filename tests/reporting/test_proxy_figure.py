@@ -1,0 +1,34 @@
+"""Proxies among two-dimensional embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dml.config.check import check
+from dml.config.identity import identity
+from dml.config.schema import Config
+from dml.data.digits import read_digits
+from dml.reporting.proxy_figure import OVERRIDES, draw_proxy_figure
+
+FEW = ("protocol.steps_per_epoch=2", "protocol.epochs=4", "method.stage_patience=1")
+
+
+def test_a_panel_at_the_end_of_each_stage(composed, tmp_path):
+    cfg = composed(*OVERRIDES, *FEW, "device=cpu", "backbone.width=4", "optim.lr=0.02")
+    path = tmp_path / "proxies.png"
+    panels = draw_proxy_figure(check(cfg, Config), identity(cfg), read_digits(), 3, path)
+    assert path.exists()
+    assert panels
+    for panel in panels:
+        assert panel.embeddings.shape == (len(panel.labels), 2)
+        assert sorted(set(panel.labels)) == [0, 1, 2]
+        assert panel.converged.shape == panel.proxies.shape == (3, 4, 2)
+        assert np.linalg.norm(panel.proxies, axis=2).max() <= 1 + 1e-6
+        farthest = [
+            np.linalg.norm(panel.embeddings[panel.labels == c, None] - panel.converged[c], axis=2)
+            .min(axis=1)
+            .max()
+            for c in range(3)
+        ]
+        assert panel.radius == pytest.approx(np.mean(farthest), rel=1e-5)

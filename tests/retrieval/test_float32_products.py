@@ -1,0 +1,62 @@
+"""Products keep float32's precision, whatever the program set for its training."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from dml.retrieval import nearest_neighbors
+from dml.retrieval.float32_products import full_float32
+from tests.retrieval import reference
+
+
+def test_products_are_true_float32_whatever_training_uses(generator):
+    embeddings = torch.nn.functional.normalize(torch.randn(400, 32, generator=generator))
+    expected = reference.ranking(embeddings)[1][:, :20]
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(nearest_neighbors(embeddings, k=20).indices, expected)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_pytorchs_newer_precision_settings(generator):
+    embeddings = torch.randn(400, 32, generator=generator)
+    expected = reference.ranking(embeddings)[1][:, :20]
+    backends = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        backends[0].fp32_precision, backends[1].fp32_precision = "tf32", "bf16"
+        assert torch.equal(nearest_neighbors(embeddings, k=20).indices, expected)
+        assert [backend.fp32_precision for backend in backends] == ["tf32", "bf16"]
+    finally:
+        for backend, word in zip(backends, before, strict=True):
+            backend.fp32_precision = word
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_searches_at_once_leave_the_precision_alone(generator):
+    embeddings = torch.randn(600, 16, generator=generator)
+    begun, done = threading.Event(), threading.Event()
+
+    def long_search():
+        with full_float32(torch.device("cpu")):
+            begun.set()
+            done.wait(60)
+            assert torch.get_float32_matmul_precision() == "highest"
+
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(long_search)
+            begun.wait(60)
+            nearest_neighbors(embeddings, k=3)
+            assert torch.get_float32_matmul_precision() == "highest"  # the other still needs it
+            done.set()
+            other.result()
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        done.set()
+        torch.set_float32_matmul_precision("highest")

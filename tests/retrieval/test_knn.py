@@ -1,0 +1,149 @@
+"""Neighbors equal the float64 ranking, whatever the data and whichever engine searches them."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dml.retrieval import exact_search, nearest_neighbors, retrieval_metrics
+from dml.retrieval.plain_search import PlainSearch
+from tests.retrieval import reference
+
+ENGINES = ["cpu", "plain", "faiss"]
+
+
+@pytest.fixture(params=ENGINES)
+def backend(request, monkeypatch):
+    """The backend's name; "plain" is what a GPU runs, here on the CPU."""
+    if request.param == "plain":
+        monkeypatch.setattr(exact_search, "CpuSearch", PlainSearch)
+    return "faiss" if request.param == "faiss" else "torch"
+
+
+@pytest.mark.parametrize("case", reference.CASES)
+def test_equals_the_float64_ranking(case, backend, generator):
+    embeddings = reference.CASES[case](generator)
+    distances, order = reference.ranking(embeddings)
+    for k in (1, 7, 60):
+        found = nearest_neighbors(embeddings, k=k, backend=backend)
+        assert torch.equal(found.indices, order[:, :k])
+        torch.testing.assert_close(
+            found.distances.double(), distances[:, :k], rtol=1e-6, atol=0, check_dtype=False
+        )
+
+
+@pytest.mark.parametrize("case", reference.CASES)
+def test_equals_the_float64_ranking_of_another_gallery(case, backend, generator):
+    everything = reference.CASES[case](generator)
+    query, gallery = everything[:70], everything[70:]
+    _, order = reference.ranking(query, gallery)
+    for k in (1, 5, len(gallery)):
+        found = nearest_neighbors(query, gallery, k=k, backend=backend)
+        assert torch.equal(found.indices, order[:, :k])
+
+
+@pytest.mark.usefixtures("small_tiles", "two_threads")
+@pytest.mark.parametrize("case", reference.CASES)
+def test_many_tiles_give_the_float64_ranking(case, generator):
+    everything = reference.CASES[case](generator)
+    order = reference.ranking(everything)[1]
+    for k in (1, 9, 60):
+        assert torch.equal(nearest_neighbors(everything, k=k).indices, order[:, :k])
+    query, gallery = everything[:70], everything[70:]
+    found = nearest_neighbors(query, gallery, k=9)
+    assert torch.equal(found.indices, reference.ranking(query, gallery)[1][:, :9])
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("case", reference.CASES)
+def test_cuda_gives_the_float64_ranking(case, generator):
+    embeddings = reference.CASES[case](generator)
+    found = nearest_neighbors(embeddings.cuda(), k=9)
+    assert torch.equal(found.indices.cpu(), reference.ranking(embeddings)[1][:, :9])
+
+
+def test_small_memory_gives_the_same_answer(generator):
+    embeddings = torch.randint(0, 4, (200, 3), generator=generator).float()
+    expected = reference.ranking(embeddings)[1][:, :20]
+    for memory_mb in (0.001, 0.1, 1000):
+        found = nearest_neighbors(embeddings, k=20, memory_mb=memory_mb)
+        assert torch.equal(found.indices, expected)
+
+
+def test_own_item_is_left_out_by_index_not_by_place():
+    embeddings = torch.tensor([[0.0], [0.0], [0.0], [1.0]])
+    found = nearest_neighbors(embeddings, k=3)
+    assert found.indices.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+    assert found.distances[0].tolist() == [0.0, 0.0, 1.0]
+
+
+def test_a_gallery_given_explicitly_leaves_nothing_out():
+    embeddings = torch.tensor([[0.0], [2.0]])
+    assert nearest_neighbors(embeddings, embeddings, k=1).indices.tolist() == [[0], [1]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 40), st.integers(1, 4), st.integers(1, 4), st.integers(0, 10**6))
+def test_ties_go_to_the_lower_index(count, dim, values, seed):
+    g = torch.Generator().manual_seed(seed)
+    embeddings = torch.randint(0, values, (count, dim), generator=g).float()
+    k = int(torch.randint(1, count, (1,), generator=g))
+    assert torch.equal(
+        nearest_neighbors(embeddings, k=k).indices, reference.ranking(embeddings)[1][:, :k]
+    )
+
+
+def test_near_ties_beyond_float32_are_resolved():
+    # distances that differ by 1e-9 at 1: no float32 product can tell them apart
+    angles = torch.linspace(0, 1e-4, 200, dtype=torch.float64)
+    gallery = torch.stack([angles.cos(), angles.sin()], dim=1)[torch.randperm(200)]
+    query = torch.tensor([[-1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    expected = reference.ranking(query, gallery)[1]
+    for k in (1, 30, 150):
+        assert torch.equal(nearest_neighbors(query, gallery, k=k).indices, expected[:, :k])
+
+
+def test_the_smallest_differences_are_told_apart(generator):
+    embeddings = 1e-145 * torch.randn(200, 8, generator=generator, dtype=torch.float64)
+    embeddings[:, 0] = 1.0
+    found = nearest_neighbors(embeddings, k=5)
+    assert torch.equal(found.indices, reference.ranking(embeddings)[1][:, :5])
+    scores = retrieval_metrics(embeddings, torch.arange(200) % 20, recall_at=(1, 50, 150))
+    assert 0 < scores["recall_at_50"] < 1 == scores["recall_at_150"]
+
+
+def test_large_finite_values_are_no_error():
+    assert nearest_neighbors(torch.tensor([[3e38], [3e38], [-3e38]]), k=1).indices[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "gallery", "k", "message"),
+    [
+        (torch.zeros(3, 2), torch.zeros(0, 2), 1, "gallery is empty"),
+        (torch.zeros(0, 2), None, 1, "query is empty"),
+        (torch.zeros(3, 2), None, 3, "k must lie between 1 and the 2"),
+        (torch.zeros(3, 2), torch.zeros(4, 2), 5, "k must lie between 1 and the 4"),
+        (torch.zeros(3, 2), None, 0, "k must be a positive integer"),
+        (torch.zeros(3, 2), None, 2.0, "k must be a positive integer"),
+        (torch.full((3, 2), 1e154, dtype=torch.float64), None, 1, "values up to 1e.154"),
+        (torch.full((3, 2), 1e-165, dtype=torch.float64), None, 1, "leave the range of float64"),
+        (torch.zeros(3, 2), torch.zeros(4, 3), 1, "one dimension, got 2 and 3"),
+        (torch.zeros(3), None, 1, "query must be a floating-point matrix"),
+        (torch.zeros(3, 2, dtype=torch.long), None, 1, "query must be a floating-point matrix"),
+    ],
+)
+def test_impossible_arguments(query, gallery, k, message):
+    with pytest.raises(ValueError, match=message):
+        nearest_neighbors(query, gallery, k=k)
+
+
+def test_unknown_backend():
+    with pytest.raises(ValueError, match="backend must be auto, torch or faiss, got 'annoy'"):
+        nearest_neighbors(torch.zeros(3, 2), k=1, backend="annoy")
+
+
+@pytest.mark.parametrize("memory_mb", [0, -1, float("nan"), float("inf")])
+def test_a_bound_on_memory_that_is_none(memory_mb):
+    with pytest.raises(ValueError, match="memory_mb must be above 0 and finite"):
+        nearest_neighbors(torch.eye(3), k=1, memory_mb=memory_mb)

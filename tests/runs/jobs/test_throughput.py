@@ -1,0 +1,134 @@
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import RunStopped
+from dml.data.image_dataset import ImageDataset
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs import throughput
+from dml.runs.jobs.throughput import LoaderHint, find_remedy
+from dml.tracking import History
+from dml.training.clock import TimeSpent
+from tests.conftest import TINY
+from tests.dying import die_at
+from tests.test_resume import KILLED, start
+
+
+@pytest.fixture
+def prepared(composed, tmp_path):
+    def prepare(*overrides):
+        cfg = composed(f"outputs={tmp_path}", *TINY, "protocol.epochs=3", *overrides)
+        return cfg, RunFolder.of(cfg, check(cfg, Config))
+
+    return prepare
+
+
+def steps_of(folder):
+    return [row["step"] for row in History(folder.throughput).job_rows(0, 0)]
+
+
+def test_a_killed_run_has_a_row_for_every_interval(prepared):
+    cfg, folder = prepared()
+    assert die_at("before_rename:9", start, cfg) == KILLED  # a row that no checkpoint knows
+    summary = start(cfg)
+    rows = History(folder.throughput).job_rows(0, 0)
+    assert [row["step"] for row in rows] == [7, 14, 21]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert row["images_per_second"] > 0
+        assert 0 < row["waiting_share"] < 1
+        assert row["peak_memory_mb"] > 50
+    assert 0 < summary["waiting_share"] < 1
+    assert summary["jobs"][0]["seconds"] > 0
+    cfg.overwrite = True
+    start(cfg)
+    assert steps_of(folder) == [7, 14, 21]
+
+
+def test_the_time_before_a_stop_is_kept(prepared):
+    cfg, folder = prepared("max_minutes=1e-9")
+    with pytest.raises(RunStopped):
+        start(cfg)
+    state = torch.load(folder.job("repeat0-fold0") / "last.pt", weights_only=True)
+    steps, seconds, waiting = state["clock"]["interval"]
+    assert steps == state["step"] == 1
+    assert 0 < waiting < seconds
+
+
+def test_a_lost_table_does_not_stop_a_run(prepared, capsys):
+    cfg, folder = prepared()
+    assert die_at("before_step:17", start, cfg) == KILLED
+    folder.throughput.unlink()
+    start(cfg)
+    assert steps_of(folder) == [21]
+
+
+def test_a_slow_loader_is_reported_once_with_a_remedy(prepared, monkeypatch, capsys):
+    monkeypatch.setattr(throughput, "WAITING_SECONDS", 0.02)
+    monkeypatch.setattr(throughput.os, "sched_getaffinity", lambda process: range(5))
+    cfg, _ = prepared()
+    items = ImageDataset.__getitems__
+
+    def slow_items(self, keys):
+        time.sleep(0.05)
+        return items(self, keys)
+
+    monkeypatch.setattr(ImageDataset, "__getitems__", slow_items)
+    start(cfg)
+    out = capsys.readouterr().out
+    assert out.count("note: data: training waited for images") == 1
+    assert "data.workers=5 loads by as many processes (0 now)" in out
+
+
+@pytest.mark.parametrize(
+    ("spent", "reported"),
+    [
+        (TimeSpent(9, 60.0, 19.9), False),
+        (TimeSpent(9, 70.0, 20.0), False),
+        (TimeSpent(9, 60.0, 20.0), True),
+    ],
+)
+def test_short_waits_are_not_reported(composed, spent, reported):
+    lines: list[str] = []
+    index = SimpleNamespace(images=[])
+    hint = LoaderHint(check(composed(), Config), index, torch.device("cpu"), lines.append)
+    hint.check(spent)
+    hint.check(spent)
+    assert len(lines) == reported
+    if reported:
+        assert "20 of 60 s (33 %)" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "in_memory", "device", "expected"),
+    [
+        ([], False, "cpu", "data.workers=4"),
+        (["data.workers=4"], False, "cpu", "data.cache=full"),
+        (
+            ["data.workers=4", "transform.resize=256", "transform.test_resize=256"],
+            False,
+            "cuda",
+            "data.cache=256",
+        ),
+        (
+            ["data.workers=4", "transform.resize=256", "transform.test_resize=null"],
+            False,
+            "cuda",
+            "data.cache=full",  # testing sees whole images
+        ),
+        (["data.workers=4", "data.cache=full"], False, "cpu", None),
+        (["data.workers=4", "data.cache=full"], False, "cuda", "data.cache_device=cuda"),
+        (["data.workers=4"], True, "cpu", None),
+        (["data.workers=4"], True, "cuda", "data.cache_device=cuda"),
+        (["protocol=mlrc", "protocol.workers=3"], False, "cpu", "data.workers=1"),
+    ],
+)
+def test_remedies(composed, monkeypatch, overrides, in_memory, device, expected):
+    monkeypatch.setattr(throughput.os, "sched_getaffinity", lambda process: range(4))
+    config = check(composed(*overrides), Config)
+    found = find_remedy(config, in_memory, torch.device(device))
+    assert found is None if expected is None else found.startswith(f"{expected} "), found

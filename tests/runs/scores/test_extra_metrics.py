@@ -1,0 +1,95 @@
+import csv
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import ProxyAnchorLoss, SoftTripleLoss
+
+from dml.core.errors import ConfigError, UserError
+from dml.data.image_index import ImageIndex
+from dml.data.splits import merge_query_and_gallery
+from dml.losses import MeanFieldContrastiveLoss, PotentialFieldLoss
+from dml.methods.plain import Plain
+from dml.runs.scores.extra_metrics import loss_proxies, mean_field_regularizer
+
+
+def history(folder):
+    return list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+
+
+def test_curves_are_in_the_history_and_their_mean_in_the_summary(run_tiny):
+    summary, folder = run_tiny(
+        "loss=pfml", "loss.proxies_per_class=2", "evaluation.measures=[w2,covering_radius]"
+    )
+    rows = history(folder)
+    assert len(rows) == 3
+    values = [float(row["w2"]) for row in rows]
+    assert all(0 < value <= 2 for value in values)
+    assert summary["metrics"]["w2"]["mean"] == pytest.approx(sum(values[1:]) / 2)
+    best = rows[int(summary["best_epoch"][0])]
+    assert summary["metrics"]["covering_radius"]["mean"] == float(best["covering_radius"])
+
+
+def test_the_regularizer_is_logged_at_lambda_zero(run_tiny):
+    _, folder = run_tiny("loss=mfcwms", "evaluation.measures=[regularizer]")
+    assert all(float(row["regularizer"]) >= 0 for row in history(folder))
+
+
+def test_metrics_of_the_best_network(run_tiny):
+    names = ["alignment", "uniformity", "utilization"]
+    asked = f"evaluation.measures=[{','.join(names)}]"
+    plain, folder = run_tiny("loss=contrastive", asked, "evaluation.keep_embeddings=true")
+    assert (folder / "checkpoints" / "repeat0-fold0" / "test_embeddings.npz").exists()
+    values = {name: plain["metrics"][name]["mean"] for name in names}
+    assert 0 < values["alignment"] < 4
+    assert values["uniformity"] < 0
+    assert 0 < values["utilization"] < 4
+    assert not set(names) & history(folder)[0].keys()
+
+
+def test_extra_metrics_change_the_digest_and_kept_embeddings_do_not(composed):
+    from dml.config.identity import digest
+
+    one = digest(composed())
+    assert digest(composed("evaluation.keep_embeddings=true")) == one
+    assert digest(composed("evaluation.measures=[regularizer]")) != one
+
+
+def test_proxies_of_losses_are_ordered_by_class():
+    torch.manual_seed(0)
+    soft = SoftTripleLoss(3, 4, centers_per_class=2)
+    proxies, labels = loss_proxies(Plain(soft))
+    assert torch.equal(proxies[3], soft.fc[:, 3])
+    assert labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert loss_proxies(Plain(ProxyAnchorLoss(3, 4)))[1].tolist() == [0, 1, 2]
+    assert loss_proxies(Plain(PotentialFieldLoss(3, 4, 5)))[0].shape == (15, 4)
+
+
+def test_losses_without_mean_fields_or_proxies():
+    with pytest.raises(UserError, match=r"evaluation\.measures: w2"):
+        loss_proxies(Plain(torch.nn.Identity()))
+    with pytest.raises(UserError, match=r"evaluation\.measures: regularizer"):
+        mean_field_regularizer(Plain(PotentialFieldLoss(3, 4, 5)))
+    field = MeanFieldContrastiveLoss(3, 4)
+    assert mean_field_regularizer(Plain(field)) == float(field.regularizer_value())
+
+
+def test_an_unknown_metric(composed):
+    from dml.config.check import check
+    from dml.config.schema import Config
+
+    with pytest.raises(ConfigError, match="'uniformty' is not valid; did you mean 'uniformity'"):
+        check(composed("evaluation.measures=[uniformty]"), Config)
+
+
+def test_queries_and_gallery_as_one_set():
+    roles = ["train", "query", "gallery", "gallery"]
+    index = ImageIndex("x", torch.zeros(4, 2, 2, 3).byte().numpy(), *_arrays([0, 1, 1, 2], roles))
+    assert merge_query_and_gallery(index).roles.tolist() == ["train", "test", "test", "test"]
+    published = merge_query_and_gallery(index)
+    assert merge_query_and_gallery(published) is published
+
+
+def _arrays(labels, roles):
+    import numpy as np
+
+    return np.array(labels), np.array(roles)

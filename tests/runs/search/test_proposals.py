@@ -1,0 +1,72 @@
+import pytest
+from optuna.trial import TrialState, create_trial
+
+from dml.config.search_space import merge_spaces
+from dml.runs.search.proposals import create_distributions, propose
+
+RANGES = {
+    "a": {"low": -0.2, "high": 2},
+    "b": {"low": 1e-6, "high": 1, "log": True},
+    "c": {"low": 2, "high": 5, "int": True},
+}
+
+
+def score(params):
+    return -((params["a"] - 1.3) ** 2) - params["b"]
+
+
+def searched(sampler, count, startup=5, seed=0):
+    space = create_distributions(RANGES)
+    trials = []
+    for number in range(count):
+        params = propose(number, space, trials, sampler=sampler, startup=startup, seed=seed)
+        done = create_trial(params=params, distributions=space, value=score(params))
+        done.number = number
+        trials.append(done)
+    return trials
+
+
+def test_the_first_proposals_cover_the_space():
+    space = create_distributions(RANGES)
+    found = [propose(n, space, [], sampler="gp", startup=64, seed=3) for n in range(64)]
+    for quarter in range(4):
+        low = -0.2 + quarter * 0.55
+        assert sum(low <= p["a"] < low + 0.55 for p in found) == 16  # Sobol: even to the point
+    assert {p["c"] for p in found} == {2, 3, 4, 5}
+    assert 25 <= sum(p["b"] < 1e-3 for p in found) <= 39  # uniform in the logarithm
+
+
+@pytest.mark.parametrize("sampler", ["gp", "tpe"])
+def test_proposals_depend_on_seed_and_trials_alone(sampler):
+    trials = searched(sampler, 8)
+    again = [
+        propose(8, create_distributions(RANGES), trials, sampler=sampler, startup=5, seed=0)
+        for _ in range(2)
+    ]
+    assert again[0] == again[1]
+    other = propose(8, create_distributions(RANGES), trials, sampler=sampler, startup=5, seed=1)
+    assert other != again[0]
+
+
+def test_the_gaussian_process_finds_the_peak():
+    best = max(searched("gp", 16), key=lambda trial: trial.value)
+    assert abs(best.params["a"] - 1.3) < 0.15
+
+
+def test_running_trials_are_not_tried_twice():
+    space = create_distributions(RANGES)
+    trials = searched("gp", 8)
+    alone = propose(8, space, trials, sampler="gp", startup=5, seed=0)
+    running = create_trial(state=TrialState.RUNNING, params=alone, distributions=space)
+    running.number = 8
+    beside = propose(9, space, [*trials, running], sampler="gp", startup=5, seed=0)
+    assert beside != alone
+
+
+def test_spaces_merge_and_null_takes_out():
+    space = {
+        "loss": {"loss.alpha": {"low": 0, "high": 1}, "loss.beta": {"low": 0, "high": 1}},
+        "method": {"method.k": {"choices": [1, 2]}},
+        "own": {"loss": {"beta": None}, "optim": {"lr": {"low": 1, "high": 2}}},
+    }
+    assert list(merge_spaces(space)) == ["loss.alpha", "method.k", "optim.lr"]

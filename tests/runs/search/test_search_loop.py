@@ -1,0 +1,225 @@
+"""Searches that are killed, shared and failing end as undisturbed ones would."""
+
+import json
+import math
+import multiprocessing
+import signal
+import time
+
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import ConfigError, UserError
+from dml.models.embedder import NORMALIZERS
+from dml.runs.experiment import run
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.load import load_config
+from tests.dying import die_at
+from tests.runs.small_runs import SMALL, essence
+
+SEARCH = ("loss=contrastive", "search=bayes", "search.trials=4", "search.startup=2")
+KILLED = -signal.SIGKILL
+
+
+@pytest.fixture
+def prepared(composed, tmp_path, glyphs_root):
+    """The config and folder of a search that was not started yet."""
+
+    def prepare(*overrides, name="outputs"):
+        places = (f"outputs={tmp_path / name}", f"data.root={glyphs_root}")
+        cfg = composed(*SMALL, *SEARCH, *places, *overrides)
+        return cfg, RunFolder.of(cfg, check(cfg, Config))
+
+    return prepare
+
+
+def start(cfg):
+    return run(cfg, check(cfg, Config))
+
+
+def trials(folder):
+    """(number, state, value, parameters) of all trials, as any reader of the journal sees them."""
+    storage = JournalStorage(JournalFileBackend(str(folder.journal)))
+    (study,) = storage.get_all_studies()
+    found = storage.get_all_trials(study._study_id)
+    return [(t.number, t.state.name, t.value, t.params) for t in found]
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return {}
+
+
+def expected(undisturbed, prepared):
+    if not undisturbed:
+        cfg, folder = prepared(name="undisturbed")
+        start(cfg)
+        undisturbed["trials"], undisturbed["essence"] = trials(folder), essence(folder.path)
+        undisturbed["summary"] = json.loads(folder.summary.read_text())
+    return undisturbed
+
+
+def test_a_search_finds_the_best_and_trains_it(undisturbed, prepared):
+    found = expected(undisturbed, prepared)
+    assert [number for number, *_ in found["trials"]] == [0, 1, 2, 3]
+    assert {state for _, state, *_ in found["trials"]} == {"COMPLETE"}
+    best = max(found["trials"], key=lambda trial: trial[2])
+    assert found["summary"]["search"]["best_trial"] == best[0]
+    assert found["summary"]["search"]["params"] == best[3]
+    assert len(found["summary"]["jobs"]) == 4
+    assert found["summary"]["concatenated"]["embedding_size"] == 32
+
+
+@pytest.mark.parametrize(
+    "point", ["after_step:5", "after_claim:3", "before_trial_end:2", "after_trial_end:3",
+              "after_search:1"]
+)  # fmt: skip
+def test_killed_and_restarted_equals_undisturbed(undisturbed, prepared, point):
+    found = expected(undisturbed, prepared)
+    cfg, folder = prepared()
+    assert die_at(point, start, cfg) == KILLED
+    start(cfg)
+    assert trials(folder) == found["trials"]
+    assert essence(folder.path) == found["essence"]
+    assert not list(folder.trials.rglob("*.pt"))
+
+
+def test_best_values_are_loaded_again(undisturbed, prepared, tmp_path, composed):
+    from dml.config.presets import apply_params, load_preset
+
+    cfg, folder = prepared("search.trials=2")
+    start(cfg)
+    best = load_preset(str(folder.best), "contrastive", "glyphs")
+    assert set(best) == {"loss.pos_margin", "loss.neg_margin"}
+    given = apply_params(composed("loss=contrastive"), str(folder.best), ["loss.neg_margin=9"])
+    assert given.loss.pos_margin == best["loss.pos_margin"]
+    assert given.loss.neg_margin != best["loss.neg_margin"]  # the user's own stays
+    trained = load_config(folder.path)  # for whoever analyzes the networks
+    assert {name: trained.loss[name.removeprefix("loss.")] for name in best} == best
+    for name in ("search_history", "search_slices"):
+        assert (folder.figures / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    assert len((folder.search / "trials.csv").read_text().splitlines()) == 3
+
+
+def spawned(cfg):
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=start, args=(cfg,))
+    process.start()
+    return process
+
+
+def test_two_workers_share_the_trials(prepared):
+    cfg, folder = prepared("search.trials=6")
+    workers = [spawned(cfg), spawned(cfg)]
+    for worker in workers:
+        worker.join(180)
+        assert worker.exitcode == 0
+    assert [number for number, *_ in trials(folder)] == list(range(6))
+    assert {state for _, state, *_ in trials(folder)} == {"COMPLETE"}
+    assert folder.summary.exists()
+
+
+def test_the_trial_of_a_killed_worker_is_done_by_the_other(prepared):
+    cfg, folder = prepared("search.trials=3", "protocol.epochs=3")
+    doomed = multiprocessing.get_context("fork").Process(
+        target=die_at, args=("after_step:9", start, cfg)
+    )
+    doomed.start()
+    while not folder.journal.exists() and doomed.is_alive():
+        time.sleep(0.02)
+    start(cfg)
+    doomed.join(60)
+    found = trials(folder)
+    assert [number for number, *_ in found] == [0, 1, 2]
+    assert {state for _, state, *_ in found} == {"COMPLETE"}
+
+
+def test_a_failing_trial_does_not_end_the_search(prepared, monkeypatch):
+    from pytorch_metric_learning.losses import ContrastiveLoss
+
+    clean = ContrastiveLoss.forward
+
+    def poisoned(self, *args, **kwargs):
+        bad = self.pos_margin < 0.9 if hasattr(self, "pos_margin") else False
+        return clean(self, *args, **kwargs) * (math.nan if bad else 1.0)
+
+    monkeypatch.setattr(ContrastiveLoss, "forward", poisoned)
+    cfg, folder = prepared()
+    summary = start(cfg)
+    states = {state: params for _, state, _, params in trials(folder)}
+    assert set(states) == {"COMPLETE", "FAIL"}
+    assert states["FAIL"]["loss.pos_margin"] < 0.9
+    assert summary["search"]["params"]["loss.pos_margin"] >= 0.9
+    assert "not finite" in (folder.search / "trials.csv").read_text()
+
+
+def test_all_trials_failing_is_an_error(prepared, monkeypatch):
+    from pytorch_metric_learning.losses import ContrastiveLoss
+
+    monkeypatch.setattr(ContrastiveLoss, "forward", lambda self, x, *a, **k: x.sum() * math.nan)
+    cfg, _ = prepared("search.trials=2")
+    with pytest.raises(UserError, match=r"none of 2 trials .* not finite"):
+        start(cfg)
+
+
+def test_pruned_trials_count(prepared):
+    cfg, folder = prepared("search.pruning=true", "search.startup=1", "search.trials=6")
+    summary = start(cfg)
+    states = [state for _, state, *_ in trials(folder)]
+    assert len(states) == 6
+    assert summary["search"]["pruned"] == states.count(TrialState.PRUNED.name) > 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("search=bayes",), "protocol 'traditional' has no validation data"),
+        (("search=bayes", "protocol=mlrc", "loss=n_pair"), "nothing to search: loss 'n_pair'"),
+        (
+            ("search=bayes", "protocol=mlrc", "+space.own.optim.lrr={low:0,high:1}"),
+            "space of optim.lrr: no such option; did you mean 'optim.lr'",
+        ),
+        (
+            ("search=bayes", "protocol=mlrc", "+space.own.optim.lr={low:1,high:0}"),
+            "low 1 is not below high 0",
+        ),
+        (
+            ("search=bayes", "protocol=mlrc", "space.own=3"),
+            "space.own: '3' is not a node",
+        ),
+        (
+            ("search=bayes", "protocol=mlrc", "space.loss=x"),
+            "space.loss: 'x' is not a node",
+        ),
+    ],
+)
+def test_impossible_searches_are_refused(composed, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        check(composed(*overrides), Config)
+
+
+@pytest.mark.soak
+def test_a_whole_search_on_glyphs(composed, tmp_path):
+    """All of one row of a table: 50 trials of four folds, ten repeats of the best."""
+    cfg = composed(
+        f"outputs={tmp_path}", "protocol=mlrc", "search=bayes", "loss=mfcwms", "data=glyphs",
+        "protocol.repeats=10", "protocol.steps_per_epoch=20", "protocol.epochs=4",
+        "backbone.width=8", "protocol.workers=2",
+    )  # fmt: skip
+    summary = start(cfg)
+    assert summary["search"]["complete"] == 50
+    for part in (summary["metrics"], summary["concatenated"]["metrics"]):
+        assert part["map_at_r"]["repeats"] == 10
+        assert part["map_at_r"]["ci95"] > 0
+    assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
+
+
+def test_ties_of_a_collapsed_network_score_zero(prepared, monkeypatch):
+    monkeypatch.setitem(NORMALIZERS, "l2", lambda v_BD: 0 * v_BD + 1)
+    cfg, folder = prepared("search.trials=1")
+    start(cfg)
+    assert [value for _, _, value, _ in trials(folder)] == [0.0]

@@ -1,0 +1,99 @@
+import time
+
+import pytest
+from optuna.trial import TrialState
+
+from dml.config.schema import SearchConfig
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.search.proposals import create_distributions
+from dml.runs.search.study import WORKER, Study
+
+SPACE = create_distributions({"loss.margin": {"low": 0, "high": 1}})
+
+
+@pytest.fixture
+def study(tmp_path):
+    config = SearchConfig(
+        name="bayes",
+        trials=2,
+        startup=5,
+        sampler="gp",
+        pruning=False,
+        storage=None,
+        lease_seconds=60.0,
+    )
+    folder = RunFolder(tmp_path / "outputs" / "run" / "seed0")
+    folder.path.mkdir(parents=True)
+    return Study(folder, config, SPACE, seed=0)
+
+
+def abandon(study, claim, host, seconds_ago):
+    """As if another worker had made the claim and was not heard of since."""
+    heard = {"host": host, "process": 1, "heard": time.time() - seconds_ago}
+    study.storage.set_trial_user_attr(claim.id, WORKER, heard)
+    study._locks.close()
+
+
+def test_the_lease_of_a_worker_on_another_machine_must_expire(study):
+    first = study.claim_trial()
+    abandon(study, first, "elsewhere", seconds_ago=30)
+    second = study.claim_trial()
+    assert (first.number, second.number) == (0, 1)
+    study.finish(second, TrialState.COMPLETE, 0.5)
+    assert study.claim_trial() is None  # no third trial, and the first is not ours yet
+    assert study.has_open_trials()
+    abandon(study, first, "elsewhere", seconds_ago=90)
+    again = study.claim_trial()
+    assert (again.number, again.params) == (0, first.params)
+    study.finish(again, TrialState.COMPLETE, 0.4)
+    assert not study.has_open_trials()
+
+
+def test_a_released_trial_is_continued_at_once(study):
+    first = study.claim_trial()
+    study.release(first)
+    assert study.claim_trial() == first
+
+
+def test_a_worker_that_lost_its_trial_cannot_finish_it(study):
+    first = study.claim_trial()
+    abandon(study, first, "elsewhere", seconds_ago=0)
+    study.finish(first, TrialState.COMPLETE, 0.9)
+    assert study.trials()[0].state == TrialState.RUNNING
+
+
+def test_a_truncated_journal_is_repaired(study):
+    study.finish(study.claim_trial(), TrialState.COMPLETE, 0.5)
+    with open(study.folder.journal, "ab") as file:
+        file.write(b'{"op_code":6,"wor')
+    reopened = Study(study.folder, study.config, SPACE, seed=0)
+    assert reopened.claim_trial().number == 1
+    assert [trial.number for trial in Study(study.folder, study.config, SPACE, 0).trials()] == [
+        0,
+        1,
+    ]
+
+
+def test_an_overwritten_run_starts_a_new_study_in_the_database(tmp_path):
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    config = SearchConfig(
+        name="bayes",
+        trials=2,
+        startup=5,
+        sampler="gp",
+        pruning=False,
+        storage=url,
+        lease_seconds=60.0,
+    )
+
+    def opened(place):
+        folder = RunFolder(tmp_path / place / "run" / "seed0")
+        folder.path.mkdir(parents=True, exist_ok=True)
+        return Study(folder, config, SPACE, seed=0)
+
+    first = opened("here")
+    first.finish(first.claim_trial(), TrialState.COMPLETE, 0.5)
+    assert len(opened("here").trials()) == 1
+    assert opened("elsewhere").trials() == []
+    first.folder.clear()
+    assert opened("here").trials() == []

@@ -1,0 +1,137 @@
+import json
+
+import numpy as np
+import pytest
+
+from dml.cli import command
+from dml.core.errors import ConfigError, UserError
+from dml.runs.build import Builder
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_scores_of_a_run_are_reproduced(run_tiny, evaluated, precision):
+    summary, folder = run_tiny(f"precision={precision}", "protocol.epochs=1")
+    result = evaluated(f"run={folder}")
+    trained = summary["jobs"][0]["metrics"]
+    assert result["metrics"] == pytest.approx(trained, abs=1e-12)
+    assert json.loads((folder / "evaluation.json").read_text()) == result
+    assert (folder / "figures" / "evaluation.png").exists()
+
+
+def test_one_of_several_models_is_named(run_tiny, evaluated):
+    _, folder = run_tiny("protocol.repeats=2", "protocol.epochs=1")
+    assert evaluated(f"run={folder}")["name"] == "mfcwms on digits, repeat0-fold0 of 2 models"
+
+
+def test_the_data_of_a_run_is_found_at_its_path_or_a_given_one(run_tiny, evaluated, monkeypatch):
+    roots = []
+    read_index = Builder.index
+    monkeypatch.setattr(
+        Builder, "index", lambda b: (roots.append(b.config.data.root), read_index(b))[1]
+    )
+    _, folder = run_tiny("data.root=where/it/was")
+    roots.clear()
+    evaluated(f"run={folder}")
+    evaluated(f"run={folder}", "data.root=here", given={"run", "data.root"})
+    assert roots == ["where/it/was", "here"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["run=x", "data=cub"], "data: the run's own config decides it; leave it out"),
+        (["embeddings=x", "save=float16"], "save: stored embeddings are scored without it"),
+    ],
+)
+def test_options_without_effect_are_refused(evaluated, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        evaluated(*overrides, given={word.partition("=")[0] for word in overrides})
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-12), ("float16", 0.005)])
+def test_stored_embeddings_have_the_same_scores(run_tiny, evaluated, dtype, tolerance):
+    _, folder = run_tiny()
+    expected = evaluated(f"run={folder}", f"save={dtype}")["metrics"]
+    path = folder / "embeddings.npz"
+    with np.load(path) as file:
+        assert file["embeddings"].dtype == dtype
+        assert file["embeddings"].shape == (896, 8)
+        assert len(file["paths"]) == 896
+    assert evaluated(f"embeddings={path}")["metrics"] == pytest.approx(expected, abs=tolerance)
+
+
+def test_an_off_the_shelf_network(evaluated, tmp_path):
+    result = evaluated("backbone=small_cnn", "backbone.width=4", "data=digits")
+    assert result["embedding_size"] == 16
+    assert result["stand_in"] is True
+    assert (tmp_path / "evaluations" / "digits-small_cnn" / "evaluation.json").exists()
+
+
+def test_an_off_the_shelf_transformer(evaluated, tmp_path):
+    result = evaluated(
+        "backbone=dino_s16",
+        "backbone.weights=none",
+        "data=glyphs",
+        f"data.root={tmp_path}",
+        "data.reader.classes=4",
+        "data.reader.per_class=4",
+        "recall_at=[1,3]",
+    )
+    assert result["embedding_size"] == 384
+    assert result["metrics"]["queries"] == 8
+    assert "recall_at_3" in result["metrics"]
+
+
+def test_embeddings_of_other_software(evaluated, tmp_path):
+    one_hot = np.eye(3)[[0, 0, 1, 1, 2]]
+    np.savez(tmp_path / "x.npz", embeddings=one_hot, labels=np.array([7, 7, 5, 5, 9], np.int32))
+    result = evaluated(f"embeddings={tmp_path}/x.npz", "recall_at=[1]")
+    assert result["metrics"]["map_at_r"] == 1.0
+    assert result["metrics"]["queries_without_match"] == 1
+    assert (tmp_path / "x.evaluation.json").exists()
+
+
+def test_query_and_gallery_with_and_without_their_split(evaluated, tmp_path):
+    np.savez(
+        tmp_path / "x.npz",
+        embeddings=np.array([[0.0], [10.0]]),
+        labels=np.array([0, 1]),
+        gallery_embeddings=np.array([[0.1], [0.2], [9.0]]),
+        gallery_labels=np.array([0, 1, 0]),
+    )
+    result = evaluated(f"embeddings={tmp_path}/x.npz", "recall_at=[1,2]")
+    # the first query finds one of its two among the first two, the second query's first is wrong
+    assert result["metrics"]["precision_at_1"] == 0.5
+    assert result["metrics"]["map_at_r"] == 0.25
+    assert result["metrics_without_split"]["queries"] == 5
+
+
+def test_files_without_anything_to_score(evaluated, tmp_path):
+    with pytest.raises(UserError, match=r"is a folder; name the \.npz file"):
+        evaluated(f"embeddings={tmp_path}")
+    file = tmp_path / "x.npz"
+    np.savez(file)
+    with pytest.raises(UserError, match=r"has no array 'embeddings', nor any other"):
+        evaluated(f"embeddings={file}")
+    for value, labels, reason in (
+        (np.nan, [0, 0], "4 of 4 values are NaN or infinite"),
+        (1.0, [0, 1], "no query has a relevant item"),
+    ):
+        np.savez(file, embeddings=np.full((2, 2), value), labels=np.array(labels))
+        with pytest.raises(
+            UserError, match=rf"^embeddings: \S+x\.npz cannot be scored: .*{reason}"
+        ):
+            evaluated(f"embeddings={file}")
+
+
+def test_the_command(monkeypatch, capfd, tmp_path):
+    from evaluate import evaluate
+
+    monkeypatch.setattr("sys.argv", ["evaluate.py", "run=nowhere", f"outputs={tmp_path}"])
+    assert command(evaluate, "evaluate") == 2
+    assert capfd.readouterr().err.startswith("error: run: nowhere is not a run folder")
+    monkeypatch.setattr("sys.argv", ["evaluate.py", "save=float8", "embedings=x"])
+    assert command(evaluate, "evaluate") == 2
+    err = capfd.readouterr().err
+    assert "did you mean 'embeddings'?" in err
+    assert "did you mean 'float32'?" in err

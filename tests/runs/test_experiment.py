@@ -1,0 +1,156 @@
+import csv
+import json
+import math
+
+import pytest
+import yaml
+
+from dml.config.identity import digest
+from dml.core.errors import UserError
+
+SOAK = pytest.mark.soak
+
+
+def rows(folder):
+    with open(folder / "history.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.pictures
+def test_files_of_a_run(run_tiny, capsys):
+    summary, folder = run_tiny("loss=mfcont")
+    assert summary == json.loads((folder / "summary.json").read_text())
+    assert summary["result_id"] == "mf_contrastive"
+    assert summary["stand_in"] is True
+    assert summary["selected_on"] == "test"
+    assert summary["metrics"]["map_at_r"]["ci95"] is None  # one repeat has no interval
+    assert yaml.safe_load((folder / "config.yaml").read_text())["loss"]["name"] == "mfcont"
+
+    history = rows(folder)
+    assert [float(row["epoch"]) for row in history] == [0.0, 1.0, 2.0]
+    assert history[0]["loss"] == ""  # nothing was trained yet
+    steps = 901 // 128
+    assert [int(row["step"]) for row in history] == [0, steps, 2 * steps]
+    best = max(history[1:], key=lambda row: float(row["map_at_r"]))
+    assert summary["best_epoch"] == [float(best["epoch"])]
+    assert math.isclose(summary["metrics"]["map_at_r"]["mean"], float(best["map_at_r"]))
+    assert math.isclose(summary["untrained"]["map_at_r"]["mean"], float(history[0]["map_at_r"]))
+
+    for name in ("learning_curve", "neighbors"):
+        assert (folder / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    shown = capsys.readouterr().out
+    assert "MAP@R" in shown
+    assert "stand-in" in shown
+    assert str(folder) in shown
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_same_seed_same_history(run_tiny, tmp_path):
+    _, first = run_tiny()
+    text = (first / "history.csv").read_bytes()
+    _, again = run_tiny("overwrite=true")
+    assert again == first
+    assert (again / "history.csv").read_bytes() == text
+    _, other = run_tiny("seed=1")
+    assert (other / "history.csv").read_bytes() != text
+
+
+def test_loader_processes_do_not_change_the_history(run_tiny, tmp_path):
+    _, alone = run_tiny()
+    text = (alone / "history.csv").read_bytes()
+    _, helped = run_tiny("data.workers=2", "overwrite=true")
+    assert helped == alone
+    assert (helped / "history.csv").read_bytes() == text
+
+
+def test_the_same_command_leaves_a_finished_run_unchanged(run_tiny, capsys):
+    summary, folder = run_tiny()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.*")}
+    again, _ = run_tiny()
+    assert again == summary
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*.*")}
+    assert "finished before" in capsys.readouterr().out
+
+
+def test_repeats_differ_and_yield_an_interval(run_tiny):
+    summary, folder = run_tiny("protocol.repeats=2", "protocol.epochs=1")
+    one, two = (job["metrics"]["map_at_r"] for job in summary["jobs"])
+    assert one != two
+    value = summary["metrics"]["map_at_r"]
+    assert math.isclose(value["mean"], (one + two) / 2)
+    # Student's t for one degree of freedom: 12.706
+    assert math.isclose(value["ci95"], 12.706 * abs(one - two) / 2, rel_tol=1e-3)
+    assert {row["repeat"] for row in rows(folder)} == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    "loss", ["mfcwms", *(pytest.param(one, marks=SOAK) for one in ("mfcont", "proxy_anchor"))]
+)
+def test_training_helps_on_unseen_classes(composed, tmp_path, loss):
+    from dml.config.check import check
+    from dml.config.schema import Config
+    from dml.runs.experiment import run
+
+    cfg = composed(f"outputs={tmp_path}", f"loss={loss}", "device=cpu")
+    summary = run(cfg, check(cfg, Config))
+    assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
+
+
+def test_diverged_training_stops_with_its_step(run_tiny, monkeypatch):
+    from dml.losses import MeanFieldContrastiveLoss
+
+    calls = 0
+    clean = MeanFieldContrastiveLoss.forward
+
+    def poisoned(self, *args, **kwargs):
+        nonlocal calls
+        calls += len(args[0]) > 8  # the trial before a run has eight images
+        return clean(self, *args, **kwargs) * (math.nan if calls >= 9 else 1.0)
+
+    monkeypatch.setattr(MeanFieldContrastiveLoss, "forward", poisoned)
+    with pytest.raises(UserError, match="not finite from step 9 on"):
+        run_tiny("loss=mfcont", "protocol.epochs=5")
+
+
+def test_absent_data_leaves_no_folder(run_tiny, tmp_path):
+    with pytest.raises(UserError, match=r"data\.root"):
+        run_tiny("data=cub", "backbone=small_cnn", f"data.root={tmp_path}/data", "transform.size=8")
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_refused_loss_leaves_no_folder(run_tiny, tmp_path):
+    with pytest.raises(UserError, match="alpha"):
+        run_tiny("loss.alpha=-1")
+    with pytest.raises(UserError, match="TripletMarginLoss"):
+        run_tiny("method=metrix", "loss=triplet")
+    assert not (tmp_path / "outputs").exists()
+
+
+SHORT = ("protocol.steps_per_epoch=3", "data.batch_size=60", "loss=mfcont")
+
+
+@pytest.fixture
+def score(run_tiny):
+    def scored(*overrides):
+        summary, _ = run_tiny("overwrite=true", *SHORT, *overrides)
+        return summary["metrics"]["map_at_r"]["mean"]
+
+    return scored
+
+
+@pytest.mark.parametrize(
+    "option", ["channels_last=true", pytest.param("compile=true", marks=pytest.mark.soak)]
+)
+def test_options_of_speed_do_not_change_the_result(score, composed, option):
+    assert digest(composed(option)) == digest(composed())
+    assert score(option) == pytest.approx(score(), rel=1e-3)
+
+
+def test_without_epochs_the_untrained_network_is_scored(run_tiny):
+    summary, folder = run_tiny("method=untrained", "protocol.epochs=0", "embedder.size=null")
+    assert summary["result_id"] == "untrained"
+    assert summary["best_epoch"] == [0.0]
+    assert summary["metrics"] == summary["untrained"]
+    assert len(rows(folder)) == 1
+    again = json.loads((folder / "summary.json").read_text())
+    assert again["jobs"][0]["steps"] == 0

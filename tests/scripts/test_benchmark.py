@@ -1,0 +1,49 @@
+"""Messages of the suites of `scripts/benchmark.py` for wrong options."""
+
+import importlib
+
+import pytest
+import torch
+
+from scripts import benchmark
+from scripts.benchmarks import losses
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("input --images 64", "--images: '64' must be an integer, at least 128"),
+        ("input --rounds 0", "--rounds: '0' must be an integer, at least 1"),
+        ("losses --cases mfcwm", "--cases: unknown 'mfcwm'"),
+        ("metrix --classes 1", "--classes: '1' must be an integer, at least 2"),
+        ("metrix --rounds five", "--rounds: 'five' must be an integer"),
+        (
+            "retrieval --sizes cub,sap",
+            "--sizes: unknown 'sap'; did you mean 'sop'?; choose from ",
+        ),
+        ("retrieval --backends fais", "--backends: unknown 'fais'; did you mean 'faiss'?"),
+        ("train --batch 32,0", "--batch: '0' must be an integer, at least 1"),
+        ("train --batch 32,x", "--batch: 'x' must be an integer, at least 1"),
+        ("train --network resnet", "--network: unknown 'resnet'; did you mean 'resnet50'?"),
+        *(
+            (f"{suite} --device cuda", "--device: no GPU is available to torch")
+            for suite in ("losses", "metrix", "train")
+        ),
+    ],
+)
+def test_a_wrong_option_is_named(words, problem, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    suite, *options = words.split()
+    with pytest.raises(SystemExit) as left:
+        importlib.import_module(f"scripts.benchmarks.{suite}").main(options)
+    assert left.value.code == 2
+    assert f"error: argument {problem}" in capsys.readouterr().err
+
+
+def test_an_interrupted_suite_ends_in_one_line(monkeypatch, capsys):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(losses, "main", interrupted)
+    assert benchmark.main(["losses"]) == 130
+    assert capsys.readouterr().err.count("\n") == 1

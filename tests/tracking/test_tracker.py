@@ -1,0 +1,55 @@
+import math
+
+import pytest
+
+from dml.core.errors import RunStopped, UserError
+from dml.tracking import NullTracker, RunInfo, track_run
+
+
+class Recorder(NullTracker):
+    """Remembers its calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def start(self, run):
+        self.calls.append(run.name)
+
+    def finish(self, status=0):
+        self.calls.append(status)
+
+
+@pytest.fixture
+def info(tmp_path):
+    return RunInfo(tmp_path, "abc", "name", "group", {}, [(0, 0)])
+
+
+def test_a_run_is_started_and_finished(info):
+    tracker = Recorder()
+    with track_run(tracker, info):
+        assert tracker.calls == ["name"]
+    assert tracker.calls == ["name", 0]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UserError("x"), 1),
+        (ZeroDivisionError(), 1),
+        (RunStopped("x", 75), 75),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_a_failed_run_is_finished_with_its_status(info, error, status):
+    tracker = Recorder()
+    with pytest.raises(type(error)), track_run(tracker, info):
+        raise error
+    assert tracker.calls == ["name", status]
+
+
+def test_a_null_tracker_accepts_everything(info):
+    tracker = NullTracker()
+    with track_run(tracker, info):
+        tracker.log({"epoch": math.nan}, 0)
+        tracker.job_done({})
+        tracker.conclude({}, [])

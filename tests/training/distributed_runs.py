@@ -1,0 +1,101 @@
+"""Whole runs for `test_distributed.py`, by one process or by two."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hydra import compose, initialize_config_dir
+
+from dml.config.check import check
+from dml.config.config_groups import CONFIGS
+from dml.config.schema import Config
+from dml.core.errors import RunStopped, UserError
+from dml.core.launcher import read_launch
+from dml.runs import experiment
+from dml.runs.folder.run_folder import RunFolder
+from dml.training import trainer
+from tests.conftest import TINY
+
+SHORT = ("data.batch_size=60", "protocol.steps_per_epoch=3", "protocol.epochs=4")
+CCP = ("method=ccp", "loss=c1", "protocol=conventional", "embedder.size=4", "method.pool_size=9")
+STAGES = ("method.proxies_per_class=3", "method.stage_patience=1", "optim.lr=0.01")
+RUNS = {
+    "batch_norm": ("loss=mfcont", *SHORT),
+    "ccp": (*CCP, *STAGES, *SHORT),
+    "mlrc": ("protocol=mlrc", "loss=proxy_anchor", *SHORT, "data.batch_size=32"),
+}
+STOPPED_AT = 5
+DRAW = experiment.draw_figures
+
+
+def start(place: Path, *overrides: str, pictures: bool = False) -> Path:
+    """A run from its options to its folder, which is returned."""
+    draw = DRAW if pictures else lambda *more: None  # they take longer than the run
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        cfg = compose("train", [f"outputs={place}", *TINY, *overrides])
+    config = check(cfg, Config)
+    with mock.patch.object(experiment, "draw_figures", draw):
+        experiment.run(cfg, config)
+    return RunFolder.of(cfg, config).path
+
+
+def history(folder: Path) -> list[dict[str, float]]:
+    """The rows of a run."""
+    with open(folder / "history.csv", encoding="utf-8") as file:
+        return [{k: float(v) for k, v in row.items() if v != ""} for row in csv.DictReader(file)]
+
+
+def stopped(place: Path, *overrides: str, rank: int = 0) -> int | None:
+    """Starts a run of which one process gets a signal; the status with which it stops."""
+    steps = 0
+
+    def after_steps(name: str) -> None:
+        nonlocal steps
+        steps += name == "after_step"
+        if steps == STOPPED_AT and read_launch().rank == rank:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return _with_fault(after_steps, place, *overrides)
+
+
+def broken(place: Path, *overrides: str) -> str:
+    """Starts a run of which the second process fails; what each is told."""
+
+    def fail(name: str) -> None:
+        if name == "before_step" and read_launch().rank == 1:
+            raise UserError("data: the second process cannot read it")
+
+    try:
+        _with_fault(fail, place, *overrides)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _with_fault(fault: Callable[[str], None], place: Path, *overrides: str) -> int | None:
+    before = trainer.fault_point
+    trainer.fault_point = fault
+    try:
+        start(place, *overrides)
+    except RunStopped as stop:
+        return stop.status
+    finally:
+        trainer.fault_point = before
+    return None
+
+
+def runs() -> dict[str, Any]:
+    """All runs by two processes; one of them failing comes first, and the next begin afresh."""
+    place = Path(os.environ["OUT"])
+    found: dict[str, Any] = {"broken": broken(place / "broken", *RUNS["ccp"])}
+    for name, options in RUNS.items():
+        found[f"run {name}"] = str(start(place / "two", *options, pictures=name == "ccp"))
+    found["continued"] = str(start(place / "begun_alone", *RUNS["ccp"]))
+    found["status"] = stopped(place / "begun_together", *RUNS["ccp"], rank=1)
+    return found

@@ -1,0 +1,176 @@
+"""What two processes compute for `test_distributed.py`, beside what one computes of the same."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from dml.config.check import check
+from dml.config.config_groups import CONFIGS
+from dml.config.schema import Config
+from dml.core.errors import RunStopped, UserError
+from dml.methods.batch_method import BatchMethod
+from dml.models.backbones import Backbone
+from dml.models.embedder import Embedder
+from dml.models.small_cnn import SmallCNN
+from dml.runs.build import Builder
+from dml.training.distributed_session import distributed_session
+from dml.training.interfaces import TrainConfig
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+from dml.training.step import TrainingStep
+from dml.training.sync_batch_norm import synchronize_batch_norm
+from dml.training.train_state import TrainState
+from tests.methods.tiny_embedder import TinyMaps
+
+LOSSES = sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml"))
+METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "metrix input": ("contrastive", "metrix", {"types": ["input"]}),
+    "metrix feature": ("ms", "metrix", {"types": ["feature"]}),
+    "metrix embed": ("proxy_nca", "metrix", {"types": ["embed"]}),
+    "metrix of all": ("proxy_anchor", "metrix", {"types": ["input", "feature", "embed"]}),
+    "imix": ("contrastive", "imix", {}),
+    "mochi": ("contrastive", "mochi", {}),
+    "proxy_synthesis": ("proxy_nca_pp", "proxy_synthesis", {}),
+    "xbm": ("c1", "xbm", {"start_after": 1}),
+}
+NETWORKS = ("batch_norm", "frozen", "bf16", "clipped", "warm-up")
+CASES = [*LOSSES, *METHODS, *NETWORKS]
+STEPS = 3
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 3, 0, 3, 1])
+
+
+def config_of(case: str) -> Config:
+    """The files of loss and method in a config; composing one per case would take a minute."""
+    name, method, changes = METHODS.get(case, (case if case in LOSSES else "mfcwms", "plain", {}))
+    nodes = OmegaConf.load(CONFIGS / "loss" / f"{name}.yaml")
+    nodes.method = OmegaConf.load(CONFIGS / "method" / f"{method}.yaml")
+    nodes.method.update(changes)
+    plain = OmegaConf.to_container(nodes, resolve=True)
+    assert isinstance(plain, dict)
+    return default_config().model_copy(update={"loss": plain["loss"], "method": plain["method"]})
+
+
+@cache
+def default_config() -> Config:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return check(compose("train"), Config)
+
+
+def trained(case: str, world: ProcessGroup, device: str = "cpu") -> dict[str, Tensor]:
+    """Gradients of the first step, loss, weights and buffers after the last, by name."""
+    for seed in (torch.manual_seed, np.random.seed, random.seed):
+        seed(3)
+    images = torch.randn(STEPS, len(LABELS), 3, 8, 8)
+    images += LABELS.view(1, -1, 1, 1, 1)  # classes that differ
+    backbone: Backbone = SmallCNN(width=2) if case in NETWORKS else TinyMaps()
+    embedder = Embedder(backbone, 5, pooling="avg+max", freeze_batch_norm=case == "frozen")
+    if world.size > 1 and case != "frozen":
+        synchronize_batch_norm(embedder, torch.device("cpu"))
+    embedder = embedder.to(device)
+    method: BatchMethod = Builder(config_of(case)).method(4, 5).to(device)
+    parameters = [p for m in (embedder, method) for p in m.parameters() if p.requires_grad]
+    # pfml's gradients are so large that a step of this rate would be a leap into the unknown
+    optimizer = torch.optim.SGD(parameters, lr=1e-4 if case == "pfml" else 0.05, momentum=0.9)
+    clip = 1e-2 if case == "clipped" else None
+    plan = TrainConfig(1, 1, 1, clip_norm=clip, precision="bf16" if case == "bf16" else "fp32")
+    step = TrainingStep(TrainState(embedder, method, optimizer), plan, world)
+    own = world.local_slice(len(LABELS))
+    found: dict[str, Tensor] = {}
+    for number in range(STEPS):
+        batch = images[number][own].to(device), LABELS[own].to(device)
+        values = step(*batch, case == "warm-up" and number < 2)
+        found[f"loss {number}"] = values["loss"]
+        if number == 0:
+            found |= {
+                f"gradient of {name}": p.grad.clone()
+                for module in (embedder, method)
+                for name, p in module.named_parameters()
+                if p.grad is not None
+            }
+    world.check_synchronized(embedder, method)
+    if case == "bf16":  # sums of rounded numbers; what does not depend on them
+        return {
+            name: found[name] for name in found if name.startswith(("loss", "gradient of head"))
+        }
+    for module in (embedder, method):
+        found |= {k: v for k, v in module.state_dict().items() if isinstance(v, Tensor)}
+    state = method.state_dict().get("_extra_state", {})
+    return found | {k: v for k, v in state.items() if isinstance(v, Tensor)}
+
+
+def differences() -> dict[str, Any]:
+    """Per case the largest relative difference of a tensor; then what else `ProcessGroup` does."""
+    with distributed_session("cpu") as world:
+        found: dict[str, Any] = {case: difference(case, world) for case in CASES}
+        return found | exchanges(world)
+
+
+def difference(case: str, world: ProcessGroup) -> list[Any]:
+    """[largest relative difference, its tensor, how many tensors were compared]."""
+    two, one = trained(case, world), trained(case, SINGLE_PROCESS)
+    assert two.keys() == one.keys(), two.keys() ^ one.keys()
+    worst = max(one, key=lambda name: relative(two[name], one[name]))
+    return [relative(two[worst], one[worst]), worst, len(one)]
+
+
+def relative(a: Tensor, b: Tensor) -> float:
+    scale = max(b.double().norm().item(), 1e-3)
+    return (a.double() - b.double()).norm().item() / scale
+
+
+class Drifting(nn.Module):
+    """Draws weights of its own on every process."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((2,), float(rank)))
+
+
+def exchanges(world: ProcessGroup) -> dict[str, Any]:
+    """What `ProcessGroup` does beside averaging gradients."""
+    whole = torch.arange(15.0).view(5, 3)
+    uneven = whole[world.local_slice(5)].requires_grad_()
+    gathered = world.gather(uneven, 5)
+    (gathered * whole).sum().backward()  # on both: the gradient is twice what it is of one
+    assert uneven.grad is not None
+    sizes_unknown = world.gather_variable(whole[: 1 + world.rank])
+    stops: list[Any] = []
+    for asked in (None, RunStopped("time", 75) if world.rank == 1 else None):
+        request = world.share_stop_request(lambda asked=asked: asked)()  # type: ignore[misc]
+        stops.append(None if request is None else request.status)
+    drifting = Drifting(world.rank)
+    problems = [problem(lambda: world.check_synchronized(drifting))]
+    world.broadcast_modules(drifting)
+    problems.append(problem(lambda: world.check_synchronized(drifting)))
+    if world.rank == 1:
+        torch.rand(1)
+    problems.append(problem(lambda: world.check_synchronized(drifting)))
+    problems.append(problem(lambda: world.broadcast_from_main(fails)))
+    return {
+        "gathered": torch.equal(gathered, whole),
+        "adjoint": torch.equal(uneven.grad, 2 * whole[world.local_slice(5)]),
+        "sizes_unknown": sizes_unknown.tolist(),
+        "stops": stops,
+        "problems": problems,
+        "broadcast_from_main": world.broadcast_from_main(lambda: world.rank),
+        "run_main_first": world.run_main_first(lambda: world.rank),
+    }
+
+
+def problem(work: Any) -> str | None:
+    try:
+        work()
+    except UserError as error:
+        return f"{error.repeated} {error}"
+    return None
+
+
+def fails() -> None:
+    raise UserError("data: it is not there")

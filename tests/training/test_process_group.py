@@ -1,0 +1,127 @@
+"""Two processes do what one does: steps, whole runs, checkpoints, stopping, and being killed."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY
+from tests.training.distributed_runs import RUNS, history, runs, start, stopped
+from tests.training.distributed_steps import CASES, differences
+from tests.training.processes import in_two_processes
+
+# Float32 throughout: two processes add up the same numbers in another order.
+TOLERANCE = 2e-5
+OF_RUNS = 5e-3  # of scores: neighbors at almost the same distance change places
+
+
+def steps_and_runs():
+    return {**differences(), **runs()}
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What two processes find, and the folder in which they do so."""
+    place = tmp_path_factory.mktemp("two")
+    assert stopped(place / "begun_alone", *RUNS["ccp"]) == 143
+    return place, in_two_processes(steps_and_runs, place)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The histories of the same runs by one process."""
+    place = tmp_path_factory.mktemp("one")
+    return {name: history(start(place, *options)) for name, options in RUNS.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_of_two_processes_is_a_step_of_one(together, case):
+    for found in together[1]:
+        worst, where, _ = found[case]
+        assert worst < (0.02 if case == "bf16" else TOLERANCE), where
+
+
+def test_collective_operations(together):
+    for rank, found in enumerate(together[1]):
+        assert found["gathered"]
+        assert found["adjoint"]
+        assert found["sizes_unknown"] == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
+        assert found["stops"] == [None, 75]
+        weights, copied, random, failed = found["problems"]
+        assert "weights of process 1" in weights
+        assert copied is None
+        assert "random numbers of process 1" in random
+        assert failed == f"{rank > 0} data: it is not there"
+        assert found["broadcast_from_main"] == 0
+        assert found["run_main_first"] == rank
+
+
+def assert_alike(rows, expected):
+    assert len(rows) == len(expected)
+    for row, other in zip(rows, expected, strict=True):
+        assert row == pytest.approx(other, rel=OF_RUNS, abs=OF_RUNS)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_of_two_processes_is_a_run_of_one(together, alone, name):
+    folder = Path(together[1][0][f"run {name}"])
+    assert_alike(history(folder), alone[name])
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["processes"] == 2
+    pictures = {path.stem for path in (folder / "figures").glob("*.png")}
+    assert pictures == ({"learning_curve", "stages", "neighbors"} if name == "ccp" else set())
+    assert (summary["concatenated"] is not None) == (name == "mlrc")
+
+
+def test_only_the_first_process_writes_and_prints(together):
+    place, _ = together
+    assert "MAP@R" in (place / "0.log").read_text()
+    assert "MAP@R" not in (place / "1.log").read_text()
+
+
+def test_two_processes_continue_the_run_of_one(together, alone):
+    assert_alike(history(Path(together[1][0]["continued"])), alone["ccp"])
+
+
+def test_a_signal_to_one_stops_both_and_one_continues(together, alone):
+    place, found = together
+    assert [one["status"] for one in found] == [143, 143]
+    folder = start(place / "begun_together", *RUNS["ccp"])
+    assert_alike(history(folder), alone["ccp"])
+
+
+def test_a_process_that_fails_ends_the_run_of_the_other(together):
+    first, second = (one["broken"] for one in together[1])
+    assert second == "data: the second process cannot read it"
+    assert "lost contact" in first
+    assert "the same command goes on" in first
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_torchrun_ends_when_one_process_is_killed_and_one_alone_goes_on(tmp_path, alone):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    words = [*TINY, *RUNS["batch_norm"], f"outputs={tmp_path}"]
+    began = time.monotonic()
+    killed = subprocess.run(
+        [*launcher, "--nproc-per-node=2", "train.py", *words],
+        cwd=ROOT,
+        env=os.environ | {"DML_FAULT": "after_step:8@1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert killed.returncode == 1
+    (line,) = [line for line in killed.stderr.splitlines() if line.startswith("error: ")]
+    assert "process 0 lost contact with another of 2" in line
+    (file,) = tmp_path.rglob("history.csv")
+    with open(file, encoding="utf-8") as rows:
+        assert [row["step"] for row in csv.DictReader(rows)] == ["0", "3", "6"]
+    assert time.monotonic() - began < 250, "importing included"
+    assert_alike(history(start(tmp_path, *RUNS["batch_norm"])), alone["batch_norm"])
