@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.fields import resolve_test_resize
+from dml.config.flatten import flatten
 from dml.config.versions import as_in_older_runs
 
 # Options that do not change the result: device, speed, place and presentation of a run.
@@ -61,16 +62,6 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
 def digest(cfg: DictConfig) -> str:
     """Returns eight hex digits that depend on everything that decides the result."""
     return hashlib.sha256(json.dumps(identity(cfg)).encode()).hexdigest()[:8]
-
-
-def flatten(node: Any, path: str = "") -> dict[str, Any]:
-    """Returns dotted name → value of a nested mapping; an empty mapping is a value."""
-    if not (isinstance(node, dict) and node):
-        return {path: node}
-    options: dict[str, Any] = {}
-    for key, value in node.items():
-        options.update(flatten(value, f"{path}.{key}" if path else str(key)))
-    return options
 
 
 def _is_cache_exact(options: dict[str, Any]) -> bool:

@@ -94,6 +94,8 @@ class DataConfig(Node):
     workers: Annotated[Integer, Field(ge=0, le=MAX_WORKERS)]
     cache: CacheSize
     cache_device: Device
+    exif_orientation: Boolean
+    skip_corrupt: Boolean
 
 
 class TransformConfig(Node):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from dml.config.signatures import LOSS_KEYS, METHOD_KEYS
 from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
 from dml.data.cache import open_image_source
+from dml.data.image_check import exclude_undecodable
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.data.splits import merge_query_and_gallery
@@ -109,9 +111,13 @@ class Builder:
         return self._tracker()
 
     def index(self) -> ImageIndex:
-        """The index of the dataset."""
-        index = self._reader()
-        return merge_query_and_gallery(index) if self.config.data.query_gallery == "none" else index
+        """The index of the dataset; own images are decoded once, to check them."""
+        data, index = self.config.data, self._reader()
+        if data.identified_by == "place":
+            folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
+            index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
+        index = replace(index, apply_orientation=data.exif_orientation)
+        return merge_query_and_gallery(index) if data.query_gallery == "none" else index
 
     def source(self, index: ImageIndex, device: torch.device) -> ImageSource | None:
         """The cache of `data.cache`, or None to decode images at every access."""

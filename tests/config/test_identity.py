@@ -99,3 +99,10 @@ def test_weights_of_a_file_are_known_by_their_content(composed, tmp_path):
 def test_a_cache_that_changes_no_pixel_makes_no_other_run(composed, protocol, cache, same):
     chosen = ("data=cub", f"protocol={protocol}")
     assert (digest(composed(*chosen, f"data.cache={cache}")) == digest(composed(*chosen))) is same
+
+
+def test_metrix_with_the_former_average_keeps_its_digest(composed):
+    words = ("method=metrix", "loss=contrastive", "backbone=resnet50", "data=cub")
+    former = composed(*words, "method.average=anchors")
+    assert not {"method.average", "method.anc_neg_anchors"} & set(identity(former))
+    assert identity(composed(*words))["method.average"] == "terms"

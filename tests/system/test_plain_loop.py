@@ -18,7 +18,7 @@ from dml.config.schema import Config
 from dml.data.samplers import RandomBatches
 from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
-from dml.training.checkpoint import read
+from dml.training.checkpoint import read_checkpoint
 
 STEPS, BATCH, CLASSES, SIZE, DIM = 10, 12, 6, 32, 16
 RUN = (
@@ -134,7 +134,7 @@ def test_ten_steps_equal_a_plain_loop(run_framework, photos):
     untrained = run_framework("protocol.epochs=0", "protocol.evaluate_every=10")
     trained = run_framework("protocol.epochs=1", "protocol.evaluate_every=1")
     start, end = (
-        read(folder / "checkpoints/repeat0-fold0" / name)
+        read_checkpoint(folder / "checkpoints/repeat0-fold0" / name)
         for folder, name in ((untrained, "best.pt"), (trained, "last.pt"))
     )
     network, loss_function = Network(), pml.ProxyAnchorLoss(CLASSES, DIM, margin=0.1, alpha=32)
