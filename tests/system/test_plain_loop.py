@@ -40,7 +40,7 @@ class Photos(torch.utils.data.Dataset):
     """The training half of a folder of class folders, in the order of their names."""
 
     def __init__(self, root):
-        folders = sorted(root.iterdir())[:CLASSES]
+        folders = sorted(root.glob("class*"))[:CLASSES]
         self.items = [(p, y) for y, folder in enumerate(folders) for p in sorted(folder.iterdir())]
 
     def __len__(self):
