@@ -16,6 +16,7 @@ def options(name, root):
         f"data={name}",
         f"data.root={root}",
         *counts,
+        "protocol=traditional",
         "backbone=small_cnn",
         "transform.size=16",
         "transform.test_resize=20",
