@@ -152,3 +152,18 @@ def test_errors_come_home_from_other_processes():
     assert str(mistake) == "a: wrong\nb: wrong"
     stop = pickle.loads(pickle.dumps(RunStopped("time is up", 75)))
     assert (str(stop), stop.status) == ("time is up", 75)
+
+
+def test_only_the_first_process_reports_a_wrong_config(command_line, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        status, _, err = command_line("data.batch_size=3")
+        assert status == 2
+        assert err.count("error:") == lines
+
+
+def test_gradient_accumulation_is_rejected_with_the_reason(command_line):
+    status, _, err = command_line("optim.accumulate_steps=4")
+    assert status == 2
+    assert "compare all images of a batch" in err

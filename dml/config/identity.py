@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dml.config.fields import resolve_test_resize
 from dml.config.flatten import flatten
 from dml.config.versions import as_in_older_runs
 
@@ -37,6 +38,10 @@ ROOTS = ("data.root", "data.reader.root")
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Returns the options that decide the result: dotted name → plain value, sorted by name."""
     options = as_in_older_runs(flatten(OmegaConf.to_container(cfg, resolve=True)))
+    size = options.get("transform.size") or options.get("backbone.input_size")
+    if "transform.test_resize" in options:  # auto counts as the number that it stands for
+        resize = resolve_test_resize(options["transform.test_resize"], size)
+        options["transform.test_resize"] = resize
     unused: tuple[str, ...] = () if cfg.get("search") else ("space",)
     if _is_cache_exact(options):
         unused += ("data.cache",)

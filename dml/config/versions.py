@@ -44,11 +44,14 @@ ADDED_LATER: tuple[Addition, ...] = (
     Addition("method.anc_neg_anchors", "all", _is_metrix),
     Addition("data.exif_orientation", False),
     Addition("data.skip_corrupt", False),
+    Addition("embedder.batch_norm_momentum", None),
+    Addition("optim.clip_loss_parameters", False),
+    Addition("evaluation.test_curve", False),
 )
 
 # Nodes of `protocol.lookup` added later, such as `protocol.lookup.momentum`. They act only through
 # the options that refer to them, so they are left out of the identity whatever they hold.
-LOOKUPS_ADDED_LATER: tuple[str, ...] = ()
+LOOKUPS_ADDED_LATER: tuple[str, ...] = ("protocol.lookup.batch_norm_momentum",)
 
 # Dotted path of a class that moved → its path in older runs, which the identity keeps.
 MOVED_TARGETS: dict[str, str] = {}

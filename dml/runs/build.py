@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from dml.config.fields import resolve_test_resize
 from dml.config.schema import Config
 from dml.config.signatures import LOSS_KEYS, METHOD_KEYS
 from dml.core.errors import ConfigError, UserError
@@ -171,7 +172,7 @@ class Builder:
                 padding=t.padding,
                 degrees=t.degrees,
             ),
-            test=transforms.eval_transform(size, resize=t.test_resize),
+            test=transforms.eval_transform(size, resize=resolve_test_resize(t.test_resize, size)),
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 
@@ -196,7 +197,7 @@ class Builder:
 
     @property
     def _compares_clipped(self) -> bool:
-        """Whether pairs are compared by the lengths that the normalizer left (ccp, section 4.4).
+        """True if pairs are compared by the lengths that the normalizer left (ccp, section 4.4).
 
         Losses of pytorch-metric-learning would normalize once more, and a plain baseline would be
         trained in another space than ccp and than the one it is scored in. Mixing methods keep unit

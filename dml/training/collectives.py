@@ -40,7 +40,7 @@ def translate_connection_errors() -> Iterator[None]:
         raise ConnectionLost(
             f"torchrun: process {dist.get_rank()} lost contact with another of "
             f"{dist.get_world_size()}, which ended or was killed ({reason}); the last checkpoint "
-            f"is intact, and the same command goes on from it with any number of processes"
+            f"is intact, and the same command continues from it with any number of processes"
         ) from error
 
 

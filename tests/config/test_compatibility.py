@@ -3,7 +3,7 @@ import pytest
 from dml.config.check import check
 from dml.config.compatibility import find_notes
 from dml.config.schema import Config
-from dml.core.errors import ConfigError
+from dml.core.errors import ConfigError, UserError
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,26 @@ def test_an_option_without_effect_is_noted(changed):
         "data.sampler=balanced draws as many of each class"
     ]
     assert not notes_on("data.images_per_class=4", "data.sampler=balanced")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["data.batch_size=30"], "batch 30 must be a multiple of 4 processes (nearest 28, 32)"),
+        (
+            ["data.batch_size=42", "data.sampler=balanced", "data.images_per_class=7"],
+            "must be a multiple of 4 processes (nearest 28, 56)",
+        ),
+        (["data.batch_size=2"], "(nearest 4)"),
+        (["protocol.workers=2"], "protocol.workers: 2 models side by side"),
+        (["protocol=mlrc", "search=bayes"], "search: processes of torchrun share one trial"),
+    ],
+)
+def test_conflicts_of_several_processes(composed, monkeypatch, overrides, expected):
+    alone = composed(*overrides)
+    check(alone, Config)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(UserError) as problem:
+        check(alone, Config)
+    assert expected in str(problem.value)

@@ -99,7 +99,7 @@ def test_a_process_that_fails_ends_the_run_of_the_other(together):
     first, second = (one["broken"] for one in together[1])
     assert second == "data: the second process cannot read it"
     assert "lost contact" in first
-    assert "the same command goes on" in first
+    assert "the same command continues" in first
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -131,7 +131,7 @@ class RunFolder:
         elif stored.get("fingerprint") != fingerprint:
             raise UserError(
                 f"data: {name} has other images, labels or splits ({images} images) than when "
-                f"{self.path} was begun ({stored.get('images')} images); "
+                f"{self.path} was started ({stored.get('images')} images); "
                 f"overwrite=true starts anew with those of today"
             )
 

@@ -51,7 +51,7 @@ def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    reason = "is killed by signal: Killed" if handled else "gone before its batch was here"
+    reason = "is killed by signal: Killed" if handled else "exited before it sent its batch"
     assert f"data.workers: a loading process died ({reason})" in str(raised.value)
 
 
