@@ -1,6 +1,6 @@
-# make demo    one run on real handwritten digits, from a fresh machine to a table and pictures
-# make test    the tests (make soak: the long ones, before a release)
-# make lint    ruff, mypy, import directions;  make format puts the style right
+# make demo    installs, and trains on handwritten digits: a table of scores and two pictures
+# make test    runs the tests (make soak: the long ones, before a release)
+# make lint    checks style, types and import directions (make format corrects the style)
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,12 +12,12 @@ TEST_PROCESSES ?= 2
 
 install: $(INSTALLED)
 
-# The stamp is touched last: an installation that was interrupted is taken up again.
+# The stamp is written last, so that an interrupted installation is continued.
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "error: Python 3.11 or newer is needed; say which with PYTHON=<interpreter>"; exit 1; }
+		{ echo "error: Python 3.11 or newer is needed; use PYTHON=<interpreter>"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) (several GB the first time: torch brings CUDA along) ..."
+	@echo "installing into $(VENV) (several GB the first time, for torch with CUDA) ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from dml.core.errors import UserError, first_line
 from dml.reporting.catalog import experiment_ids
 from dml.reporting.cost import sum_hours
-from dml.reporting.progress import (
+from dml.reporting.experiment_progress import (
     Progress,
     budget_overrides,
     cell_status,

@@ -1,9 +1,12 @@
-"""What most tests need: composed configs and small runs in a folder of their own."""
+"""Fixtures that most tests need: composed configs, and small runs in a temporary folder."""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +14,14 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from dml.cli import CONFIGS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # subprocesses share two cores
 
-# The same examples in every run: a change fails for what it changed. HYPOTHESIS_PROFILE=default
-# looks for new ones.
+# The same examples in every run, so that a failure comes from the change that is tested.
+# HYPOTHESIS_PROFILE=default looks for new examples.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
@@ -39,14 +42,21 @@ def _fresh_hydra():
     GlobalHydra.instance().clear()
 
 
+@contextmanager
+def without_pictures() -> Iterator[None]:
+    """Runs draw nothing meanwhile: pictures take as long as the rest of a tiny run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dml.runs.experiment.draw_figures", lambda *more: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_pictures(request):
-    """They take as long as a tiny run: tests that look at them are marked `pictures`."""
+    """Leaves out the pictures of runs, except in tests marked `pictures`."""
     if request.node.get_closest_marker("pictures"):
         yield
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dml.runs.experiment.draw_figures", lambda *more: None)
+    with without_pictures():
         yield
 
 
@@ -57,14 +67,38 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
+PLACES = ("outputs=", "data.root=")  # plain values that differ between tests of the same config
+
+
+def compose_config(*overrides: str) -> DictConfig:
+    """Composes `train.yaml` with overrides, as the command line does.
+
+    Composing takes a third of a tiny run, so configs that differ only in `PLACES` share it.
+    """
+    cfg = copy.deepcopy(_composed(*(word for word in overrides if not word.startswith(PLACES))))
+    for word in overrides:
+        if word.startswith(PLACES):
+            name, _, value = word.partition("=")
+            OmegaConf.update(cfg, name, value)
+    return cfg
+
+
+@lru_cache(maxsize=64)
+def _composed(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("train", overrides=list(overrides))
+
+
 @pytest.fixture
 def composed() -> Callable[..., DictConfig]:
-    """Composes `train.yaml` with overrides, as the command line would."""
+    """Composes `train.yaml` with overrides, and with the config files of a search path."""
 
     def compose_with(*overrides: str, searchpath: Path | None = None) -> DictConfig:
-        extra = [] if searchpath is None else [f"hydra.searchpath=[file://{searchpath}]"]
+        if searchpath is None:
+            return compose_config(*overrides)
+        words = [f"hydra.searchpath=[file://{searchpath}]", *overrides]
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return compose("train", overrides=[*extra, *overrides])
+            return compose("train", overrides=words)
 
     return compose_with
 
@@ -105,7 +139,7 @@ def command_line(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
 
 @pytest.fixture(scope="session")
 def glyphs_root(tmp_path_factory) -> Path:
-    """Where the few glyphs of `SMALL` runs are drawn once."""
+    """A folder in which the few glyphs of `SMALL` runs are drawn once."""
     return tmp_path_factory.mktemp("glyphs")
 
 

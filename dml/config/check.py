@@ -17,7 +17,7 @@ from dml.config import search_space
 from dml.config.compatibility import find_conflicts
 from dml.config.descriptions import describe_type, describe_value
 from dml.config.fields import PROBLEM
-from dml.config.identity import flatten
+from dml.config.flatten import flatten
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, nearest
 

@@ -40,6 +40,13 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             f"backbone '{config.backbone.get('name')}' takes images of any size; "
             f"give one, for example transform.size=64",
         )
+    crop, resize = config.crop_size, config.test_resize
+    if crop is not None and resize is not None and crop > resize:
+        yield (
+            "transform.test_resize",
+            f"{resize} pixels are fewer than the crop of {crop}, which would be padded with black; "
+            f"use transform.test_resize=auto, or at least {crop}",
+        )
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
 
@@ -126,5 +133,5 @@ def find_notes(config: Config) -> Iterator[str]:
             f"protocol={config.protocol.name} was published with {', '.join(published)}; there is "
             f"no published number for backbone={config.backbone['name']}"
         )
-    if isinstance(side, int) and t.test_resize is not None and t.test_resize > side:
-        yield f"data.cache={side} is smaller than transform.test_resize={t.test_resize}"
+    if isinstance(side, int) and config.test_resize is not None and config.test_resize > side:
+        yield f"data.cache={side} is smaller than transform.test_resize={config.test_resize}"

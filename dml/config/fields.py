@@ -21,6 +21,8 @@ from dml.core import metric_names
 from dml.core.errors import nearest
 from dml.core.option_values import BATCH_KINDS
 
+AUTO = "auto"
+MAX_PIXELS = 16_384  # of a side
 PROBLEM = "problem"  # type of the errors below: their message is complete
 
 
@@ -62,6 +64,30 @@ def _cache_size(value: Any) -> Any:
     if value in (None, "full") or (type(value) is int and value > 0):
         return value
     raise _problem(f"{describe_value(value)} must be null, full or a number of pixels above 0")
+
+
+def _test_resize(value: Any) -> Any:
+    if value in (None, AUTO) or (type(value) is int and 1 <= value <= MAX_PIXELS):
+        return value
+    raise _problem(
+        f"{describe_value(value)} must be auto, null or a number of pixels, at least 1, at most "
+        f"{MAX_PIXELS}"
+    )
+
+
+def resolve_test_resize(value: int | str | None, input_size: int | None) -> int | None:
+    """Returns the shorter side before the central crop that `transform.test_resize` stands for.
+
+    Args:
+        value: pixels; "auto" for 256 where the input has 224 or 227 pixels, as every protocol of
+            the papers, else 256/224 of the input; None for the whole image.
+        input_size: side of the crop in pixels; None keeps the size of the images.
+    """
+    if value != AUTO:
+        return None if value is None else int(value)
+    if input_size is None:
+        return None
+    return 256 if input_size in (224, 227) else round(256 / 224 * input_size)
 
 
 def _output_folder(path: str) -> str:
@@ -151,6 +177,7 @@ FolderName = Annotated[Text, _FOLDER_NAME]
 OutputFolder = Annotated[Text, AfterValidator(_output_folder)]
 Device = Annotated[Text, AfterValidator(_device)]
 Interval = Annotated[list[Float], AfterValidator(_interval)]
+TestResize = Annotated[int | str | None, BeforeValidator(_test_resize)]
 CacheSize = Annotated[int | str | None, BeforeValidator(_cache_size)]
 SelectMetric = Annotated[
     Text,

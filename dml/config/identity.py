@@ -10,6 +10,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dml.config.fields import resolve_test_resize
+from dml.config.flatten import flatten
 from dml.config.versions import as_in_older_runs
 
 # Options that do not change the result: device, speed, place and presentation of a run.
@@ -36,6 +38,10 @@ ROOTS = ("data.root", "data.reader.root")
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Returns the options that decide the result: dotted name → plain value, sorted by name."""
     options = as_in_older_runs(flatten(OmegaConf.to_container(cfg, resolve=True)))
+    size = options.get("transform.size") or options.get("backbone.input_size")
+    if "transform.test_resize" in options:  # auto counts as the number that it stands for
+        resize = resolve_test_resize(options["transform.test_resize"], size)
+        options["transform.test_resize"] = resize
     unused: tuple[str, ...] = () if cfg.get("search") else ("space",)
     if _is_cache_exact(options):
         unused += ("data.cache",)
@@ -56,16 +62,6 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
 def digest(cfg: DictConfig) -> str:
     """Returns eight hex digits that depend on everything that decides the result."""
     return hashlib.sha256(json.dumps(identity(cfg)).encode()).hexdigest()[:8]
-
-
-def flatten(node: Any, path: str = "") -> dict[str, Any]:
-    """Returns dotted name → value of a nested mapping; an empty mapping is a value."""
-    if not (isinstance(node, dict) and node):
-        return {path: node}
-    options: dict[str, Any] = {}
-    for key, value in node.items():
-        options.update(flatten(value, f"{path}.{key}" if path else str(key)))
-    return options
 
 
 def _is_cache_exact(options: dict[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.fields import (
+    MAX_PIXELS,
     CacheSize,
     Device,
     FolderName,
@@ -23,7 +24,9 @@ from dml.config.fields import (
     OutputFolder,
     SelectMetric,
     TargetNode,
+    TestResize,
     one_of,
+    resolve_test_resize,
 )
 from dml.core.option_values import (
     AUGMENTATIONS,
@@ -42,7 +45,6 @@ from dml.core.option_values import (
 MAX_WORKERS = 1024
 MAX_REPEATS = 1000
 MAX_BATCH_SIZE = 1_000_000
-MAX_PIXELS = 16_384  # of a side
 
 Count = Annotated[Integer, Field(ge=1)]
 CountFromZero = Annotated[Integer, Field(ge=0)]
@@ -92,6 +94,8 @@ class DataConfig(Node):
     workers: Annotated[Integer, Field(ge=0, le=MAX_WORKERS)]
     cache: CacheSize
     cache_device: Device
+    exif_orientation: Boolean
+    skip_corrupt: Boolean
 
 
 class TransformConfig(Node):
@@ -105,7 +109,7 @@ class TransformConfig(Node):
     flip: Boolean
     padding: Annotated[Integer, Field(ge=0, le=MAX_PIXELS)]
     degrees: Annotated[Float, Field(ge=0, le=360)]
-    test_resize: Pixels | None
+    test_resize: TestResize
 
 
 class OptimConfig(Node):
@@ -122,6 +126,7 @@ class OptimConfig(Node):
     schedule: dict[str, Any] | None
     clip_value: Positive | None
     clip_norm: Positive | None
+    clip_loss_parameters: Boolean
     warmup_epochs: CountFromZero
 
 
@@ -155,6 +160,7 @@ class EvaluationConfig(Node):
     """Metrics beside the scores, and what is kept of an evaluation."""
 
     measures: list[Annotated[Text, one_of(EXTRA_METRICS)]]
+    test_curve: Boolean
     keep_embeddings: Boolean
 
 
@@ -226,6 +232,16 @@ class Config(Node):
     tracking: TargetNode
     search: SearchConfig | None = None
     space: dict[str, Any]
+
+    @property
+    def crop_size(self) -> int | None:
+        """Side of the network's input in pixels; None if the images keep their size."""
+        return self.transform.size or self.backbone.get("input_size")
+
+    @property
+    def test_resize(self) -> int | None:
+        """`transform.test_resize` with "auto" resolved."""
+        return resolve_test_resize(self.transform.test_resize, self.crop_size)
 
 
 class EvaluateConfig(Config):

@@ -6,22 +6,52 @@ and their stored config keeps loading.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-# Options added later → the value that gives the behavior from before. At this value an option is
-# left out of the identity.
-ADDED_LATER: dict[str, Any] = {}
+from dml.config.flatten import flatten
 
-# The same for constructor options of one class, by its `_target_`, in any node that names it.
-ADDED_TO_CLASSES: dict[str, dict[str, Any]] = {
-    "dml.methods.metrix.Metrix": {"average": "anchors", "anc_neg_anchors": "all"},
-}
+
+@dataclass(frozen=True)
+class Addition:
+    """An option that older runs do not have.
+
+    Attributes:
+        option: dotted name.
+        old_value: the value that gives the behavior from before; the identity leaves it out.
+        applies: whether the option has an effect, given all options; where it has none, the
+            identity leaves it out whatever its value.
+    """
+
+    option: str
+    old_value: Any
+    applies: Callable[[Mapping[str, Any]], bool] = lambda options: True
+
+
+def _is_metrix(options: Mapping[str, Any]) -> bool:
+    return options.get("method._target_") == "dml.methods.metrix.Metrix"
+
+
+def _is_metrix_contrastive(options: Mapping[str, Any]) -> bool:
+    return _is_metrix(options) and str(options.get("loss._target_")).endswith(".ContrastiveLoss")
+
+
+ADDED_LATER: tuple[Addition, ...] = (
+    Addition("method.average", "anchors", _is_metrix_contrastive),
+    Addition("method.anc_neg_anchors", "all", _is_metrix),
+    Addition("data.exif_orientation", False),
+    Addition("data.skip_corrupt", False),
+    Addition("embedder.batch_norm_momentum", None),
+    Addition("optim.clip_loss_parameters", False),
+    Addition("evaluation.test_curve", False),
+)
 
 # Nodes of `protocol.lookup` added later, such as `protocol.lookup.momentum`. They act only through
 # the options that refer to them, so they are left out of the identity whatever they hold.
-LOOKUPS_ADDED_LATER: tuple[str, ...] = ()
+LOOKUPS_ADDED_LATER: tuple[str, ...] = ("protocol.lookup.batch_norm_momentum",)
 
 # Dotted path of a class that moved → its path in older runs, which the identity keeps.
 MOVED_TARGETS: dict[str, str] = {}
@@ -33,13 +63,11 @@ def as_in_older_runs(options: dict[str, Any]) -> dict[str, Any]:
     Args:
         options: dotted name → value.
     """
+    additions = {one.option: one for one in ADDED_LATER}
     older = {}
     for name, value in options.items():
-        if name in ADDED_LATER and _same(value, ADDED_LATER[name]):
-            continue
-        node, _, key = name.rpartition(".")
-        added = ADDED_TO_CLASSES.get(options.get(f"{node}._target_", ""), {})
-        if key in added and _same(value, added[key]):
+        addition = additions.get(name)
+        if addition and (_same(value, addition.old_value) or not addition.applies(options)):
             continue
         if any(f"{name}.".startswith(f"{lookup}.") for lookup in LOOKUPS_ADDED_LATER):
             continue
@@ -52,28 +80,14 @@ def as_in_older_runs(options: dict[str, Any]) -> dict[str, Any]:
 def upgrade(cfg: DictConfig) -> None:
     """Completes the stored config of an older run in place.
 
-    Adds the options that it lacks, at the value that gives the behavior from before, and replaces
-    the paths of classes that moved.
+    Replaces the paths of classes that moved, and adds the options that it lacks, at the value that
+    gives the behavior from before.
     """
-    for name, value in ADDED_LATER.items():
-        node = OmegaConf.select(cfg, name.rpartition(".")[0]) if "." in name else cfg
-        if isinstance(node, DictConfig) and name.rpartition(".")[2] not in node:
-            OmegaConf.update(cfg, name, value, force_add=True)
-    present = {old: new for new, old in MOVED_TARGETS.items()}
-    _replace_targets(cfg, present)
-    _add_class_options(cfg)
-
-
-def _add_class_options(node: Any) -> None:
-    if not isinstance(node, DictConfig):
-        return
-    for key in map(str, node):
-        if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
-            _add_class_options(node[key])
-    target = "" if OmegaConf.is_missing(node, "_target_") else node.get("_target_", "")
-    for key, value in ADDED_TO_CLASSES.get(target, {}).items():
-        if key not in node:
-            OmegaConf.update(node, key, value, force_add=True)
+    _replace_targets(cfg, {old: new for new, old in MOVED_TARGETS.items()})
+    options = flatten(OmegaConf.to_container(cfg, resolve=False))
+    for one in ADDED_LATER:
+        if one.option not in options and one.applies(options):
+            OmegaConf.update(cfg, one.option, one.old_value, force_add=True)
 
 
 def _replace_targets(node: Any, present: dict[str, str]) -> None:

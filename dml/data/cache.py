@@ -8,11 +8,8 @@ sizes are known only once an image is decoded.
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import logging
-import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from dml.core.locks import wait_for_lock
 from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
 from dml.data.decode import load_image
+from dml.data.fingerprint import hash_listing
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.data.threads import map_in_threads
@@ -159,14 +157,16 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     """
     if isinstance(index.images, np.ndarray):
         return PixelCache.of_array(index.images)
-    name = f"{index.name}-{side or 'full'}-{_digest(index.images, side)}.pixels"
+    upright = ("upright",) if index.apply_orientation else ()
+    digest = hash_listing(index.images, MAGIC, side, *upright)
+    name = f"{index.name}-{side or 'full'}-{digest}.pixels"
     path = Path(folder) / name
     if not path.is_file():
         try:
             lock = wait_for_lock(path.with_suffix(".lock"), f"writing {path}")
             with raise_on_signals(), lock as alone:
                 if not path.is_file():
-                    _write(path, index.images, side, alone)
+                    _write(path, index, side, alone)
         except OSError as error:
             raise UserError(
                 f"data.cache: cannot write {path}: {error.strerror}; {_remedy(error)}, "
@@ -175,48 +175,37 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     return PixelCache.open(path)
 
 
-def _digest(files: Sequence[Path], side: int | None) -> str:
-    """Returns a hash of the paths, sizes and modification times of all images."""
-    listing = []
-    try:
-        for file in files:
-            found = os.stat(file)
-            listing.append((os.path.abspath(file), found.st_size, found.st_mtime_ns))
-    except OSError as error:
-        raise UserError(f"data: cannot read {error.filename}: {error.strerror}") from error
-    return hashlib.sha256(json.dumps([MAGIC, side, listing]).encode()).hexdigest()[:16]
-
-
 def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "make room, keep fewer pixels with data.cache=256"
     return "set data.root to a folder that can be written (links in it may lead to the images)"
 
 
-def _write(path: Path, files: Sequence[Path], side: int | None, alone: bool) -> None:
+def _write(path: Path, index: ImageIndex, side: int | None, alone: bool) -> None:
     for left in path.parent.glob(f".{path.name}.*.partial") if alone else ():
         left.unlink()  # of a killed writer; the lock excludes any other
-    table = np.empty((len(files), 3), np.int64)
+    count = len(index.images)
+    table = np.empty((count, 3), np.int64)
     offset = 0
     # Closed explicitly: the traceback of a signal would keep its threads running.
-    decoded = closing(_decode_all(files, side))
+    decoded = closing(_decode_all(index, side))
     with decoded as images, replace_file(path) as temporary, open(temporary, "wb") as file:
-        for row, pixels in enumerate(show_progress(images, "decoding", len(files))):
+        for row, pixels in enumerate(show_progress(images, "decoding", count)):
             table[row] = offset, *pixels.shape[:2]
             offset += file.write(pixels.data)
             fault_point("cache_image")
         file.write(table.tobytes())
-        file.write(np.array([MAGIC, len(files)], np.int64).tobytes())
+        file.write(np.array([MAGIC, count], np.int64).tobytes())
 
 
-def _decode_all(files: Sequence[Path], side: int | None) -> Generator[np.ndarray, None, None]:
+def _decode_all(index: ImageIndex, side: int | None) -> Generator[np.ndarray, None, None]:
     """Decodes all images in order (H×W×3), in threads: decoders release the interpreter lock."""
 
     # The transforms' own resizing: training and testing at this size see the same pixels.
     resize = ResizeShorter(side) if side is not None else nn.Identity()
 
     def decode(file: Path) -> np.ndarray:
-        image = resize(load_image(file))
+        image = resize(load_image(file, index.apply_orientation))
         return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
 
-    return map_in_threads(decode, files)
+    return map_in_threads(decode, index.images)

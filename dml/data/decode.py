@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from dml.core.errors import UserError
@@ -19,10 +19,14 @@ except ImportError:  # torchvision plans to move decoding to another package
 JPEG = b"\xff\xd8\xff"
 
 
-def load_image(image: Path | np.ndarray) -> Tensor:
+def load_image(image: Path | np.ndarray, apply_orientation: bool = False) -> Tensor:
     """Decodes one image to a uint8 tensor 3×H×W (RGB; grey, CMYK and other modes are converted).
 
     Of 16 bits the upper 8 are kept, of animations the first image; transparency is dropped.
+
+    Args:
+        image: a file, or pixels H×W×3.
+        apply_orientation: turn the image upright by its EXIF orientation.
 
     In memory the channels are innermost (H×W×3), which is fastest to crop and resize.
 
@@ -38,16 +42,21 @@ def load_image(image: Path | np.ndarray) -> Tensor:
     if decode_jpeg is not None and data[:3].tobytes() == JPEG:
         try:
             # A third faster than Pillow, which copies the pixels once more.
-            return decode_jpeg(torch.from_numpy(data), mode=ImageReadMode.RGB)
+            return decode_jpeg(
+                torch.from_numpy(data),
+                mode=ImageReadMode.RGB,
+                apply_exif_orientation=apply_orientation,
+            )
         except RuntimeError:
             pass  # an unusual or damaged file: Pillow reads it or explains why not
-    return _decode_with_pillow(image)
+    return _decode_with_pillow(image, apply_orientation)
 
 
-def _decode_with_pillow(path: Path) -> Tensor:
+def _decode_with_pillow(path: Path, apply_orientation: bool) -> Tensor:
     try:
         with Image.open(path) as opened:
-            array = np.array(_to_eight_bits(opened).convert("RGB"))  # np.array: a writable copy
+            upright = ImageOps.exif_transpose(opened) if apply_orientation else opened
+            array = np.array(_to_eight_bits(upright).convert("RGB"))  # np.array: a writable copy
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"data: cannot decode {path}: {error}") from error
     return torch.from_numpy(array).permute(2, 0, 1)

@@ -47,6 +47,22 @@ def fingerprint(
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+def hash_listing(files: Sequence[Path], *settings: object) -> str:
+    """Returns a hash of `settings` and of the paths, sizes and modification times of files.
+
+    Raises:
+        UserError: a file is missing.
+    """
+    listing = []
+    try:
+        for file in files:
+            status = os.stat(file)
+            listing.append((os.path.abspath(file), status.st_size, status.st_mtime_ns))
+    except OSError as error:
+        raise UserError(f"data: cannot read {error.filename}: {error.strerror}") from error
+    return hashlib.sha256(json.dumps([*settings, listing]).encode()).hexdigest()[:16]
+
+
 def _relative_names(root: Path | None, files: Sequence[Path]) -> list[str]:
     names = [os.fspath(file) for file in files]
     if root is None:

@@ -32,8 +32,7 @@ def read_folder(root: str | Path) -> ImageIndex:
 
     Images may lie deeper in the folder of their class. Classes are in alphabetical order, or in
     numerical order where all names are whole numbers; `1` and `01` are two classes. Hidden files
-    and folders are passed over. Pixels are taken as they are stored: like the readers of published
-    datasets, this one does not turn photos by their EXIF orientation.
+    and folders are passed over.
 
     Args:
         root: the folder, or the CSV file.
@@ -70,12 +69,13 @@ def read_folder(root: str | Path) -> ImageIndex:
     _check_classes(root, labels, roles, names)
     place = root if root.is_dir() else root.parent
     return ImageIndex(
-        name="folder",
+        name=place.resolve().name or "folder",
         images=found.files,
         labels=labels,
         roles=roles,
         own_split=found.splits is not None,
         root=place,
+        fingerprint_name="folder",
     )
 
 

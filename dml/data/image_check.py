@@ -1,32 +1,39 @@
-"""Search for images that cannot be decoded."""
+"""Search for images that cannot be decoded, and indexes without them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from dml.core.atomic_io import read_json, write_json
 from dml.core.errors import UserError
+from dml.core.locks import wait_for_lock
 from dml.core.progress import show_progress
+from dml.core.signals import raise_on_signals
 from dml.data.decode import load_image
+from dml.data.fingerprint import hash_listing
 from dml.data.image_index import ImageIndex
 from dml.data.threads import map_in_threads
 
 
-def find_undecodable(index: ImageIndex) -> list[str]:
-    """One line per image of the index that cannot be decoded."""
-    if isinstance(index.images, np.ndarray):
-        return []
+def find_undecodable(images: Sequence[Path] | np.ndarray) -> dict[int, str]:
+    """Returns row → message for every image that cannot be decoded."""
+    if isinstance(images, np.ndarray):
+        return {}
 
-    def problem(path: Path) -> str | None:
+    def find_problem(path: Path) -> str | None:
         try:
             load_image(path)
         except UserError as error:
             return str(error)
         return None
 
-    problems = show_progress(map_in_threads(problem, index.images), "decoding", len(index.images))
-    return [line for line in problems if line]
+    problems = show_progress(map_in_threads(find_problem, images), "decoding", len(images))
+    return {row: problem for row, problem in enumerate(problems) if problem}
 
 
 def check_images(index: ImageIndex) -> None:
@@ -35,7 +42,53 @@ def check_images(index: ImageIndex) -> None:
     Raises:
         UserError: with a line per image that cannot be decoded, and their number.
     """
-    problems = find_undecodable(index)
+    problems = find_undecodable(index.images)
     if problems:
         count = f"{index.name}: {len(problems)} images are damaged; get them again"
-        raise UserError("\n".join([*problems, count]))
+        raise UserError("\n".join([*problems.values(), count]))
+
+
+def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageIndex:
+    """Returns the index without images that cannot be decoded.
+
+    Every image is decoded once; as long as the files do not change, later calls read the result
+    from a file in `folder`, if that can be written.
+
+    Args:
+        index: the dataset.
+        skip: leave such images out; False: refuse them.
+        folder: place of the stored results.
+
+    Raises:
+        UserError: with a line per image that cannot be decoded, if they are not to be skipped.
+        KeyboardInterrupt, RunStopped: at a signal while decoding.
+    """
+    problems = {} if isinstance(index.images, np.ndarray) else _check_once(index.images, folder)
+    if not problems:
+        return index
+    if not skip:
+        advice = (
+            f"data: {len(problems)} of {len(index.images)} images of {index.name} cannot be "
+            f"decoded; replace them, or set data.skip_corrupt=true to leave them out"
+        )
+        raise UserError("\n".join([*problems.values(), advice]))
+    kept = np.setdiff1d(np.arange(len(index.images)), list(problems))
+    return replace(
+        index,
+        images=[Path(index.images[row]) for row in kept],
+        labels=np.unique(index.labels[kept], return_inverse=True)[1].astype(np.int64),
+        roles=index.roles[kept],
+        skipped=len(problems),
+    )
+
+
+def _check_once(images: Sequence[Path], folder: Path) -> dict[int, str]:
+    path = folder / f"checked-{hash_listing(images)}.json"
+    with suppress(OSError, UserError):
+        if (stored := read_json(path)) is not None:
+            return {int(row): str(problem) for row, problem in stored.items()}
+    with raise_on_signals():
+        problems = find_undecodable(images)
+    with suppress(OSError, UserError), wait_for_lock(path.with_suffix(".lock")):
+        write_json(path, {str(row): problem for row, problem in problems.items()})
+    return problems

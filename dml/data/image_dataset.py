@@ -33,11 +33,13 @@ class ImageSource(Protocol):
 class Decoder:
     """Decodes images at every access."""
 
-    def __init__(self, images: Sequence[Path] | np.ndarray) -> None:
-        self.images = images
+    def __init__(
+        self, images: Sequence[Path] | np.ndarray, apply_orientation: bool = False
+    ) -> None:
+        self.images, self.apply_orientation = images, apply_orientation
 
     def __getitem__(self, row: int) -> Tensor:
-        return load_image(self.images[row])
+        return load_image(self.images[row], self.apply_orientation)
 
     def batch(self, rows: np.ndarray) -> Tensor | None:
         """Returns images B×3×H×W if they are in memory, else None."""
@@ -67,7 +69,8 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
     ) -> None:
         self.subset = subset
         self.transform = transform
-        self.source = Decoder(subset.index.images) if source is None else source
+        index = subset.index
+        self.source = Decoder(index.images, index.apply_orientation) if source is None else source
         self.steps = batch_transforms(transform)
 
     def __len__(self) -> int:

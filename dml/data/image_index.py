@@ -26,6 +26,9 @@ class ImageIndex:
         stand_in: True for small data that stands in for a benchmark; reports mark its results.
         own_split: True if a user defined the split; protocols then keep it.
         root: folder of the dataset; it may differ between machines.
+        fingerprint_name: enters the fingerprint instead of `name`, if not empty.
+        apply_orientation: turn images upright by their EXIF orientation.
+        skipped: corrupt images that were left out.
     """
 
     name: str
@@ -36,6 +39,9 @@ class ImageIndex:
     stand_in: bool = False
     own_split: bool = False
     root: Path | None = None
+    fingerprint_name: str = ""
+    apply_orientation: bool = False
+    skipped: int = 0
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.labels) == len(self.roles):
@@ -53,7 +59,8 @@ class ImageIndex:
 
     def fingerprint(self) -> str:
         """Returns 16 hex digits of images, labels and roles, independent of `root`."""
-        return fingerprint(self.name, self.images, self.labels, self.roles, self.root)
+        name = self.fingerprint_name or self.name
+        return fingerprint(name, self.images, self.labels, self.roles, self.root)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Batches:
             # A worker that dies while sending a batch breaks the connection before torch's signal
             # handler has run. The handler knows the reason: it raises while this process waits.
             time.sleep(HANDLER_S)
-            raise RuntimeError("a DataLoader worker died before it sent its batch") from error
+            raise RuntimeError("DataLoader worker exited before it sent its batch") from error
 
 
 @dataclass(frozen=True)

@@ -191,9 +191,9 @@ def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
         raise UserError(
             f"this is not the published {dataset.title}: {reason}; get the files again"
         ) from error
-    problems = find_undecodable(index)
+    problems = find_undecodable(index.images)
     if problems:
-        lines = "\n".join(problems).replace(str(staging), "the archive")
+        lines = "\n".join(problems.values()).replace(str(staging), "the archive")
         raise UserError(f"{lines}\n{dataset.title} holds damaged images; get the files again")
     return index
 

@@ -114,10 +114,16 @@ class PublishedDataset:
         present = len(files) - len(missing)
         if (present, len(files), len(names)) != (self.images, self.images, self.classes):
             first = f" (first missing: {missing[0]})" if missing else ""
+            other = ""
+            if not missing and len(files):
+                other = (
+                    f"; for another dataset in this layout set data.reader.images={present} "
+                    f"data.reader.classes={len(names)}"
+                )
             raise UserError(
                 f"data.root: {self.title} under {self.root} is not complete: found {present} of "
                 f"{self.images} images ({len(files)} listed) and {len(names)} of {self.classes} "
-                f"classes{first}; {self.advice}"
+                f"classes{first}; {self.advice}{other}"
             )
         return ImageIndex(
             name=self.name,

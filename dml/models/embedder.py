@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from dml.core.errors import UserError, nearest
 from dml.models.backbones import Backbone
 from dml.models.frozen_batch_norm import freeze_batch_norm as freeze
+from dml.models.frozen_batch_norm import set_momentum
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "avg": lambda maps_Bchw: maps_Bchw.mean(dim=(2, 3)),
@@ -32,7 +33,7 @@ NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 LARGEST = 65_536  # dimensions; a typing error must not take all memory
 HEADS = ("linear", "linear+relu", "none")
-INITS = ("default", "kaiming_fan_out")
+INITS = ("default", "kaiming_fan_out", "xavier_uniform")
 
 
 class Embedder(nn.Module):
@@ -51,11 +52,14 @@ class Embedder(nn.Module):
         head: "linear", "linear+relu" or "none".
         layer_norm: a LayerNorm before the head, as in ProxyNCA++; without parameters, which the
             linear layer after it would absorb.
-        init: of the head: "default" (PyTorch's) or "kaiming_fan_out" (normal; bias 0).
+        init: of the head: "default" (PyTorch's), "kaiming_fan_out" (normal; bias 0) or
+            "xavier_uniform" (bias 0).
         bias: of the head.
         normalize: "l2", "clipped" (v / max(1, ‖v‖): only long vectors are shortened) or "none".
         freeze_batch_norm: the backbone keeps its BatchNorm statistics during training.
         freeze_batch_norm_affine: with it, γ and β keep their values too.
+        batch_norm_momentum: weight of a batch in the running statistics of the backbone's BatchNorm
+            layers, 0–1; None keeps the network's own (0.1 in PyTorch).
 
     Attributes:
         embedding_size: D.
@@ -78,6 +82,7 @@ class Embedder(nn.Module):
         normalize: str = "l2",
         freeze_batch_norm: bool = False,
         freeze_batch_norm_affine: bool = False,
+        batch_norm_momentum: float | None = None,
     ) -> None:
         super().__init__()
         _check_choice("pooling", pooling, POOLINGS)
@@ -104,6 +109,8 @@ class Embedder(nn.Module):
         )
         if freeze_batch_norm:
             freeze(backbone, affine=freeze_batch_norm_affine)
+        if batch_norm_momentum is not None:
+            set_momentum(backbone, batch_norm_momentum)
 
     def features(self, images: Tensor) -> Tensor:
         """Returns the backbone's features, B×c×h×w or B×t×c."""
@@ -154,8 +161,10 @@ def _build_head(
         linear = nn.Linear(channels, size, bias=bias)
         if init == "kaiming_fan_out":
             nn.init.kaiming_normal_(linear.weight, mode="fan_out")
-            if bias:
-                nn.init.zeros_(linear.bias)
+        elif init == "xavier_uniform":
+            nn.init.xavier_uniform_(linear.weight)
+        if bias and init != "default":
+            nn.init.zeros_(linear.bias)
         layers["linear"] = linear
     if head == "linear+relu":
         layers["relu"] = nn.ReLU()

@@ -22,6 +22,7 @@ from dml.runs.figures.positivity_curve import draw_positivity, write_positivity
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
 from dml.runs.load import load_config
+from dml.runs.protocols import Job
 from dml.runs.scores.evaluator import Split
 from dml.training.checkpoint import read_checkpoint
 
@@ -42,20 +43,8 @@ def analyze_metrix(
     Raises:
         UserError: the run does not exist, or its data are absent.
     """
-    config, folder = load_config(run_folder), RunFolder(run_folder)
-    config.backbone["weights"] = "none"  # they are in the checkpoint
-    builder = Builder(config)
-    context = RunContext.open(builder, {}, builder.index())
-    job = context.jobs()[job_number]
-    run = JobRun(context, job, folder.job(job.name))
-    try:
-        best = read_checkpoint(folder.job(job.name) / "best.pt")
-    except FileNotFoundError as error:
-        raise UserError(f"run: {run_folder} has no trained model {job.name}") from error
-    run.embedder.load_state_dict(best["embedder"])
-    run.method.load_state_dict(best["method"])
-    run.embedder.eval()
-
+    folder = RunFolder(run_folder).path / "analysis"
+    run, job = _load_best(run_folder, job_number)
     test = run.data.evaluator(job.test).embed(run.embedder)
     queries = unit_rows(test.query)[0]
     training = unit_rows(run.data.evaluator(Split(job.train)).embed(run.embedder).query)[0]
@@ -68,14 +57,32 @@ def analyze_metrix(
     if isinstance(method, Metrix):
         mixed = embed_mixes(method, run.embedder, run.data.batches(epochs))
         measures["utilization_mixed"] = utilization(queries, itertools.chain([training], mixed))
-    write_measures(measures, folder.path / "analysis" / "measures.csv")
+    write_measures(measures, folder / "measures.csv")
     try:
         curve = measure_positivity(method.loss, run.embedder, run.data.batches(epochs))  # type: ignore[arg-type]
     except UserError:
         return measures  # undefined for a loss with proxies or without a generic form
-    write_positivity(curve, folder.path / "analysis" / "positivity.csv")
-    draw_positivity(curve, folder.path / "analysis" / "positivity.png")
+    write_positivity(curve, folder / "positivity.csv")
+    draw_positivity(curve, folder / "positivity.png")
     return measures
+
+
+def _load_best(run_folder: str | Path, job_number: int) -> tuple[JobRun, Job]:
+    """Returns a model of a run with the weights of its best epoch, in evaluation mode."""
+    config, folder = load_config(run_folder), RunFolder(run_folder)
+    config.backbone["weights"] = "none"  # the checkpoint holds them
+    builder = Builder(config)
+    context = RunContext.open(builder, {}, builder.index())
+    job = context.jobs()[job_number]
+    run = JobRun(context, job, folder.job(job.name))
+    try:
+        best = read_checkpoint(folder.job(job.name) / "best.pt")
+    except FileNotFoundError as error:
+        raise UserError(f"run: {run_folder} has no trained model {job.name}") from error
+    run.embedder.load_state_dict(best["embedder"])
+    run.method.load_state_dict(best["method"])
+    run.embedder.eval()
+    return run, job
 
 
 def write_measures(measures: dict[str, float], path: Path) -> None:

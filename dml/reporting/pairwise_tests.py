@@ -43,7 +43,7 @@ class PairTest:
 
     @property
     def differs(self) -> bool:
-        """Whether the difference is significant after correction."""
+        """True if the difference is significant after correction."""
         return self.corrected <= LEVEL
 
     @property

@@ -56,7 +56,7 @@ class Section:
 
     @property
     def title(self) -> str:
-        """The parts in one line."""
+        """Parts in one line."""
         return ", ".join(self.parts)
 
 

@@ -37,7 +37,7 @@ class RunGroup:
 
     @property
     def stand_in(self) -> bool:
-        """Whether the data are stand-in data."""
+        """True for stand-in data."""
         return bool(self.first.summary["stand_in"])
 
     @property

@@ -5,20 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Integral
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 LARGEST, SMALLEST = 1e150, 1e-150  # beyond them squares leave the range of float64
 
 
-def check_embeddings(embeddings: Tensor, name: str) -> Tensor:
-    """Returns the embeddings in float32 or float64.
+Numbers = Tensor | NDArray[Any]  # a tensor, or an array of NumPy
+
+
+def check_embeddings(embeddings: Numbers, name: str) -> Tensor:
+    """Returns the embeddings as a tensor in float32 or float64.
 
     Raises:
         ValueError: not a non-empty floating-point matrix, not finite, or so large or small that
             squared distances leave the range of float64; the message names the argument.
     """
+    embeddings = torch.as_tensor(embeddings)
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(
             f"{name} must be a floating-point matrix (items by dimensions), got"
@@ -44,14 +50,20 @@ def check_embeddings(embeddings: Tensor, name: str) -> Tensor:
     return embeddings
 
 
-def check_labels(labels: Tensor, length: int, name: str) -> None:
-    """Raises ValueError unless `labels` holds `length` integers."""
+def check_labels(labels: Numbers, length: int, name: str) -> Tensor:
+    """Returns the labels as a tensor.
+
+    Raises:
+        ValueError: they are not `length` integers; the message names the argument.
+    """
+    labels = torch.as_tensor(labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {labels.dtype}")
     if labels.shape != (length,):
         raise ValueError(
             f"{name} must have shape ({length},) like its embeddings, got {tuple(labels.shape)}"
         )
+    return labels
 
 
 def check_counts(numbers: Sequence[int], name: str) -> None:

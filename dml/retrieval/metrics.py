@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from dml.core.metric_names import RECALL
 from dml.retrieval.exact_search import MEMORY_MB, ExactSearch
-from dml.retrieval.inputs import check_counts, check_embeddings, check_labels
+from dml.retrieval.inputs import Numbers, check_counts, check_embeddings, check_labels
 
 MAX_LISTED = 32  # Recall@K is read from a list of neighbors up to this K, beyond it from ranks
 
@@ -46,10 +46,10 @@ def concatenate(
 
 
 def retrieval_metrics(
-    embeddings: Tensor,
-    labels: Tensor,
-    gallery_embeddings: Tensor | None = None,
-    gallery_labels: Tensor | None = None,
+    embeddings: Numbers,
+    labels: Numbers,
+    gallery_embeddings: Numbers | None = None,
+    gallery_labels: Numbers | None = None,
     *,
     recall_at: Sequence[int] = (1, 2, 4, 8),
     backend: str = "auto",
@@ -63,8 +63,8 @@ def retrieval_metrics(
     without any relevant item are left out.
 
     Args:
-        embeddings: B×D queries, compared by Euclidean distance as they are (see
-            `nearest_neighbors`; for unit vectors this is the order of cosine similarity).
+        embeddings: B×D queries, a tensor or a NumPy array, compared by Euclidean distance as they
+            are (see `nearest_neighbors`; for unit vectors this is the order of cosine similarity).
         labels: B integers.
         gallery_embeddings: N×D items to search; None ranks the queries among themselves, each
             without itself.
@@ -83,18 +83,19 @@ def retrieval_metrics(
         ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or not
             integers, a K that is not a positive integer, or no query with a relevant item.
     """
-    check_embeddings(embeddings, "embeddings")
-    check_labels(labels, len(embeddings), "labels")
+    embeddings = check_embeddings(embeddings, "embeddings")
+    labels = check_labels(labels, len(embeddings), "labels")
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise ValueError("gallery_embeddings and gallery_labels must be given together")
+    gallery = searched_labels = None
     if gallery_embeddings is not None and gallery_labels is not None:
-        check_embeddings(gallery_embeddings, "gallery_embeddings")
-        check_labels(gallery_labels, len(gallery_embeddings), "gallery_labels")
+        gallery = check_embeddings(gallery_embeddings, "gallery_embeddings")
+        searched_labels = check_labels(gallery_labels, len(gallery), "gallery_labels")
     check_counts(recall_at, "recall_at")
     device = embeddings.device
-    query_B, gallery_N = common_classes(labels.to(device), gallery_labels)
+    query_B, gallery_N = common_classes(labels.to(device), searched_labels)
     relevant_B = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)[query_B]
-    if gallery_labels is None:
+    if gallery is None:
         relevant_B -= 1
     # queries with like R stand together, so that one large class does not cost all the others
     order_B = torch.argsort(relevant_B, stable=True)
@@ -102,11 +103,11 @@ def retrieval_metrics(
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
 
-    items = len(embeddings) - 1 if gallery_embeddings is None else len(gallery_embeddings)
+    items = len(embeddings) - 1 if gallery is None else len(gallery)
     classes = (query_B, gallery_N)
     k_n = relevant_B[rows].clamp(min=_list_length(recall_at, int(relevant_B.max())), max=items)
     search = ExactSearch(
-        embeddings, gallery_embeddings, most=int(k_n[-1]), backend=backend, memory_mb=memory_mb
+        embeddings, gallery, most=int(k_n[-1]), backend=backend, memory_mb=memory_mb
     )
     first_B = torch.full_like(relevant_B, items)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,11 +13,13 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from dml.config.fields import resolve_test_resize
 from dml.config.schema import Config
 from dml.config.signatures import LOSS_KEYS, METHOD_KEYS
 from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
 from dml.data.cache import open_image_source
+from dml.data.image_check import exclude_undecodable
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.data.splits import merge_query_and_gallery
@@ -108,9 +111,13 @@ class Builder:
         return self._tracker()
 
     def index(self) -> ImageIndex:
-        """The index of the dataset."""
-        index = self._reader()
-        return merge_query_and_gallery(index) if self.config.data.query_gallery == "none" else index
+        """The index of the dataset; own images are decoded once, to check them."""
+        data, index = self.config.data, self._reader()
+        if data.identified_by == "place":
+            folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
+            index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
+        index = replace(index, apply_orientation=data.exif_orientation)
+        return merge_query_and_gallery(index) if data.query_gallery == "none" else index
 
     def source(self, index: ImageIndex, device: torch.device) -> ImageSource | None:
         """The cache of `data.cache`, or None to decode images at every access."""
@@ -165,7 +172,7 @@ class Builder:
                 padding=t.padding,
                 degrees=t.degrees,
             ),
-            test=transforms.eval_transform(size, resize=t.test_resize),
+            test=transforms.eval_transform(size, resize=resolve_test_resize(t.test_resize, size)),
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 

@@ -56,6 +56,7 @@ class TrainConfig:
         select_metric: the score that selects the best evaluation; larger is better.
         warmup_epochs: epochs with a frozen backbone.
         clip_value, clip_norm: limits of the network's gradients; None: no limit.
+        clip_loss_parameters: gradients of loss parameters are clipped together with them.
         precision: of the network, see `dml.training.precision`.
     """
 
@@ -66,6 +67,7 @@ class TrainConfig:
     warmup_epochs: int = 0
     clip_value: float | None = None
     clip_norm: float | None = None
+    clip_loss_parameters: bool = False
     precision: str = "fp32"
 
     @property

@@ -61,12 +61,18 @@ class TrainingStep:
         loss.backward()
         self.world.average_gradients(chain(self.embedder.parameters(), self.method.parameters()))
         self.method.after_backward(self.embedder)  # type: ignore[operator]
-        if self.config.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.embedder.parameters(), self.config.clip_norm)
-        if self.config.clip_value is not None:
-            nn.utils.clip_grad_value_(self.embedder.parameters(), self.config.clip_value)
+        self._clip_gradients()
         self.optimizer.step()
         return {"loss": loss.detach(), **logs}
+
+    def _clip_gradients(self) -> None:
+        parameters = list(self.embedder.parameters())
+        if self.config.clip_loss_parameters:
+            parameters += self.method.parameters()
+        if self.config.clip_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self.config.clip_norm)
+        if self.config.clip_value is not None:
+            nn.utils.clip_grad_value_(parameters, self.config.clip_value)
 
     def _loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         embedder: Any = self.embedder

@@ -5,12 +5,18 @@ from omegaconf import OmegaConf
 
 from dml.config import versions
 from dml.config.identity import digest, identity
+from dml.config.versions import Addition
 
 
 @pytest.fixture
 def older(changed, monkeypatch):
     """The default config from before `data.crops`, a lookup and the move of the method's class."""
-    monkeypatch.setattr(versions, "ADDED_LATER", {"data.crops": 1, "seconds": None})
+    added = (
+        Addition("data.crops", 1),
+        Addition("seconds", None),
+        Addition("loss.unused", 1, applies=lambda options: options["loss.name"] == "triplet"),
+    )
+    monkeypatch.setattr(versions, "ADDED_LATER", added)
     monkeypatch.setattr(versions, "LOOKUPS_ADDED_LATER", ("protocol.lookup.momentum",))
     moved = {"dml.methods.plain.Plain": "dml.old.Plain"}
     monkeypatch.setattr(versions, "MOVED_TARGETS", moved)
@@ -18,7 +24,8 @@ def older(changed, monkeypatch):
 
 
 def test_additions_that_keep_the_behavior_keep_the_digest(older, changed):
-    same = changed("+data.crops=1", "+seconds=null", "+protocol.lookup.momentum={cub: 0.9, sop: 1}")
+    lookup = "+protocol.lookup.momentum={cub: 0.9, sop: 1}"
+    same = changed("+data.crops=1", "+seconds=null", "+loss.unused=5", lookup)
     assert identity(same) == identity(older)
     assert digest(same) == digest(older)
 
@@ -37,6 +44,7 @@ def test_an_older_config_is_upgraded(older, changed):
     versions.upgrade(older)
     assert older.data.crops == 1
     assert older.seconds is None
+    assert "unused" not in older.loss
     assert older.method._target_ == "dml.methods.plain.Plain"
     kept = changed("+data.crops=3")
     versions.upgrade(kept)

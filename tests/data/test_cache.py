@@ -6,12 +6,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from PIL import Image
 from torch import Tensor, nn
 
 from dml.core.errors import RunStopped, UserError
@@ -26,8 +28,8 @@ from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import eval_transform, train_transform
 from dml.training.interrupts import StopRequest
-from tests.data.trees import class_folders, save, truncate
-from tests.dying import die_at
+from tests.data.trees import class_folders, photo, save, truncate
+from tests.killed_process import die_at
 
 CPU = torch.device("cpu")
 MLRC = train_transform("random_resized_crop", 227, resize=256, scale=(0.16, 1), ratio=(0.75, 1.33))
@@ -161,6 +163,21 @@ def test_file_belongs_to_dataset_size_and_listing(index: ImageIndex, tmp_path: P
     assert open_cache(short, 20, tmp_path).path not in {*names, replaced.path}
 
 
+def test_images_upright_are_other_pixels(tmp_path: Path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for item in range(2):
+            photo(item).save(tmp_path / name / f"{item}.jpg", exif=exif)
+    stored = read_folder(tmp_path)
+    upright = replace(stored, apply_orientation=True)
+    for index, shape in ((stored, (3, 30, 40)), (upright, (3, 40, 30))):
+        assert tuple(open_cache(index, None, tmp_path / ".cache")[0].shape) == shape
+        dataset = ImageDataset(index.subset("train", "test"), nn.Identity())
+        assert tuple(dataset[0][0].shape) == shape
+
+
 def test_dataset_that_moved_is_decoded_anew(index: ImageIndex, tmp_path: Path):
     before = open_cache(index, 20, tmp_path).path
     (tmp_path / "images").rename(tmp_path / "elsewhere")
@@ -206,7 +223,7 @@ def test_signal_ends_decoding_at_once_though_a_run_is_listening(
     class_folders(tmp_path / "images", classes=40, per_class=4)
     index, decoded = read_folder(tmp_path / "images"), []
 
-    def decode(path: Path) -> Tensor:
+    def decode(path: Path, apply_orientation: bool) -> Tensor:
         decoded.append(path)
         if len(decoded) == 3:
             os.kill(os.getpid(), number)
@@ -306,7 +323,7 @@ def test_killed_writer_leaves_nothing_that_is_read(index: ImageIndex, tmp_path: 
 
 
 def slow_and_counted(log: Path) -> Callable[[Path], Tensor]:
-    def decode(path: Path) -> Tensor:
+    def decode(path: Path, apply_orientation: bool) -> Tensor:
         with open(log, "a") as file:
             file.write("x")
         time.sleep(0.05)

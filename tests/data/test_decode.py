@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from dml.core.errors import UserError
 from dml.data.decode import load_image
@@ -58,3 +58,18 @@ def test_missing_truncated_and_foreign_files_are_named(tmp_path: Path):
     for path in (tmp_path / "absent.jpg", foreign, empty, cut):
         with pytest.raises(UserError, match=path.name):
             load_image(path)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_applied_only_on_request(tmp_path: Path, suffix: str, orientation: int):
+    path = tmp_path / f"a{suffix}"
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    photo(3).save(path, exif=exif)
+    with Image.open(path) as opened:
+        stored, upright = np.array(opened), np.array(ImageOps.exif_transpose(opened))
+    for apply, expected in ((False, stored), (True, upright)):
+        pixels = load_image(path, apply).permute(1, 2, 0).numpy().astype(int)
+        assert pixels.shape == expected.shape
+        assert np.abs(pixels - expected).max() <= 1

@@ -15,7 +15,7 @@ from dml.data.prepare import prepare
 from dml.data.sources import SOURCES, DatasetSource
 from tests.core.servers import Behavior, serving
 from tests.data.trees import TREES, cars_tree, cub_tree, truncate
-from tests.dying import die_at
+from tests.killed_process import die_at
 
 
 def pack(tree: Path, archive: Path) -> str:

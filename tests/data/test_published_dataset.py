@@ -81,6 +81,8 @@ def test_published_counts_are_the_default(name: str, tmp_path: Path):
     images, classes = PUBLISHED[name]
     with pytest.raises(UserError, match=f"12 of {images} images .* 4 of {classes} classes"):
         READERS[name](tmp_path)
+    with pytest.raises(UserError, match=r"data\.reader\.images=12 data\.reader\.classes=4$"):
+        READERS[name](tmp_path)
     with pytest.raises(UserError, match="4 of 5 classes"):
         READERS[name](tmp_path, images=12, classes=5)
 

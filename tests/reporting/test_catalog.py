@@ -15,7 +15,12 @@ from dml.config.identity import digest, identity
 from dml.config.schema import Config
 from dml.core.errors import ConfigError
 from dml.reporting.catalog import compose_config, experiment_ids, list_cells, load_experiment
-from dml.reporting.progress import CellStatus, budget_overrides, cell_status, measure_progress
+from dml.reporting.experiment_progress import (
+    CellStatus,
+    budget_overrides,
+    cell_status,
+    measure_progress,
+)
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.summary import result_id
 

@@ -205,6 +205,14 @@ def test_scores_do_not_depend_on_the_default_type_of_tensors():
         torch.set_default_dtype(torch.float32)
 
 
+def test_numpy_arrays_are_accepted(generator):
+    embeddings, labels = torch.randn(60, 4, generator=generator), torch.arange(60) // 3
+    expected = retrieval_metrics(embeddings, labels)
+    assert retrieval_metrics(embeddings.numpy(), labels.numpy().astype("int32")) == expected
+    split = [part[half] for half in (slice(30), slice(15, None)) for part in (embeddings, labels)]
+    assert retrieval_metrics(*(part.numpy() for part in split)) == retrieval_metrics(*split)
+
+
 def test_every_metric_has_a_label():
     assert list(METRICS) == list(NAMES)
     found = retrieval_metrics(torch.eye(4), torch.tensor([0, 0, 1, 1]), recall_at=(1, 10))

@@ -19,7 +19,7 @@ from dml.tracking import History, JobTracker, RunInfo, track_run
 from dml.tracking.dashboard import BARS, COLUMNS, CURVES, PICTURES
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
-from tests.dying import die_at
+from tests.killed_process import die_at
 from tests.tracking.lost_service import lose_the_service
 from tests.tracking.wandb_file import written
 from tests.tracking.wandb_stand_in import Service

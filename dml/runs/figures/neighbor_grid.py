@@ -59,5 +59,6 @@ def _find_nearest(
 
 
 def _load_picture(subset: Subset, row: int, transform: nn.Module) -> np.ndarray:
-    image = transform(load_image(subset.index.images[subset.rows[row]]))
+    index = subset.index
+    image = transform(load_image(index.images[subset.rows[row]], index.apply_orientation))
     return image.permute(1, 2, 0).numpy()

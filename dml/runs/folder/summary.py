@@ -39,8 +39,9 @@ def summarize(
     p, tested = config.protocol, jobs[0].test.query
     return {
         "result_id": result_id(config),
-        "data": config.data.name,
-        "stand_in": config.data.stand_in,
+        "data": tested.index.name,
+        "stand_in": tested.index.stand_in,
+        "skipped_images": tested.index.skipped,
         "protocol": protocol_id(config),
         "evaluation": "single" if ensembles is None else "separated",
         "selected_on": p.selected_on,

@@ -35,6 +35,8 @@ from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
 from dml.training.trainer import Trainer
 
+TEST_CURVE = "test_"  # columns of history.csv with `evaluation.test_curve`
+
 
 class JobRun:
     """Builds one model of a run, and trains it with checkpoints in a folder of its own.
@@ -97,12 +99,14 @@ class JobRun:
         untrained = self._score(self.job.test) if separate else None
         schedule = self.data.schedule()
         self.method.attach(self.data.pool)  # type: ignore[operator]
+        self._test_curve = separate and self.config.evaluation.test_curve
         trainer = self._create_trainer(schedule, tables, tracker, should_stop)
         self._restore(trainer, tables)
         with self.display.show(trainer.step):
             trainer.fit()
         best = self.load_best()
         collapsed = best["metrics"].pop(COLLAPSED, 0)
+        best["metrics"] = _without_test_curve(best["metrics"])
         result = self._describe_training(trainer, best, schedule.batch_size)
         if test:
             result["metrics"] = self._test(tables, best)
@@ -153,6 +157,7 @@ class JobRun:
             warmup_epochs=c.optim.warmup_epochs,
             clip_value=c.optim.clip_value,
             clip_norm=c.optim.clip_norm,
+            clip_loss_parameters=c.optim.clip_loss_parameters,
             precision=c.precision,
         )
         total = train_config.total_steps
@@ -240,4 +245,12 @@ class JobRun:
         embeddings = validation.embed(self.embedder)
         collapsed = {COLLAPSED: 1.0} if embeddings.collapsed else {}
         scores = validation.score(embeddings)
-        return {**scores, **self.extra_metrics.at_evaluation(embeddings), **collapsed}
+        extra = self.extra_metrics.at_evaluation(embeddings)
+        test = self._score(self.job.test) if self._test_curve else {}
+        curve = {f"{TEST_CURVE}{name}": value for name, value in test.items()}
+        return {**scores, **extra, **curve, **collapsed}
+
+
+def _without_test_curve(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metrics of the validation images: scores of `evaluation.test_curve` select nothing."""
+    return {name: value for name, value in metrics.items() if not name.startswith(TEST_CURVE)}

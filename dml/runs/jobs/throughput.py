@@ -74,7 +74,7 @@ def find_remedy(config: Config, in_memory: bool, device: torch.device) -> str | 
         )
     if data.cache is None and not in_memory:
         # Crops are cut from the smaller images anyway: training stays the same.
-        smaller = kept is not None and (config.transform.test_resize or np.inf) <= kept
+        smaller = kept is not None and (config.test_resize or np.inf) <= kept
         cache = kept if smaller else "full"
         return f"data.cache={cache} decodes every image only once, in runs started with it"
     if device.type == "cuda":

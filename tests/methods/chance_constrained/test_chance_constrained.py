@@ -354,7 +354,17 @@ def test_whole_runs_have_the_patience_of_the_paper(composed, protocol, more, pat
 def test_sizes_of_the_paper_belong_to_the_data_under_any_protocol(
     composed, protocol, data, proxies, pool, memory
 ):
-    chosen = (f"protocol={protocol}", f"data={data}", "loss=c1")
-    ccp = composed(*chosen, "method=ccp").method
+    lookup = composed(f"protocol={protocol}", f"data={data}", "loss=c1").protocol.lookup
+    sizes = {"ccp_proxies": 8, "ccp_pool": 12, "xbm_large": 25}  # unless the data has its own
+    sizes |= {name: value for name, value in lookup.items() if name in sizes}
+    assert list(sizes.values()) == [proxies, pool, memory]
+
+
+@pytest.mark.parametrize(
+    ("data", "proxies", "pool", "memory"), [("cub", 8, 12, 25), ("sop", 4, 7, 1400)]
+)
+def test_methods_take_their_sizes_from_the_data(composed, data, proxies, pool, memory):
+    ccp = composed("protocol=mlrc_ccp", f"data={data}", "loss=c1", "method=ccp").method
     assert (ccp.proxies_per_class, ccp.pool_size) == (proxies, pool)
-    assert composed(*chosen, "method=xbm").method.memory_batches == memory
+    xbm = composed("protocol=mlrc_ccp", f"data={data}", "loss=c1", "method=xbm").method
+    assert xbm.memory_batches == memory

@@ -17,7 +17,7 @@ from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.summary import result_id
 from tests.conftest import TINY
-from tests.dying import die_at
+from tests.killed_process import die_at
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

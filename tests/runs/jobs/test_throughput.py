@@ -14,8 +14,8 @@ from dml.runs.jobs.throughput import LoaderHint, find_remedy
 from dml.tracking import History
 from dml.training.clock import TimeSpent
 from tests.conftest import TINY
-from tests.dying import die_at
-from tests.test_resume import KILLED, start
+from tests.killed_process import KILLED, die_at
+from tests.system.finished_runs import start
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from dml.models.embedder import NORMALIZERS
 from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.load import load_config
-from tests.dying import die_at
+from tests.killed_process import die_at
 from tests.runs.small_runs import SMALL, essence
 
 SEARCH = ("loss=contrastive", "search=bayes", "search.trials=4", "search.startup=2")

@@ -1,4 +1,4 @@
-"""What a machine does to a run: one line that says what to do, and the same command goes on."""
+"""Faults of the machine: one line says what to do, and the same command continues the run."""
 
 import errno
 import multiprocessing
@@ -10,23 +10,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
+from dml.cli import command
 from dml.core.errors import UserError
 from dml.core.exit_status import ExitStatus
-from dml.data import loaders
 from dml.methods.plain import Plain
-from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.scores.evaluator import Evaluator
 from dml.training import trainer
-from tests.conftest import TINY
+from tests.conftest import TINY, compose_config
 from tests.data.trees import class_folders, truncate
-from tests.test_resume import essence
+from tests.system.conftest import DIGITS
+from tests.system.finished_runs import JOB, only_run_folder, results_of, start
 
-# Seven steps an epoch on digits, one on the photos.
-DIGITS = (*TINY, "protocol.epochs=3")
-PHOTOS = (
+PHOTOS = (  # one step an epoch
     *TINY,
     *("data=folder", "backbone=small_cnn", "transform.size=16", "transform.test_resize=20"),
     *("data.batch_size=4", "protocol.epochs=14", "protocol.stopping.patience=null"),
@@ -41,34 +37,29 @@ def photos(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def undisturbed():
+def known_results():
+    """Results of undisturbed runs by command, filled when a test needs them."""
     return {}
 
 
 @pytest.fixture
-def goes_on(command_line, undisturbed, tmp_path):
-    """Asserts that the command, typed again, ends as if nothing had happened."""
+def assert_continues(undisturbed, known_results, tmp_path):
+    """Asserts that the same config continues, with the results of an undisturbed run."""
+    known_results[DIGITS] = undisturbed
 
     def assert_so(*words, workers=()):
-        out = f"outputs={tmp_path / 'outputs'}"
-        status, _, err = command_line(*words, *workers, out)
-        assert status == ExitStatus.FINISHED, err
-        if words not in undisturbed:
-            assert command_line(*words, f"outputs={tmp_path / 'calm'}")[0] == ExitStatus.FINISHED
-            undisturbed[words] = essence(only(tmp_path / "calm"))
-        assert essence(only(tmp_path / "outputs")) == undisturbed[words]
+        start(compose_config(*words, *workers, f"outputs={tmp_path / 'outputs'}"))
+        if words not in known_results:
+            start(compose_config(*words, f"outputs={tmp_path / 'calm'}"))
+            known_results[words] = results_of(only_run_folder(tmp_path / "calm"))
+        assert results_of(only_run_folder(tmp_path / "outputs")) == known_results[words]
 
     return assert_so
 
 
-def only(outputs):
-    (config,) = outputs.rglob("config.yaml")
-    return RunFolder(config.parent)
-
-
 @pytest.fixture
 def after_step(monkeypatch):
-    """Does something after a training step."""
+    """Calls a function after a training step."""
 
     def patch(number, act):
         steps = 0
@@ -84,8 +75,8 @@ def after_step(monkeypatch):
     return patch
 
 
-def the_line(status, err):
-    """The one line of a run that failed."""
+def only_line(status, err):
+    """Returns the one line that a run which failed printed."""
     assert status == ExitStatus.FAILED, err
     (line,) = err.strip().splitlines()
     assert line.startswith("error: ")
@@ -96,15 +87,17 @@ def the_line(status, err):
     ("harm", "workers"), [(Path.unlink, 0), (truncate, 2)], ids=["vanished", "corrupt"]
 )
 def test_an_image_that_is_lost_during_training(
-    command_line, after_step, goes_on, photos, tmp_path, monkeypatch, harm, workers
+    command_line, after_step, assert_continues, photos, tmp_path, monkeypatch, harm, workers
 ):
     trained = sorted(photos.glob("*/*"))[1]  # the first classes train
     kept = shutil.copy2(trained, tmp_path / "kept")
     words = (*PHOTOS, f"data.root={photos}")
     after_step(2, lambda: harm(trained))
     try:
-        found = command_line(*words, f"data.workers={workers}", f"outputs={tmp_path / 'outputs'}")
-        line = the_line(found[0], found[2])
+        status, _, err = command_line(
+            *words, f"data.workers={workers}", f"outputs={tmp_path / 'outputs'}"
+        )
+        line = only_line(status, err)
     finally:
         shutil.copy2(kept, trained)
     assert str(trained) in line
@@ -112,50 +105,25 @@ def test_an_image_that_is_lost_during_training(
     state = torch.load(next(tmp_path.rglob("last.pt")), weights_only=True)
     assert 2 <= state["step"] < 14
     monkeypatch.undo()
-    goes_on(*words, workers=[f"data.workers={workers}"])
+    assert_continues(*words, workers=[f"data.workers={workers}"])
 
 
-def test_a_killed_loading_process(command_line, after_step, goes_on, tmp_path, monkeypatch):
+def test_a_killed_loading_process(
+    command_line, after_step, assert_continues, tmp_path, monkeypatch
+):
     def kill():
         os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
 
     after_step(9, kill)
-    found = command_line(*DIGITS, "data.workers=2", f"outputs={tmp_path / 'outputs'}")
-    line = the_line(found[0], found[2])
+    status, _, err = command_line(*DIGITS, "data.workers=2", f"outputs={tmp_path / 'outputs'}")
+    line = only_line(status, err)
     assert re.match(
         r"error: data\.workers: a loading process died \((is killed by signal|exited unexp)", line
     )
     assert "the same command continues" in line
     assert not multiprocessing.active_children()
     monkeypatch.undo()
-    goes_on(*DIGITS, workers=["data.workers=2"])
-
-
-class BrokenLoader:
-    """A loader whose process dies as it hands a batch over."""
-
-    def __iter__(self):
-        raise ConnectionResetError
-        yield
-
-
-@pytest.mark.parametrize("handled", [True, False])
-def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled):
-    def handler(*received):
-        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
-
-    monkeypatch.setattr(loaders, "HANDLER_S", 0.3)
-    batches = loaders.Batches(BrokenLoader(), nn.Identity(), torch.device("cpu"))
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1 * handled)  # 0: never
-        with pytest.raises(UserError) as raised, translate_resource_errors():
-            next(iter(batches))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    reason = "is killed by signal: Killed" if handled else "gone before its batch was here"
-    assert f"data.workers: a loading process died ({reason})" in str(raised.value)
+    assert_continues(*DIGITS, workers=["data.workers=2"])
 
 
 def too_much(*arguments, **options):
@@ -176,20 +144,13 @@ def no_memory(*arguments, **options):
     ids=["GPU in a step", "GPU in an evaluation", "host"],
 )
 def test_not_enough_memory(
-    command_line, after_step, goes_on, tmp_path, monkeypatch, where, what, expected
+    command_line, after_step, assert_continues, tmp_path, monkeypatch, where, what, expected
 ):
     after_step(9, lambda: monkeypatch.setattr(*where, what))
-    found = command_line(*DIGITS, f"outputs={tmp_path / 'outputs'}")
-    assert the_line(found[0], found[2]).startswith(f"error: {expected}")
+    status, _, err = command_line(*DIGITS, f"outputs={tmp_path / 'outputs'}")
+    assert only_line(status, err).startswith(f"error: {expected}")
     monkeypatch.undo()
-    goes_on(*DIGITS)
-
-
-def test_other_errors_stay_what_they_are():
-    for error in (RuntimeError("shapes differ"), ValueError("x")):
-        with pytest.raises(type(error)) as raised, translate_resource_errors():
-            raise error
-        assert raised.value is error
+    assert_continues(*DIGITS)
 
 
 @pytest.fixture
@@ -219,21 +180,46 @@ def full_disk(monkeypatch):
     [
         ("history.csv", 3),
         ("throughput.csv", 2),
-        ("best.pt", 1),  # last.pt: tests/test_resume.py
+        ("best.pt", 1),
         ("result.json", 1),
         pytest.param("learning_curve.png", 1, marks=pytest.mark.pictures),
         ("summary.json", 1),
     ],
 )
-def test_a_full_disk(command_line, goes_on, full_disk, tmp_path, monkeypatch, name, number):
+def test_a_full_disk(
+    command_line, assert_continues, full_disk, tmp_path, monkeypatch, name, number
+):
     full_disk(name, number)
-    found = command_line(*DIGITS, f"outputs={tmp_path / 'outputs'}")
-    line = the_line(found[0], found[2])
+    status, _, err = command_line(*DIGITS, f"outputs={tmp_path / 'outputs'}")
+    line = only_line(status, err)
     assert f"{name}: No space left on device" in line
     assert "run the same command to continue" in line
     assert not list(tmp_path.rglob("*.partial"))
     monkeypatch.undo()
-    goes_on(*DIGITS)
+    assert_continues(*DIGITS)
+
+
+def test_a_full_disk_in_the_middle_of_a_checkpoint(prepared, undisturbed, monkeypatch):
+    """The checkpoint before stays."""
+    cfg, folder = prepared()
+    write, count = Path.write_bytes, 0
+
+    def full(self, data):
+        nonlocal count
+        count += self.name.startswith(".last.pt")
+        if count < 3:
+            return write(self, data)
+        write(self, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError, match=r"cannot save .*last\.pt: No space left on device"):
+        start(cfg)
+    monkeypatch.undo()
+    assert torch.load(folder.job(JOB) / "last.pt", weights_only=True)["step"] == 7
+    assert not list(folder.path.rglob("*.partial"))
+    start(cfg)
+    assert results_of(folder) == undisturbed
 
 
 def test_a_full_disk_while_images_are_cached(
@@ -242,18 +228,17 @@ def test_a_full_disk_while_images_are_cached(
     full_disk("folder-full-", 1)
     words = (*PHOTOS, f"data.root={photos}", "data.cache=full", "protocol.epochs=1")
     status, _, err = command_line(*words, f"outputs={tmp_path}")
-    assert "data.cache: cannot write" in the_line(status, err)
+    assert "data.cache: cannot write" in only_line(status, err)
     assert not [path for path in (photos / ".cache").iterdir() if path.suffix != ".lock"]
     monkeypatch.undo()
     assert command_line(*words, f"outputs={tmp_path}")[0] == ExitStatus.FINISHED
     shutil.rmtree(photos / ".cache")
 
 
-def test_torch_has_no_exceptions_of_their_own_for_memory_and_workers():
-    refused = pytest.raises(UserError, match="the machine's memory is full")
-    with refused, translate_resource_errors():
-        torch.empty(2**60)
-    text = "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"
-    told = pytest.raises(UserError, match=r"died \(is killed by signal: Bus error\); where memory")
-    with told, translate_resource_errors():
-        raise RuntimeError(text)
+def test_a_full_disk_outside_of_a_run(monkeypatch, capfd):
+    def job(cfg):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "history.csv")
+
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    line = only_line(command(job, "train"), capfd.readouterr().err)
+    assert "cannot write history.csv: No space left on device" in line

@@ -1,4 +1,4 @@
-"""What the README tells users to type does what it says."""
+"""Commands and code that the README shows do what it says."""
 
 import re
 import shlex
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 def block(after: str, language: str) -> str:
-    """The first code block of a language after a piece of text."""
+    """Returns the first code block of a language after a piece of text."""
     rest = README[README.index(after) :]
     found = re.search(rf"```{language}\n(.*?)```", rest, re.S)
     assert found, f"no {language} block after {after!r}"

@@ -1,4 +1,4 @@
-"""Image lists, archives and stored embeddings of any damage: read, or refused in one line."""
+"""Damaged image lists, archives and embedding files are read, or refused in one line."""
 
 import io
 import random
@@ -19,18 +19,18 @@ from dml.data.sop import read_sop
 from dml.data.unpack import unpack
 from dml.runs.scores.embeddings_file import load_embeddings
 from tests.data.trees import class_folders, cub_tree, inshop_tree, sop_tree
-from tests.fuzz.damage import BINARY, TEXT, damaged
+from tests.system.file_damage import BINARY, TEXT, damage_content
 
 CASES = 40
 MANY = pytest.param(2000, marks=pytest.mark.soak)
 SIZES = pytest.mark.parametrize("cases", [CASES, MANY])
 
 
-def outcomes(cases: int, file: Path, kinds: tuple, work: Callable[[], object]) -> list[str]:
-    """Of each case the message, "" where the file was read; fails on anything else."""
+def messages_of(cases: int, file: Path, kinds: tuple, work: Callable[[], object]) -> list[str]:
+    """Damages a file in each case; returns the error messages, "" where the file was read."""
     content, found = file.read_bytes(), []
     for seed in range(cases):
-        file.write_bytes(damaged(random.Random(seed), content, kinds))
+        file.write_bytes(damage_content(random.Random(seed), content, kinds))
         try:
             work()
         except UserError as error:
@@ -55,7 +55,7 @@ def test_a_csv_file(cases, tmp_path):
     class_folders(tmp_path)
     file = tmp_path / "images.csv"
     file.write_text(TABLE)
-    found = outcomes(cases, file, TEXT, lambda: read_folder(file))
+    found = messages_of(cases, file, TEXT, lambda: read_folder(file))
     assert sum(message.startswith("data.root: ") for message in found) > cases / 2
 
 
@@ -71,7 +71,7 @@ def test_a_csv_file(cases, tmp_path):
 )
 def test_the_list_of_a_published_dataset(cases, tree, read, name, tmp_path):
     tree(tmp_path)
-    found = outcomes(cases, tmp_path / name, TEXT, lambda: read(tmp_path, images=12, classes=4))
+    found = messages_of(cases, tmp_path / name, TEXT, lambda: read(tmp_path, images=12, classes=4))
     assert sum(message.startswith("data.root: ") for message in found) > cases / 2
 
 
@@ -81,7 +81,7 @@ def _files() -> dict[str, bytes]:
     return {name: made.randbytes(600) + b"a" * 5000 for name in names}
 
 
-def packed(kind: str, path: Path) -> Path:
+def pack(kind: str, path: Path) -> Path:
     if kind == "zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in _files().items():
@@ -99,9 +99,9 @@ def packed(kind: str, path: Path) -> Path:
 @pytest.mark.parametrize("kind", ["zip", "gz", "xz", "bz2", ""])
 def test_an_archive(cases, kind, tmp_path):
     folder = tmp_path / "inside" / "out"
-    archive = packed(kind, tmp_path / f"set.{kind or 'tar'}")
+    archive = pack(kind, tmp_path / f"set.{kind or 'tar'}")
     outside = sorted(tmp_path.rglob("*"))
-    found = outcomes(cases, archive, BINARY, lambda: unpack(archive, folder))
+    found = messages_of(cases, archive, BINARY, lambda: unpack(archive, folder))
     assert sum(str(archive) in message for message in found) > (cases / 5 if kind else 0)
     others = {path for path in tmp_path.rglob("*") if folder not in (path, *path.parents)}
     assert others <= {*outside, tmp_path / "inside"}
@@ -122,7 +122,7 @@ def test_an_archive(cases, kind, tmp_path):
 )
 @pytest.mark.parametrize("kind", ["zip", "gz"])
 def test_an_archive_with_odd_names(name, kind, tmp_path):
-    """Beside a file that has the name of a folder of others."""
+    """Another file has the name of the folder of the first, in some cases."""
     archive = tmp_path / f"odd.{kind}"
     if kind == "zip":
         with zipfile.ZipFile(archive, "w") as packed_files:
@@ -158,7 +158,7 @@ def test_an_embeddings_file(cases, save, tmp_path):
     def scored():
         load_embeddings(file, torch.device("cpu")).score((1, 2))
 
-    found = outcomes(cases, file, BINARY, scored)
+    found = messages_of(cases, file, BINARY, scored)
     assert (
         sum(message.startswith(("embeddings: ", "evaluation: ")) for message in found) > cases / 3
     )

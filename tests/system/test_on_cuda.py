@@ -1,4 +1,4 @@
-"""On a GPU as on the CPU: steps of every loss and method, scores, whole runs, the benchmark."""
+"""The GPU gives the results of the CPU: steps of every loss and method, scores, runs, benchmark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_step_is_that_of_the_cpu(case):
     assert gpu.keys() == cpu.keys()
     for name, expected in cpu.items():
         first = name == "loss 0" or name.startswith("gradient of ")
-        # Later steps start from weights that differ by what the first one was rounded by.
+        # Later steps start from weights that differ by the rounding of the first.
         tolerance = 0.05 if case == "bf16" else 1e-4 if first else 1e-3
         assert relative(gpu[name].cpu(), expected) < tolerance, name
 

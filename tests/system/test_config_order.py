@@ -1,4 +1,4 @@
-"""The order in which configs win: users rely on it, so it is pinned."""
+"""Precedence of configs: users rely on the order, so these tests fix it."""
 
 import pytest
 import yaml
@@ -8,7 +8,7 @@ ORDER = ["loss", "protocol", "data", "recipe", "method", "experiment", "scale"]
 
 @pytest.fixture
 def groups(tmp_path):
-    """One file in each group that wants `optim.lr` for itself, and other `optim.*` with it."""
+    """A file in each group that sets `optim.lr` and `optim.weight_decay` to values of its own."""
     for rank, group in enumerate(ORDER):
         folder = tmp_path / group
         folder.mkdir()

@@ -1,14 +1,14 @@
-"""Hours of search and training under random kills: nothing lost, nothing leaked, nothing growing.
+"""Hours of search and training under random kills: no result lost, no process left, no growth.
 
-`SOAK_MINUTES=120 python -m pytest -m soak -s tests/test_endurance.py` (120 is the default) prints
-what it saw. Two commands run undisturbed all the while and are watched; others are killed again and
-again, must come to the end all the same, and then equal what an undisturbed run gave.
+`SOAK_MINUTES=120 python -m pytest -m soak -s tests/system/test_endurance.py` (120 is the default)
+prints measurements. Two commands run undisturbed meanwhile and are watched; others are killed again
+and again, at random moments of their start and their work, must finish all the same, and then have
+the results of an undisturbed run. `SOAK_MINUTES=10` ends after one round of them.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import os
 import random
 import signal
@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from dml.runs.folder.run_folder import RunFolder
+from tests.system.finished_runs import only_run_folder, results_of
 
-ROOT = Path(__file__).parents[1]
-MARK = "DML_ENDURANCE"  # in the environment of every process that descends from this test
+ROOT = Path(__file__).parents[2]
+MARK = "DML_ENDURANCE"  # set in the environment of every process that this test starts
 TRAINING = (
     "data=glyphs", "data.reader.classes=24", "data.reader.per_class=12", "backbone.width=8",
     "embedder.size=8", "data.batch_size=16", "protocol.stopping.patience=null",
@@ -33,10 +33,10 @@ SEARCH = (
     *TRAINING, "protocol=mlrc", "search=bayes", "search.startup=3", "protocol.steps_per_epoch=10",
     "protocol.evaluate_every=1", "protocol.evaluate_unit=epochs",
 )  # fmt: skip
-KILLED = {  # what is killed: one or two commands on one folder, in one process or several
+KILLED = {  # one or two commands on one folder, each in one process or several
     "training": (1, (*TRAINING, "protocol.epochs=60", "data.workers=2")),
     "search": (1, (*SEARCH, "protocol.epochs=4", "search.trials=6", "protocol.repeats=2")),
-    "side by side": (
+    "parallel folds": (
         1,
         (*SEARCH, "protocol.epochs=6", "search.trials=4", "protocol.workers=2"),
     ),
@@ -62,11 +62,12 @@ def test_hours_of_search_and_training_with_random_kills(tmp_path):
         for name, (workers, options) in KILLED.items():
             seed = f"seed={rounds}"
             killed = tmp_path / f"{rounds}-{name}-killed"
-            kills += _until_done(killed, (*options, seed), workers, moments, watched, name)
+            kills += _kill_until_finished(killed, (*options, seed), workers, moments, watched, name)
             if workers == 1:
                 calm = tmp_path / f"{rounds}-{name}-calm"
                 _wait(_start(calm, (*options, seed)), watched)
-                assert _essence(killed) == _essence(calm), f"{name}: round {rounds}"
+                results = [results_of(only_run_folder(outputs)) for outputs in (killed, calm)]
+                assert results[0] == results[1], f"{name}: round {rounds}"
             else:
                 _assert_each_trial_once(killed, trials=8)
             print(f"round {rounds}: {name} done, {kills} kills so far", flush=True)
@@ -83,7 +84,7 @@ def test_hours_of_search_and_training_with_random_kills(tmp_path):
 
 @dataclass
 class Watched:
-    """A command that runs undisturbed, and what it held at each look."""
+    """A command that runs undisturbed, with its memory, open files and threads at each look."""
 
     process: subprocess.Popen[bytes]
     megabytes: list[float] = field(default_factory=list)
@@ -92,7 +93,7 @@ class Watched:
     looked: float = 0.0
 
     def look(self) -> None:
-        """Notes resident memory, open files and threads, every ten seconds at most."""
+        """Measures resident memory, open files and threads, every ten seconds at most."""
         if time.monotonic() - self.looked < 10 or self.process.poll() is not None:
             return
         self.looked = time.monotonic()
@@ -107,7 +108,7 @@ class Watched:
         return self.process.wait(timeout=600)
 
     def report(self) -> str:
-        """First and last quarter of what was seen, start and end left out."""
+        """Medians of the first and the last quarter of the looks, start and end left out."""
         parts = (
             f"{name} {statistics.median(first):g} -> {statistics.median(last):g}"
             for name, first, last in self._quarters()
@@ -115,7 +116,7 @@ class Watched:
         return ", ".join(parts) + f" ({len(self.files)} looks)"
 
     def assert_steady(self) -> None:
-        """Open files and threads stay as many; memory grows by less than a tenth."""
+        """Asserts that open files and threads do not grow, and memory by less than a tenth."""
         for name, first, last in self._quarters():
             allowed = 1.1 if name == "MB" else 1.0
             assert statistics.median(last) <= allowed * statistics.median(first), self.report()
@@ -139,7 +140,7 @@ def _start(outputs: Path, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
         )  # fmt: skip
 
 
-def _until_done(
+def _kill_until_finished(
     outputs: Path,
     options: tuple[str, ...],
     workers: int,
@@ -147,11 +148,13 @@ def _until_done(
     watched: dict[str, Watched],
     name: str,
 ) -> int:
-    """Starts the commands, ends one of them at random moments, and starts it again; counts that."""
+    """Starts the commands, kills one at random moments, starts it again; returns the kills."""
     running = [_start(outputs, options) for _ in range(workers)]
     count = 0
     while running:
-        pause = time.monotonic() + moments.uniform(3, 30)
+        while_it_starts = count % 4 == 0
+        seconds = moments.uniform(0, 8) if while_it_starts else moments.uniform(3, 30)
+        pause = time.monotonic() + seconds
         while time.monotonic() < pause and any(p.poll() is None for p in running):
             time.sleep(0.2)
             _look(watched)
@@ -159,13 +162,13 @@ def _until_done(
             if process.poll() is not None:
                 running.remove(process)
                 assert process.returncode == 0, _log(outputs)
-        if running and count < 12:  # then it may come to an end
+        if running and count < 12:  # after that it may finish
             victim = moments.choice(running)
             victim.send_signal(moments.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
             status = victim.wait(timeout=120)
             running.remove(victim)
             if status == 0:
-                continue  # it was done just then
+                continue  # it finished just then
             assert status in (-signal.SIGKILL, -signal.SIGTERM, 143), _log(outputs)
             count += 1
             if workers == 1:
@@ -176,7 +179,7 @@ def _until_done(
 
 
 def _assert_nothing_left(mark: str, name: str) -> None:
-    """Loaders and workers of a killed command end by themselves within a minute."""
+    """Asserts that loaders and workers of a killed command end within a minute."""
     deadline = time.monotonic() + 60
     while left := _alive(mark):
         assert time.monotonic() < deadline, f"{name}: processes {left} outlive their command"
@@ -184,10 +187,10 @@ def _assert_nothing_left(mark: str, name: str) -> None:
 
 
 def _alive(mark: str) -> list[int]:
-    sought, found = f"{MARK}={mark}\0".encode(), []
+    wanted, found = f"{MARK}={mark}\0".encode(), []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            if sought in (place / "environ").read_bytes():
+            if wanted in (place / "environ").read_bytes():
                 found.append(int(place.name))
         except OSError:
             continue  # gone, or a zombie
@@ -207,23 +210,11 @@ def _look(watched: dict[str, Watched]) -> None:
         assert process.process.poll() in (None, 75), name
 
 
-def _essence(outputs: Path) -> object:
-    folder = _run_folder(outputs)
-    summary = json.loads(folder.summary.read_text())
-    parts = [summary.get(key) for key in ("metrics", "concatenated", "best_epoch")]
-    return folder.history.read_bytes(), *parts
-
-
 def _assert_each_trial_once(outputs: Path, trials: int) -> None:
-    with (_run_folder(outputs).search / "trials.csv").open() as file:
+    with (only_run_folder(outputs).search / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
     complete = [int(row["number"]) for row in rows if row["state"] == "complete"]
     assert sorted(complete) == list(range(trials)), rows
-
-
-def _run_folder(outputs: Path) -> RunFolder:
-    (config,) = outputs.rglob("config.yaml")
-    return RunFolder(config.parent)
 
 
 def _log(outputs: Path) -> str:

@@ -37,5 +37,5 @@ def test_analyzes_a_run_of_another_loss(run_tiny, tmp_path):
     _, folder = run_tiny("loss=proxy_anchor", "protocol.epochs=1")
     assert set(analyze_metrix(folder)) == {"alignment", "uniformity", "utilization"}
     assert not (folder / "analysis/positivity.csv").exists()
-    with pytest.raises(UserError, match="no run folder"):
+    with pytest.raises(UserError, match="is not a run folder"):
         analyze_metrix(tmp_path)

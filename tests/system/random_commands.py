@@ -1,4 +1,4 @@
-"""Commands made by chance: valid ones, and mutations of them at any place of the config."""
+"""Random commands: valid ones, and mutations of them at any place of the config."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ NOISE = (
 )
 
 
-def written(home: Path) -> list[str]:
-    """Writes the scales below `home`; returns the words that let a command find them."""
+def write_scales(home: Path) -> list[str]:
+    """Writes the scales below `home`; returns the words with which a command finds them."""
     for name, content in SCALES.items():
         path = home / "configs" / "scale" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,22 +118,22 @@ def written(home: Path) -> list[str]:
     return [f"hydra.searchpath=[file://{home / 'configs'}]"]
 
 
-def command(seed: int, folder: Path) -> list[str]:
-    """The words of a command; the same ones for the same seed.
+def random_command(seed: int, folder: Path) -> list[str]:
+    """Returns the words of a command; the same words for the same seed.
 
     Args:
-        seed: decides all.
-        folder: of a few images, for `data=folder`.
+        seed: of the random choices.
+        folder: a few images, for `data=folder`.
     """
     rng = random.Random(seed)
-    words = valid(rng, folder)
+    words = choose(rng, folder)
     for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 2, 3))):
-        words.append(mutation(rng, words))
+        words.append(mutate(rng, words))
     return words
 
 
-def valid(rng: random.Random, folder: Path) -> list[str]:
-    """A combination of choices, which may or may not go together, at the smallest scale."""
+def choose(rng: random.Random, folder: Path) -> list[str]:
+    """Combines choices, which may or may not be compatible, at the smallest scale."""
     data = rng.choice(("digits", "glyphs", "folder"))
     words = [f"loss={rng.choice(LOSSES)}", f"data={data}"]
     if rng.random() < 0.5:
@@ -151,16 +151,16 @@ def valid(rng: random.Random, folder: Path) -> list[str]:
         words.append("scale=tiny" if data == "digits" else f"scale=tiny_{data}")
     if data == "folder":
         words += ["backbone=small_cnn", f"data.root={folder}"]
-    there = options(words)
+    there = option_names(words)
     for name in rng.sample(sorted(FEATURES), rng.choice((0, 1, 2, 3))):
         if name in there or "." not in name:
             words.append(f"{name}={rng.choice(FEATURES[name])}")
     return words
 
 
-def mutation(rng: random.Random, words: list[str]) -> str:
-    """One more word, which overrides what was said before."""
-    names = options(words)
+def mutate(rng: random.Random, words: list[str]) -> str:
+    """Returns one more word, which overrides earlier ones."""
+    names = option_names(words)
     name = rng.choice(names)
     kind = rng.random()
     if kind < 0.45:
@@ -180,20 +180,20 @@ def mutation(rng: random.Random, words: list[str]) -> str:
         return f"~{name}"
     if kind < 0.96:
         sign = rng.choice(("", "+", "++"))
-        where = rng.choice((misspelt(rng, name), f"{name}.{rng.choice('ax1')}", f"{name}_"))
+        where = rng.choice((misspell(rng, name), f"{name}.{rng.choice('ax1')}", f"{name}_"))
         return f"{sign}{where}={rng.choice((*NUMBERS, *STRUCTURES, *WORDS[:6]))}"
     return rng.choice(NOISE)
 
 
-def misspelt(rng: random.Random, name: str) -> str:
-    """The name with a letter lost, doubled or changed."""
+def misspell(rng: random.Random, name: str) -> str:
+    """Removes, doubles or changes a letter of a name."""
     place = rng.randrange(len(name))
     letter = rng.choice(("", name[place] * 2, rng.choice("aez_.")))
     return name[:place] + letter + name[place + 1 :]
 
 
-def options(words: list[str]) -> list[str]:
-    """Dotted names of a command's options and nodes, as far as its choices' files tell them."""
+def option_names(words: list[str]) -> list[str]:
+    """Dotted names of a command's options and nodes, as listed in the files of its choices."""
     names = set(_names("train", ""))
     for word in words:
         group, _, choice = word.partition("=")

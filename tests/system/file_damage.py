@@ -1,4 +1,4 @@
-"""Damage to files: what disks, networks, spreadsheets and people do to them."""
+"""Random damage to files, as by disks, networks, spreadsheets and people."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 Damage = Callable[[random.Random, bytes], bytes]
 
 
-def damaged(rng: random.Random, content: bytes, kinds: tuple[Damage, ...]) -> bytes:
-    """`content` after one to three kinds of damage."""
+def damage_content(rng: random.Random, content: bytes, kinds: tuple[Damage, ...]) -> bytes:
+    """Returns `content` after one to three kinds of damage."""
     for _ in range(rng.choice((1, 1, 2, 3))):
         content = rng.choice(kinds)(rng, content)
     return content
@@ -19,29 +19,29 @@ def cut_short(rng: random.Random, content: bytes) -> bytes:
     return content[: rng.randrange(len(content) + 1)]
 
 
-def without_a_part(rng: random.Random, content: bytes) -> bytes:
+def remove_part(rng: random.Random, content: bytes) -> bytes:
     start = rng.randrange(len(content) + 1)
     return content[:start] + content[start + rng.choice((1, 7, 500)) :]
 
 
-def flipped(rng: random.Random, content: bytes) -> bytes:
+def flip_bits(rng: random.Random, content: bytes) -> bytes:
     changed = bytearray(content)
     for _ in range(rng.choice((1, 1, 8, 64)) if changed else 0):
         changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
     return bytes(changed)
 
 
-def overwritten(rng: random.Random, content: bytes) -> bytes:
+def overwrite_part(rng: random.Random, content: bytes) -> bytes:
     start = rng.randrange(len(content) + 1)
     junk = rng.choice((b"\0" * 16, b"\xff" * 16, rng.randbytes(16)))
     return content[:start] + junk + content[start + 16 :]
 
 
-def at_the_end(rng: random.Random, content: bytes) -> bytes:
+def append(rng: random.Random, content: bytes) -> bytes:
     return content + rng.choice((b"\0", b"\n", content, rng.randbytes(20)))
 
 
-BINARY: tuple[Damage, ...] = (cut_short, without_a_part, flipped, overwritten, at_the_end)
+BINARY: tuple[Damage, ...] = (cut_short, remove_part, flip_bits, overwrite_part, append)
 
 VALUES = (
     *("", " ", "-1", "0", "1e999", "nan", "²", "٣", "9" * 30, "x" * 5000, "a/../b", "..", "/", "."),
@@ -54,57 +54,65 @@ def _lines(content: bytes) -> list[bytes]:
     return content.splitlines(keepends=True)
 
 
-def line_twice(rng: random.Random, content: bytes) -> bytes:
+def repeat_line(rng: random.Random, content: bytes) -> bytes:
     lines = _lines(content) or [b""]
     lines.insert(rng.randrange(len(lines) + 1), rng.choice(lines))
     return b"".join(lines)
 
 
-def line_lost(rng: random.Random, content: bytes) -> bytes:
+def drop_line(rng: random.Random, content: bytes) -> bytes:
     lines = _lines(content)
     if lines:
         del lines[rng.randrange(len(lines))]
     return b"".join(lines)
 
 
-def lines_shuffled(rng: random.Random, content: bytes) -> bytes:
+def shuffle_lines(rng: random.Random, content: bytes) -> bytes:
     lines = _lines(content)
     rng.shuffle(lines)
     return b"".join(lines)
 
 
-def value_replaced(rng: random.Random, content: bytes) -> bytes:
-    """One value of a line, whatever parts them, becomes another."""
+def replace_value(rng: random.Random, content: bytes) -> bytes:
+    """Replaces a value of a line, whatever separates them."""
     lines = _lines(content) or [b""]
     number = rng.randrange(len(lines))
-    parted = next((mark for mark in (b",", b"\t", b": ", b" ") if mark in lines[number]), b" ")
-    values = lines[number].split(parted)
+    separator = next((mark for mark in (b",", b"\t", b": ", b" ") if mark in lines[number]), b" ")
+    values = lines[number].split(separator)
     values[rng.randrange(len(values))] = rng.choice(VALUES).encode()
-    lines[number] = parted.join(values)
+    lines[number] = separator.join(values)
     return b"".join(lines)
 
 
-def other_separator(rng: random.Random, content: bytes) -> bytes:
+def change_separator(rng: random.Random, content: bytes) -> bytes:
     return content.replace(
         rng.choice((b",", b" ", b"\n")), rng.choice((b";", b"\t", b"|", b"\r\n"))
     )
 
 
-def other_encoding(rng: random.Random, content: bytes) -> bytes:
+def change_encoding(rng: random.Random, content: bytes) -> bytes:
     return content.decode("utf-8", "replace").encode(
         rng.choice(("utf-16", "utf-8-sig", "latin-1", "utf-32")), "replace"
     )
 
 
-def long_line(rng: random.Random, content: bytes) -> bytes:
+def append_long_line(rng: random.Random, content: bytes) -> bytes:
     return content + b"x" * 200_000 + rng.choice((b"\n", b"", b",1\n"))
 
 
-def emptied(rng: random.Random, content: bytes) -> bytes:
+def empty(rng: random.Random, content: bytes) -> bytes:
     return rng.choice((b"", b"\n", b"\xef\xbb\xbf", _lines(content)[0] if content else b""))
 
 
 TEXT: tuple[Damage, ...] = (
-    *(line_twice, line_lost, lines_shuffled, other_separator, other_encoding, long_line, emptied),
-    *(value_replaced, value_replaced, value_replaced, cut_short, flipped, overwritten),
+    *(
+        repeat_line,
+        drop_line,
+        shuffle_lines,
+        change_separator,
+        change_encoding,
+        append_long_line,
+        empty,
+    ),
+    *(replace_value, replace_value, replace_value, cut_short, flip_bits, overwrite_part),
 )

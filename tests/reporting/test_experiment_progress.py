@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dml.reporting.catalog import experiment_ids
-from dml.reporting.progress import BEGIN, END, update_readme
+from dml.reporting.experiment_progress import BEGIN, END, update_readme
 from scripts.plan import main
 
 

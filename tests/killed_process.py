@@ -1,10 +1,13 @@
-"""Processes that die in the middle of their work."""
+"""Processes that are killed in the middle of their work."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
+
+KILLED = -signal.SIGKILL  # exit code
 
 
 def die_at(point: str, work: Callable[..., object], *arguments: object) -> int | None:

@@ -1,0 +1,63 @@
+"""Runs that the tests of whole commands share: each is trained once and copied where needed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.runs.folder.run_folder import RunFolder
+from tests.conftest import TINY, compose_config, without_pictures
+from tests.killed_process import KILLED, die_at
+from tests.system.finished_runs import Results, results_of, start
+
+DIGITS = (*TINY, "protocol.epochs=3")  # seven steps an epoch
+
+
+@pytest.fixture
+def prepared(tmp_path) -> Callable[..., tuple[DictConfig, RunFolder]]:
+    """Returns the config and the folder of a run on digits that was not started yet."""
+
+    def prepare(*overrides: str, name: str = "outputs") -> tuple[DictConfig, RunFolder]:
+        cfg = compose_config(f"outputs={tmp_path / name}", *DIGITS, *overrides)
+        return cfg, RunFolder.of(cfg, check(cfg, Config))
+
+    return prepare
+
+
+@pytest.fixture(scope="session")
+def stored_runs(tmp_path_factory) -> Path:
+    """A folder with `killed/`, a run on digits killed in its third epoch, and `finished/`."""
+    home = tmp_path_factory.mktemp("stored_runs")
+    cfg = compose_config(f"outputs={home}", *DIGITS)
+    folder = RunFolder.of(cfg, check(cfg, Config))
+    with without_pictures():
+        assert die_at("before_step:17", start, cfg) == KILLED
+        shutil.copytree(folder.path, home / "killed")
+        folder.clear()
+        start(cfg)
+    shutil.copytree(folder.path, home / "finished")
+    return home
+
+
+@pytest.fixture(scope="session")
+def undisturbed(stored_runs) -> Results:
+    """Results of the run on digits, trained in one go."""
+    return results_of(RunFolder(stored_runs / "finished"))
+
+
+@pytest.fixture
+def restored(prepared, stored_runs) -> Callable[[str], tuple[DictConfig, RunFolder]]:
+    """Copies the killed or the finished run to where its command finds it."""
+
+    def restore(state: str) -> tuple[DictConfig, RunFolder]:
+        cfg, folder = prepared()
+        shutil.copytree(stored_runs / state, folder.path)
+        return cfg, folder
+
+    return restore
