@@ -1,4 +1,4 @@
-"""What changed in the config since older runs: options added, classes moved.
+"""Changes of the config since older runs: options added, classes moved.
 
 Runs made before such a change keep their digest, so that the same command finds the same folder,
 and their stored config keeps loading.
@@ -112,5 +112,5 @@ def _is_target(name: str) -> bool:
 
 
 def _same(value: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type: `False` is not 0."""
+    """Returns True if two values are equal and of one type: `False` is not 0."""
     return type(value) is type(other) and bool(value == other)
