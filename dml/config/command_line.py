@@ -54,7 +54,7 @@ def reorder_flags(words: Sequence[str]) -> list[str]:
 
 
 def is_multirun(words: Sequence[str]) -> bool:
-    """Whether the words ask for a grid of runs."""
+    """Returns True if the words ask for a grid of runs."""
     return any(_is_flag(word, MODES[0]) for word in words)
 
 

@@ -78,7 +78,7 @@ class _Command:
         self.search_paths = tuple(self.accepted)
 
     def is_group(self, name: str) -> bool:
-        """Whether `name` is chosen from files: `loss`, `hydra/launcher`."""
+        """Returns True if `name` is chosen from files: `loss`, `hydra/launcher`."""
         return name in self.groups or ("/" in name and bool(self.list_choices(name)))
 
     def list_choices(self, group: str) -> list[str]:

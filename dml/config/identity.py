@@ -65,7 +65,7 @@ def digest(cfg: DictConfig) -> str:
 
 
 def _is_cache_exact(options: dict[str, Any]) -> bool:
-    """Whether crops from the cache equal crops from the files, or there is no cache."""
+    """Returns True if crops from the cache equal crops from the files, or there is no cache."""
     side = options.get("data.cache")
     sizes = {options.get("transform.resize"), options.get("transform.test_resize")}
     return side in (None, "full") or sizes == {side}

@@ -122,7 +122,7 @@ def find_type_problem(value: Any, parameter: inspect.Parameter) -> str:
 
 
 def _is_instance(value: Any, kind: Any) -> bool:
-    """Whether a value of a config can be passed as `kind`; True for types that are not checked."""
+    """Returns True if a value can be passed as `kind`, and for types that are not checked."""
     if isinstance(value, dict) and "_target_" in value:  # becomes an object
         return True
     origin, options = get_origin(kind), get_args(kind)

@@ -1,4 +1,4 @@
-"""What changed in the config since older runs: options added, classes moved.
+"""Changes of the config since older runs: options added, classes moved.
 
 Runs made before such a change keep their digest, so that the same command finds the same folder,
 and their stored config keeps loading.
@@ -39,9 +39,14 @@ def _is_metrix_contrastive(options: Mapping[str, Any]) -> bool:
     return _is_metrix(options) and str(options.get("loss._target_")).endswith(".ContrastiveLoss")
 
 
+def _is_cross_batch_memory(options: Mapping[str, Any]) -> bool:
+    return options.get("method._target_") == "dml.methods.cross_batch.CrossBatchMemory"
+
+
 ADDED_LATER: tuple[Addition, ...] = (
     Addition("method.average", "anchors", _is_metrix_contrastive),
     Addition("method.anc_neg_anchors", "all", _is_metrix),
+    Addition("method.exclude_self_pairs", False, _is_cross_batch_memory),
     Addition("data.exif_orientation", False),
     Addition("data.skip_corrupt", False),
     Addition("embedder.batch_norm_momentum", None),
@@ -107,5 +112,5 @@ def _is_target(name: str) -> bool:
 
 
 def _same(value: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type: `False` is not 0."""
+    """Returns True if two values are equal and of one type: `False` is not 0."""
     return type(value) is type(other) and bool(value == other)

@@ -172,7 +172,7 @@ def _check_roles(root: Path, roles: set[str]) -> None:
 
 
 def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Sequence[str]) -> None:
-    """Whether the unseen classes are unseen, and whether anything can be retrieved among them."""
+    """Checks that the test classes are unseen, and that something can be retrieved among them."""
     trained = np.isin(roles, "train")
     shared = np.intersect1d(labels[trained], labels[~trained])
     if len(shared):

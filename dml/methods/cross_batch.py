@@ -32,6 +32,8 @@ class CrossBatchMemory(BatchMethod):
         start_after: steps with the loss of the batch alone.
         wait_until_full: True: count these steps from when the memory is full, as in the code of
             the authors of ccp.
+        exclude_self_pairs: an embedding is not compared with its own copy in the memory; False
+            counts these pairs, as releases before this option did.
 
     Raises:
         UserError: an option is out of range, or the loss takes no references.
@@ -45,6 +47,7 @@ class CrossBatchMemory(BatchMethod):
         memory_batches: int = 25,
         start_after: int = 1000,
         wait_until_full: bool = False,
+        exclude_self_pairs: bool = True,
     ) -> None:
         super().__init__()
         if memory_batches < 1:
@@ -54,6 +57,7 @@ class CrossBatchMemory(BatchMethod):
         self.loss = prepare_for_references(loss, miner, embedding_size, "xbm")
         self.memory_batches = memory_batches
         self.start_after = start_after + (memory_batches if wait_until_full else 0)
+        self.exclude_self_pairs = exclude_self_pairs
         self._steps = 0
         # created with the first batch, which determines the size
         self._embeddings: Tensor | None = None
@@ -70,7 +74,8 @@ class CrossBatchMemory(BatchMethod):
             uses_memory = self._steps >= self.start_after
             self_B = torch.full_like(labels, -1)
             if self.training:
-                self_B = self._store(embeddings.detach(), labels)
+                stored_B = self._store(embeddings.detach(), labels)
+                self_B = stored_B if self.exclude_self_pairs else self_B
             if uses_memory:
                 loss = loss + compute_reference_loss(
                     self.loss, embeddings, labels, self.memory(), self_B

@@ -16,7 +16,7 @@ THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands
 
 @dataclass(frozen=True)
 class ResultKey:
-    """What a number was measured on, in the ids of `results/results.csv`.
+    """Setting in which a number was measured, in the ids of `results/results.csv`.
 
     Attributes:
         data, backbone, protocol, method: ids; `protocol` includes label noise.

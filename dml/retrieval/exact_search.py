@@ -144,7 +144,7 @@ class ExactSearch:
 
     @cached_property
     def _engine(self) -> PlainSearch:
-        """What proposes candidates on this device."""
+        """Returns the search that proposes candidates on this device."""
         kind: type[PlainSearch] = PlainSearch
         if self.backend == "faiss":
             kind = FaissSearch

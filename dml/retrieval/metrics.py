@@ -133,7 +133,7 @@ def retrieval_metrics(
 
 
 class RankedHits:
-    """Which of the first items in the ranking of some queries are relevant.
+    """Relevance of the first items in the ranking of some queries.
 
     Attributes:
         hits_nk: whether the item at each rank is relevant; k is at least the largest R.

@@ -15,6 +15,7 @@ from dml.config.compatibility import find_notes
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
+from dml.core.signals import raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.console import console, results_table
@@ -175,8 +176,11 @@ class Experiment:
         info = world.run_on_main(lambda: tracker_info(cfg, context.config, folder, keys))
         with nullcontext() if info is None else track_run(tracker, info):
             results = train_jobs(context, jobs, folder, tracker, stop)
-            ensembles = world.broadcast_from_main(lambda: score_ensembles(context, jobs, folder))
-            draw_figures(context, jobs, folder)
+            with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
+                ensembles = world.broadcast_from_main(
+                    lambda: score_ensembles(context, jobs, folder)
+                )
+                draw_figures(context, jobs, folder)
             seconds = time.monotonic() - started
             summary = summarize(context, jobs, results, ensembles, seconds)
             summary |= {"processes": world.size, **more}

@@ -10,6 +10,7 @@ from typing import Any
 
 from dml.core.errors import RunStopped
 from dml.core.exit_status import ExitStatus
+from dml.core.signals import recorded_signals
 
 STATUS = {signal.SIGINT: ExitStatus.INTERRUPTED, signal.SIGTERM: ExitStatus.TERMINATED}
 
@@ -38,6 +39,7 @@ class StopRequest:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        recorded_signals.clear()
 
     def __call__(self) -> RunStopped | None:
         """Returns the exception to raise once the state is saved, or None to continue."""
@@ -51,3 +53,4 @@ class StopRequest:
         if self._received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._received = signal.Signals(number)
+        recorded_signals.append(number)  # `raise_on_signals` answers it at once

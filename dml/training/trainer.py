@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dml.core.errors import UserError
+from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
+from dml.core.signals import raise_on_signals
 from dml.training.checkpoint import Checkpoints
 from dml.training.clock import StepClock
 from dml.training.interfaces import Callbacks, Metrics, TrainConfig
@@ -57,6 +59,7 @@ class Trainer:
         self.step = 0
         self.rows = 0  # rows of history that belong to the state
         self.finished = False
+        self.pending_evaluation = False  # stopped between a step and its evaluation
         self.first_metrics: Metrics = {}
         self.clock = StepClock(state.device)
 
@@ -74,6 +77,8 @@ class Trainer:
         """
         if self.step == 0 and self.rows == 0:
             self._evaluate_untrained()
+        if self.pending_evaluation:
+            self._evaluate()
         if self.finished:
             return
         for images, labels in self.clock.time_batches(self.batches(self.step)):
@@ -119,7 +124,7 @@ class Trainer:
         """Scores, saves the best, ends the epoch, decides whether to continue, and saves."""
         state = self.state
         self.world.check_synchronized(state.embedder, state.method)
-        metrics = self._score()
+        metrics = self._score_or_save()
         score = metrics[self.config.select_metric]
         if self.stopping.update(score, self.epoch, self.step):
             self._save_best(metrics)
@@ -134,6 +139,19 @@ class Trainer:
             self.stopping.exhausted(self.epoch) and not state.method.on_stall(state.embedder)  # type: ignore[operator]
         )
         self.save()
+
+    def _score_or_save(self) -> Metrics:
+        """Scores the network; a run that is stopped meanwhile starts with the same evaluation."""
+        try:
+            # One of several processes must not leave an evaluation that all take part in.
+            with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
+                metrics = self._score()
+        except RunStopped:
+            self.pending_evaluation = True
+            self.save()
+            raise
+        self.pending_evaluation = False
+        return metrics
 
     def _stop_if_asked(self) -> None:
         stop = self.callbacks.should_stop()
@@ -177,6 +195,7 @@ class Trainer:
             "step": self.step,
             "rows": self.rows,
             "finished": self.finished,
+            "pending_evaluation": self.pending_evaluation,
             "first_metrics": self.first_metrics,
             **self._means.state_dict(),
             "clock": self.clock.state_dict(),
@@ -188,6 +207,7 @@ class Trainer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` returned."""
         self.step, self.rows, self.finished = state["step"], state["rows"], state["finished"]
+        self.pending_evaluation = state.get("pending_evaluation", False)  # added later
         self.first_metrics = state["first_metrics"]
         if "clock" in state:  # checkpoints of early versions have no clock
             self.clock.load_state_dict(state["clock"])

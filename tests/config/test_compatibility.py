@@ -62,7 +62,7 @@ def test_an_option_without_effect_is_noted(changed):
             "must be a multiple of 4 processes (nearest 28, 56)",
         ),
         (["data.batch_size=2"], "(nearest 4)"),
-        (["protocol.workers=2"], "protocol.workers: 2 models side by side"),
+        (["protocol.workers=2"], "protocol.workers: 2 models in parallel"),
         (["protocol=mlrc", "search=bayes"], "search: processes of torchrun share one trial"),
     ],
 )

@@ -59,7 +59,7 @@ def test_everything_that_decides_a_result_changes_it(tmp_path: Path):
     labels[1], roles[1] = 3, "test"
     turned = [1, 0, *range(2, 12)]
     others = [
-        replace(index, name="other"),
+        replace(index, name="other", fingerprint_name=""),
         replace(index, labels=labels),
         replace(index, roles=roles),
         replace(index, images=[index.images[row] for row in turned]),

@@ -83,6 +83,16 @@ def test_other_images_are_another_run_and_changed_ones_are_refused(run_tiny, tmp
     run_tiny(*options("folder", tmp_path / "data"), "overwrite=true")
 
 
+def test_corrupt_images_of_ones_own_are_listed_or_skipped(run_tiny, tmp_path):
+    class_folders(tmp_path / "data")
+    broken = [truncate(tmp_path / "data" / f"class_{label}" / "2.jpg") for label in (0, 3)]
+    with pytest.raises(UserError, match=r"data\.skip_corrupt=true") as error:
+        run_tiny(*options("folder", tmp_path / "data"))
+    assert all(str(path) in str(error.value) for path in broken)
+    summary, _ = run_tiny(*options("folder", tmp_path / "data"), "data.skip_corrupt=true")
+    assert summary["skipped_images"] == 2
+
+
 def test_batch_beyond_the_images_says_what_would_do(run_tiny, tmp_path):
     class_folders(tmp_path / "data")
     message = r"^data\.batch_size: 100 does not fit 6 training images.*; set 1 to 6$"

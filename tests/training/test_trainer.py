@@ -1,12 +1,18 @@
+import os
+import signal
+import time
+
 import pytest
 import torch
 from torch import nn
 
+from dml.core.errors import RunStopped
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.training.checkpoint import Checkpoints
 from dml.training.interfaces import Callbacks, TrainConfig
+from dml.training.interrupts import StopRequest
 from dml.training.optim import parameter_groups
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
@@ -51,6 +57,40 @@ def make(tmp_path):
         return trainer
 
     return build
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", ["in the step before", "during the evaluation"])
+def test_signals_are_answered_during_an_evaluation(make, number, when):
+    undisturbed = make()
+    undisturbed.fit()
+    evaluations = []
+
+    def scores():
+        evaluations.append(trainer.step)
+        if trainer.step == 4 and when == "during the evaluation":
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+        return {"map_at_r": 0.5}
+
+    def stop_in_step(step):
+        if step == 4 and when == "in the step before":
+            os.kill(os.getpid(), number)
+
+    trainer = make(scores)
+    trainer.callbacks.on_step = stop_in_step
+    with StopRequest(), pytest.raises(RunStopped) as stopped:
+        trainer.fit()
+    assert (stopped.value.status, stopped.value.saved) == (128 + number, True)
+    assert evaluations == ([0, 2, 4] if when == "during the evaluation" else [0, 2])
+    continued = make()
+    continued.load_state_dict(continued.checkpoints.load()[0])
+    continued.fit()
+    assert [row["step"] for row in continued.logged] == [4, 6]
+    for ours, expected in zip(
+        continued.state.embedder.parameters(), undisturbed.state.embedder.parameters(), strict=True
+    ):
+        assert torch.equal(ours, expected)
 
 
 def backbone(trainer):

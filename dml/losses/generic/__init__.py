@@ -19,11 +19,13 @@ from dml.losses.generic.pair_losses import (
 )
 from dml.losses.generic.proxy_losses import (
     GenericProxyLoss,
+    OriginalProxyNCALoss,
     ProxyAnchorLoss,
-    ProxyNCALoss,
     compute_proxy_loss,
 )
 from dml.losses.proxy_nca import ProxyNCAPlusPlusLoss
+
+ProxyNCALoss = OriginalProxyNCALoss  # its name in earlier versions
 
 __all__ = [
     "BinomialDevianceLoss",
@@ -33,6 +35,7 @@ __all__ = [
     "LiftedStructureLoss",
     "MultiSimilarityLoss",
     "NCALoss",
+    "OriginalProxyNCALoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",
     "ProxyNCAPlusPlusLoss",

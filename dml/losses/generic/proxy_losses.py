@@ -52,7 +52,7 @@ class ProxyAnchorLoss(GenericProxyLoss):
         super().__init__(num_classes, embedding_size, form)
 
 
-class ProxyNCALoss(GenericProxyLoss):
+class OriginalProxyNCALoss(GenericProxyLoss):
     """ProxyNCA as printed (metrix, Table 1): −s⁺ + log Σ_negatives e^s.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from torch import Tensor
 
 from dml.core.atomic_io import write_json
 from dml.core.errors import RunStopped
+from dml.core.signals import raise_on_signals
 from dml.data.samplers import BatchSchedule
 from dml.runs.console import ProgressDisplay, console
 from dml.runs.context import RunContext
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.jobs.job_data import JobData
-from dml.runs.jobs.job_result import COLLAPSED, EMBEDDINGS, RESULT
+from dml.runs.jobs.job_result import COLLAPSED, EMBEDDINGS, RESULT, TEST_CURVE, remove_test_curve
 from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.jobs.throughput import ThroughputLog
 from dml.runs.protocols import FOLDS, Job
@@ -34,8 +36,6 @@ from dml.training.shared_checkpoints import SharedCheckpoints
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
 from dml.training.trainer import Trainer
-
-TEST_CURVE = "test_"  # columns of history.csv with `evaluation.test_curve`
 
 
 class JobRun:
@@ -104,10 +104,17 @@ class JobRun:
         self._restore(trainer, tables)
         with self.display.show(trainer.step):
             trainer.fit()
+        with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
+            return self._conclude(trainer, tables, untrained, test)
+
+    def _conclude(
+        self, trainer: Trainer, tables: RunTables, untrained: dict[str, float] | None, test: bool
+    ) -> dict[str, Any]:
+        """Scores the best weights and stores the result."""
         best = self.load_best()
         collapsed = best["metrics"].pop(COLLAPSED, 0)
-        best["metrics"] = _without_test_curve(best["metrics"])
-        result = self._describe_training(trainer, best, schedule.batch_size)
+        best["metrics"] = remove_test_curve(best["metrics"])
+        result = self._describe_training(trainer, best)
         if test:
             result["metrics"] = self._test(tables, best)
             first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
@@ -199,10 +206,8 @@ class JobRun:
         if loaded is not None and not trainer.finished:
             console.print(f"continuing {self.job.name} from epoch {trainer.epoch:g}")
 
-    def _describe_training(
-        self, trainer: Trainer, best: dict[str, Any], batch_size: int
-    ) -> dict[str, Any]:
-        total = trainer.clock.total
+    def _describe_training(self, trainer: Trainer, best: dict[str, Any]) -> dict[str, Any]:
+        total, batch_size = trainer.clock.total, self.config.data.batch_size
         return {
             "repeat": self.job.repeat,
             "fold": self.job.fold,
@@ -249,8 +254,3 @@ class JobRun:
         test = self._score(self.job.test) if self._test_curve else {}
         curve = {f"{TEST_CURVE}{name}": value for name, value in test.items()}
         return {**scores, **extra, **curve, **collapsed}
-
-
-def _without_test_curve(metrics: dict[str, Any]) -> dict[str, Any]:
-    """The metrics of the validation images: scores of `evaluation.test_curve` select nothing."""
-    return {name: value for name, value in metrics.items() if not name.startswith(TEST_CURVE)}

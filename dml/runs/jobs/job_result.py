@@ -11,6 +11,7 @@ from dml.core.errors import UserError
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
 RESULT = "result.json"  # written last: its presence means that the job is finished
 
+TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
 COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 
 
@@ -24,3 +25,8 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     if result is not None and not {"repeat", "fold", "validation"} <= result.keys():
         raise UserError(f"outputs: {folder / RESULT} is not the result of a model; delete it")
     return result
+
+
+def remove_test_curve(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Returns the metrics without the scores of `evaluation.test_curve`, which select nothing."""
+    return {name: value for name, value in metrics.items() if not name.startswith(TEST_CURVE)}

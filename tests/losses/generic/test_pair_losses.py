@@ -79,7 +79,7 @@ EXTREME = [
     generic.MultiSimilarityLoss(100, 200, 1.0),
     generic.NCALoss(),
     generic.ProxyAnchorLoss(6, 5, alpha=500.0),
-    generic.ProxyNCALoss(6, 5),
+    generic.OriginalProxyNCALoss(6, 5),
     generic.ProxyNCAPlusPlusLoss(6, 5, 1e-3),
 ]
 

@@ -48,7 +48,7 @@ def test_proxy_nca_pp_is_ours_of_every_day():
 
 def test_proxy_nca_of_the_table_leaves_the_positive_out_of_the_sum():
     x = batch(UNBALANCED)
-    loss = generic.ProxyNCALoss(6, 5).double()
+    loss = generic.OriginalProxyNCALoss(6, 5).double()
     s = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(loss.proxies).T
     own = torch.nn.functional.one_hot(UNBALANCED, 6).bool()
     expected = (s.masked_fill(own, -torch.inf).logsumexp(dim=1) - s[own]).mean()

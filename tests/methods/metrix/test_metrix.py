@@ -178,7 +178,9 @@ CASES = {
     "nca": (generic.NCALoss, reference.nca(1.0)),
     "proxy_anchor": (lambda: pml.ProxyAnchorLoss(CLASSES, SIZE, 0.1, 4),
                      reference.proxy_anchor(4, 0.1)),
-    "proxy_nca of the table": (lambda: generic.ProxyNCALoss(CLASSES, SIZE), reference.nca(1.0)),
+    "proxy_nca of the table": (
+        lambda: generic.OriginalProxyNCALoss(CLASSES, SIZE), reference.nca(1.0)
+    ),
     "proxy_nca": (lambda: ProxyNCALoss(CLASSES, SIZE, 3.0), reference.nca(6.0, True)),
     "proxy_nca_pp": (lambda: ProxyNCAPlusPlusLoss(CLASSES, SIZE, 0.3),
                      reference.nca(1 / 0.3, True)),

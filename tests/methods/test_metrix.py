@@ -19,7 +19,7 @@ from dml.runs.folder.summary import result_id
 from tests.conftest import TINY
 from tests.killed_process import die_at
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 METHODS = ["metrix", "imix", "mochi", "proxy_synthesis"]
