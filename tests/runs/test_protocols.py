@@ -118,8 +118,11 @@ def test_every_protocol_composes_with_every_dataset(composed, protocol, data):
 def test_every_protocol_composes_with_every_backbone(composed, protocol, backbone):
     more = ["transform.size=64"] if backbone == "small_cnn" else []
     config = checked(composed, f"protocol={protocol}", "data=cub", f"backbone={backbone}", *more)
-    is_mlrc = config.protocol.selected_on == "validation"
-    wide = backbone == "bn_inception" and is_mlrc
+    of_227_pixels = {
+        **dict.fromkeys(("mlrc", "mlrc_ccp", "holdout"), ("bn_inception",)),
+        "conventional": ("bn_inception", "resnet50"),
+    }
+    wide = backbone in of_227_pixels.get(protocol, ())
     assert config.transform.size == (64 if more else 227 if wide else None)
 
 
@@ -178,7 +181,7 @@ def test_every_protocol_with_every_dataset_and_backbone(composed):
         ),
         (
             "protocol=conventional data=inshop",
-            "protocol.stopping.patience=15 optim.schedule.patience=3",
+            "protocol.stopping.patience=15 optim.schedule.patience=2",
         ),
         ("protocol=traditional data=cars", "optim.schedule.step_size=20 optim.schedule.gamma=0.5"),
         ("protocol=traditional data=sop", "optim.lr=6e-4 optim.schedule.gamma=0.25"),
