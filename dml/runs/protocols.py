@@ -1,4 +1,8 @@
-"""Protocols: the models to train, the classes of each, and the combination of their scores."""
+"""Protocols: the models to train, the classes of each, and the combination of their scores.
+
+A protocol is a file of `configs/protocol`; the class splits that it can name are in
+`dml.data.splits`, and listed in `dml.core.option_values`.
+"""
 
 from __future__ import annotations
 

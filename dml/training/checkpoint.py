@@ -2,6 +2,9 @@
 
 `last.pt` is written after every evaluation, `previous.pt` is the one before it, `best.pt` holds the
 weights of the best evaluation. A file is either complete or absent: see `dml.core.atomic_io`.
+
+Their content is decided elsewhere: network, method, optimizer and schedule in `train_state.py`,
+progress in `trainer.py`.
 """
 
 from __future__ import annotations

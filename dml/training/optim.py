@@ -1,4 +1,8 @@
-"""The optimizer and its parameter groups: backbone, BatchNorm, head, and loss."""
+"""The optimizer and its parameter groups: backbone, BatchNorm, head, and loss.
+
+`dml.runs.build` passes the options of the node `optim` (`configs/train.yaml`, typed in
+`dml.config.schema`) on to these functions.
+"""
 
 from __future__ import annotations
 
