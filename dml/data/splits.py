@@ -63,6 +63,7 @@ def ccp_folds(num_classes: int, parts: int = 4) -> Folds:
 
 def single_split(num_classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns two thirds of the classes to train, the last third to validate (CCP's ablations)."""
+    _check_count(num_classes, 4)  # of three, one would validate, and every score would be 100
     return ccp_folds(num_classes, parts=3)[0]
 
 
