@@ -29,11 +29,11 @@ REQUIRED: dict[str, tuple[str, type, tuple[str, ...]]] = {
         ("attach", "after_backward", "on_evaluation", "on_stall"),
     ),
     "backbone": (
-        "backbone, a torch.nn.Module with channels, kind and input (dml.models.base.Backbone)",
+        "backbone, a torch.nn.Module with channels, kind and input (dml.models.backbones.Backbone)",
         nn.Module,
         ("channels", "kind", "input"),
     ),
-    "data.reader": ("index of images, a dml.data.base.ImageIndex", ImageIndex, ()),
+    "data.reader": ("index of images, a dml.data.image_index.ImageIndex", ImageIndex, ()),
     "tracking": (
         "tracker; derive it from dml.tracking.NullTracker",
         object,

@@ -26,7 +26,7 @@ class RunContext:
         identity: see `dml.config.identity.identity`; guards the checkpoints.
         index: the dataset.
         device: of the networks.
-        source: cached images (`dml.data.loaders.open_source`); None: decode at every access.
+        source: cached images (`dml.data.cache.open_image_source`); None: decode at every access.
         world: the processes that train each model together.
         hint: shared, so that a slow loader is reported once per run.
     """
