@@ -27,7 +27,7 @@ from dml.config.schema import Config, ExperimentConfig
 from dml.core.errors import ConfigError, nearest
 from dml.reporting.composition_cache import load_or_compute
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.protocols import FOLDS
+from dml.runs.jobs.job_list import FOLDS
 
 PAPERS = ("mft", "pfml", "metrix", "ccp")  # in the order of the README
 KINDS = ("table", "figure", "text")

@@ -21,10 +21,10 @@ from dml.runs.context import RunContext
 from dml.runs.figures.positivity_curve import draw_positivity, write_positivity
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
+from dml.runs.jobs.job_list import Job
 from dml.runs.load import load_config
-from dml.runs.protocols import Job
 from dml.runs.scores.evaluator import Split
-from dml.training.checkpoint import read_checkpoint
+from dml.training.checkpoint_files import read_checkpoint
 
 
 def analyze_metrix(

@@ -18,7 +18,7 @@ from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.figures.stages import ProxyPanel, proxy_map
 from dml.runs.jobs.job import JobRun
-from dml.runs.protocols import Job
+from dml.runs.jobs.job_list import Job
 from dml.runs.scores.evaluator import Split
 from dml.tracking import NullTracker, RunTables
 

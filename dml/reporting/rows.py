@@ -22,7 +22,7 @@ from dml.reporting.finished_runs import comparable_options
 from dml.reporting.published_results import PublishedResult, ResultKey, find_results
 from dml.reporting.run_groups import RunGroup, differing_options, label_rows
 from dml.runs.folder.summary import protocol_id, result_id
-from dml.runs.protocols import FOLDS
+from dml.runs.jobs.job_list import FOLDS
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ from dml.data.cache import open_image_source
 from dml.data.image_check import exclude_undecodable
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
-from dml.data.splits import merge_query_and_gallery
+from dml.data.protocol_splits import merge_query_and_gallery
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
 from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
-from dml.training.optim import build_optimizer, parameter_groups
+from dml.training.optim import GroupOptions, build_optimizer, parameter_groups
 from dml.training.precision import set_convolution_precision
 from dml.training.process_group import ProcessGroup
 from dml.training.sync_batch_norm import synchronize_batch_norm
@@ -217,16 +217,8 @@ class Builder:
             ConfigError: there is no such optimizer or group, or one rejects its options.
             UserError: see `parameter_groups`.
         """
-        o = self.config.optim
-        groups = parameter_groups(
-            embedder,
-            method,
-            lr=o.lr,
-            weight_decay=o.weight_decay,
-            loss_lr=o.loss_lr,
-            loss_lr_ratio=o.loss_lr_ratio,
-            overrides=o.groups,
-        )
-        optimizer = build_optimizer(self._optimizer.target, groups, o.args)
+        options = {f.name: getattr(self.config.optim, f.name) for f in fields(GroupOptions)}
+        groups = parameter_groups(embedder, method, GroupOptions(**options))
+        optimizer = build_optimizer(self._optimizer.target, groups, self.config.optim.args)
         schedule = None if self._schedule is None else self._schedule(optimizer=optimizer)
         return optimizer, schedule

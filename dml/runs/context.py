@@ -11,8 +11,8 @@ from dml.config.schema import Config
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
+from dml.runs.jobs.job_list import Job, create_jobs
 from dml.runs.jobs.throughput import LoaderHint
-from dml.runs.protocols import Job, create_jobs
 from dml.training.device import resolve_device
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 

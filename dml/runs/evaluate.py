@@ -17,9 +17,9 @@ from dml.runs.build import Builder
 from dml.runs.console import console, scores_tables
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs.job_list import FOLDS, protocol_test
 from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.load import load_config, load_embedder
-from dml.runs.protocols import FOLDS, protocol_test
 from dml.runs.scores.embeddings_file import load_embeddings, save_embeddings
 from dml.runs.scores.evaluator import Evaluator, SplitEmbeddings
 from dml.training.device import resolve_device

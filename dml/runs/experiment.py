@@ -25,9 +25,9 @@ from dml.runs.figures.run_figures import draw_figures
 from dml.runs.folder.run_folder import Busy, RunFolder
 from dml.runs.folder.summary import summarize
 from dml.runs.folder.tracker_info import complete_tracker, tracker_info
+from dml.runs.jobs.job_list import validation_notes
 from dml.runs.jobs.train_jobs import train_jobs
 from dml.runs.load import load_cfg
-from dml.runs.protocols import validation_notes
 from dml.runs.scores.ensemble import score_ensembles
 from dml.tracking import NullTracker, Tracker, track_run
 from dml.training.distributed_session import distributed_session

@@ -18,7 +18,7 @@ from dml.core.errors import ConfigError, UserError
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder
 from dml.runs.folder.run_folder import RunFolder
-from dml.training.checkpoint import read_checkpoint
+from dml.training.checkpoint_files import read_checkpoint
 
 
 def load(

@@ -1,13 +1,10 @@
-"""The optimizer and its parameter groups: backbone, BatchNorm, head, and loss.
-
-`dml.runs.build` passes the options of the node `optim` (`configs/train.yaml`, typed in
-`dml.config.schema`) on to these functions.
-"""
+"""The optimizer and its parameter groups: backbone, BatchNorm, head, and loss."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -19,33 +16,41 @@ from dml.core.errors import ConfigError, UserError, first_line, nearest
 GROUPS = ("backbone", "batch_norm", "head", "loss")
 
 
+@dataclass(frozen=True)
+class GroupOptions:
+    """The options of the parameter groups, named as in the node `optim` of a config.
+
+    Attributes:
+        lr: learning rate of backbone and head.
+        weight_decay: of all groups.
+        loss_lr: of the group `loss`; None: `lr` × `loss_lr_ratio`.
+        groups: group name → options of that group (`lr`, `weight_decay`, …). With `batch_norm`
+            among them, γ and β of BatchNorm layers form a group of their own.
+    """
+
+    lr: float
+    weight_decay: float = 0.0
+    loss_lr: float | None = None
+    loss_lr_ratio: float | None = None
+    groups: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
 def parameter_groups(
-    embedder: nn.Module,
-    method: nn.Module,
-    *,
-    lr: float,
-    weight_decay: float,
-    loss_lr: float | None,
-    loss_lr_ratio: float | None,
-    overrides: Mapping[str, Mapping[str, float]] | None = None,
+    embedder: nn.Module, method: nn.Module, options: GroupOptions
 ) -> list[dict[str, Any]]:
     """Returns named parameter groups that hold every trainable parameter exactly once.
 
     Args:
         embedder: its `backbone` is one group, its other parameters are the group `head`.
         method: its parameters, including those of the loss, are the group `loss`.
-        lr: of backbone and head.
-        weight_decay: of all groups.
-        loss_lr: of the group `loss`; None: `lr` × `loss_lr_ratio`.
-        overrides: group name → options of that group (`lr`, `weight_decay`, …). With `batch_norm`
-            among them, γ and β of BatchNorm layers form a group of their own.
+        options: learning rates and weight decay, with exceptions by group.
 
     Raises:
         ConfigError: the loss has parameters but no learning rate, or an override names an unknown
             group.
         UserError: a parameter is in no group.
     """
-    overrides = overrides or {}
+    lr, loss_lr, overrides = options.lr, options.loss_lr, options.groups
     for name in overrides:
         if name not in GROUPS:
             raise ConfigError(
@@ -66,16 +71,16 @@ def parameter_groups(
     grouped |= {id(p) for p in head}
     of_loss = [p for p in method.parameters() if p.requires_grad and id(p) not in grouped]
     if of_loss and loss_lr is None:
-        if loss_lr_ratio is None:
+        if options.loss_lr_ratio is None:
             raise ConfigError(
                 [
                     "optim.loss_lr: the loss has parameters of its own but no learning rate; "
                     "give optim.loss_lr, or optim.loss_lr_ratio in the loss file"
                 ]
             )
-        loss_lr = lr * loss_lr_ratio
+        loss_lr = lr * options.loss_lr_ratio
     groups = [
-        {"name": name, "params": parameters, "lr": rate, "weight_decay": weight_decay}
+        {"name": name, "params": parameters, "lr": rate, "weight_decay": options.weight_decay}
         | dict(overrides.get(name, {}))
         for name, parameters, rate in (
             ("backbone", backbone, lr),
@@ -110,7 +115,9 @@ def check_complete(groups: list[dict[str, Any]], parameters: Iterable[nn.Paramet
 
 
 def build_optimizer(
-    optimizer_class: Callable[..., Optimizer], groups: list[dict[str, Any]], args: dict[str, Any]
+    optimizer_class: Callable[..., Optimizer],
+    groups: list[dict[str, Any]],
+    args: dict[str, Any],
 ) -> Optimizer:
     """Returns the optimizer over the groups, fused on GPUs unless `args.fused` is false.
 

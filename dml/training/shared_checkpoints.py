@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dml.training.checkpoint import Checkpoints
+from dml.training.checkpoint_files import Checkpoints
 from dml.training.process_group import ProcessGroup
 
 

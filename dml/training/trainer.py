@@ -12,7 +12,7 @@ from torch import Tensor
 from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
 from dml.core.signals import raise_on_signals
-from dml.training.checkpoint import Checkpoints
+from dml.training.checkpoint_files import Checkpoints
 from dml.training.clock import StepClock
 from dml.training.interfaces import Callbacks, Metrics, TrainConfig
 from dml.training.precision import autocast

@@ -22,7 +22,7 @@ from dml.models.backbones import Backbone
 from dml.models.embedder import Embedder
 from dml.training.clock import StepClock, TimeSpent
 from dml.training.interfaces import TrainConfig
-from dml.training.optim import build_optimizer, parameter_groups
+from dml.training.optim import GroupOptions, build_optimizer, parameter_groups
 from dml.training.precision import set_convolution_precision
 from dml.training.step import TrainingStep
 from dml.training.train_state import TrainState
@@ -233,9 +233,8 @@ def _our_batches(
 
 def _our_step(loop: Loop) -> StepFunction:
     variant = loop.variant
-    groups = parameter_groups(
-        loop.embedder, loop.method, lr=1e-4, weight_decay=1e-4, loss_lr=1e-2, loss_lr_ratio=None
-    )
+    options = GroupOptions(lr=1e-4, weight_decay=1e-4, loss_lr=1e-2)
+    groups = parameter_groups(loop.embedder, loop.method, options)
     fused = {"fused": variant.fused} if loop.device.type == "cuda" else {}
     optimizer = build_optimizer(torch.optim.AdamW, groups, fused)
     if variant.channels_last:

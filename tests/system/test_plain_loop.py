@@ -18,7 +18,7 @@ from dml.config.schema import Config
 from dml.data.samplers import RandomBatches
 from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
-from dml.training.checkpoint import read_checkpoint
+from dml.training.checkpoint_files import read_checkpoint
 
 STEPS, BATCH, CLASSES, SIZE, DIM = 10, 12, 6, 32, 16
 RUN = (

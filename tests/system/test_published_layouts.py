@@ -6,7 +6,7 @@ import pytest
 
 from dml.core.errors import UserError
 from dml.data.folder import read_folder
-from dml.runs.protocols import FOLDS, create_jobs
+from dml.runs.jobs.job_list import FOLDS, create_jobs
 from tests.data.trees import TREES, class_folders, truncate
 
 

@@ -5,7 +5,12 @@ import torch
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.training.optim import build_optimizer, check_complete, parameter_groups
+from dml.training.optim import (
+    GroupOptions,
+    build_optimizer,
+    check_complete,
+    parameter_groups,
+)
 
 
 class Net(nn.Module):
@@ -16,8 +21,8 @@ class Net(nn.Module):
 
 
 def groups(net, method, **changes):
-    values = {"lr": 0.1, "weight_decay": 0.01, "loss_lr": None, "loss_lr_ratio": 100.0}
-    return parameter_groups(net, method, **{**values, **changes})
+    values = {"lr": 0.1, "weight_decay": 0.01, "loss_lr_ratio": 100.0}
+    return parameter_groups(net, method, GroupOptions(**{**values, **changes}))
 
 
 def test_each_parameter_in_its_group():
@@ -31,11 +36,11 @@ def test_each_parameter_in_its_group():
 
 def test_groups_with_their_own_values():
     own = {"head": {"lr": 0.5}, "loss": {"weight_decay": 0.0}}
-    found = {group["name"]: group for group in groups(Net(), nn.Linear(2, 5), overrides=own)}
+    found = {group["name"]: group for group in groups(Net(), nn.Linear(2, 5), groups=own)}
     assert [found[name]["lr"] for name in ("backbone", "head", "loss")] == [0.1, 0.5, 10.0]
     assert [found[name]["weight_decay"] for name in ("backbone", "loss")] == [0.01, 0.0]
     with pytest.raises(UserError, match="did you mean 'head'"):
-        groups(Net(), nn.Identity(), overrides={"heads": {"lr": 1.0}})
+        groups(Net(), nn.Identity(), groups={"heads": {"lr": 1.0}})
 
 
 def test_a_loss_without_learning_rate_is_refused():
@@ -68,7 +73,7 @@ def test_batch_norm_as_a_group():
     net = Net()
     net.backbone = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     own = {"batch_norm": {"weight_decay": 0.0}}
-    found = {g["name"]: g for g in groups(net, nn.Linear(2, 5), overrides=own)}
+    found = {g["name"]: g for g in groups(net, nn.Linear(2, 5), groups=own)}
     assert list(found) == ["backbone", "batch_norm", "head", "loss"]
     assert [len(group["params"]) for group in found.values()] == [2, 2, 2, 2]
     assert [group["weight_decay"] for group in found.values()] == [0.01, 0, 0.01, 0.01]

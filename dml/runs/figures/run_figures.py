@@ -11,7 +11,7 @@ from dml.runs.figures.positivity_curve import draw_model_positivity
 from dml.runs.figures.stages import stage_curve
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
-from dml.runs.protocols import Job
+from dml.runs.jobs.job_list import Job
 from dml.tracking import History
 
 

@@ -15,7 +15,7 @@ from hydra.utils import get_class
 
 from dml.config.schema import Config
 from dml.runs.context import RunContext
-from dml.runs.protocols import Job, combine_scores
+from dml.runs.jobs.job_list import Job, combine_scores
 from dml.training.peak_memory import peak_memory_mb
 
 

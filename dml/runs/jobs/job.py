@@ -20,15 +20,15 @@ from dml.runs.console import ProgressDisplay, console
 from dml.runs.context import RunContext
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.jobs.job_data import JobData
+from dml.runs.jobs.job_list import FOLDS, Job
 from dml.runs.jobs.job_result import COLLAPSED, EMBEDDINGS, RESULT, TEST_CURVE, remove_test_curve
 from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.jobs.throughput import ThroughputLog
-from dml.runs.protocols import FOLDS, Job
 from dml.runs.scores.embeddings_file import save_embeddings
 from dml.runs.scores.evaluator import Evaluator, Split, SplitEmbeddings
 from dml.runs.scores.extra_metrics import ExtraMetrics
 from dml.tracking import JobTracker, RunTables, Tracker
-from dml.training.checkpoint import translate_state_errors
+from dml.training.checkpoint_files import translate_state_errors
 from dml.training.interfaces import Callbacks, TrainConfig
 from dml.training.precision import autocast
 from dml.training.random_state import random_state, set_random_state

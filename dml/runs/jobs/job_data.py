@@ -9,7 +9,7 @@ from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.runs.build import Transforms
 from dml.runs.context import RunContext
-from dml.runs.protocols import Job
+from dml.runs.jobs.job_list import Job
 from dml.runs.scores.evaluator import Evaluator, Split
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.protocols import Job
+from dml.runs.jobs.job_list import Job
 from dml.tracking import RunTables, Tracker
 
 

@@ -15,10 +15,10 @@ from dml.core.exit_status import ExitStatus
 from dml.runs.console import console
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs.job_list import Job
 from dml.runs.jobs.job_process import JobTask, run_process
 from dml.runs.jobs.job_result import read_result
 from dml.runs.jobs.job_tables import log_row, move_job_rows, open_job_tables
-from dml.runs.protocols import Job
 from dml.tracking import RunTables, Tracker
 
 POLL_SECONDS = 0.2

@@ -9,10 +9,10 @@ from dml.core.errors import RunStopped
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
+from dml.runs.jobs.job_list import Job
 from dml.runs.jobs.job_result import read_result
 from dml.runs.jobs.job_tables import move_job_rows
 from dml.runs.jobs.parallel_jobs import train_in_parallel
-from dml.runs.protocols import Job
 from dml.tracking import RunTables, Tracker
 from dml.training.process_group import ProcessGroup
 

@@ -15,8 +15,8 @@ from dml.models.embedder import NORMALIZERS
 from dml.retrieval import concatenate
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs.job_list import FOLDS, Job, group_by_repeat
 from dml.runs.jobs.job_result import EMBEDDINGS
-from dml.runs.protocols import FOLDS, Job, group_by_repeat
 from dml.runs.scores.embeddings_file import load_embeddings
 from dml.runs.scores.evaluator import SplitEmbeddings
 

@@ -26,9 +26,9 @@ from dml.core.fault_injection import fault_point
 from dml.runs.console import console
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs.job_list import check_searchable
 from dml.runs.jobs.job_result import COLLAPSED
 from dml.runs.jobs.train_jobs import Result, train_jobs
-from dml.runs.protocols import check_searchable
 from dml.runs.search.proposals import create_distributions
 from dml.runs.search.search_report import write_search_report
 from dml.runs.search.study import REASON, ClaimedTrial, Study

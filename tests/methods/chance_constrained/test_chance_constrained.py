@@ -21,7 +21,7 @@ from dml.runs.context import RunContext
 from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job import JobRun
 from dml.tracking import NullTracker, RunTables
-from dml.training.checkpoint import read_checkpoint
+from dml.training.checkpoint_files import read_checkpoint
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 
 LABELS = torch.arange(4).repeat_interleave(5)

@@ -1,10 +1,10 @@
 from typing import ClassVar
 
-from dml.runs import protocols
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs import job_list
 from dml.runs.jobs.job_tables import move_job_rows, open_job_tables
 from dml.tracking import NullTracker, RunTables
-from tests.runs.test_protocols import index_of
+from tests.runs.jobs.test_job_list import index_of
 
 
 class RecordingTracker(NullTracker):
@@ -21,7 +21,7 @@ class RecordingTracker(NullTracker):
 
 
 def test_a_tracker_receives_every_row_once(tmp_path):
-    folder, job = RunFolder(tmp_path), protocols.create_jobs("mlrc", 1, index_of(16))[1]
+    folder, job = RunFolder(tmp_path), job_list.create_jobs("mlrc", 1, index_of(16))[1]
     folder.job(job.name).mkdir(parents=True)
     tables, tracker = RunTables.open(folder.path), RecordingTracker()
 

@@ -5,7 +5,7 @@ import torch
 from dml.runs.scores.embeddings_file import save_embeddings
 from dml.runs.scores.ensemble import concatenate_models
 from dml.runs.scores.evaluator import Split, SplitEmbeddings
-from tests.runs.test_protocols import index_of
+from tests.runs.jobs.test_job_list import index_of
 
 
 @pytest.mark.parametrize("normalize", ["l2", "none", "clipped"])

@@ -6,7 +6,7 @@ from pytorch_metric_learning.losses import ProxyAnchorLoss, SoftTripleLoss
 
 from dml.core.errors import ConfigError, UserError
 from dml.data.image_index import ImageIndex
-from dml.data.splits import merge_query_and_gallery
+from dml.data.protocol_splits import merge_query_and_gallery
 from dml.losses import MeanFieldContrastiveLoss, PotentialFieldLoss
 from dml.methods.plain import Plain
 from dml.runs.scores.extra_metrics import loss_proxies, mean_field_regularizer

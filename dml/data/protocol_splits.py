@@ -1,4 +1,4 @@
-"""Splits into training, validation and test classes; always by class, never shuffled.
+"""Splits of a protocol into training, validation and test classes; by class, never shuffled.
 
 Classes are contiguous labels 0..n−1 of a subset; `Subset.of_classes` returns their images.
 """

@@ -3,8 +3,7 @@
 `last.pt` is written after every evaluation, `previous.pt` is the one before it, `best.pt` holds the
 weights of the best evaluation. A file is either complete or absent: see `dml.core.atomic_io`.
 
-Their content is decided elsewhere: network, method, optimizer and schedule in `train_state.py`,
-progress in `trainer.py`.
+Their content is that of `dml.training.train_state`, with the progress of `dml.training.trainer`.
 """
 
 from __future__ import annotations

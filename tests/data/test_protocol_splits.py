@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dml.data.image_index import ImageIndex
-from dml.data.splits import ccp_folds, mlrc_folds, single_split, split_in_halves
+from dml.data.protocol_splits import ccp_folds, mlrc_folds, single_split, split_in_halves
 
 # Validation classes (first, last) fold by fold, as the protocol prints them.
 MLRC = {

@@ -1,7 +1,7 @@
-"""Protocols: the models to train, the classes of each, and the combination of their scores.
+"""The models that a protocol trains, the classes of each, and the combination of their scores.
 
 A protocol is a file of `configs/protocol`; the class splits that it can name are in
-`dml.data.splits`, and listed in `dml.core.option_values`.
+`dml.data.protocol_splits`, and listed in `dml.core.option_values`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dml.core.option_values import SPLITS
 from dml.core.statistics import mean_interval
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.label_noise import LabelNoise, add_label_noise
-from dml.data.splits import CLASS_FOLDS, assign_halves
+from dml.data.protocol_splits import CLASS_FOLDS, assign_halves
 from dml.runs.scores.evaluator import Split
 
 FOLDS = {name: scheme.folds for name, scheme in SPLITS.items()}
