@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from sklearn.manifold import TSNE
 
 from dml.core.atomic_io import replace_file
+from dml.core.installation import shell_command
 from dml.reporting.curves import NamedGroup
 from dml.reporting.picture import COLORS, Picture, draw_picture
 from dml.runs.scores.embeddings_file import load_embeddings
@@ -50,7 +51,7 @@ def embedding_maps(groups: Sequence[NamedGroup]) -> Iterator[Picture]:
 def list_save_commands(groups: Sequence[NamedGroup]) -> list[str]:
     """Returns the commands that store embeddings, for groups that have none."""
     return [
-        f"python evaluate.py run={group.first.folder} save=float16"
+        f"{shell_command('evaluate')} run={group.first.folder} save=float16"
         for _, group in groups
         if find_embeddings(group.first.folder) is None
     ]

@@ -15,6 +15,7 @@ from dml.config.config_groups import CONFIGS, choices_for_help
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.core.exit_status import ExitStatus
+from dml.core.installation import shell_command
 from dml.core.launcher import export_submitit_ranks, read_launch
 
 MAX_LENGTH = 800  # characters of a message: a value that it quotes may have any length
@@ -34,6 +35,8 @@ def command(
         config_name: the primary file in `configs/`.
         resume: called with the folder of `resume=<folder>`, which excludes all other options.
     """
+    if (here := os.getcwd()) not in sys.path:  # for the user's own classes
+        sys.path.append(here)
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
     try:
         if resume is not None and folders:
@@ -124,6 +127,7 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     from omegaconf.errors import OmegaConfBaseException
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
+    OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
     words = reorder_flags(sys.argv[1:])
     if ignored := find_ignored_words(words):
         raise ConfigError(ignored)
