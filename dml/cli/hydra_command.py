@@ -35,8 +35,8 @@ def command(
         config_name: the primary file in `configs/`.
         resume: called with the folder of `resume=<folder>`, which excludes all other options.
     """
-    if (here := os.getcwd()) not in sys.path:  # for the user's own classes
-        sys.path.append(here)
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)  # for the user's classes; at the end, so that nothing is hidden
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
     try:
         if resume is not None and folders:
