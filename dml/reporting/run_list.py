@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dml.core.errors import UserError, first_line
+from dml.core.installation import shell_command
 from dml.runs.folder.run_folder import RunFolder
 
 SCORE = "map_at_r"  # the score that every run has
@@ -39,7 +40,9 @@ def list_runs(root: Path) -> list[ListedRun]:
         UserError: there is no such folder.
     """
     if not root.is_dir():
-        raise UserError(f"outputs: there is no folder {root}; name the folder of the runs")
+        raise UserError(
+            f"runs: there is no folder {root}; {shell_command('train')} writes to outputs/"
+        )
     folders = (path for path in root.glob("*/*/*") if path.is_dir())
     runs = [read_state(folder) for folder in folders if _is_run(RunFolder(folder))]
     return sorted(runs, key=lambda run: run.age)

@@ -48,4 +48,4 @@ def test_no_runs(tmp_path, capsys):
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no runs in {tmp_path}; python train.py makes one\n"
     assert main([str(tmp_path / "none")]) == 1
-    assert capsys.readouterr().err.startswith("error: outputs: there is no folder")
+    assert capsys.readouterr().err.startswith("error: runs: there is no folder")
