@@ -36,7 +36,7 @@ def command(
         resume: called with the folder of `resume=<folder>`, which excludes all other options.
     """
     if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # for the user's classes; at the end, so that nothing is hidden
+        sys.path.append(here)  # for classes of the user's own, after those of installed packages
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
     try:
         if resume is not None and folders:
@@ -127,13 +127,13 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     from omegaconf.errors import OmegaConfBaseException
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
-    OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
     words = reorder_flags(sys.argv[1:])
     if ignored := find_ignored_words(words):
         raise ConfigError(ignored)
     words, params = extract_params(words, config_name)
     sys.argv[1:] = reorder_flags(words)
     jobs = _Jobs(job, params)
+    OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
 
     def run(cfg: Any) -> Any:  # hydra.main needs a function
         return jobs.run(cfg)
