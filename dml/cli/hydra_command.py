@@ -15,6 +15,7 @@ from dml.config.config_groups import CONFIGS, choices_for_help
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.core.exit_status import ExitStatus
+from dml.core.installation import shell_command
 from dml.core.launcher import export_submitit_ranks, read_launch
 
 MAX_LENGTH = 800  # characters of a message: a value that it quotes may have any length
@@ -34,6 +35,8 @@ def command(
         config_name: the primary file in `configs/`.
         resume: called with the folder of `resume=<folder>`, which excludes all other options.
     """
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)  # for classes of the user's own, after those of installed packages
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
     try:
         if resume is not None and folders:
@@ -130,6 +133,7 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     words, params = extract_params(words, config_name)
     sys.argv[1:] = reorder_flags(words)
     jobs = _Jobs(job, params)
+    OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
 
     def run(cfg: Any) -> Any:  # hydra.main needs a function
         return jobs.run(cfg)
