@@ -95,11 +95,14 @@ class _Jobs:
 
     def run(self, cfg: Any) -> Any:
         """Runs one job; an error is printed and kept, so that the next job can start."""
-        overrides = _task_overrides()
+        overrides = typed_overrides()
         self.overrides.append(overrides)
         try:
             export_submitit_ranks()
-            return self.job(apply_params(cfg, self.params, overrides))
+            cfg = apply_params(cfg, self.params, overrides)
+            if self.params is not None:
+                _add_override(f"params={self.params}")
+            return self.job(cfg)
         except Exception as error:
             if os.getpid() != self.process:  # a launcher's process passes the error on
                 raise
@@ -151,13 +154,23 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     return _status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
 
-def _task_overrides() -> list[str]:
-    """The overrides of the running job as they were typed: `seed=${x}` is not resolved."""
+def typed_overrides() -> list[str]:
+    """Returns the overrides of the running job as typed: `seed=${x}` is not resolved."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
     words: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
     return words
+
+
+def _add_override(word: str) -> None:
+    """Adds a word that Hydra does not know to the overrides of the running job."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import read_write
+
+    hydra = HydraConfig.get()
+    with read_write(hydra):
+        hydra.overrides.task.append(word)
 
 
 def _shorten(line: str) -> str:

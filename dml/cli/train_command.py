@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dml.cli.hydra_command import command
+from dml.cli.hydra_command import command, typed_overrides
 
 
 def train(cfg: Any) -> None:
@@ -15,7 +15,7 @@ def train(cfg: Any) -> None:
     config = check(cfg, Config)  # before torch is loaded, which takes seconds
     from dml.runs.experiment import run
 
-    run(cfg, config)
+    run(cfg, config, typed_overrides())
 
 
 def resume(folder: str) -> None:

@@ -16,6 +16,8 @@ from dml.config.versions import as_in_older_runs
 
 # Options that do not change the result: device, speed, place and presentation of a run.
 NOT_IN_DIGEST = (
+    "name",
+    "note",
     "experiment",
     "tracking",
     "device",
@@ -37,7 +39,12 @@ ROOTS = ("data.root", "data.reader.root")
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Returns the options that decide the result: dotted name → plain value, sorted by name."""
-    options = as_in_older_runs(flatten(OmegaConf.to_container(cfg, resolve=True)))
+    return deciding_options(OmegaConf.to_container(cfg, resolve=True))
+
+
+def deciding_options(cfg: Any) -> dict[str, Any]:
+    """Returns `identity` of a resolved config of plain nested dictionaries."""
+    options = as_in_older_runs(flatten(cfg))
     size = options.get("transform.size") or options.get("backbone.input_size")
     if "transform.test_resize" in options:  # auto counts as the number that it stands for
         resize = resolve_test_resize(options["transform.test_resize"], size)

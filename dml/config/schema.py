@@ -211,6 +211,8 @@ class ExperimentConfig(Node):
 class Config(Node):
     """The config of `train.py`: one run."""
 
+    name: Text | None = None
+    note: Text | None = None
     seed: CountFromZero
     device: Device
     precision: Annotated[Text, one_of(PRECISIONS)]

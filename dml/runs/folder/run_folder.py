@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,12 @@ from dml.config.identity import digest
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
+from dml.core.installation import shell_command
 from dml.core.locks import LockHeldError, try_lock
+from dml.runs.folder.folder_name import describe_overrides, find_run_folder
+
+RUN_LOCK = "run.lock"  # of the process that trains
+SEARCH_LOCK = "search.lock"  # shared by the workers of a search
 
 
 class Busy(UserError):
@@ -24,27 +30,35 @@ class Busy(UserError):
 
 
 class RunFolder:
-    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-<digest>/`."""
+    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-…-<digest>/`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     @classmethod
-    def of(cls, cfg: DictConfig, config: Config) -> RunFolder:
-        """Returns the folder of a config, which is the same for the same command."""
+    def of(cls, cfg: DictConfig, config: Config, overrides: Sequence[str] = ()) -> RunFolder:
+        """Returns the folder of a config, which is the same for the same command.
+
+        Args:
+            cfg: as composed by Hydra.
+            config: the same, checked.
+            overrides: words of the command line; they describe a folder that does not exist yet.
+        """
         parts = (config.data, config.protocol, config.loss, config.method, config.backbone)
         names = [part["name"] if isinstance(part, dict) else part.name for part in parts]
-        return cls(
-            Path(config.outputs)
-            / config.experiment.id
-            / "-".join(names)
-            / f"seed{config.seed}-{digest(cfg)}"
-        )
+        home = Path(config.outputs) / config.experiment.id / "-".join(names)
+        described = describe_overrides(cfg, overrides) if overrides else ""
+        return cls(find_run_folder(home, config.seed, digest(cfg), described))
 
     @property
     def config(self) -> Path:
         """The resolved config."""
         return self.path / "config.yaml"
+
+    @property
+    def command(self) -> Path:
+        """The command of the run, one line to copy."""
+        return self.path / "command.txt"
 
     @property
     def history(self) -> Path:
@@ -114,6 +128,11 @@ class RunFolder:
         """Writes the resolved config."""
         write_text(self.config, OmegaConf.to_yaml(cfg, resolve=True))
 
+    def write_command(self, overrides: Sequence[str]) -> None:
+        """Writes the command that starts and continues the run."""
+        words = [word for word in overrides if not word.startswith("overwrite=")]
+        write_text(self.command, f"{shell_command('train')} {shlex.join(words)}".rstrip() + "\n")
+
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Writes the summary, which marks the run as finished."""
         write_json(self.summary, summary)
@@ -156,6 +175,7 @@ class RunFolder:
             self.history,
             self.throughput,
             self.config,
+            self.command,
             self.dataset,
             self.best,
         )
@@ -167,7 +187,7 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
     @contextmanager
-    def locked(self, name: str = "run.lock", shared: bool = False) -> Iterator[None]:
+    def locked(self, name: str = RUN_LOCK, shared: bool = False) -> Iterator[None]:
         """Keeps other processes out while this one writes.
 
         The system frees the lock when its holder dies, however it dies; the file only names it.
