@@ -168,7 +168,7 @@ def _add_override(word: str) -> None:
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import read_write
 
-    hydra = HydraConfig.get()
+    hydra: Any = HydraConfig.get()
     with read_write(hydra):
         hydra.overrides.task.append(word)
 
