@@ -23,7 +23,10 @@ HEAD = 300  # characters kept before the part that is left out
 
 
 def command(
-    job: Callable[[Any], Any], config_name: str, resume: Callable[[str], Any] | None = None
+    job: Callable[[Any], Any],
+    config_name: str,
+    resume: Callable[[str], Any] | None = None,
+    conclude: Callable[[], None] | None = None,
 ) -> int:
     """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
 
@@ -34,6 +37,7 @@ def command(
         job: called with each composed config (one, or one per job of a multirun).
         config_name: the primary file in `configs/`.
         resume: called with the folder of `resume=<folder>`, which excludes all other options.
+        conclude: called after the last job of a multirun, before failures are listed.
     """
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # for classes of the user's own, after those of installed packages
@@ -43,7 +47,7 @@ def command(
             _refuse_other_words(folders[0])
             resume(folders[0])
             return ExitStatus.FINISHED
-        return _compose_and_run(job, config_name)
+        return _compose_and_run(job, config_name, conclude)
     except RunStopped as stop:
         if read_launch().rank == 0:
             saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
@@ -121,7 +125,9 @@ class _Jobs:
             print(f"  {' '.join(own)}: {first_line(error)}", file=sys.stderr)
 
 
-def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
+def _compose_and_run(
+    job: Callable[[Any], Any], config_name: str, conclude: Callable[[], None] | None
+) -> int:
     """Lets Hydra compose and start the jobs, and explains commands that it refuses."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a shortened traceback and sys.exit
     import hydra
@@ -150,6 +156,8 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         if not problems and not isinstance(problem, (HydraException, OmegaConfBaseException)):
             raise
         raise ConfigError(problems or [first_line(problem)]) from problem
+    if conclude is not None and len(jobs.overrides) > 1:
+        conclude()
     jobs.print_failures()
     return _status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 

@@ -137,11 +137,10 @@ def run_table(runs: Sequence[ListedRun], width: int) -> list[Text]:
     before = [
         Column("id", [run.id for run in runs]),
         Column("state", [run.state for run in runs], styles=[STYLES[run.state] for run in runs]),
-        *_name_column(runs),
+        *name_column(runs),
     ]
-    seeds = [str(run.seed) if run.seed is not None else "" for run in runs]
     after = [
-        *([Column("seed", seeds, 0, True)] if len(set(seeds)) > 1 else []),
+        *seed_column(runs),
         *score_columns(runs),
         Column("epoch", [_epoch(run) for run in runs], 4, True),
         Column("age", [format_age(run.age) for run in runs], 3, True),
@@ -158,14 +157,14 @@ def run_table(runs: Sequence[ListedRun], width: int) -> list[Text]:
 def score_columns(runs: Sequence[ListedRun]) -> list[Column]:
     """Returns the score that selects the epoch, and MAP@R and R@1 of the test images."""
     test = {
-        "MAP@R": [_percent(run.scores.get("map_at_r")) for run in runs],
-        "R@1": [_percent(run.scores.get("recall_at_1")) for run in runs],
+        "MAP@R": [percent(run.scores.get("map_at_r")) for run in runs],
+        "R@1": [percent(run.scores.get("recall_at_1")) for run in runs],
     }
     selected = {run.selected_by for run in runs if run.selected_by}
     columns = [
         Column(title, cells, 2 + 3 * n, True) for n, (title, cells) in enumerate(test.items())
     ]
-    scores = [_percent(run.score) for run in runs]
+    scores = [percent(run.score) for run in runs]
     if selected == {"map_at_r on test"}:
         return [Column("MAP@R", scores, 0, True), columns[1]]
     if len(selected) == 1:
@@ -181,7 +180,7 @@ def best_table(groups: Sequence[SeedGroup], width: int) -> list[Text]:
     runs = [group.runs[0] for group in groups]
     before = [
         Column("rank", [str(group.rank) for group in groups], 0, True),
-        *_name_column(runs),
+        *name_column(runs),
     ]
     scores = ["-" if one.score is None else one.score.format() for one in groups]
     metrics = {one.runs[0].selected_by for one in groups}
@@ -214,12 +213,20 @@ def _ids(group: SeedGroup) -> str:
     return " ".join([*ids, "…"] if len(group.runs) > 2 else ids)
 
 
-def _name_column(runs: Sequence[ListedRun]) -> list[Column]:
+def name_column(runs: Sequence[ListedRun]) -> list[Column]:
+    """Returns the column of names given with `name=`; none if no run has one."""
     names = [" ".join(run.labels.get("name", "").split())[:24] for run in runs]
     return [Column("name", names, 1)] if any(names) else []
 
 
-def _percent(value: float | None) -> str:
+def seed_column(runs: Sequence[ListedRun]) -> list[Column]:
+    """Returns the column of seeds; none if all are equal."""
+    seeds = ["" if run.seed is None else str(run.seed) for run in runs]
+    return [Column("seed", seeds, 0, True)] if len(set(seeds)) > 1 else []
+
+
+def percent(value: float | None) -> str:
+    """Returns a score 0–1 in percent; empty for None."""
     return "" if value is None else f"{100 * value:.2f}"
 
 

@@ -115,6 +115,7 @@ def read_run(path: Path) -> ListedRun:
     folder = RunFolder(path)
     size, written = _measure(path)
     about: dict[str, Any] = {"folder": path, "age": max(0.0, time.time() - written), "size": size}
+    known: dict[str, Any] = {}
     try:
         known = _read_config(folder)
         summary = folder.read_summary()
@@ -126,10 +127,12 @@ def read_run(path: Path) -> ListedRun:
             state = State.EMPTY
         return ListedRun(state=state, problem=problem, **about, **{**known, **progress})
     except UserError as error:
-        return ListedRun(state=State.DAMAGED, problem=first_line(error), **about)
+        problem = first_line(error).removeprefix("outputs: ").replace(f"{path}/", "")
+        return ListedRun(state=State.DAMAGED, problem=problem, **about, **known)
     except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-        problem = f"summary.json or config.yaml is not of a run ({type(error).__name__}: {error})"
-        return ListedRun(state=State.DAMAGED, problem=first_line(ValueError(problem)), **about)
+        file = "summary.json" if known else "config.yaml"
+        problem = f"{file} is not of a run ({type(error).__name__}: {first_line(error)})"
+        return ListedRun(state=State.DAMAGED, problem=problem, **about, **known)
 
 
 def _read_config(folder: RunFolder) -> dict[str, Any]:
