@@ -175,7 +175,7 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         problems = explain(sys.argv[1:], config_name)
         if not problems and not isinstance(problem, (HydraException, OmegaConfBaseException)):
             raise
-        raise ConfigError(problems or [first_line(problem)]) from problem
+        raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
     jobs.print_failures()
     return _status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 

@@ -94,7 +94,7 @@ class _Command:
     def list_options(self) -> list[str]:
         """Returns the dotted names of all options, those of Hydra among them."""
         accepted = compose(self.config_name, overrides=self.accepted, return_hydra_config=True)
-        return _list_options(OmegaConf.to_container(accepted))
+        return list_options(OmegaConf.to_container(accepted))
 
     def suggest(self, name: str, value: str) -> str:
         """Returns the hint for an option that is typed in another form; see `dml.config.hints`."""
@@ -242,13 +242,13 @@ def _find_config_dir(words: Sequence[str]) -> list[str]:
     return []
 
 
-def _list_options(node: Any, path: str = "") -> list[str]:
+def list_options(node: Any, path: str = "") -> list[str]:
     """Returns all dotted names of a config, nodes among them."""
     if not isinstance(node, dict):
         return []
     names = [f"{path}{key}" for key in node]
     for key, child in node.items():
-        names += _list_options(child, f"{path}{key}.")
+        names += list_options(child, f"{path}{key}.")
     return names
 
 
