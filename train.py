@@ -8,15 +8,15 @@ from typing import Any
 from dml.cli import command
 
 
-def train(cfg: Any) -> None:
-    """Trains the model of one composed config and writes its run folder."""
+def train(cfg: Any) -> float | None:
+    """Trains the model of one composed config; returns the score that a sweeper can maximize."""
     from dml.config.check import check
     from dml.config.schema import Config
 
     config = check(cfg, Config)  # before torch is loaded, which takes seconds
-    from dml.runs.experiment import run
+    from dml.runs.experiment import run, selection_score
 
-    run(cfg, config)
+    return selection_score(run(cfg, config))
 
 
 def resume(folder: str) -> None:

@@ -41,13 +41,15 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     Raises:
         ConfigError: with every problem, one line each, before data or GPU are touched.
     """
+    options = flatten(OmegaConf.to_container(cfg, resolve=False))
+    # Before references are resolved: those to a missing value cannot be.
+    if unset := [name for name, value in options.items() if value == "???"]:
+        raise ConfigError(_describe_missing(name) for name in unset)
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(_find_broken_references(cfg)) from error
     options = flatten(plain)
-    if unset := [name for name, value in options.items() if value == "???"]:
-        raise ConfigError(f"{name}: missing; give it a value" for name in unset)
     try:
         config = schema.model_validate(plain)
     except ValidationError as error:
@@ -59,6 +61,15 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     if problems:
         raise ConfigError(f"{name}: {problem}" for name, problem in problems.items())
     return config
+
+
+def _describe_missing(name: str) -> str:
+    if not name.endswith("._target_"):
+        return f"{name}: missing; give it a value"
+    return (
+        f"{name}: missing; write {name}=<module>.<class>, of a file in the current folder or of an "
+        f"installed package"
+    )
 
 
 def _find_broken_references(cfg: DictConfig) -> Iterator[str]:

@@ -23,6 +23,8 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             f"protocol '{protocol.name}' has no validation data to search on, only test data; "
             f"use protocol=mlrc, mlrc_ccp or holdout",
         )
+    if config.optim.schedule_args and config.optim.schedule is None:
+        yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"
     selected_on = SPLITS[protocol.splits].selected_on
     if selected_on != protocol.selected_on:
         yield (

@@ -19,7 +19,7 @@ from dml.config.conversions import Float, Text
 from dml.config.descriptions import describe_value
 from dml.core import metric_names
 from dml.core.errors import nearest
-from dml.core.option_values import BATCH_KINDS
+from dml.core.option_values import BATCH_KINDS, SCHEDULES
 
 AUTO = "auto"
 MAX_PIXELS = 16_384  # of a side
@@ -104,7 +104,9 @@ def _output_folder(path: str) -> str:
 def _device(device: str) -> str:
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
-        raise _problem(f"'{device}' is not valid; one of auto | cpu | cuda | cuda:<n>")
+        meant = {"gpu": "cuda", "": "auto"}.get(kind) or (f"cuda:{device}" * device.isdigit())
+        hint = f"; write device={meant}" if meant else ""
+        raise _problem(f"'{device}' is not valid{hint}; one of auto | cpu | cuda | cuda:<n>")
     if kind == "cuda":
         import torch  # only here: errors of other options must not wait for torch to load
 
@@ -133,6 +135,16 @@ def _optimizer_groups(groups: dict[str, Any]) -> dict[str, Any]:
         ]
         raise ValidationError.from_exception_data("optim.groups", details)
     return groups
+
+
+def _schedule(value: Any) -> Any:
+    if value is None or isinstance(value, dict) or value in SCHEDULES:
+        return None if value == "none" else value
+    raise _problem(
+        f"{describe_value(value)} is not valid{nearest(value, SCHEDULES)}; one of "
+        f"{' | '.join(SCHEDULES)}, or a class: "
+        f"optim.schedule={{_target_:torch.optim.lr_scheduler.StepLR,step_size:10}}"
+    )
 
 
 def _plain_text(value: Any) -> str:
@@ -178,6 +190,7 @@ OutputFolder = Annotated[Text, AfterValidator(_output_folder)]
 Device = Annotated[Text, AfterValidator(_device)]
 Interval = Annotated[list[Float], AfterValidator(_interval)]
 TestResize = Annotated[int | str | None, BeforeValidator(_test_resize)]
+Schedule = Annotated[dict[str, Any] | str | None, BeforeValidator(_schedule)]
 CacheSize = Annotated[int | str | None, BeforeValidator(_cache_size)]
 SelectMetric = Annotated[
     Text,

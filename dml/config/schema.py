@@ -22,6 +22,7 @@ from dml.config.fields import (
     NamedNode,
     OptimizerGroups,
     OutputFolder,
+    Schedule,
     SelectMetric,
     TargetNode,
     TestResize,
@@ -123,7 +124,8 @@ class OptimConfig(Node):
     loss_lr: NotNegative | None
     loss_lr_ratio: NotNegative | None
     groups: OptimizerGroups
-    schedule: dict[str, Any] | None
+    schedule: Schedule
+    schedule_args: dict[str, Any]
     clip_value: Positive | None
     clip_norm: Positive | None
     clip_loss_parameters: Boolean

@@ -28,7 +28,7 @@ from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
 from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
-from dml.training.optim import GroupOptions, build_optimizer, parameter_groups
+from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
 from dml.training.precision import set_convolution_precision
 from dml.training.process_group import ProcessGroup
 from dml.training.sync_batch_norm import synchronize_batch_norm
@@ -80,7 +80,7 @@ class Builder:
 
     @cached_property
     def _reader(self) -> Constructor:
-        return Constructor(self.config.data.reader, "data.reader")
+        return Constructor(self.config.data.reader, "data.reader", supplied=("root",))
 
     @cached_property
     def _tracker(self) -> Constructor:
@@ -93,8 +93,11 @@ class Builder:
 
     @cached_property
     def _schedule(self) -> Constructor | None:
-        node = self.config.optim.schedule
-        return None if node is None else Constructor(node, "optim.schedule", (), ("optimizer",))
+        optim, epochs = self.config.optim, self.config.protocol.epochs
+        if optim.schedule is None:
+            return None
+        node = named_schedule(optim.schedule, epochs) | optim.schedule_args
+        return Constructor(node, "optim.schedule", (), ("optimizer",))
 
     def find_problems(self) -> Iterator[str]:
         """Yields a line for every option that does not fit its constructor."""
@@ -112,7 +115,8 @@ class Builder:
 
     def index(self) -> ImageIndex:
         """The index of the dataset; own images are decoded once, to check them."""
-        data, index = self.config.data, self._reader()
+        data = self.config.data
+        index = self._reader(**self._reader.select_missing({"root": data.root}))
         if data.identified_by == "place":
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")

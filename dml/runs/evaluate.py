@@ -17,6 +17,7 @@ from dml.runs.build import Builder
 from dml.runs.console import console, scores_tables
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job_list import FOLDS, protocol_test
 from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.load import load_config, load_embedder
@@ -70,7 +71,7 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
         if "precision" not in given:  # the precision of the run itself
             config = config.model_copy(update={"precision": trained.precision})
         embedder = load_embedder(trained, folder, MODEL)
-        name, target = f"{trained.loss['name']} on {trained.data.name}", folder.path
+        name, target = f"{result_id(trained)} on {trained.data.name}", folder.path
         models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
         if models > 1:  # the scores of the run are means over all of them
             name += f", {MODEL} of {models} models"
@@ -118,7 +119,7 @@ def _score_network(
     recall_at = index.recall_at if config.recall_at is None else tuple(config.recall_at)
     result = {
         "name": name,
-        "data": index.name,
+        "data": trained.data.name,
         "stand_in": index.stand_in,
         "backbone": trained.backbone["name"],
         "run": config.run,

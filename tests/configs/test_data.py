@@ -20,7 +20,7 @@ def config(name: str, root: Path) -> DictConfig:
 
 
 def test_every_dataset_has_its_file():
-    assert ALL == ["cars", "cub", "digits", "folder", "glyphs", "inshop", "sop"]
+    assert ALL == ["cars", "cub", "custom", "digits", "folder", "glyphs", "inshop", "sop"]
 
 
 @pytest.mark.parametrize("name", ALL)

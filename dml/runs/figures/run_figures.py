@@ -10,6 +10,7 @@ from dml.runs.figures.drawing import learning_curve
 from dml.runs.figures.positivity_curve import draw_model_positivity
 from dml.runs.figures.stages import stage_curve
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job import JobRun
 from dml.runs.jobs.job_list import Job
 from dml.tracking import History
@@ -18,7 +19,7 @@ from dml.tracking import History
 def draw_figures(context: RunContext, jobs: Sequence[Job], folder: RunFolder) -> None:
     """Draws the learning curves of all models, and the neighbors that the first one retrieves."""
     config = context.config
-    name = f"{config.loss['name']} on {config.data.name}"
+    name = f"{result_id(config)} on {config.data.name}"
     context.world.broadcast_from_main(lambda: _draw_curves(config, jobs, folder, name))
     first = JobRun(context, jobs[0], folder.job(jobs[0].name))
     first.load_best()

@@ -39,7 +39,7 @@ def summarize(
     p, tested = config.protocol, jobs[0].test.query
     return {
         "result_id": result_id(config),
-        "data": tested.index.name,
+        "data": config.data.name,
         "stand_in": tested.index.stand_in,
         "skipped_images": tested.index.skipped,
         "protocol": protocol_id(config),
