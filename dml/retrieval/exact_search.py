@@ -18,6 +18,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from dml.core.option_values import BACKENDS
 from dml.retrieval.cpu_search import CpuSearch
 from dml.retrieval.exact_order import sort_near_ties, squared_distances
 from dml.retrieval.faiss_backend import FaissSearch
@@ -66,8 +67,8 @@ class ExactSearch:
                 f"query and gallery must be on one device, got {self.query.device} and"
                 f" {self.gallery.device}"
             )
-        if backend not in ("auto", "torch", "faiss"):
-            raise ValueError(f"backend must be auto, torch or faiss, got {backend!r}")
+        if backend not in BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
         check_counts([most], "k")
         self.available = len(self.gallery) - self.own
         if not 1 <= most <= self.available:
