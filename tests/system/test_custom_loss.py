@@ -103,3 +103,10 @@ def test_our_losses_in_other_programs():
     exec(find_block("called like those of pytorch-metric-learning", "python"), scope)
     scope["loss"].backward()
     assert scope["proxies"].mean_fields.grad.abs().sum() > 0
+
+
+def test_retrieval_metrics_of_numpy_arrays():
+    scope = {}
+    exec(find_block("## Retrieval metrics", "python"), scope)
+    assert scope["scores"]["queries"] == 100
+    assert 0 < scope["scores"]["precision_at_1"] < 0.3  # 1 if queries found themselves
