@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Collection
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from dml.config.conversions import Float, Text
 from dml.config.descriptions import describe_value
 from dml.core import metric_names
 from dml.core.errors import nearest
-from dml.core.option_values import BATCH_KINDS, SCHEDULES
+from dml.core.option_values import BACKENDS, BATCH_KINDS, SCHEDULES
 
 AUTO = "auto"
 MAX_PIXELS = 16_384  # of a side
@@ -118,6 +119,14 @@ def _device(device: str) -> str:
     return device
 
 
+def _installed_backend(backend: str) -> str:
+    if backend == "faiss" and find_spec("faiss") is None:
+        raise _problem(
+            "faiss is not installed: pip install faiss-cpu; auto gives the same scores without it"
+        )
+    return backend
+
+
 def _optimizer_groups(groups: dict[str, Any]) -> dict[str, Any]:
     problems: dict[tuple[str, ...], str] = {}
     for name, values in groups.items():
@@ -185,6 +194,7 @@ def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
     return AfterValidator(check)
 
 
+Backend = Annotated[Text, one_of(BACKENDS), AfterValidator(_installed_backend)]
 FolderName = Annotated[Text, _FOLDER_NAME]
 OutputFolder = Annotated[Text, AfterValidator(_output_folder)]
 Device = Annotated[Text, AfterValidator(_device)]

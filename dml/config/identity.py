@@ -27,6 +27,7 @@ NOT_IN_DIGEST = (
     "max_minutes",
     "data.workers",
     "data.cache_device",
+    "evaluation.backend",
     "evaluation.keep_embeddings",
     "protocol.workers",
     "search.storage",

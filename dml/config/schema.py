@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.fields import (
     MAX_PIXELS,
+    Backend,
     CacheSize,
     Device,
     FolderName,
@@ -162,6 +163,7 @@ class EvaluationConfig(Node):
     """Metrics beside the scores, and what is kept of an evaluation."""
 
     measures: list[Annotated[Text, one_of(EXTRA_METRICS)]]
+    backend: Backend
     test_curve: Boolean
     keep_embeddings: Boolean
 
