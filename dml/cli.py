@@ -34,6 +34,8 @@ def command(
         config_name: the primary file in `configs/`.
         resume: called with the folder of `resume=<folder>`, which excludes all other options.
     """
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)  # for classes of the user's own, after those of installed packages
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
     try:
         if resume is not None and folders:

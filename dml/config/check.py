@@ -41,13 +41,14 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     Raises:
         ConfigError: with every problem, one line each, before data or GPU are touched.
     """
+    options = flatten(OmegaConf.to_container(cfg, resolve=False))
+    if unset := [name for name, value in options.items() if value == "???"]:
+        raise ConfigError(f"{name}: missing; give it a value" for name in unset)
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(_find_broken_references(cfg)) from error
+        raise _find_reason(error) or ConfigError(_find_broken_references(cfg)) from error
     options = flatten(plain)
-    if unset := [name for name, value in options.items() if value == "???"]:
-        raise ConfigError(f"{name}: missing; give it a value" for name in unset)
     try:
         config = schema.model_validate(plain)
     except ValidationError as error:
@@ -61,8 +62,15 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     return config
 
 
+def _find_reason(error: BaseException | None) -> ConfigError | None:
+    """Returns the error of a resolver, which OmegaConf wraps several times; None for others."""
+    while error is not None and not isinstance(error, ConfigError):
+        error = error.__context__
+    return error
+
+
 def _find_broken_references(cfg: DictConfig) -> Iterator[str]:
-    """Yields a line for each option that refers to one that does not exist."""
+    """Yields a line for each option whose reference cannot be resolved."""
     for name, value in flatten(OmegaConf.to_container(cfg, resolve=False)).items():
         try:
             if isinstance(value, str) and "${" in value:

@@ -26,6 +26,7 @@ from dml.data.protocol_splits import merge_query_and_gallery
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
+from dml.models.plain_network import complete
 from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
 from dml.training.optim import GroupOptions, build_optimizer, parameter_groups
@@ -132,7 +133,8 @@ class Builder:
             ConfigError: an option has an invalid value, or two options exclude each other.
             UserError: there are no such weights.
         """
-        return self.attach_head(self._backbone())
+        backbone = complete(self._backbone(), self.config.transform.size)
+        return self.attach_head(backbone)
 
     def attach_head(self, backbone: nn.Module) -> Embedder:
         """The embedder on a backbone; see `embedder`."""
@@ -171,8 +173,13 @@ class Builder:
                 flip=t.flip,
                 padding=t.padding,
                 degrees=t.degrees,
+                interpolation=spec.interpolation,
             ),
-            test=transforms.eval_transform(size, resize=resolve_test_resize(t.test_resize, size)),
+            test=transforms.eval_transform(
+                size,
+                resize=resolve_test_resize(t.test_resize, size, spec.crop_share),
+                interpolation=spec.interpolation,
+            ),
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError, first_line, is_out_of_memory
+from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
@@ -51,9 +52,10 @@ def _try_head(builder: Builder) -> None:
     """Builds the head on a backbone of the width that it requires."""
     node = builder.config.embedder
     size, headless = node.get("size"), node.get("head") == "none"
-    backbone = nn.Module()
-    backbone.channels, backbone.kind = size if headless and size else 8, "maps"  # type: ignore[assignment]
-    backbone.input = None  # type: ignore[assignment]
+    backbone = Backbone()
+    backbone.channels, backbone.kind = size if headless and size else 8, "maps"
+    backbone.native_channels = backbone.channels
+    backbone.input = InputSpec(size=None)
     builder.attach_head(backbone)
 
 
