@@ -27,11 +27,8 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
             of that name with another meaning.
     """
     name = type(network).__name__
-    for attribute, default in (
-        ("input", IMAGENET),
-        ("prefix_tokens", 0),
-        ("native_channels", None),
-    ):
+    defaults = {"input": IMAGENET, "prefix_tokens": 0, "native_channels": None}
+    for attribute, default in defaults.items():
         if not hasattr(network, attribute):
             setattr(network, attribute, default)
     if not isinstance(network.input, InputSpec):

@@ -95,7 +95,7 @@ def _create(model: str, record: dict[str, Any], input_size: int, **options: Any)
 
     if input_size < 1:
         raise ConfigError([f"backbone.input_size: {input_size} must be at least 1"])
-    size = {"img_size": input_size} if record["fixed_input_size"] else {}
+    size: dict[str, Any] = {"img_size": input_size} if record["fixed_input_size"] else {}
     try:
         network: Any = timm.create_model(model, num_classes=0, **size, **options)
     except (AssertionError, ValueError) as error:

@@ -163,23 +163,21 @@ class Builder:
         """Crops and flips, in the size and colors of the backbone's input."""
         t, spec = self.config.transform, embedder.input
         size = t.size or spec.size
+        train = transforms.train_transform(
+            t.augmentation,
+            size,
+            resize=t.resize,
+            scale=t.scale,
+            ratio=t.ratio,
+            flip=t.flip,
+            padding=t.padding,
+            degrees=t.degrees,
+        )
+        resize = resolve_test_resize(t.test_resize, size, spec.crop_share)
+        test = transforms.eval_transform(size, resize=resize)
         return Transforms(
-            train=transforms.train_transform(
-                t.augmentation,
-                size,
-                resize=t.resize,
-                scale=t.scale,
-                ratio=t.ratio,
-                flip=t.flip,
-                padding=t.padding,
-                degrees=t.degrees,
-                interpolation=spec.interpolation,
-            ),
-            test=transforms.eval_transform(
-                size,
-                resize=resolve_test_resize(t.test_resize, size, spec.crop_share),
-                interpolation=spec.interpolation,
-            ),
+            train=transforms.set_interpolation(train, spec.interpolation),
+            test=transforms.set_interpolation(test, spec.interpolation),
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 
