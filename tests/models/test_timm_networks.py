@@ -14,10 +14,7 @@ from dml.models.timm_networks import inspect_network, load_network
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "networks.md"
 ROW = re.compile(r"\| [^|]+ \| `(\w+)` \| (\d+) \| (\w+) \| (\d+) \| (\d+) \|")
-ROWS = {
-    match[0]: match[1:]
-    for match in (found.groups() for found in ROW.finditer(DOCUMENT.read_text()))
-}
+ROWS = {model: expected for model, *expected in ROW.findall(DOCUMENT.read_text())}
 REFUSED = re.findall(r"^\| `(\w+)` \| its features", DOCUMENT.read_text(), re.MULTILINE)
 QUICK = {
     "convnextv2_atto",
@@ -27,6 +24,7 @@ QUICK = {
     "mobilenetv3_small_100",
     "regnety_002",
 }
+MODELS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in ROWS]
 
 
 def _network_of_timm(model, **options):
@@ -45,10 +43,7 @@ def test_the_document_lists_thirty_networks_and_two_refused():
     assert len(REFUSED) == 2
 
 
-@pytest.mark.parametrize(
-    "model",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in ROWS],
-)
+@pytest.mark.parametrize("model", MODELS)
 def test_a_state_dict_of_timm_gives_the_features_of_timm(model, tmp_path):
     size, kind, channels, native_channels = ROWS[model]
     network = _network_of_timm(model)

@@ -37,7 +37,7 @@ def test_the_example_is_short():
     assert len([line for line in code if line and not line.startswith("#")]) <= 15
 
 
-@pytest.mark.parametrize(("line", "name"), zip(COMMANDS, ["Net", "net"], strict=True))
+@pytest.mark.parametrize(("line", "name"), [*zip(COMMANDS, ["Net", "net"], strict=True)])
 def test_the_example_runs_as_written(folder, line, name, monkeypatch):
     monkeypatch.setattr("sys.argv", [*shlex.split(line)[1:], *FAST])
     assert command(train.train, "train") == 0
