@@ -128,8 +128,9 @@ def _score_network(
     if config.save is not None:
         save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
         console.print(f"embeddings  {target / 'embeddings.npz'}")
-    draw_neighbors(split, embeddings, transforms.test, name, target / "figures" / "evaluation.png")
-    console.print(f"picture     {target / 'figures' / 'evaluation.png'}")
+    picture = target / "figures" / "evaluation.png"
+    draw_neighbors(split, {"nearest": embeddings}, transforms.test, name, picture)
+    console.print(f"picture     {picture}")
     return _write_scores(result, target / "evaluation.json")
 
 
