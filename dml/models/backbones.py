@@ -95,8 +95,8 @@ class TimmBackbone(Backbone):
     ) -> None:
         super().__init__()
         record = find_record(model)
-        found = inspect_network(model, record, input_size)
-        self.network = load_network(model, record, input_size, weights)
+        found = inspect_network(model, input_size)
+        self.network = load_network(model, input_size, weights)
         self.kind, self.channels = found.kind, found.channels
         self.native_channels = found.native_channels
         self.channels_last = found.channels_last

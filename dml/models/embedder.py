@@ -166,7 +166,7 @@ def _find_native_channels(backbone: Backbone) -> int:
     if channels is None:
         raise UserError(
             f"embedder.pooling={NATIVE}: this backbone has no pooling before its classifier; "
-            f"use avg, or for tokens embedder.pooling=avg embedder.token_pooling=mean"
+            f"use embedder.pooling=avg, and for tokens embedder.token_pooling=mean"
         )
     return channels
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from dml.core.errors import ConfigError, UserError, first_line
+from dml.core.timm_records import find_record
 from dml.models.hub import HUB_FILE
 from dml.models.state_dict import read_state_dict
 from dml.models.weights import PublishedWeights, find_weights, named_checksum
@@ -38,13 +40,15 @@ class NetworkOutput:
     channels_last: bool
 
 
-def inspect_network(model: str, record: dict[str, Any], input_size: int) -> NetworkOutput:
+@cache
+def inspect_network(model: str, input_size: int) -> NetworkOutput:
     """Returns the shape of a network's features, found without weights or memory for them.
 
     Raises:
-        ConfigError: the images do not fit, or the features can be neither pooled nor used as they
-            are.
+        ConfigError: timm has no such network, the images do not fit, or the features can be neither
+            pooled nor used as they are.
     """
+    record = find_record(model)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
             with torch.device("meta"):
@@ -119,7 +123,7 @@ def _describe_misfit(model: str, input_size: int, error: Exception) -> str:
     )
 
 
-def load_network(model: str, record: dict[str, Any], input_size: int, weights: str | None) -> Any:
+def load_network(model: str, input_size: int, weights: str | None) -> Any:
     """Returns a network without classifier, with the weights of the option `backbone.weights`.
 
     timm converts the names of published files, drops the classifier and resizes position
@@ -128,6 +132,7 @@ def load_network(model: str, record: dict[str, Any], input_size: int, weights: s
     Raises:
         UserError: the weights cannot be loaded or belong to another network.
     """
+    record = find_record(model)
     if weights is None or weights == "none":
         return _create(model, record, input_size)
     path = find_weights(weights, find_published_weights(model, record))

@@ -66,9 +66,8 @@ def test_a_state_dict_of_timm_gives_the_features_of_timm(model, tmp_path):
 
 @pytest.mark.parametrize("model", REFUSED)
 def test_networks_that_do_not_fit_are_refused_without_weights(model):
-    record = find_record(model)
     with pytest.raises(ConfigError, match=rf"backbone\.model={model}: the features .* are a list"):
-        inspect_network(model, record, record["input_size"][1])
+        inspect_network(model, find_record(model)["input_size"][1])
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_networks_that_do_not_fit_are_refused_without_weights(model):
 def test_positions_are_resized_by_timm(model, size, prefix, tmp_path):
     network = _network_of_timm(model)
     torch.save(network.state_dict(), tmp_path / "network.pth")
-    loaded = load_network(model, find_record(model), size, str(tmp_path / "network.pth"))
+    loaded = load_network(model, size, str(tmp_path / "network.pth"))
     prefix = 0 if network.no_embed_class else network.num_prefix_tokens
     grid = list(loaded.patch_embed.grid_size)
     expected = resample_abs_pos_embed(network.pos_embed, grid, num_prefix_tokens=prefix)
@@ -90,15 +89,14 @@ def test_weights_of_a_deeper_network_are_refused(tmp_path):
     state = timm.create_model("test_resnet").state_dict()
     state["layer4.9.conv1.weight"] = torch.zeros(1)
     torch.save(state, tmp_path / "deep.pth")
-    record = find_record("test_resnet")
-    load_network("test_resnet", record, 64, str(tmp_path / "small.pth"))
+    load_network("test_resnet", 64, str(tmp_path / "small.pth"))
     with pytest.raises(UserError, match=r"this one has no layer4\.9\.conv1\.weight"):
-        load_network("test_resnet", record, 64, str(tmp_path / "deep.pth"))
+        load_network("test_resnet", 64, str(tmp_path / "deep.pth"))
 
 
 def test_a_size_that_does_not_fit_names_the_option():
     with pytest.raises(ConfigError, match=r"backbone\.input_size=7 "):
-        inspect_network("test_vit", find_record("test_vit"), 7)
+        inspect_network("test_vit", 7)
 
 
 def test_building_draws_as_many_random_numbers_as_timm():
