@@ -14,6 +14,7 @@ import torch
 from matplotlib.figure import Figure
 
 from dml.core.atomic_io import replace_file
+from dml.core.installation import shell_command
 from dml.reporting.curves import NamedGroup
 from dml.reporting.picture import Picture, draw_picture
 from dml.runs.figures.embedding_map import MIN_POINTS, compute_map, draw_map, select_points
@@ -46,7 +47,7 @@ def embedding_maps(groups: Sequence[NamedGroup]) -> Iterator[Picture]:
 def list_save_commands(groups: Sequence[NamedGroup]) -> list[str]:
     """Returns the commands that store embeddings, for groups that have none."""
     return [
-        f"python evaluate.py run={group.first.folder} save=float16"
+        f"{shell_command('evaluate')} run={group.first.folder} save=float16"
         for _, group in groups
         if find_embeddings(group.first.folder) is None
     ]

@@ -125,7 +125,7 @@ def test_files_without_anything_to_score(evaluated, tmp_path):
 
 
 def test_the_command(monkeypatch, capfd, tmp_path):
-    from evaluate import evaluate
+    from dml.cli.evaluate_command import evaluate
 
     monkeypatch.setattr("sys.argv", ["evaluate.py", "run=nowhere", f"outputs={tmp_path}"])
     assert command(evaluate, "evaluate") == 2

@@ -67,7 +67,7 @@ def learning_curve(
 
 
 @dataclass(frozen=True)
-class Neighbors:
+class RetrievedImages:
     """The retrieved images of one network.
 
     Attributes:
@@ -82,7 +82,7 @@ class Neighbors:
 
 
 def neighbor_grid(
-    queries: Sequence[np.ndarray], networks: Sequence[Neighbors], name: str, path: Path
+    queries: Sequence[np.ndarray], networks: Sequence[RetrievedImages], name: str, path: Path
 ) -> None:
     """Draws queries with their nearest gallery images, framed green if the class is the same.
 

@@ -11,7 +11,7 @@ from torch import nn
 from dml.data.decode import load_image
 from dml.data.image_index import Subset
 from dml.retrieval import nearest_neighbors
-from dml.runs.figures.drawing import Neighbors, neighbor_grid
+from dml.runs.figures.drawing import RetrievedImages, neighbor_grid
 from dml.runs.scores.evaluator import Split, SplitEmbeddings
 
 
@@ -41,7 +41,7 @@ def draw_neighbors(
     for title, embeddings in networks.items():
         neighbors, correct = _find_nearest(embeddings, queries, k)
         images = [[_load_picture(gallery, row, transform) for row in rows] for rows in neighbors]
-        panels.append(Neighbors(title, images, correct))
+        panels.append(RetrievedImages(title, images, correct))
     pictures = [_load_picture(split.query, row, transform) for row in queries]
     neighbor_grid(pictures, panels, name, path)
 

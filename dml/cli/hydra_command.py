@@ -16,6 +16,7 @@ from dml.config.config_groups import CONFIGS, choices_for_help
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.core.exit_status import ExitStatus
+from dml.core.installation import shell_command
 from dml.core.launcher import export_submitit_ranks, read_launch
 
 MAX_LENGTH = 800  # characters of a message: a value that it quotes may have any length
@@ -161,6 +162,7 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     words, params = extract_params(words, config_name)
     sys.argv[1:] = reorder_flags(words)
     jobs = _Jobs(job, params)
+    OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
 
     def run(cfg: Any) -> Any:  # hydra.main needs a function
         return jobs.run(cfg)
