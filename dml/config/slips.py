@@ -67,7 +67,7 @@ GPU_COUNTS = {"gpus", "num_gpus", "n_gpus", "ngpu", "n_gpu", "devices", "nproc",
 SEED_LISTS = {"seeds", "num_seeds", "n_seeds"}
 
 _RUN_NAME = "a run is named by its options; outputs=outputs/{value} keeps its folder apart"
-_EVALUATE = "every run scores the test classes; again: python evaluate.py run=<run folder>"
+_EVALUATE = "every run scores the test classes; again: {evaluate} run=<run folder>"
 # Word → sentence.
 EXPLAINED = {
     **dict.fromkeys(("name", "run_name", "exp_name", "experiment_name", "tag"), _RUN_NAME),
@@ -75,7 +75,7 @@ EXPLAINED = {
     **dict.fromkeys(
         ("resume", "continue"),
         "the same command continues an unfinished run by itself; from its folder alone: "
-        "python train.py resume=<run folder>",
+        "{train} resume=<run folder>",
     ),
     **dict.fromkeys(
         ("config", "config_file", "cfg_file"),
