@@ -52,6 +52,7 @@ ADDED_LATER: tuple[Addition, ...] = (
     Addition("embedder.batch_norm_momentum", None),
     Addition("optim.clip_loss_parameters", False),
     Addition("evaluation.test_curve", False),
+    Addition("evaluation.backend", "auto"),
     Addition("optim.schedule_args", {}),
 )
 

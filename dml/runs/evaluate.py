@@ -28,10 +28,13 @@ from dml.training.precision import autocast, set_convolution_precision
 
 MODEL = "repeat0-fold0"  # the model of a run that is scored
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
-FOR_EMBEDDINGS = {"embeddings", "recall_at", "device", "outputs"}
-FOR_RUN = {"run", "recall_at", "device", "outputs", "save", "precision"} | {
-    f"data.{name}" for name in ("root", "reader.root", "workers", "eval_batch_size")
-}
+ALWAYS = {"recall_at", "evaluation.backend", "device", "outputs"}
+FOR_EMBEDDINGS = {"embeddings"} | ALWAYS
+FOR_RUN = (
+    {"run", "save", "precision"}
+    | ALWAYS
+    | {f"data.{name}" for name in ("root", "reader.root", "workers", "eval_batch_size")}
+)
 
 
 def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
         embeddings = load_embeddings(path, device)
         recall_at = (1, 2, 4, 8) if config.recall_at is None else tuple(config.recall_at)
         try:
-            scores = _scores(embeddings, recall_at)
+            scores = _scores(embeddings, recall_at, config.evaluation.backend)
         except UserError as error:
             reason = str(error).removeprefix("evaluation: ")
             raise UserError(f"embeddings: {path} cannot be scored: {reason}") from error
@@ -124,7 +127,7 @@ def _score_network(
         "backbone": trained.backbone["name"],
         "run": config.run,
         "embedding_size": embedder.embedding_size,
-        **_scores(embeddings, recall_at),
+        **_scores(embeddings, recall_at, config.evaluation.backend),
     }
     if config.save is not None:
         save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
@@ -135,15 +138,17 @@ def _score_network(
     return _write_scores(result, target / "evaluation.json")
 
 
-def _scores(embeddings: SplitEmbeddings, recall_at: tuple[int, ...]) -> dict[str, Any]:
+def _scores(
+    embeddings: SplitEmbeddings, recall_at: tuple[int, ...], backend: str
+) -> dict[str, Any]:
     """Metrics of the split; if it has a gallery, also of all images as one set."""
-    scores: dict[str, Any] = {"metrics": embeddings.score(recall_at)}
+    scores: dict[str, Any] = {"metrics": embeddings.score(recall_at, backend)}
     if embeddings.gallery is not None and embeddings.gallery_labels is not None:
         together = SplitEmbeddings(
             torch.cat([embeddings.query, embeddings.gallery]),
             torch.cat([embeddings.query_labels, embeddings.gallery_labels]),
         )
-        scores["metrics_without_split"] = together.score(recall_at)
+        scores["metrics_without_split"] = together.score(recall_at, backend)
     return scores
 
 
