@@ -158,7 +158,7 @@ def _explain_none(runs: Sequence[ListedRun], words: Sequence[str], root: Path) -
 
 def _remove(removals: Sequence[Removal], sure: bool) -> int:
     """Lists what is removed, asks, and removes it."""
-    from dml.reporting.run_list import format_size
+    from dml.reporting.list_tables import format_size
     from dml.reporting.run_removal import remove
 
     if not removals:

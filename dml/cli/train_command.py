@@ -11,20 +11,18 @@ from dml.core.launcher import read_launch
 _folders: list[tuple[Path, Path]] = []  # outputs and run folder of each run of this process
 
 
-def train(cfg: Any) -> None:
-    """Trains the model of one composed config and writes its run folder."""
+def train(cfg: Any) -> float | None:
+    """Trains the model of one composed config; returns the score that a sweeper can maximize."""
     from dml.config.check import check
     from dml.config.schema import Config
 
     config = check(cfg, Config)  # before torch is loaded, which takes seconds
-    from dml.runs.experiment import run
+    from dml.runs.experiment import run, selection_score
     from dml.runs.folder.run_folder import RunFolder
 
     overrides = typed_overrides()
-    try:
-        run(cfg, config, overrides)
-    finally:
-        _folders.append((Path(config.outputs), RunFolder.of(cfg, config, overrides).path))
+    _folders.append((Path(config.outputs), RunFolder.of(cfg, config, overrides).path))
+    return selection_score(run(cfg, config, overrides))
 
 
 def resume(folder: str) -> None:

@@ -52,6 +52,8 @@ ADDED_LATER: tuple[Addition, ...] = (
     Addition("embedder.batch_norm_momentum", None),
     Addition("optim.clip_loss_parameters", False),
     Addition("evaluation.test_curve", False),
+    Addition("evaluation.backend", "auto"),
+    Addition("optim.schedule_args", {}),
 )
 
 # Nodes of `protocol.lookup` added later, such as `protocol.lookup.momentum`. They act only through

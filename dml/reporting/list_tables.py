@@ -13,7 +13,7 @@ from rich.text import Text
 from dml.core.metric_names import metric_label
 from dml.reporting.option_columns import common_names, option_columns
 from dml.reporting.run_groups_by_seed import SeedGroup
-from dml.reporting.run_list import ListedRun, State, format_age, format_size
+from dml.reporting.run_list import ListedRun, State
 
 STYLES = {
     State.FINISHED: "green",
@@ -238,3 +238,19 @@ def _epoch(run: ListedRun) -> str:
 def terminal() -> Console:
     """Returns the console for tables; colors only on a terminal."""
     return Console(highlight=False)
+
+
+def format_age(seconds: float) -> str:
+    """Returns a duration in its largest unit: `3 d`, `2 h`, `5 min` or `0 s`."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def format_size(count: int) -> str:
+    """Returns a number of bytes as `12 MB`, in powers of 1000."""
+    for unit, length in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= length:
+            return f"{count / length:.{1 if count < 10 * length else 0}f} {unit}"
+    return f"{count} B"

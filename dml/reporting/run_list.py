@@ -6,10 +6,8 @@ folders are listed in a second or two.
 
 from __future__ import annotations
 
-import csv
-import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +19,7 @@ from dml.config.stored_config import read_stored_config
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.locks import is_locked
+from dml.reporting.folder_contents import measure_folder, read_last_error, read_progress
 from dml.runs.folder.run_folder import RUN_LOCK, SEARCH_LOCK, RunFolder
 
 GROUPS = ("data", "protocol", "loss", "method", "backbone")  # named in every list
@@ -113,7 +112,7 @@ def is_run(path: Path) -> bool:
 def read_run(path: Path) -> ListedRun:
     """Returns the state of one run folder, whatever is in it."""
     folder = RunFolder(path)
-    size, written = _measure(path)
+    size, written = measure_folder(path)
     about: dict[str, Any] = {"folder": path, "age": max(0.0, time.time() - written), "size": size}
     known: dict[str, Any] = {}
     try:
@@ -122,7 +121,7 @@ def read_run(path: Path) -> ListedRun:
         if summary is not None:
             return ListedRun(state=State.FINISHED, **about, **{**known, **_read_scores(summary)})
         state, problem = _find_state(folder)
-        progress = _read_progress(folder, known.get("selected_by", ""))
+        progress = read_progress(folder.history, known.get("selected_by", ""))
         if state == State.STOPPED and not progress:
             state = State.EMPTY
         return ListedRun(state=state, problem=problem, **about, **{**known, **progress})
@@ -180,73 +179,8 @@ def _find_state(folder: RunFolder) -> tuple[State, str]:
         return State.RUNNING, ""
     if is_locked(folder.path / SEARCH_LOCK):
         return State.SEARCHING, ""
-    error = _last_error(folder.path / "train.log")
+    error = read_last_error(folder.path / "train.log")
     return (State.FAILED, error) if error else (State.STOPPED, "")
-
-
-def _last_error(log: Path) -> str:
-    """Returns the error of the last start in a log; empty if there is none."""
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, log.stat().st_size - 8192))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    for line in reversed(lines):
-        _, marker, message = line.partition("] error: ")
-        if marker:
-            return message
-        if "] command: " in line:
-            break
-    return ""
-
-
-def _read_progress(folder: RunFolder, selected_by: str) -> dict[str, Any]:
-    """Returns epoch and best score so far, from the complete rows of `history.csv`."""
-    try:
-        text = folder.history.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return {}
-    metric = selected_by.partition(" ")[0]
-    best: dict[tuple[str, str], float] = {}
-    epoch = None
-    for row in csv.DictReader(text[: text.rfind("\n") + 1].splitlines()):
-        job = (row["repeat"], row["fold"])
-        epoch = float(row["epoch"])
-        if row.get(metric):
-            best[job] = max(best.get(job, 0.0), float(row[metric]))
-    return (
-        {"epoch": epoch, "score": fmean(best.values()) if best else None}
-        if epoch is not None
-        else {}
-    )
-
-
-def _measure(path: Path) -> tuple[int, float]:
-    """Returns the bytes of all files, and the time of the last change of one."""
-    size, written = 0, 0.0
-    for entry in _walk(path):
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except OSError:  # removed meanwhile
-            continue
-        size += status.st_size
-        if not entry.name.endswith(".lock"):
-            written = max(written, status.st_mtime)
-    return size, written or path.stat().st_mtime
-
-
-def _walk(path: Path | str) -> Iterator[os.DirEntry[str]]:
-    """Yields all files below a folder."""
-    try:
-        entries = list(os.scandir(path))
-    except OSError:
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(entry.path)
-        else:
-            yield entry
 
 
 def find_run(word: str, runs: Iterable[ListedRun]) -> ListedRun:
@@ -270,19 +204,3 @@ def find_run(word: str, runs: Iterable[ListedRun]) -> ListedRun:
         )
     several = ", ".join(run.id for run in found)
     raise UserError(f"runs: '{word}' means several runs: {several}; type one of these ids")
-
-
-def format_age(seconds: float) -> str:
-    """Returns a duration in its largest unit: `3 d`, `2 h`, `5 min` or `0 s`."""
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{int(seconds // length)} {unit}"
-    return f"{int(seconds)} s"
-
-
-def format_size(count: int) -> str:
-    """Returns a number of bytes as `12 MB`, in powers of 1000."""
-    for unit, length in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= length:
-            return f"{count / length:.{1 if count < 10 * length else 0}f} {unit}"
-    return f"{count} B"

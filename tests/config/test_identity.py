@@ -109,3 +109,10 @@ def test_metrix_with_the_former_average_keeps_its_digest(composed):
     former = composed(*words, "method.average=anchors")
     assert not {"method.average", "method.anc_neg_anchors"} & set(identity(former))
     assert identity(composed(*words))["method.average"] == "terms"
+
+
+def test_no_schedule_is_the_same_by_either_name(composed):
+    none, null = composed("optim.schedule=none"), composed("optim.schedule=null")
+    assert digest(none) == digest(null) != digest(composed("optim.schedule=cosine"))
+    slower = composed("optim.schedule=step", "+optim.schedule_args.gamma=0.9")
+    assert digest(slower) != digest(composed("optim.schedule=step"))

@@ -1,6 +1,6 @@
 import pytest
 
-from dml.reporting.list_tables import best_table, run_table
+from dml.reporting.list_tables import best_table, format_age, format_size, run_table
 from dml.reporting.run_groups_by_seed import rank_groups
 from dml.reporting.run_list import read_run
 from tests.reporting.listed_runs import write_listed_run
@@ -59,3 +59,8 @@ def test_problems_stand_below(tmp_path):
     (folder / "summary.json").write_text("{")
     _, problem = run_table([read_run(folder)], 80)
     assert problem.plain.startswith(f"{folder.name[-8:]}  summary.json is damaged")
+
+
+def test_units():
+    assert [format_age(s) for s in (5, 61, 7200, 90_000)] == ["5 s", "1 min", "2 h", "1 d"]
+    assert [format_size(n) for n in (7, 1_500, 25e6, 3e9)] == ["7 B", "1.5 kB", "25 MB", "3.0 GB"]

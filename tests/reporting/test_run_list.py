@@ -5,7 +5,7 @@ import pytest
 
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
-from dml.reporting.run_list import State, find_run, format_age, format_size, list_runs, read_run
+from dml.reporting.run_list import State, find_run, list_runs, read_run
 from tests.reporting.listed_runs import write_listed_run
 
 
@@ -116,8 +116,3 @@ def test_many_runs_are_listed_without_a_pause(tmp_path):
     began = time.process_time()
     assert len(list_runs(tmp_path)) == 100
     assert time.process_time() - began < 2 * pace  # half a second where nothing else runs
-
-
-def test_units():
-    assert [format_age(s) for s in (5, 61, 7200, 90_000)] == ["5 s", "1 min", "2 h", "1 d"]
-    assert [format_size(n) for n in (7, 1_500, 25e6, 3e9)] == ["7 B", "1.5 kB", "25 MB", "3.0 GB"]

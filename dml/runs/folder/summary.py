@@ -41,7 +41,7 @@ def summarize(
         "name": config.name,
         "note": config.note,
         "result_id": result_id(config),
-        "data": tested.index.name,
+        "data": config.data.name,
         "stand_in": tested.index.stand_in,
         "skipped_images": tested.index.skipped,
         "protocol": protocol_id(config),
