@@ -9,4 +9,8 @@ def __getattr__(name: str) -> Any:
         from dml.runs.load import load
 
         return load
+    if name == "train":
+        from dml.runs.train_function import train
+
+        return train
     raise AttributeError(f"module 'dml' has no attribute '{name}'")

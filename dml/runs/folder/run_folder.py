@@ -17,6 +17,7 @@ from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
 from dml.core.locks import LockHeldError, try_lock
+from dml.runs.folder.run_log import LOG
 
 
 class Busy(UserError):
@@ -158,6 +159,7 @@ class RunFolder:
             self.config,
             self.dataset,
             self.best,
+            self.path / LOG,
         )
         folders = ("checkpoints", "figures", "search", "logs", "wandb")
         for path in (*files, *(self.path / name for name in ("run_id", *folders))):
