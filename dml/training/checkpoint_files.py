@@ -58,13 +58,16 @@ class Checkpoints:
             if self.last.exists():
                 self.last.replace(self.previous)
             fault_point("between_checkpoints")
-        run_logger.info("saved %s, step %s", self.last, state.get("step"))
+        self._log_save(self.last, state)
 
     def save_best(self, state: dict[str, Any]) -> None:
         """Saves `state` as `best.pt`."""
         with _replace_file(self.best) as temporary:
             temporary.write_bytes(_serialize({"identity": self.identity, **state}))
-        run_logger.info("saved %s, step %s", self.best, state.get("step"))
+        self._log_save(self.best, state)
+
+    def _log_save(self, path: Path, state: dict[str, Any]) -> None:
+        run_logger.info("saved %s/%s, step %s", self.folder.name, path.name, state.get("step"))
 
     def load(self, needed: Iterable[str] = ()) -> tuple[dict[str, Any], str] | None:
         """Returns the newest readable state and a note for the user, which may be empty.

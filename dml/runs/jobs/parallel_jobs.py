@@ -206,7 +206,7 @@ class _ParallelStatus:
     ) -> None:
         self.search_parts, self.models = context.position.search_parts(), models
         self.running = running
-        self.repeats, self.epochs = context.position.repeats, context.config.protocol.epochs
+        self.epochs = context.config.protocol.epochs
         self.done, self._started = 0, time.monotonic()
 
     def update(self, waiting: int) -> None:
@@ -216,13 +216,11 @@ class _ParallelStatus:
     def __call__(self) -> list[Part]:
         """Returns the parts of the line."""
         parts = [*self.search_parts, Part(f"{self.done} of {self.models} models done", 90)]
-        epochs = float(self.done * self.epochs)
-        for one in list(self.running.values()):
-            repeat = f" repeat {one.job.repeat + 1}" if self.repeats > 1 else ""
-            epoch = min(int(one.epochs.value) + 1, self.epochs)
-            parts.append(Part(f"fold {one.job.fold + 1}{repeat} epoch {epoch}", 60))
-            epochs += one.epochs.value
-        if epochs:
+        completed = [one.epochs.value for one in list(self.running.values())]
+        if completed:
+            present = ", ".join(str(min(int(one) + 1, self.epochs)) for one in completed)
+            parts.append(Part(f"others in epoch {present} of {self.epochs}", 60))
+        if epochs := sum(completed) + self.done * self.epochs:
             left = (time.monotonic() - self._started) * (self.models * self.epochs / epochs - 1)
             parts.append(Part(f"run {format_seconds(left)} left", 80))
         return parts
