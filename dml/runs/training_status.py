@@ -22,6 +22,7 @@ from dml.training.train_state import TrainState
 READ_SECONDS = 1.0  # between two looks at the loss, each of which waits for the device
 KEPT_PER_STEP = 0.98  # of the smoothed loss
 WINDOW = 10  # looks that the speed is measured over
+LARGE = 1e4  # losses from here on are shown without decimals
 MUCH_WAITING = 0.3  # share of the time
 
 
@@ -103,7 +104,7 @@ def describe_best(best: Stopping) -> str:
 
 def format_loss(loss: float, constant: float = 0.0) -> str:
     """Returns `loss 0.4312`, or with a constant `loss 69.2726 (69.3147 - 0.0421)`."""
-    text = f"loss {loss:.4f}"
+    text = f"loss {loss:.4f}" if abs(loss) < LARGE else f"loss {loss:.4g}"
     if not constant:
         return text
     rest = loss - constant

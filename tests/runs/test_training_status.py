@@ -114,6 +114,10 @@ def test_evaluations():
     ]
 
 
+def test_large_losses_stay_short():
+    assert training_status.format_loss(3792070.75) == "loss 3.792e+06"
+
+
 def test_evaluations_of_trials_are_not_printed(capfd):
     RunPosition(folds=4).show((0, 1), "epoch 1")
     RunPosition(folds=4, trials=3).show((0, 1), "epoch 2")

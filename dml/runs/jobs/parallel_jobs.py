@@ -219,7 +219,7 @@ class _ParallelStatus:
         completed = [one.epochs.value for one in list(self.running.values())]
         if completed:
             present = ", ".join(str(min(int(one) + 1, self.epochs)) for one in completed)
-            parts.append(Part(f"others in epoch {present} of {self.epochs}", 60))
+            parts.append(Part(f"running: epoch {present} of {self.epochs}", 60))
         if epochs := sum(completed) + self.done * self.epochs:
             left = (time.monotonic() - self._started) * (self.models * self.epochs / epochs - 1)
             parts.append(Part(f"run {format_seconds(left)} left", 80))
