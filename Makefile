@@ -41,5 +41,5 @@ format: $(INSTALLED)
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
 	find dml tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

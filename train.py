@@ -1,30 +1,8 @@
 """Trains and evaluates one model, or a grid of them: `python train.py --help`."""
 
-from __future__ import annotations
-
 import sys
-from typing import Any
 
-from dml.cli import command
-
-
-def train(cfg: Any) -> None:
-    """Trains the model of one composed config and writes its run folder."""
-    from dml.config.check import check
-    from dml.config.schema import Config
-
-    config = check(cfg, Config)  # before torch is loaded, which takes seconds
-    from dml.runs.experiment import run
-
-    run(cfg, config)
-
-
-def resume(folder: str) -> None:
-    """Continues the run in a folder, which may have been moved."""
-    from dml.runs.experiment import resume
-
-    resume(folder)
-
+from dml.cli.train_command import main
 
 if __name__ == "__main__":
-    sys.exit(command(train, "train", resume))
+    sys.exit(main())

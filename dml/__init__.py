@@ -2,15 +2,22 @@
 
 from typing import Any
 
+FOR_USERS = {
+    "load": "dml.runs.load",
+    "load_all": "dml.runs.load",
+    "export": "dml.runs.load",
+    "train": "dml.runs.train_function",
+}
+
 
 def __getattr__(name: str) -> Any:
     # Late: `import dml` alone, which every command does, must not wait for torch.
-    if name == "load":
-        from dml.runs.load import load
+    if name in FOR_USERS:
+        from importlib import import_module
 
-        return load
-    if name == "train":
-        from dml.runs.train_function import train
-
-        return train
+        return getattr(import_module(FOR_USERS[name]), name)
     raise AttributeError(f"module 'dml' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *FOR_USERS})

@@ -7,12 +7,13 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn, JobStatus
 
-from dml.config.grids import expand_grids
+from dml.config.grids import GridFailed, expand_grids
 
 
 class GridSweeper(BasicSweeper):
-    """Hydra's own sweeper, with `grids` beside `params`."""
+    """Hydra's own sweeper, with `grids` beside `params`; a failed job does not hide the others."""
 
     def __init__(
         self,
@@ -24,10 +25,22 @@ class GridSweeper(BasicSweeper):
         self.grids = grids
         self._given: list[str] = []
 
+    def setup(self, **context: Any) -> None:
+        """Makes the launcher of `hydra/launcher`."""
+        super().setup(**context)
+        self.launcher: Any = _PatientLauncher(self.launcher)
+
     def sweep(self, arguments: list[str]) -> Any:
-        """Runs all jobs."""
+        """Runs all jobs.
+
+        Raises:
+            GridFailed: some failed in other processes, which launchers such as joblib start.
+        """
         self._given = arguments
-        return super().sweep(arguments)
+        returns = super().sweep(arguments)
+        if self.launcher.failures:
+            raise GridFailed(self.launcher.jobs, self.launcher.failures)
+        return returns
 
     def split_arguments(  # type: ignore[override]  # static in Hydra, but this one needs `self`
         self, overrides: list[Override], max_batch_size: int | None
@@ -37,3 +50,24 @@ class GridSweeper(BasicSweeper):
         loader = self.hydra_context.config_loader
         jobs = expand_grids(self.params, self.grids, self._given, loader)
         return [list(batch) for batch in self.split_overrides_to_chunks(jobs, max_batch_size)]
+
+
+class _PatientLauncher:
+    """A launcher whose failed jobs are kept; Hydra's sweeper stops at the first one."""
+
+    def __init__(self, launcher: Any) -> None:
+        self.launcher = launcher
+        self.jobs: list[list[str]] = []
+        self.failures: list[tuple[list[str], Exception]] = []
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Runs a batch of jobs."""
+        results = self.launcher.launch(job_overrides, initial_job_idx=initial_job_idx)
+        for overrides, result in zip(job_overrides, results, strict=True):
+            self.jobs.append(list(overrides))
+            if result.status == JobStatus.FAILED:
+                self.failures.append((list(overrides), result._return_value))
+                result.status, result.return_value = JobStatus.COMPLETED, None
+        return results

@@ -1,83 +1,8 @@
-"""Prepares a dataset: python scripts/prepare_data.py cub
+"""Prepares a dataset: `python scripts/prepare_data.py --help`."""
 
-Downloads (or takes --archive FILE), verifies, unpacks, counts and decodes every image. A second
-call does nothing, an interrupted one continues.
-"""
-
-from __future__ import annotations
-
-import argparse
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
-from dml.core.errors import UserError, nearest
-from dml.data.digits import read_digits
-from dml.data.folder import read_folder
-from dml.data.glyphs import read_glyphs
-from dml.data.image_check import check_images
-from dml.data.image_index import ImageIndex
-from dml.data.prepare import prepare
-from dml.data.sources import SOURCES
-
-READERS: dict[str, Callable[[Path], ImageIndex]] = {
-    **{name: dataset.read for name, dataset in SOURCES.items()},
-    "glyphs": read_glyphs,
-    "digits": lambda root: read_digits(),
-    "folder": read_folder,
-}
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 ready, 1 not ready, 130 interrupted."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if (options.archive or options.url) and (options.check or options.dataset not in SOURCES):
-        parser.error(f"--archive and --url are for preparing {', '.join(SOURCES)}; leave them out")
-    try:
-        if options.check:
-            index = READERS[options.dataset](options.root)
-            check_images(index)
-            print(f"{options.dataset}: all {len(index.images):,} images can be decoded")
-        elif options.dataset in SOURCES:
-            dataset = SOURCES[options.dataset]
-            prepare(dataset, options.root, options.archive, options.url)
-        else:
-            index = READERS[options.dataset](options.root)
-            print(f"{options.dataset}: {len(index.images):,} images, nothing to download")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 130
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("dataset", type=_dataset, help=" | ".join(READERS))
-    parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
-    parser.add_argument(
-        "--archive", type=Path, action="append", default=[], help="a local file; may be repeated"
-    )
-    parser.add_argument(
-        "--url", action="append", default=[], help="download from here instead; may be repeated"
-    )
-    parser.add_argument("--check", action="store_true", help="decode every image that is present")
-    return parser
-
-
-def _dataset(name: str) -> str:
-    if name not in READERS:
-        hint = nearest(name, READERS)
-        raise argparse.ArgumentTypeError(
-            f"'{name}' is not a dataset{hint or '; one of ' + ', '.join(READERS)}"
-        )
-    return name
-
+from dml.cli.prepare_command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,41 +1,8 @@
-"""Our results beside the published ones: python scripts/report.py mft_table1
+"""Compares our results with the published ones: `python scripts/report.py --help`."""
 
-Takes ids of experiments, `all`, or `single` for runs of no experiment (python train.py -m …).
-Prints tables and writes one HTML page with its pictures, Markdown and CSV to outputs/reports.
-"""
-
-from __future__ import annotations
-
-import argparse
 import sys
-from pathlib import Path
 
-from dml.core.errors import UserError
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("experiments", nargs="+", metavar="experiment", help="id | all | single")
-    parser.add_argument(
-        "--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)"
-    )
-    parser.add_argument("--out", type=Path, help="folder of reports (default: <runs>/reports)")
-    parser.add_argument("--no-figures", action="store_true", help="tables only, which is faster")
-    options = parser.parse_args(argv)
-    from dml.reporting.report_files import write_reports  # late: --help need not load torch
-
-    out = options.out or options.runs / "reports"
-    try:
-        write_reports(options.experiments, options.runs, out, figures=not options.no_figures)
-    except UserError as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        return 1
-    return 0
-
+from dml.cli.report_command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -127,7 +127,7 @@ def command_line(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
 
     def run_command(*words: str) -> tuple[int, str, str]:
         from dml.cli import command
-        from train import resume, train
+        from dml.cli.train_command import resume, train
 
         monkeypatch.setattr("sys.argv", ["train.py", *words])
         status = command(train, "train", resume)

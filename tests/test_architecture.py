@@ -198,7 +198,9 @@ def test_tests_mirror_the_source():
     assert_empty(found)
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/architecture.md", "docs/python.md", "README.md", "CONTRIBUTING.md"]
+)
 def test_paths_in_the_documents_exist(page):
     """A part in angle brackets stands for the names of several files."""
     paths = re.findall(

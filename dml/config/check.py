@@ -41,13 +41,15 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     Raises:
         ConfigError: with every problem, one line each, before data or GPU are touched.
     """
+    options = flatten(OmegaConf.to_container(cfg, resolve=False))
+    # Before references are resolved: those to a missing value cannot be.
+    if unset := [name for name, value in options.items() if value == "???"]:
+        raise ConfigError(_describe_missing(name) for name in unset)
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(_find_broken_references(cfg)) from error
+        raise _find_reason(error) or ConfigError(_find_broken_references(cfg)) from error
     options = flatten(plain)
-    if unset := [name for name, value in options.items() if value == "???"]:
-        raise ConfigError(f"{name}: missing; give it a value" for name in unset)
     try:
         config = schema.model_validate(plain)
     except ValidationError as error:
@@ -61,8 +63,26 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     return config
 
 
+def _find_reason(error: BaseException | None) -> ConfigError | None:
+    """Returns the error of a resolver, which OmegaConf wraps several times; None for others."""
+    seen: set[int] = set()  # a chain of causes can be a cycle
+    while error is not None and not isinstance(error, ConfigError) and id(error) not in seen:
+        seen.add(id(error))
+        error = error.__context__
+    return error if isinstance(error, ConfigError) else None
+
+
+def _describe_missing(name: str) -> str:
+    if not name.endswith("._target_"):
+        return f"{name}: missing; give it a value"
+    return (
+        f"{name}: missing; write {name}=<module>.<class>, of a file in the current folder or of an "
+        f"installed package"
+    )
+
+
 def _find_broken_references(cfg: DictConfig) -> Iterator[str]:
-    """Yields a line for each option that refers to one that does not exist."""
+    """Yields a line for each option whose reference cannot be resolved."""
     for name, value in flatten(OmegaConf.to_container(cfg, resolve=False)).items():
         try:
             if isinstance(value, str) and "${" in value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,14 @@ MODES = (("--multirun", "-m"), ("--run", "-r"), ("--cfg", "-c"), ("--info", "-i"
 SEARCHPATH = "hydra.searchpath"
 
 
-def reorder_flags(words: Sequence[str]) -> list[str]:
+def reorder_flags(
+    words: Sequence[str], suggest: Callable[[str, str], str] | None = None
+) -> list[str]:
     """Returns the words with the flags first: `-m` between two overrides would end their list.
+
+    Args:
+        words: of the command line.
+        suggest: returns the hint for an option typed as a flag, from its name and value.
 
     Raises:
         ConfigError: a flag that does not exist, or two that exclude each other.
@@ -36,8 +42,7 @@ def reorder_flags(words: Sequence[str]) -> list[str]:
         if word.startswith("-"):
             flags.append(word)
             if not _is_known(word):
-                hint = nearest(word, (*FLAGS, *FLAGS_WITH_VALUE))
-                problems.append(f"{word}: no such flag{hint}; options are given as name=value")
+                problems.append(_describe_unknown_flag(words, place, suggest))
         elif before in FLAGS_WITH_VALUE and "=" not in word:
             flags.append(word)
         else:
@@ -51,6 +56,18 @@ def reorder_flags(words: Sequence[str]) -> list[str]:
     if problems:
         raise ConfigError(problems)
     return [*flags, *overrides]
+
+
+def _describe_unknown_flag(
+    words: Sequence[str], place: int, suggest: Callable[[str, str], str] | None
+) -> str:
+    flag, _, value = words[place].partition("=")
+    after = words[place + 1] if place + 1 < len(words) else "-"
+    if "=" not in words[place]:
+        value = "true" if after.startswith("-") or "=" in after else after
+    hint = "" if suggest is None else suggest(flag.strip("-").replace("-", "_"), value)
+    hint = hint or nearest(flag, (*FLAGS, *FLAGS_WITH_VALUE))
+    return f"{flag}: no such flag{hint}; options are given as name=value"
 
 
 def is_multirun(words: Sequence[str]) -> bool:

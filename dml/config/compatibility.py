@@ -9,6 +9,8 @@ from dml.config.schema import Config, EvaluateConfig
 from dml.core.launcher import read_launch
 from dml.core.option_values import SPLITS
 
+METRIX = "dml.methods.metrix.Metrix"
+
 
 def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     """Yields options that do not go together, as (option, problem)."""
@@ -16,6 +18,13 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
         yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
     yield from _find_batch_conflicts(config)
     yield from _find_process_conflicts(config, read_launch().size)
+    if config.embedder.get("pooling") == "native" and "feature" in _list_mix_types(config):
+        yield (
+            "embedder.pooling",
+            "native pools the features of single images, and method.types=[feature] mixes them "
+            "before; use embedder.pooling=avg (tokens: with embedder.token_pooling=mean), or "
+            "'method.types=[embed]'",
+        )
     protocol = config.protocol
     if config.search is not None and protocol.selected_on == "test":
         yield (
@@ -23,6 +32,8 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             f"protocol '{protocol.name}' has no validation data to search on, only test data; "
             f"use protocol=mlrc, mlrc_ccp or holdout",
         )
+    if config.optim.schedule_args and config.optim.schedule is None:
+        yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"
     selected_on = SPLITS[protocol.splits].selected_on
     if selected_on != protocol.selected_on:
         yield (
@@ -49,6 +60,11 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
         )
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
+
+
+def _list_mix_types(config: Config) -> list[str]:
+    types = config.method.get("types") if config.method["_target_"] == METRIX else None
+    return types if isinstance(types, list) else []
 
 
 def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+from dml.core.installation import CONFIGS
 
 
 def list_groups(config_name: str = "train", optional: bool = False) -> list[str]:

@@ -17,9 +17,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
-from dml.config.command_line import FLAGS_WITH_VALUE, SEARCHPATH, expand_sweep, is_multirun
+from dml.config.command_line import SEARCHPATH, expand_sweep, is_multirun
 from dml.config.config_groups import CONFIGS, list_groups
+from dml.config.hints import Vocabulary, is_usual_slip, suggest_choice, suggest_option
 from dml.config.schema import Config, EvaluateConfig
+from dml.config.stray_words import explain_stray_words
 from dml.core.errors import ConfigError, nearest
 
 NO_ACCUMULATION = (
@@ -30,7 +32,8 @@ NO_ACCUMULATION = (
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
 # Nodes that take options which their file does not list, with a `+` before the name.
 OPEN_NODES = {"loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
-              "optim.schedule", "space.own", "protocol.lookup", "hydra.launcher"}  # fmt: skip
+              "optim.schedule", "optim.schedule_args", "space.own", "protocol.lookup",
+              "hydra.launcher"}  # fmt: skip
 
 
 def explain(words: Sequence[str], config_name: str) -> list[str]:
@@ -44,13 +47,14 @@ def explain(words: Sequence[str], config_name: str) -> list[str]:
         config_name: the primary file in `configs/`.
     """
     overrides = [word for word in words if word[:1] == "~" or ("=" in word and word[:1] != "-")]
-    problems = [
-        f"{word or repr(word)}: not of the form option=value" for word in _find_stray_words(words)
-    ]
+    overrides = [word for word in overrides if word != "="]  # of `lr = 0.1`
+    problems: list[str] = []
     paths = [word for word in overrides if word.startswith(f"{SEARCHPATH}=")]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         command = _Command(config_name, paths or _find_config_dir(words), is_multirun(words))
+        if any("=" not in word or word == "=" for word in words):
+            problems += explain_stray_words(words, command.choices, command.suggest)
         rest = [word for word in overrides if word not in paths]
         rest.sort(key=lambda text: not command.is_group(text.partition("=")[0]))
         problems += command.add_all(rest)
@@ -76,6 +80,7 @@ class _Command:
     def __post_init__(self) -> None:
         self.groups = list_groups(self.config_name)
         self.search_paths = tuple(self.accepted)
+        self.choices = {group: self.list_choices(group) for group in self.groups}
 
     def is_group(self, name: str) -> bool:
         """Returns True if `name` is chosen from files: `loss`, `hydra/launcher`."""
@@ -85,6 +90,18 @@ class _Command:
         """Returns the choices of a group, with those in the user's own folders."""
         loader = GlobalHydra.instance().config_loader()
         return sorted(loader.get_group_options(group, overrides=list(self.search_paths)))
+
+    def list_options(self) -> list[str]:
+        """Returns the dotted names of all options, those of Hydra among them."""
+        accepted = compose(self.config_name, overrides=self.accepted, return_hydra_config=True)
+        return list_options(OmegaConf.to_container(accepted))
+
+    def suggest(self, name: str, value: str) -> str:
+        """Returns the hint for an option that is typed in another form; see `dml.config.hints`."""
+        ours = [one for one in self.list_options() if not one.startswith(("hydra.", "space."))]
+        if name in ours and name not in self.groups:
+            return f"; write {name}={value}"
+        return suggest_option(name, value, Vocabulary(ours, self.choices))
 
     def add_all(self, words: list[str]) -> list[str]:
         """Adds the words that compose and returns the problems of the others.
@@ -119,9 +136,13 @@ class _Command:
         name = word.partition("=")[0].lstrip("+~")
         if override is None or not name:
             return f"{word}: not of the form option=value; quote special characters"
+        value = word.partition("=")[2]
+        if override.is_sweep_override() and not self.is_group(name):
+            options = self.list_options()
+            if name not in options:
+                return self._explain_unknown(name, value, options)
         if override.is_sweep_override() and not self.multirun:
             brackets = "" if self.is_group(name) else f"; for a list write {name}=[…]"
-            value = word.partition("=")[2]
             return f"{name}: {value} are several values; for a grid of runs add -m{brackets}"
         singles = expand_sweep(override, word)
         for single in singles:
@@ -148,15 +169,12 @@ class _Command:
         if self.is_group(name):
             problem = self._explain_choice(name, value, sign)
             return f"{name}: {problem or _describe_composition(value, reason)}"
-        accepted = compose(self.config_name, overrides=self.accepted, return_hydra_config=True)
-        options = _list_options(OmegaConf.to_container(accepted))
+        options = self.list_options()
         inner = re.search(r"Key '([^']+)' is not in struct", f"{reason} {reason.__cause__}")
         if name in options and inner:  # option={inner: …}
             name, value = f"{name}.{inner[1]}", "…"
         if name not in options:
-            if "accumul" in name:
-                return f"{name}: not supported, for a reason: {NO_ACCUMULATION}"
-            return f"{name}: no such option{self._suggest(name, value, options)}"
+            return self._explain_unknown(name, value, options)
         if sign == "+":
             return f"{name}: exists already; leave out the +"
         if "Could not override" in str(reason):
@@ -175,19 +193,36 @@ class _Command:
         if value == "null" and group in list_groups(optional=True):
             return f"has no choice by default: leave {group} out"
         if value not in choices:
+            if command := suggest_choice(group, value, choices):
+                return f"'{value}' does not exist; write {command}"
             return f"'{value}' does not exist{nearest(value, choices) or f'; one of {listed}'}"
         return ""
+
+    def _explain_unknown(self, name: str, value: str, options: Sequence[str]) -> str:
+        """Returns the problem of a name that is no option."""
+        if "accumul" in name:
+            return f"{name}: not supported, for a reason: {NO_ACCUMULATION}"
+        return f"{name}: no such option{self._suggest(name, value, options)}"
 
     def _suggest(self, name: str, value: str, options: Sequence[str]) -> str:
         """Suggests a similar name, the names beside it, or a + to add a new one."""
         above = {name[:place] for place, letter in enumerate(name) if letter == "."}
         siblings = list(_list_siblings(name, options))
         is_open = bool(above & OPEN_NODES)
+        if (not is_open or is_usual_slip(name)) and (hint := self.suggest(name, value)):
+            return hint
         others = [one for one in options if one not in above]
         hint = nearest(name, siblings if is_open else [*others, *self.groups])
         if siblings and not hint:
             hint = "; valid are " + ", ".join(siblings)
         return f"{hint}; +{name}={value} adds it" if is_open else hint
+
+
+def suggest_for_flag(name: str, value: str, config_name: str) -> str:
+    """Returns the hint for an option that was typed as a flag, `--lr 0.1`; empty if none."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return _Command(config_name, [], False).suggest(name, value)
 
 
 def _describe_composition(choice: str, reason: Exception) -> str:
@@ -196,15 +231,6 @@ def _describe_composition(choice: str, reason: Exception) -> str:
     if "submitit" in text:
         return f"'{choice}' needs a launcher that is not installed: pip install -e '.[slurm]'"
     return f"'{choice}' does not compose: {' '.join(text.split())[:200]}"
-
-
-def _find_stray_words(words: Sequence[str]) -> list[str]:
-    """Returns the words that are neither flags nor overrides."""
-    return [
-        word
-        for before, word in zip(["", *words], words, strict=False)
-        if "=" not in word and word[:1] not in ("-", "~") and before not in FLAGS_WITH_VALUE
-    ]
 
 
 def _find_config_dir(words: Sequence[str]) -> list[str]:
@@ -216,13 +242,13 @@ def _find_config_dir(words: Sequence[str]) -> list[str]:
     return []
 
 
-def _list_options(node: Any, path: str = "") -> list[str]:
+def list_options(node: Any, path: str = "") -> list[str]:
     """Returns all dotted names of a config, nodes among them."""
     if not isinstance(node, dict):
         return []
     names = [f"{path}{key}" for key in node]
     for key, child in node.items():
-        names += _list_options(child, f"{path}{key}.")
+        names += list_options(child, f"{path}{key}.")
     return names
 
 

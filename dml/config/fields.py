@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Collection
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +20,11 @@ from dml.config.conversions import Float, Text
 from dml.config.descriptions import describe_value
 from dml.core import metric_names
 from dml.core.errors import nearest
-from dml.core.option_values import BATCH_KINDS
+from dml.core.option_values import BACKENDS, BATCH_KINDS, SCHEDULES
 
 AUTO = "auto"
 MAX_PIXELS = 16_384  # of a side
+PAPERS_CROP = 224 / 256  # of a test image: the share that every protocol of the papers cuts out
 PROBLEM = "problem"  # type of the errors below: their message is complete
 
 
@@ -75,18 +77,24 @@ def _test_resize(value: Any) -> Any:
     )
 
 
-def resolve_test_resize(value: int | str | None, input_size: int | None) -> int | None:
+def resolve_test_resize(
+    value: int | str | None, input_size: int | None, crop_share: float | None = PAPERS_CROP
+) -> int | None:
     """Returns the shorter side before the central crop that `transform.test_resize` stands for.
 
     Args:
         value: pixels; "auto" for 256 where the input has 224 or 227 pixels, as every protocol of
             the papers, else 256/224 of the input; None for the whole image.
         input_size: side of the crop in pixels; None keeps the size of the images.
+        crop_share: `backbone.crop_share`, for "auto": the crop's share of the shorter side, rounded
+            as timm rounds it; None for the whole image.
     """
     if value != AUTO:
         return None if value is None else int(value)
-    if input_size is None:
+    if input_size is None or crop_share is None:
         return None
+    if crop_share != PAPERS_CROP:
+        return math.floor(input_size / crop_share)
     return 256 if input_size in (224, 227) else round(256 / 224 * input_size)
 
 
@@ -104,7 +112,9 @@ def _output_folder(path: str) -> str:
 def _device(device: str) -> str:
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
-        raise _problem(f"'{device}' is not valid; one of auto | cpu | cuda | cuda:<n>")
+        meant = {"gpu": "cuda", "": "auto"}.get(kind) or (f"cuda:{device}" * device.isdigit())
+        hint = f"; write device={meant}" if meant else ""
+        raise _problem(f"'{device}' is not valid{hint}; one of auto | cpu | cuda | cuda:<n>")
     if kind == "cuda":
         import torch  # only here: errors of other options must not wait for torch to load
 
@@ -114,6 +124,14 @@ def _device(device: str) -> str:
         if int(number or 0) >= count:
             raise _problem(f"'{device}' does not exist; the last of {count} is cuda:{count - 1}")
     return device
+
+
+def _installed_backend(backend: str) -> str:
+    if backend == "faiss" and find_spec("faiss") is None:
+        raise _problem(
+            "faiss is not installed: pip install faiss-cpu; auto gives the same scores without it"
+        )
+    return backend
 
 
 def _optimizer_groups(groups: dict[str, Any]) -> dict[str, Any]:
@@ -133,6 +151,16 @@ def _optimizer_groups(groups: dict[str, Any]) -> dict[str, Any]:
         ]
         raise ValidationError.from_exception_data("optim.groups", details)
     return groups
+
+
+def _schedule(value: Any) -> Any:
+    if value is None or isinstance(value, dict) or value in SCHEDULES:
+        return None if value == "none" else value
+    raise _problem(
+        f"{describe_value(value)} is not valid{nearest(value, SCHEDULES)}; one of "
+        f"{' | '.join(SCHEDULES)}, or a class: "
+        f"optim.schedule={{_target_:torch.optim.lr_scheduler.StepLR,step_size:10}}"
+    )
 
 
 def _plain_text(value: Any) -> str:
@@ -173,11 +201,13 @@ def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
     return AfterValidator(check)
 
 
+Backend = Annotated[Text, one_of(BACKENDS), AfterValidator(_installed_backend)]
 FolderName = Annotated[Text, _FOLDER_NAME]
 OutputFolder = Annotated[Text, AfterValidator(_output_folder)]
 Device = Annotated[Text, AfterValidator(_device)]
 Interval = Annotated[list[Float], AfterValidator(_interval)]
 TestResize = Annotated[int | str | None, BeforeValidator(_test_resize)]
+Schedule = Annotated[dict[str, Any] | str | None, BeforeValidator(_schedule)]
 CacheSize = Annotated[int | str | None, BeforeValidator(_cache_size)]
 SelectMetric = Annotated[
     Text,

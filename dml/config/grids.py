@@ -23,6 +23,19 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 Row = dict[str, str]  # option → value, as written on a command line
 
 
+class GridFailed(Exception):
+    """Jobs of a grid failed in processes of a launcher.
+
+    Attributes:
+        jobs: overrides of every job.
+        failures: overrides and error of those that failed.
+    """
+
+    def __init__(self, jobs: list[list[str]], failures: list[tuple[list[str], Exception]]) -> None:
+        super().__init__(f"{len(failures)} of {len(jobs)} runs failed")
+        self.jobs, self.failures = jobs, failures
+
+
 def expand_grids(
     params: Mapping[str, Any] | None,
     grids: Sequence[str] | None,

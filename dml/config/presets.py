@@ -41,11 +41,12 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose(config_name, overrides=overrides)
+        loss, data = cfg.loss.name, cfg.data.name
     except Exception:  # of many classes
         return rest, chosen[-1]  # Hydra will meet the same problem and report it
     finally:
         GlobalHydra.instance().clear()
-    preset = load_preset(chosen[-1], cfg.loss.name, cfg.data.name)
+    preset = load_preset(chosen[-1], loss, data)
     apply_params(cfg, chosen[-1], overrides)  # refuses options that this run does not have
     return [f"{name}={json.dumps(value)}" for name, value in preset.items()] + rest, None
 

@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.fields import (
     MAX_PIXELS,
+    PAPERS_CROP,
+    Backend,
     CacheSize,
     Device,
     FolderName,
@@ -22,6 +24,7 @@ from dml.config.fields import (
     NamedNode,
     OptimizerGroups,
     OutputFolder,
+    Schedule,
     SelectMetric,
     TargetNode,
     TestResize,
@@ -123,7 +126,8 @@ class OptimConfig(Node):
     loss_lr: NotNegative | None
     loss_lr_ratio: NotNegative | None
     groups: OptimizerGroups
-    schedule: dict[str, Any] | None
+    schedule: Schedule
+    schedule_args: dict[str, Any]
     clip_value: Positive | None
     clip_norm: Positive | None
     clip_loss_parameters: Boolean
@@ -160,6 +164,7 @@ class EvaluationConfig(Node):
     """Metrics beside the scores, and what is kept of an evaluation."""
 
     measures: list[Annotated[Text, one_of(EXTRA_METRICS)]]
+    backend: Backend
     test_curve: Boolean
     keep_embeddings: Boolean
 
@@ -241,7 +246,8 @@ class Config(Node):
     @property
     def test_resize(self) -> int | None:
         """`transform.test_resize` with "auto" resolved."""
-        return resolve_test_resize(self.transform.test_resize, self.crop_size)
+        share = self.backbone.get("crop_share", PAPERS_CROP)
+        return resolve_test_resize(self.transform.test_resize, self.crop_size, share)
 
 
 class EvaluateConfig(Config):

@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from torch import nn
 
 from dml.config.descriptions import describe_type, describe_value
+from dml.config.hints import suggest_custom
 from dml.core.errors import ConfigError, first_line, nearest
 
 LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # the rest goes to the constructor
@@ -34,7 +35,10 @@ def import_target(target: Any, option: str) -> Callable[..., Any]:
         found = resolve_name(target)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            [f"{option}._target_: no module '{error.name}' for {target}; is it in PYTHONPATH?"]
+            [
+                f"{option}._target_: no module '{error.name}' for {target}; is its file in the "
+                f"current folder?"
+            ]
         ) from error
     except AttributeError as error:
         module, _, name = target.rpartition(".")
@@ -98,6 +102,10 @@ def find_argument_problems(
         return
     values = {k: v for k, v in node.items() if k not in (*reserved, "name", "_target_")}
     accepts_anything = not inspect.isclass(target) and _has_kwargs(target)
+    unknown = [name for name in values if name not in accepted and not name.startswith("_")]
+    if unknown and not accepts_anything and (problem := suggest_custom(option, node)):
+        yield problem
+        return
     for name, value in values.items():
         if name not in accepted:
             if not accepts_anything and not name.startswith("_"):  # Hydra's own, as _partial_

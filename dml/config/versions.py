@@ -52,11 +52,17 @@ ADDED_LATER: tuple[Addition, ...] = (
     Addition("embedder.batch_norm_momentum", None),
     Addition("optim.clip_loss_parameters", False),
     Addition("evaluation.test_curve", False),
+    Addition("evaluation.backend", "auto"),
+    Addition("optim.schedule_args", {}),
 )
 
 # Nodes of `protocol.lookup` added later, such as `protocol.lookup.momentum`. They act only through
 # the options that refer to them, so they are left out of the identity whatever they hold.
-LOOKUPS_ADDED_LATER: tuple[str, ...] = ("protocol.lookup.batch_norm_momentum",)
+LOOKUPS_ADDED_LATER: tuple[str, ...] = (
+    "protocol.lookup.batch_norm_momentum",
+    "protocol.lookup.small_cnn_width",
+    "protocol.lookup.standin_loss_lr",
+)
 
 # Dotted path of a class that moved → its path in older runs, which the identity keeps.
 MOVED_TARGETS: dict[str, str] = {}

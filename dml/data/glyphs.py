@@ -1,6 +1,6 @@
-"""Letters and digits drawn from the fonts that matplotlib ships: a stand-in of CUB's shape.
+"""Letters and digits drawn from the fonts that matplotlib ships: a stand-in with unseen classes.
 
-200 classes of 59 images, the first 100 train, the last 100 are unseen; small enough for a CPU.
+200 classes of 20 images, the first 100 train, the last 100 are unseen; small enough for a CPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def read_glyphs(
-    root: str | Path, seed: int = 0, classes: int = 200, per_class: int = 59
+    root: str | Path, seed: int = 0, classes: int = 200, per_class: int = 20
 ) -> ImageIndex:
     """Returns the glyphs, drawn at first use and stored under `root/glyphs/`.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dml.core.errors import UserError
+from dml.core.installation import shell_command
 from dml.data.image_index import ImageIndex
 
 
@@ -149,7 +150,7 @@ def train_images(reader: str) -> int | None:
 def preparation_advice(name: str, root: str | Path) -> str:
     """Returns `run: <the command that prepares the dataset>`."""
     option = "" if Path(root) == Path("data") else f" --root {shlex.quote(str(root))}"
-    return f"run: python scripts/prepare_data.py {name}{option}"
+    return f"run: {shell_command('prepare')} {name}{option}"
 
 
 def find_missing(files: Sequence[Path]) -> list[Path]:

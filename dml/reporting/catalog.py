@@ -25,6 +25,7 @@ from dml.config.grids import expand_grids
 from dml.config.presets import apply_params
 from dml.config.schema import Config, ExperimentConfig
 from dml.core.errors import ConfigError, nearest
+from dml.core.installation import shell_command
 from dml.reporting.composition_cache import load_or_compute
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job_list import FOLDS
@@ -133,7 +134,7 @@ def _make_cell(experiment: str, overrides: tuple[str, ...]) -> Cell:
     folder = RunFolder.of(cfg, cast(Config, cfg)).path
     typed = [word for word in overrides if not word.startswith("experiment.")]
     words = sorted(typed, key=lambda word: not word.startswith("experiment="))
-    command = f"python train.py {shlex.join(words)}"
+    command = f"{shell_command('train')} {shlex.join(words)}"
     return Cell(experiment, overrides, cfg, folder, command, count_trainings(cfg))
 
 

@@ -12,16 +12,13 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from sklearn.manifold import TSNE
 
 from dml.core.atomic_io import replace_file
+from dml.core.installation import shell_command
 from dml.reporting.curves import NamedGroup
-from dml.reporting.picture import COLORS, Picture, draw_picture
+from dml.reporting.picture import Picture, draw_picture
+from dml.runs.figures.embedding_map import MIN_POINTS, compute_map, draw_map, select_points
 from dml.runs.scores.embeddings_file import load_embeddings
-
-MAX_CLASSES, MAX_POINTS = 15, 1500
-MIN_POINTS = 5  # t-SNE needs neighbors
-SHAPES = "os^D"  # with eight colors enough to tell 32 classes apart
 
 
 def embedding_maps(groups: Sequence[NamedGroup]) -> Iterator[Picture]:
@@ -30,7 +27,7 @@ def embedding_maps(groups: Sequence[NamedGroup]) -> Iterator[Picture]:
         path = find_embeddings(group.first.folder)
         if path is None:
             continue
-        points, labels = select_points(path)
+        points, labels = load_points(path)
         if len(points) < MIN_POINTS:
             continue
         cache = group.first.folder / "figures" / "embedding_map.npz"
@@ -50,7 +47,7 @@ def embedding_maps(groups: Sequence[NamedGroup]) -> Iterator[Picture]:
 def list_save_commands(groups: Sequence[NamedGroup]) -> list[str]:
     """Returns the commands that store embeddings, for groups that have none."""
     return [
-        f"python evaluate.py run={group.first.folder} save=float16"
+        f"{shell_command('evaluate')} run={group.first.folder} save=float16"
         for _, group in groups
         if find_embeddings(group.first.folder) is None
     ]
@@ -62,13 +59,10 @@ def find_embeddings(folder: Path) -> Path | None:
     return next((path for path in places if path.exists()), None)
 
 
-def select_points(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns embeddings N×D and labels N of the first classes, every k-th if there are many."""
-    embedded = load_embeddings(path, torch.device("cpu"))
-    labels = embedded.query_labels.numpy()
-    places = np.flatnonzero(np.isin(labels, np.unique(labels)[:MAX_CLASSES]))
-    places = places[:: -(-len(places) // MAX_POINTS) or 1]
-    return embedded.query.float().numpy()[places], labels[places]
+def load_points(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the embeddings N×D and labels N of the classes to draw, from a file."""
+    stored = load_embeddings(path, torch.device("cpu"))
+    return select_points(stored.query.float().numpy(), stored.query_labels.numpy())
 
 
 def load_or_compute_map(points: np.ndarray, path: Path) -> np.ndarray:
@@ -89,21 +83,5 @@ def load_or_compute_map(points: np.ndarray, path: Path) -> np.ndarray:
     return positions
 
 
-def compute_map(points: np.ndarray) -> np.ndarray:
-    """Returns positions N×2 by t-SNE (van der Maaten and Hinton, JMLR 2008) with a fixed seed."""
-    perplexity = min(30.0, (len(points) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
-
-
 def _draw(figure: Figure, positions: np.ndarray, labels: np.ndarray) -> None:
-    axis = figure.subplots()
-    for number, label in enumerate(np.unique(labels)):
-        own = positions[labels == label]
-        shape = SHAPES[number // len(COLORS) % len(SHAPES)]
-        color = COLORS[number % len(COLORS)]
-        axis.scatter(own[:, 0], own[:, 1], s=14, color=color, marker=shape, alpha=0.75, lw=0)
-    axis.set_aspect("equal", adjustable="datalim")
-    axis.set_xticks([])
-    axis.set_yticks([])
-    axis.grid(False)
-    axis.spines[:].set_visible(False)
+    draw_map(figure.subplots(), positions, labels)

@@ -9,15 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")  # no display on a cluster
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Colors of Okabe and Ito without yellow: distinct for color-blind readers, on white and on black.
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46", "#7f7f7f")
+from dml.runs.figures.drawing import COLORS, plt
+
 LINES = ("-", "--", ":", "-.")
 WIDTH = 6.2  # inches
 

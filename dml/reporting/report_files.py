@@ -11,6 +11,7 @@ from rich.table import Table
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, nearest
+from dml.core.installation import shell_command
 from dml.core.progress import show_progress
 from dml.reporting import catalog, tables
 from dml.reporting.export import to_csv, to_markdown
@@ -79,7 +80,9 @@ def _resolve_names(names: Sequence[str], known: Sequence[str], root: Path) -> li
         elif name in valid:
             ids.append(name)
         elif name == "single":
-            raise UserError(f"single: no finished runs in {root / name}; python train.py makes one")
+            raise UserError(
+                f"single: no finished runs in {root / name}; {shell_command('train')} makes one"
+            )
         else:
             hint = nearest(name, [*valid, "all", "single"])
             raise UserError(f"experiment: no '{name}'{hint}; known are {', '.join(valid)}")

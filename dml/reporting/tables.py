@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dml.core.installation import shell_command
 from dml.reporting.comparison import Verdict
 from dml.reporting.pairwise_tests import Family
 from dml.reporting.report import Report, Section
@@ -166,7 +167,7 @@ def list_notes(report: Report, max_commands: int | None = None) -> Iterator[str]
     for run in report.runs.unreadable:
         yield f"left out: {run.path}: {run.reason}"
     for folder in report.runs.unfinished:
-        yield f"not finished: {folder}; python train.py resume={folder}"
+        yield f"not finished: {folder}; {shell_command('train')} resume={folder}"
     if report.about.script and not report.groups:
         yield f"drawn by: {report.about.script}"
     for cell in report.missing[:max_commands]:

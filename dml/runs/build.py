@@ -26,9 +26,10 @@ from dml.data.protocol_splits import merge_query_and_gallery
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
+from dml.models.plain_network import complete
 from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
-from dml.training.optim import GroupOptions, build_optimizer, parameter_groups
+from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
 from dml.training.precision import set_convolution_precision
 from dml.training.process_group import ProcessGroup
 from dml.training.sync_batch_norm import synchronize_batch_norm
@@ -80,7 +81,7 @@ class Builder:
 
     @cached_property
     def _reader(self) -> Constructor:
-        return Constructor(self.config.data.reader, "data.reader")
+        return Constructor(self.config.data.reader, "data.reader", supplied=("root",))
 
     @cached_property
     def _tracker(self) -> Constructor:
@@ -93,8 +94,11 @@ class Builder:
 
     @cached_property
     def _schedule(self) -> Constructor | None:
-        node = self.config.optim.schedule
-        return None if node is None else Constructor(node, "optim.schedule", (), ("optimizer",))
+        optim, epochs = self.config.optim, self.config.protocol.epochs
+        if optim.schedule is None:
+            return None
+        node = named_schedule(optim.schedule, epochs) | optim.schedule_args
+        return Constructor(node, "optim.schedule", (), ("optimizer",))
 
     def find_problems(self) -> Iterator[str]:
         """Yields a line for every option that does not fit its constructor."""
@@ -112,7 +116,8 @@ class Builder:
 
     def index(self) -> ImageIndex:
         """The index of the dataset; own images are decoded once, to check them."""
-        data, index = self.config.data, self._reader()
+        data = self.config.data
+        index = self._reader(**self._reader.select_missing({"root": data.root}))
         if data.identified_by == "place":
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
@@ -132,7 +137,8 @@ class Builder:
             ConfigError: an option has an invalid value, or two options exclude each other.
             UserError: there are no such weights.
         """
-        return self.attach_head(self._backbone())
+        backbone = complete(self._backbone(), self.config.transform.size)
+        return self.attach_head(backbone)
 
     def attach_head(self, backbone: nn.Module) -> Embedder:
         """The embedder on a backbone; see `embedder`."""
@@ -161,18 +167,21 @@ class Builder:
         """Crops and flips, in the size and colors of the backbone's input."""
         t, spec = self.config.transform, embedder.input
         size = t.size or spec.size
+        train = transforms.train_transform(
+            t.augmentation,
+            size,
+            resize=t.resize,
+            scale=t.scale,
+            ratio=t.ratio,
+            flip=t.flip,
+            padding=t.padding,
+            degrees=t.degrees,
+        )
+        resize = resolve_test_resize(t.test_resize, size, spec.crop_share)
+        test = transforms.eval_transform(size, resize=resize)
         return Transforms(
-            train=transforms.train_transform(
-                t.augmentation,
-                size,
-                resize=t.resize,
-                scale=t.scale,
-                ratio=t.ratio,
-                flip=t.flip,
-                padding=t.padding,
-                degrees=t.degrees,
-            ),
-            test=transforms.eval_transform(size, resize=resolve_test_resize(t.test_resize, size)),
+            train=transforms.set_interpolation(train, spec.interpolation),
+            test=transforms.set_interpolation(test, spec.interpolation),
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 

@@ -19,6 +19,7 @@ from dml.runs.build import Builder
 from dml.runs.console import console, print_line, scores_tables
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job_list import FOLDS, protocol_test
 from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.load import load_config, load_embedder
@@ -29,10 +30,13 @@ from dml.training.precision import autocast, set_convolution_precision
 
 MODEL = "repeat0-fold0"  # the model of a run that is scored
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
-FOR_EMBEDDINGS = {"embeddings", "recall_at", "device", "outputs"}
-FOR_RUN = {"run", "recall_at", "device", "outputs", "save", "precision"} | {
-    f"data.{name}" for name in ("root", "reader.root", "workers", "eval_batch_size")
-}
+ALWAYS = {"recall_at", "evaluation.backend", "device", "outputs"}
+FOR_EMBEDDINGS = {"embeddings"} | ALWAYS
+FOR_RUN = (
+    {"run", "save", "precision"}
+    | ALWAYS
+    | {f"data.{name}" for name in ("root", "reader.root", "workers", "eval_batch_size")}
+)
 
 
 def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, Any]:
@@ -63,7 +67,7 @@ def _evaluate(config: EvaluateConfig, given: Collection[str]) -> dict[str, Any]:
         embeddings = load_embeddings(path, device)
         recall_at = (1, 2, 4, 8) if config.recall_at is None else tuple(config.recall_at)
         try:
-            scores = _scores(embeddings, recall_at)
+            scores = _scores(embeddings, recall_at, config.evaluation.backend)
         except UserError as error:
             reason = str(error).removeprefix("evaluation: ")
             raise UserError(f"embeddings: {path} cannot be scored: {reason}") from error
@@ -78,7 +82,7 @@ def _evaluate(config: EvaluateConfig, given: Collection[str]) -> dict[str, Any]:
             config = config.model_copy(update={"precision": trained.precision})
         index = _read_index(trained)  # before the weights: a wrong path is reported at once
         embedder = load_embedder(trained, folder, MODEL)
-        name, target = f"{trained.loss['name']} on {trained.data.name}", folder.path
+        name, target = f"{result_id(trained)} on {trained.data.name}", folder.path
         models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
         if models > 1:  # the scores of the run are means over all of them
             name += f", {MODEL} of {models} models"
@@ -136,37 +140,41 @@ def _score_network(
     recall_at = index.recall_at if config.recall_at is None else tuple(config.recall_at)
     result = {
         "name": name,
-        "data": index.name,
+        "data": trained.data.name,
         "stand_in": index.stand_in,
         "backbone": trained.backbone["name"],
         "run": config.run,
         "embedding_size": embedder.embedding_size,
-        **_scores(embeddings, recall_at),
+        **_scores(embeddings, recall_at, config.evaluation.backend),
     }
     if config.save is not None:
         save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
         print_line(f"embeddings  {target / 'embeddings.npz'}")
     with show_phase("drawing the neighbors"):
         picture = target / "figures" / "evaluation.png"
-        draw_neighbors(split, embeddings, transforms.test, name, picture)
+        draw_neighbors(split, {"nearest": embeddings}, transforms.test, name, picture)
     print_line(f"picture     {target / 'figures' / 'evaluation.png'}")
     return _write_scores(result, target / "evaluation.json")
 
 
-def _scores(embeddings: SplitEmbeddings, recall_at: tuple[int, ...]) -> dict[str, Any]:
+def _scores(
+    embeddings: SplitEmbeddings, recall_at: tuple[int, ...], backend: str
+) -> dict[str, Any]:
     """Metrics of the split; if it has a gallery, also of all images as one set."""
     with show_phase("scoring"):
-        return _score_both(embeddings, recall_at)
+        return _score_both(embeddings, recall_at, backend)
 
 
-def _score_both(embeddings: SplitEmbeddings, recall_at: tuple[int, ...]) -> dict[str, Any]:
-    scores: dict[str, Any] = {"metrics": embeddings.score(recall_at)}
+def _score_both(
+    embeddings: SplitEmbeddings, recall_at: tuple[int, ...], backend: str
+) -> dict[str, Any]:
+    scores: dict[str, Any] = {"metrics": embeddings.score(recall_at, backend)}
     if embeddings.gallery is not None and embeddings.gallery_labels is not None:
         together = SplitEmbeddings(
             torch.cat([embeddings.query, embeddings.gallery]),
             torch.cat([embeddings.query_labels, embeddings.gallery_labels]),
         )
-        scores["metrics_without_split"] = together.score(recall_at)
+        scores["metrics_without_split"] = together.score(recall_at, backend)
     return scores
 
 

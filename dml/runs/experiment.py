@@ -57,6 +57,17 @@ def run(cfg: DictConfig, config: Config) -> dict[str, Any]:
     return _run(RunFolder.of(cfg, config), cfg, config)
 
 
+def selection_score(summary: dict[str, Any]) -> float | None:
+    """Returns the score that selected the epoch, 0–1: mean over folds, then over repeats.
+
+    It is of validation classes, or of test classes where the protocol selects on those. None while
+    another process trains the best configuration of a search.
+    """
+    metric = str(summary.get("selected_by")).partition(" ")[0]
+    scores = summary.get("validation", {}).get(metric)
+    return None if scores is None else float(scores["mean"])
+
+
 def resume(path: str | Path) -> dict[str, Any]:
     """Continues the run in a folder with the config that is stored there.
 

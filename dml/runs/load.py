@@ -1,15 +1,15 @@
-"""Loads the network of a finished run: `dml.load(run_folder)`."""
+"""Trained networks for Python programs: `dml.load`, `dml.load_all` and `dml.export`."""
 
 from __future__ import annotations
 
+import re
+import warnings
 from pathlib import Path
 
-import torch
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
-from torchvision.transforms import v2
 
 from dml.config.check import check
 from dml.config.schema import Config
@@ -17,31 +17,138 @@ from dml.config.versions import upgrade
 from dml.core.errors import ConfigError, UserError
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder
+from dml.runs.exported_model import (
+    download_model,
+    image_transform,
+    is_exported,
+    load_model,
+    save_model,
+)
 from dml.runs.folder.run_folder import RunFolder
 from dml.training.checkpoint_files import read_checkpoint
 
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
 
 def load(
-    run_folder: str | Path, job: str = "repeat0-fold0", device: str = "cpu"
+    source: str | Path, repeat: int | None = None, fold: int | None = None, device: str = "cpu"
 ) -> tuple[Embedder, nn.Module]:
-    """Returns the best network of a run and the transform of its input images.
+    """Returns a trained network and the transform of its input images.
 
     Args:
-        run_folder: `outputs/…/seed<seed>-<digest>`.
-        job: name of the model.
+        source: a run folder (`outputs/…/seed<seed>-<digest>`), the folder of an exported model, or
+            `<user>/<name>` of a model on the Hugging Face hub.
+        repeat, fold: numbers of the model, from 0, in a run with several; without them a warning
+            names the one that is returned, the first.
         device: of the network.
 
     Returns:
-        The embedder in evaluation mode (B×3×H×W → B×D), and a transform from a PIL image to its
-        3×H×W input.
+        The embedder with the weights of its best evaluation, in evaluation mode (B×3×H×W → B×D),
+        and a transform from a PIL image to its 3×H×W input.
 
     Raises:
-        UserError: the folder is not a run folder, or has no such model.
+        UserError: there is no such run or model.
     """
-    config = load_config(run_folder)
-    embedder = load_embedder(config, RunFolder(run_folder), job).to(device).eval()
-    transforms = Builder(config).transforms(embedder)
-    return embedder, nn.Sequential(ToRGB(), transforms.test, transforms.to_input)
+    path = Path(source)
+    chosen = repeat is not None or fold is not None
+    from_hub = _is_hub_id(source)
+    if from_hub or (is_exported(path) and not RunFolder(path).config.exists()):
+        if chosen:
+            raise UserError(f"load: {source} is one model; leave out repeat and fold")
+        embedder, transform = load_model(
+            download_model(str(source)) if from_hub else path, trusted=not from_hub
+        )
+        return embedder.to(device), transform
+    config = load_config(path)
+    key = (repeat or 0, fold or 0)
+    models = list_models(path)
+    if not chosen and len(models) > 1:
+        warnings.warn(
+            f"{path} has {len(models)} models; this is {_name(key)}: choose one with repeat= and "
+            f"fold=, or load all with dml.load_all",
+            stacklevel=2,
+        )
+    return _load_job(config, path, key, device)
+
+
+def load_all(
+    run_folder: str | Path, device: str = "cpu"
+) -> dict[tuple[int, int], tuple[Embedder, nn.Module]]:
+    """Returns all models of a run with their transforms, by repeat and fold; see `load`.
+
+    Raises:
+        UserError: the folder is not a run folder, or has no model yet.
+    """
+    config, models = load_config(run_folder), list_models(run_folder)
+    if not models:
+        raise UserError(f"load: {run_folder} has no model yet; the command of the run trains it")
+    return {key: _load_job(config, run_folder, key, device) for key in models}
+
+
+def export(
+    run_folder: str | Path, folder: str | Path, repeat: int | None = None, fold: int | None = None
+) -> Path:
+    """Writes a model of a run to a folder that `load` reads without the run.
+
+    `model.safetensors` holds the weights, `config.json` network, head and transform. Uploaded as
+    they are to the Hugging Face hub, `load("<user>/<name>")` reads them from there.
+
+    Args:
+        run_folder: a run folder.
+        folder: is created if necessary; an earlier export in it is replaced.
+        repeat, fold: see `load`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: the folder is not a run folder, has no such model, or has several and neither
+            repeat nor fold says which.
+    """
+    run, target, config = RunFolder(run_folder), Path(folder), load_config(run_folder)
+    models = list_models(run.path)
+    if repeat is None and fold is None and len(models) > 1:
+        raise UserError(
+            f"export: {run.path} has {len(models)} models: choose one with repeat= and fold="
+        )
+    key = (repeat or 0, fold or 0)
+    embedder = load_embedder(config, run, _name(key))
+    training = {
+        "data": config.data.name,
+        "loss": config.loss["name"],
+        "method": config.method["name"],
+        "protocol": config.protocol.name,
+        "seed": config.seed,
+        "repeat": key[0],
+        "fold": key[1],
+    }
+    save_model(target, config, embedder, training)
+    return target
+
+
+def list_models(run_folder: str | Path) -> list[tuple[int, int]]:
+    """Returns repeat and fold of the models in a run folder, in order."""
+    files = (Path(run_folder) / "checkpoints").glob("*/best.pt")
+    names = (re.fullmatch(r"repeat(\d+)-fold(\d+)", file.parent.name) for file in files)
+    return sorted((int(name[1]), int(name[2])) for name in names if name)
+
+
+def _name(key: tuple[int, int]) -> str:
+    return f"repeat{key[0]}-fold{key[1]}"
+
+
+def _is_hub_id(source: str | Path) -> bool:
+    """Returns True for `<user>/<name>` where no folder can be meant."""
+    if not isinstance(source, str) or not HUB_ID.fullmatch(source):
+        return False
+    return not Path(source).exists() and not Path(source).parent.is_dir()
+
+
+def _load_job(
+    config: Config, run_folder: str | Path, key: tuple[int, int], device: str
+) -> tuple[Embedder, nn.Module]:
+    embedder = load_embedder(config, RunFolder(run_folder), _name(key)).to(device).eval()
+    return embedder, image_transform(config, embedder)
 
 
 def load_config(run_folder: str | Path) -> Config:
@@ -95,7 +202,8 @@ def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:
         existing = sorted(entry.name for entry in (folder.path / "checkpoints").glob("*"))
         hint = f"; there is {', '.join(existing)}" if existing else ""
         raise UserError(f"run: {path} does not exist{hint}") from error
-    config.backbone["weights"] = "none"  # they are in the checkpoint: no download
+    if "weights" in config.backbone:
+        config.backbone["weights"] = "none"  # they are in the checkpoint: no download
     embedder = Builder(config).embedder()
     try:
         embedder.load_state_dict(state["embedder"])
@@ -103,11 +211,3 @@ def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:
         line = (str(error).splitlines() or [""])[-1].strip()
         raise UserError(f"run: {path} does not fit {folder.config}: {line}") from error
     return embedder
-
-
-class ToRGB(nn.Module):
-    """Converts a PIL image of any mode to a uint8 tensor 3×H×W."""
-
-    def forward(self, image: object) -> torch.Tensor:
-        """Converts one image."""
-        return v2.functional.pil_to_tensor(image.convert("RGB"))  # type: ignore[attr-defined]

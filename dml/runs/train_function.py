@@ -14,6 +14,7 @@ from dml.config.explain import explain
 from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, first_line
+from dml.core.installation import shell_command
 from dml.runs.experiment import run
 
 
@@ -39,7 +40,7 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
     words = list(overrides)
     if is_multirun(words) or any(word.startswith("experiment=") for word in words):
         raise ConfigError(
-            ["train: trains one model; call it in a loop, or type python train.py in a terminal"]
+            [f"train: trains one model; call it in a loop, or use {shell_command('train')} instead"]
         )
     cfg = _compose(words)
     return run(cfg, check(cfg, Config))

@@ -13,6 +13,11 @@ from torch.optim import Optimizer
 
 from dml.core.errors import ConfigError, UserError, first_line, nearest
 
+# optim.schedule by name → its class and arguments; "step" is the schedule of mft.
+NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
+    "cosine": {"_target_": "torch.optim.lr_scheduler.CosineAnnealingLR"},
+    "step": {"_target_": "torch.optim.lr_scheduler.StepLR", "step_size": 10, "gamma": 0.5},
+}
 GROUPS = ("backbone", "batch_norm", "head", "loss")
 
 
@@ -112,6 +117,19 @@ def check_complete(groups: list[dict[str, Any]], parameters: Iterable[nn.Paramet
         raise UserError(f"optim: {left_out} trainable parameters are in no optimizer group")
     if len(ids) != len(set(ids)):
         raise UserError(f"optim: {len(ids) - len(set(ids))} parameters are in two optimizer groups")
+
+
+def named_schedule(schedule: str | dict[str, Any], epochs: int) -> dict[str, Any]:
+    """Returns the node of a schedule: `_target_` and arguments.
+
+    Args:
+        schedule: a name of `NAMED_SCHEDULES`, or the node itself.
+        epochs: length of the training, after which "cosine" ends at a learning rate of 0.
+    """
+    if isinstance(schedule, dict):
+        return schedule
+    length = {"T_max": max(epochs, 1)} if schedule == "cosine" else {}
+    return NAMED_SCHEDULES[schedule] | length
 
 
 def build_optimizer(

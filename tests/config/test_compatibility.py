@@ -15,6 +15,10 @@ from dml.core.errors import ConfigError, UserError
             "(nearest 119, 126)",
         ),
         (
+            ["optim.schedule=none", "+optim.schedule_args.gamma=0.1"],
+            "optim.schedule_args: there is no schedule; write optim.schedule=step or cosine too",
+        ),
+        (
             ["data.sampler=class_stream"],
             "data.images_per_class: sampler 'class_stream' needs a number",
         ),

@@ -20,7 +20,8 @@ DIGESTS = {
     "embedder.init=default": "4a970759",
     "data=glyphs loss=contrastive method=xbm protocol=holdout method.exclude_self_pairs=false "
     "optim.clip_loss_parameters=false "
-    "optim.clip_norm=null optim.clip_value=null " + PLAIN_HEAD: "c6379bfc",
+    "optim.clip_norm=null optim.clip_value=null data.reader.per_class=59 backbone.width=64 "
+    + PLAIN_HEAD: "c6379bfc",
     "data=cars loss=soft_triple data.label_noise=0.2 protocol=pfml backbone=dino_s16": "683bde76",
     "data=cars protocol=pfml backbone=resnet50 loss=contrastive method=xbm "
     "method.exclude_self_pairs=false": "28f801fa",
@@ -108,3 +109,10 @@ def test_metrix_with_the_former_average_keeps_its_digest(composed):
     former = composed(*words, "method.average=anchors")
     assert not {"method.average", "method.anc_neg_anchors"} & set(identity(former))
     assert identity(composed(*words))["method.average"] == "terms"
+
+
+def test_no_schedule_is_the_same_by_either_name(composed):
+    none, null = composed("optim.schedule=none"), composed("optim.schedule=null")
+    assert digest(none) == digest(null) != digest(composed("optim.schedule=cosine"))
+    slower = composed("optim.schedule=step", "+optim.schedule_args.gamma=0.9")
+    assert digest(slower) != digest(composed("optim.schedule=step"))

@@ -69,7 +69,8 @@ def test_any_argument_can_be_an_object():
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("nowhere.C", "loss._target_: no module 'nowhere' for nowhere.C; is it in PYTHONPATH?"),
+        ("nowhere.C", "loss._target_: no module 'nowhere' for nowhere.C; is its file in "
+         "the current folder?"),
         ("dml.losses.C3", "loss._target_: dml.losses has no 'C3'"),
         ("torch.optim.Adan", "loss._target_: torch.optim has no 'Adan'; did you mean 'Adam'?"),
         ("dml.losses.__doc__", "loss._target_: dml.losses.__doc__ is not a class or function"),

@@ -5,6 +5,7 @@ import pytest
 from hydra.utils import get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from dml.config.names import folder_name
 from tests.data.trees import TREES, class_folders
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "data"
@@ -20,16 +21,16 @@ def config(name: str, root: Path) -> DictConfig:
 
 
 def test_every_dataset_has_its_file():
-    assert ALL == ["cars", "cub", "digits", "folder", "glyphs", "inshop", "sop"]
+    assert ALL == ["cars", "cub", "custom", "digits", "folder", "glyphs", "inshop", "sop"]
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [name for name in ALL if name != "custom"])
 def test_file_names_itself_its_command_and_every_argument_of_its_reader(name: str, tmp_path: Path):
     lines = (CONFIGS / f"{name}.yaml").read_text().splitlines()
     assert lines[0] == "# @package _global_"
     assert lines[1].startswith(f"# python train.py data={name}")
     data = config(name, tmp_path).data
-    assert data.name == name
+    assert data.name == (folder_name(str(tmp_path)) if name == "folder" else name)
     assert data.stand_in == (name in ("digits", "glyphs"))
     arguments = inspect.signature(get_method(data.reader._target_)).parameters
     assert set(data.reader) - {"_target_"} == set(arguments)

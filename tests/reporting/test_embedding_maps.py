@@ -9,7 +9,7 @@ from dml.reporting.embedding_maps import (
     embedding_maps,
     list_save_commands,
     load_or_compute_map,
-    select_points,
+    load_points,
 )
 from dml.reporting.finished_runs import collect_runs
 from dml.reporting.run_groups import group_runs
@@ -38,7 +38,7 @@ def test_maps_of_stored_embeddings(mlrc, tmp_path):
     labels = np.repeat(np.arange(20), 4)
     points = np.random.default_rng(0).normal(size=(80, 6)).astype(np.float32)
     np.savez(folder / "embeddings.npz", embeddings=points, labels=labels)
-    some, of = select_points(folder / "embeddings.npz")
+    some, of = load_points(folder / "embeddings.npz")
     assert some.shape == (60, 6)
     assert of.max() == 14  # the first 15 classes
     (picture,) = embedding_maps(named)

@@ -1,5 +1,9 @@
+import warnings
+
 import pytest
+import torch
 import yaml
+from PIL import Image
 
 import dml
 from dml.config.versions import ADDED_LATER
@@ -12,7 +16,7 @@ def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
         dml.load(tmp_path)
     _, folder = run_tiny()
     with pytest.raises(UserError, match="there is repeat0-fold0"):
-        dml.load(folder, job="repeat7-fold0")
+        dml.load(folder, repeat=7)
     (folder / "config.yaml").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         dml.load(folder)
@@ -29,3 +33,46 @@ def test_a_run_older_than_some_options_loads_and_is_finished(run_tiny, capsys):
     assert embedder.embedding_size == summary["embedding_size"]
     assert resume(folder)["metrics"] == summary["metrics"]
     assert "finished before" in capsys.readouterr().out
+
+
+def embed(model):
+    embedder, transform = model
+    with torch.inference_mode():
+        return embedder(transform(Image.new("L", (32, 32), 200))[None])
+
+
+def test_a_run_with_several_models(run_small, tmp_path):
+    folder = run_small()
+    with pytest.warns(UserWarning, match=r"has 4 models; this is repeat0-fold0: choose one"):
+        first = dml.load(folder)
+    models = dml.load_all(folder)
+    assert list(models) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert torch.equal(embed(first), embed(models[0, 0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a model that is asked for needs no note
+        third = dml.load(folder, fold=2)
+        assert torch.equal(embed(third), embed(models[0, 2]))
+        assert not torch.equal(embed(third), embed(first))
+        assert torch.equal(embed(dml.load(folder, repeat=0)), embed(first))
+
+    with pytest.raises(UserError, match="has 4 models: choose one with repeat= and fold="):
+        dml.export(folder, tmp_path / "exported")
+    exported = dml.export(folder, tmp_path / "exported", fold=2)
+    assert torch.equal(embed(dml.load(exported)), embed(third))
+    with pytest.raises(UserError, match="is one model; leave out repeat and fold"):
+        dml.load(exported, fold=2)
+
+
+def test_a_run_without_a_model(run_tiny):
+    _, folder = run_tiny()
+    (folder / "checkpoints" / "repeat0-fold0" / "best.pt").unlink()
+    with pytest.raises(UserError, match="has no model yet"):
+        dml.load_all(folder)
+    with pytest.raises(UserError, match=r"best\.pt does not exist"):
+        dml.load(folder)
+
+
+def test_names_of_the_package():
+    assert {"load", "load_all", "export"} <= set(dir(dml))
+    with pytest.raises(AttributeError, match="module 'dml' has no attribute 'lod'"):
+        dml.lod  # noqa: B018

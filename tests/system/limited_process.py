@@ -41,7 +41,7 @@ def train_command(*words: str) -> int:
     from hydra.core.global_hydra import GlobalHydra
 
     from dml.cli import command
-    from train import resume, train
+    from dml.cli.train_command import resume, train
 
     GlobalHydra.instance().clear()
     sys.argv = ["train.py", *words]

@@ -2,6 +2,7 @@ import inspect
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from torch import nn
 
 from dml.core.errors import UserError
@@ -9,6 +10,7 @@ from dml.training.optim import (
     GroupOptions,
     build_optimizer,
     check_complete,
+    named_schedule,
     parameter_groups,
 )
 
@@ -102,3 +104,24 @@ def test_optimizers_are_fused_on_gpus_where_they_can_be():
     build_optimizer(plain, gpu, {})
     assert seen == [True, False, None, "none"]
     assert "fused" in inspect.signature(torch.optim.AdamW).parameters
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [("cosine", [1, 0.75, 0.25, 0]), ("step", [1, 1, 1, 1])],
+)
+def test_schedules_by_name(schedule, expected):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    built = instantiate(named_schedule(schedule, epochs=3), optimizer=optimizer)
+    rates = []
+    for _ in range(4):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        built.step()
+    assert rates == pytest.approx(expected)
+
+
+def test_a_schedule_of_no_epochs():
+    assert named_schedule("cosine", epochs=0)["T_max"] == 1
+    node = {"_target_": "torch.optim.lr_scheduler.ConstantLR"}
+    assert named_schedule(node, epochs=3) is node

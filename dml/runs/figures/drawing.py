@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -16,6 +17,8 @@ matplotlib.use("Agg")  # no display on a cluster
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+# Colors of Okabe and Ito without yellow: distinct for color-blind readers, on white and on black.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46", "#7f7f7f")
 BLUE, ORANGE, GREEN, RED, GREY = "#3366aa", "#cc7722", "#2e8b57", "#bb3333", "#777777"
 CELL, MARGIN, FRAME = 132, 4, 4  # pixels of the neighbor grid
 
@@ -63,39 +66,63 @@ def learning_curve(
     save(figure, path)
 
 
+@dataclass(frozen=True)
+class RetrievedImages:
+    """The retrieved images of one network.
+
+    Attributes:
+        title: of the network.
+        images: for each query its k nearest gallery images H×W×3 uint8, nearest first.
+        correct: q×k booleans, True if the class is the query's.
+    """
+
+    title: str
+    images: Sequence[Sequence[np.ndarray]]
+    correct: np.ndarray
+
+
 def neighbor_grid(
-    queries: Sequence[np.ndarray],
-    neighbors: Sequence[Sequence[np.ndarray]],
-    correct: np.ndarray,
-    name: str,
-    path: Path,
+    queries: Sequence[np.ndarray], networks: Sequence[RetrievedImages], name: str, path: Path
 ) -> None:
     """Draws queries with their nearest gallery images, framed green if the class is the same.
 
     Args:
         queries: q images H×W×3 uint8.
-        neighbors: for each query its k nearest images, nearest first.
-        correct: q×k booleans.
+        networks: their neighbors by one network or several, side by side.
         name: title of the picture.
         path: PNG to write.
     """
-    q, k = correct.shape
+    q, gap = len(queries), CELL // 3
     # A single image of all cells, since an axis for each of a hundred images would take seconds.
-    sheet = np.full((q * CELL, (k + 1) * CELL, 3), 255, dtype=np.uint8)
-    for row in range(q):
-        for column, image in enumerate([queries[row], *neighbors[row]]):
-            frame = GREY if column == 0 else (GREEN if correct[row, column - 1] else RED)
-            top, left = row * CELL, column * CELL
-            sheet[top : top + CELL, left : left + CELL] = _frame_image(image, frame)
-    figure, axis = plt.subplots(figsize=(0.85 * (k + 1) + 0.2, 0.85 * q + 0.7))
-    figure.subplots_adjust(0.01, 0.01, 0.99, 1 - 0.65 / (0.85 * q + 0.7))
-    axis.imshow(sheet)
-    axis.set_xticks(np.arange(k + 1) * CELL + CELL / 2, ["query", *map(str, range(1, k + 1))])
+    columns = [_grid_column(queries, np.full(q, None))]
+    ticks, words = [CELL / 2], ["query"]
+    figure_width = sum(1 + network.correct.shape[1] for network in networks)
+    figure, axis = plt.subplots(figsize=(0.85 * figure_width + 0.2, 0.85 * q + 0.85))
+    for network in networks:
+        columns.append(np.full((q * CELL, gap, 3), 255, dtype=np.uint8))
+        left, k = sum(column.shape[1] for column in columns), network.correct.shape[1]
+        for rank in range(k):
+            images = [row[rank] for row in network.images]
+            columns.append(_grid_column(images, network.correct[:, rank]))
+            ticks.append(left + rank * CELL + CELL / 2)
+            words.append(str(rank + 1))
+        share = f"{network.title}: {network.correct.mean():.0%} are of the query's class"
+        axis.text(left + k * CELL / 2, -0.5 * CELL, share, ha="center", va="center", fontsize=9)
+    figure.subplots_adjust(0.01, 0.01, 0.99, 1 - 0.85 / (0.85 * q + 0.85))
+    axis.imshow(np.concatenate(columns, axis=1))
+    axis.set_xticks(ticks, words)
     axis.set_yticks([])
     axis.tick_params(top=False, bottom=False, labeltop=True, labelbottom=False)
     axis.spines[:].set_visible(False)
-    axis.set_title(f"{name}: {correct.mean():.0%} of these neighbors are right", fontsize=10)
+    figure.suptitle(name, fontsize=10, y=0.995, va="top")
     save(figure, path)
+
+
+def _grid_column(images: Sequence[np.ndarray], correct: np.ndarray) -> np.ndarray:
+    """Returns framed images below each other; an image that is neither right nor wrong is grey."""
+    colors = {None: GREY, True: GREEN, False: RED}
+    frames = [colors[None if value is None else bool(value)] for value in correct]
+    return np.concatenate([_frame_image(i, f) for i, f in zip(images, frames, strict=True)])
 
 
 def _frame_image(image: np.ndarray, frame: str) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,13 @@ from torch import nn
 from dml.data.decode import load_image
 from dml.data.image_index import Subset
 from dml.retrieval import nearest_neighbors
-from dml.runs.figures.drawing import neighbor_grid
+from dml.runs.figures.drawing import RetrievedImages, neighbor_grid
 from dml.runs.scores.evaluator import Split, SplitEmbeddings
 
 
 def draw_neighbors(
     split: Split,
-    embeddings: SplitEmbeddings,
+    networks: Mapping[str, SplitEmbeddings],
     transform: nn.Module,
     name: str,
     path: Path,
@@ -26,25 +27,23 @@ def draw_neighbors(
 
     Args:
         split: queries and gallery.
-        embeddings: of the split.
+        networks: title of each network → its embeddings of the split.
         transform: of the images (to uint8 3×H×W), as for the network.
         name: title of the picture.
         path: PNG to write.
-        count: number of queries, and of neighbors of each.
+        count: number of queries, and of neighbors of each; of two networks five neighbors each.
     """
     gallery = split.gallery or split.query
     spread = np.linspace(0, len(split.query) - 1, min(count, len(split.query))).astype(int)
     queries = np.argsort(split.query.labels, kind="stable")[spread]
-    neighbors, correct = _find_nearest(
-        embeddings, queries, k=min(count, len(gallery) - (split.gallery is None))
-    )
-    neighbor_grid(
-        [_load_picture(split.query, row, transform) for row in queries],
-        [[_load_picture(gallery, row, transform) for row in rows] for rows in neighbors],
-        correct,
-        name,
-        path,
-    )
+    k = min(count if len(networks) == 1 else 5, len(gallery) - (split.gallery is None))
+    panels = []
+    for title, embeddings in networks.items():
+        neighbors, correct = _find_nearest(embeddings, queries, k)
+        images = [[_load_picture(gallery, row, transform) for row in rows] for rows in neighbors]
+        panels.append(RetrievedImages(title, images, correct))
+    pictures = [_load_picture(split.query, row, transform) for row in queries]
+    neighbor_grid(pictures, panels, name, path)
 
 
 def _find_nearest(

@@ -12,7 +12,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dml.config.flatten import flatten
 from dml.config.identity import digest
+from dml.config.names import former_names
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
@@ -33,14 +35,16 @@ class RunFolder:
     @classmethod
     def of(cls, cfg: DictConfig, config: Config) -> RunFolder:
         """Returns the folder of a config, which is the same for the same command."""
-        parts = (config.data, config.protocol, config.loss, config.method, config.backbone)
-        names = [part["name"] if isinstance(part, dict) else part.name for part in parts]
-        return cls(
-            Path(config.outputs)
-            / config.experiment.id
-            / "-".join(names)
-            / f"seed{config.seed}-{digest(cfg)}"
-        )
+        parts = (config.protocol.name, config.loss["name"], config.method["name"])
+        names = "-".join([*parts, config.backbone["name"]])
+        experiment = Path(config.outputs) / config.experiment.id
+        run = f"seed{config.seed}-{digest(cfg)}"
+        folder = experiment / f"{config.data.name}-{names}" / run
+        if not folder.exists():  # an older run of images of one's own continues where it is
+            former = former_names(flatten(OmegaConf.to_container(cfg, resolve=True)))
+            older = experiment / f"{former.get('data.name')}-{names}" / run
+            folder = older if older.exists() else folder
+        return cls(folder)
 
     @property
     def config(self) -> Path:

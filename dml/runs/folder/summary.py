@@ -6,7 +6,6 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from hydra.utils import get_class
 
 from dml.config.schema import Config
+from dml.core.installation import CLONE
 from dml.runs.context import RunContext
 from dml.runs.jobs.job_list import Job, combine_scores
 from dml.training.peak_memory import peak_memory_mb
@@ -39,7 +39,7 @@ def summarize(
     p, tested = config.protocol, jobs[0].test.query
     return {
         "result_id": result_id(config),
-        "data": tested.index.name,
+        "data": config.data.name,
         "stand_in": tested.index.stand_in,
         "skipped_images": tested.index.skipped,
         "protocol": protocol_id(config),
@@ -115,9 +115,14 @@ def versions() -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """Returns the commit of this code, with `+` if it was changed since; None outside git."""
-    here = Path(__file__).resolve().parent
-    command = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    """Returns the commit of this code, with `+` if it was changed since; None if git fails.
+
+    An installed package has no commit, even if its environment lies in a repository: its version
+    is returned.
+    """
+    if CLONE is None:
+        return f"version {version('dml-benchmark')}"
+    command = ["git", "-C", str(CLONE), "describe", "--always", "--abbrev=12", "--dirty=+"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

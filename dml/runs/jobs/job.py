@@ -19,7 +19,6 @@ from dml.core.signals import raise_on_signals
 from dml.data.samplers import BatchSchedule
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
-from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.jobs.job_data import JobData
 from dml.runs.jobs.job_list import FOLDS, Job
 from dml.runs.jobs.job_result import COLLAPSED, EMBEDDINGS, RESULT, TEST_CURVE, remove_test_curve
@@ -140,13 +139,9 @@ class JobRun:
             self.method.load_state_dict(best["method"])
         return best
 
-    def draw_neighbors(self, name: str, path: Path) -> None:
-        """Draws the neighbors that the network retrieves on the test images."""
-        embeddings = self._embed(self.job.test)
-        split, transform = self.job.test, self.transforms.test
-        self.world.broadcast_from_main(
-            lambda: draw_neighbors(split, embeddings, transform, name, path)
-        )
+    def embed_test(self) -> SplitEmbeddings:
+        """Returns the embeddings of the test images by the network as it is now."""
+        return self._embed(self.job.test)
 
     def _create_trainer(
         self,

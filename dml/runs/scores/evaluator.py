@@ -49,8 +49,8 @@ class SplitEmbeddings:
         points = self.query if self.gallery is None else torch.cat([self.query, self.gallery])
         return len(points) > 1 and bool((points == points[0]).all())
 
-    def score(self, recall_at: tuple[int, ...]) -> dict[str, float]:
-        """The metrics of `dml.retrieval.retrieval_metrics`.
+    def score(self, recall_at: tuple[int, ...], backend: str = "auto") -> dict[str, float]:
+        """The metrics of `dml.retrieval.retrieval_metrics`, whose arguments these are.
 
         Raises:
             UserError: embeddings that are not finite.
@@ -62,6 +62,7 @@ class SplitEmbeddings:
                 self.gallery,
                 self.gallery_labels,
                 recall_at=recall_at,
+                backend=backend,
             )
         except ValueError as error:
             raise UserError(f"evaluation: {error}") from error
@@ -78,6 +79,7 @@ class Evaluator:
         batch_size: images per batch.
         world: the processes, each of which embeds a part of the images; all get all embeddings,
             and the first one scores them.
+        backend: search of the neighbors, as for `retrieval_metrics`.
     """
 
     split: Split
@@ -85,6 +87,7 @@ class Evaluator:
     options: LoaderOptions
     batch_size: int
     world: ProcessGroup = SINGLE_PROCESS
+    backend: str = "auto"
 
     def __call__(self, embedder: nn.Module) -> dict[str, float]:
         """Returns the metrics of the network."""
@@ -94,7 +97,7 @@ class Evaluator:
         """Returns the metrics of the split's embeddings."""
         with show_phase("scoring"):
             return self.world.broadcast_from_main(
-                lambda: embeddings.score(self.split.query.index.recall_at)
+                lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
             )
 
     @torch.no_grad()

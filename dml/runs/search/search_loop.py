@@ -23,6 +23,7 @@ from dml.config.search_space import merge_spaces
 from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
+from dml.core.installation import shell_command
 from dml.core.progress import show_status
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
@@ -234,7 +235,7 @@ def _report_best(study: Study, folder: RunFolder) -> SearchOutcome:
             f"{statistics.mode(reasons)}"
         )
     header = f"# Best of {len(trials)} trials: number {best.number}, validation {best.value}\n"
-    header += f"# python train.py … params={folder.best}\n"
+    header += f"# {shell_command('train')} … params={folder.best}\n"
     write_text(folder.best, header + OmegaConf.to_yaml(OmegaConf.create(dict(best.params))))
     write_search_report(trials, study.space, folder)
     count = {state: sum(trial.state == state for trial in trials) for state in TrialState}

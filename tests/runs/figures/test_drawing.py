@@ -1,7 +1,7 @@
 import numpy as np
 from PIL import Image
 
-from dml.runs.figures.drawing import learning_curve, neighbor_grid
+from dml.runs.figures.drawing import RetrievedImages, learning_curve, neighbor_grid
 
 GREEN, RED, GREY = (46, 139, 87), (187, 51, 51), (119, 119, 119)
 
@@ -14,7 +14,7 @@ def count(path, color):
 def test_frames_tell_right_from_wrong(tmp_path):
     images = [np.full((8, 8, 3), 255, dtype=np.uint8)] * 3
     correct = np.array([[True, True, False], [True, True, True], [True, True, True]])
-    neighbor_grid(images, [images] * 3, correct, "x", tmp_path / "grid.png")
+    neighbor_grid(images, [RetrievedImages("x", [images] * 3, correct)], "x", tmp_path / "grid.png")
     green, red = (count(tmp_path / "grid.png", color) for color in (GREEN, RED))
     assert red > 0
     assert 7 < green / red < 9  # eight right, one wrong
@@ -22,8 +22,11 @@ def test_frames_tell_right_from_wrong(tmp_path):
 
 def test_images_of_any_shape_are_drawn(tmp_path):
     images = [np.zeros((300, 200, 3), dtype=np.uint8), np.zeros((8, 8, 3), dtype=np.uint8)]
-    neighbor_grid(images, [images, images], np.ones((2, 2), bool), "x", tmp_path / "grid.png")
-    assert Image.open(tmp_path / "grid.png").width > 300
+    one = RetrievedImages("x", [images, images], np.ones((2, 2), bool))
+    neighbor_grid(images, [one], "x", tmp_path / "one.png")
+    neighbor_grid(images, [one, one], "x", tmp_path / "two.png")
+    widths = [Image.open(tmp_path / name).width for name in ("one.png", "two.png")]
+    assert 300 < widths[0] < widths[1]
 
 
 def test_the_best_evaluation_is_marked(tmp_path):

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dml.config.command_line import find_ignored_words, reorder_flags
@@ -15,9 +16,18 @@ from dml.config.config_groups import CONFIGS, choices_for_help
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.core.exit_status import ExitStatus
+from dml.core.installation import shell_command
 from dml.core.launcher import export_submitit_ranks, read_launch
 
 MAX_LENGTH = 800  # characters of a message: a value that it quotes may have any length
+TEST_SCORES = (
+    "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp and holdout have "
+    "validation classes"
+)
+GRID_SWEEPERS = (
+    "hydra_plugins.dml_grids.GridSweeper",
+    "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+)
 HEAD = 300  # characters kept before the part that is left out
 
 
@@ -34,9 +44,12 @@ def command(
         config_name: the primary file in `configs/`.
         resume: called with the folder of `resume=<folder>`, which excludes all other options.
     """
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)  # for classes of the user's own, after those of installed packages
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
     try:
         if resume is not None and folders:
+            _refuse_switch(folders[0])
             _refuse_other_words(folders[0])
             resume(folders[0])
             return ExitStatus.FINISHED
@@ -55,6 +68,16 @@ def command(
     except Exception as error:
         print_error(error)
         return _status_of(error)
+
+
+def _refuse_switch(folder: str) -> None:
+    if folder.lower() in ("true", "false", "yes", "no", "auto", "latest", "1", "0", ""):
+        raise ConfigError(
+            [
+                f"resume: '{folder}' is not a run folder; the same command continues an unfinished "
+                f"run by itself: leave resume out, or write resume=<run folder> alone"
+            ]
+        )
 
 
 def _refuse_other_words(folder: str) -> None:
@@ -82,6 +105,7 @@ class _Jobs:
         params: table of presets for each of them.
         overrides: of every job so far.
         failures: overrides and error of those that failed.
+        process: the one that composes the jobs; some launchers run them in others.
     """
 
     job: Callable[[Any], Any]
@@ -91,18 +115,24 @@ class _Jobs:
     process: int = field(default_factory=os.getpid)
 
     def run(self, cfg: Any) -> Any:
-        """Runs one job; an error is printed and kept, so that the next job can start."""
+        """Runs one job and returns its score, which a sweeper may maximize.
+
+        An error is printed and kept, so that the next job can start.
+        """
         overrides = _task_overrides()
         self.overrides.append(overrides)
         try:
             export_submitit_ranks()
-            return self.job(apply_params(cfg, self.params, overrides))
+            score = self.job(apply_params(cfg, self.params, overrides))
         except Exception as error:
-            if os.getpid() != self.process:  # a launcher's process passes the error on
+            print_error(error)
+            if os.getpid() != self.process:  # the sweeper returns it (`GridFailed`)
                 raise
             self.failures.append((overrides, error))
-            print_error(error)
             return None
+        if score is not None and _is_maximized() and cfg.protocol.selected_on == "test":
+            print(f"note: {TEST_SCORES}")
+        return score
 
     def print_failures(self) -> None:
         """Lists the failed jobs of a multirun by the overrides that not all jobs share."""
@@ -123,28 +153,48 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from dml.config.grids import GridFailed
+
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
-    words = reorder_flags(sys.argv[1:])
+    words = reorder_flags(sys.argv[1:], partial(_suggest_for_flag, config_name))
     if ignored := find_ignored_words(words):
         raise ConfigError(ignored)
     words, params = extract_params(words, config_name)
     sys.argv[1:] = reorder_flags(words)
     jobs = _Jobs(job, params)
+    OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
 
     def run(cfg: Any) -> Any:  # hydra.main needs a function
         return jobs.run(cfg)
 
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(run)()
+    except GridFailed as grid:  # in processes of a launcher
+        jobs.overrides, jobs.failures = grid.jobs, grid.failures
     except Exception as problem:  # Hydra refuses a command with errors of many classes
         from dml.config.explain import explain  # late: it imports pydantic
 
         problems = explain(sys.argv[1:], config_name)
         if not problems and not isinstance(problem, (HydraException, OmegaConfBaseException)):
             raise
-        raise ConfigError(problems or [first_line(problem)]) from problem
+        raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
     jobs.print_failures()
     return _status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
+
+
+def _suggest_for_flag(config_name: str, name: str, value: str) -> str:
+    from dml.config.explain import suggest_for_flag  # late: it imports pydantic
+
+    return suggest_for_flag(name, value, config_name)
+
+
+def _is_maximized() -> bool:
+    """Returns True if a sweeper other than those of plain grids uses the scores."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    hydra = HydraConfig.get()
+    return hydra.mode == RunMode.MULTIRUN and hydra.sweeper._target_ not in GRID_SWEEPERS
 
 
 def _task_overrides() -> list[str]:

@@ -1,0 +1,26 @@
+"""Command that scores a run or an off-the-shelf network: `evaluate.py`, `dml-evaluate`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dml.cli.hydra_command import command
+
+
+def evaluate(cfg: Any) -> None:
+    """Runs the evaluation of one composed config."""
+    from dml.config.check import check
+    from dml.config.schema import EvaluateConfig
+
+    config = check(cfg, EvaluateConfig)  # before torch is loaded
+    from hydra.core.hydra_config import HydraConfig
+
+    from dml.runs.evaluate import evaluate
+
+    overrides = HydraConfig.get().overrides.task
+    evaluate(config, {word.partition("=")[0].lstrip("+~") for word in overrides})
+
+
+def main() -> int:
+    """Runs the command in `sys.argv` and returns its exit status."""
+    return command(evaluate, "evaluate")

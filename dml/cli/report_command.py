@@ -1,0 +1,44 @@
+"""Command that puts results beside the published ones: `scripts/report.py`, `dml-report`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from dml.core.errors import UserError
+from dml.core.installation import shell_command
+
+DESCRIPTION = """\
+Our results beside the published ones: {report} mft_table1
+
+Takes ids of experiments, `all`, or `single` for runs of no experiment ({train} -m …).
+Prints tables and writes one HTML page with its pictures, Markdown and CSV to outputs/reports.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 on success, 1 on a mistake in the command."""
+    parser = argparse.ArgumentParser(
+        description=DESCRIPTION.format(
+            report=shell_command("report"), train=shell_command("train")
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("experiments", nargs="+", metavar="experiment", help="id | all | single")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)"
+    )
+    parser.add_argument("--out", type=Path, help="folder of reports (default: <runs>/reports)")
+    parser.add_argument("--no-figures", action="store_true", help="tables only, which is faster")
+    options = parser.parse_args(argv)
+    from dml.reporting.report_files import write_reports  # late: --help need not load torch
+
+    out = options.out or options.runs / "reports"
+    try:
+        write_reports(options.experiments, options.runs, out, figures=not options.no_figures)
+    except UserError as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        return 1
+    return 0

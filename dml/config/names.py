@@ -1,0 +1,47 @@
+"""Names of classes and folders as references of a config: `name: ${class_name:${._target_}}`.
+
+The name of a node is resolved once, when the config is composed; the run folder, the summary,
+reports, pictures and trackers all read `<node>.name`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+
+def class_name(target: str) -> str:
+    """Returns the last part of a dotted path, of functions that read data without `read_`."""
+    return re.split(r"[.:]", target)[-1].removeprefix("read_")
+
+
+def folder_name(root: str) -> str:
+    """Returns the name of a folder of images, or of the folder of a CSV file.
+
+    Characters that a run folder's name cannot have become `_`; it begins with a letter or digit.
+    """
+    path = Path(root).expanduser().absolute()
+    place = path.parent if path.is_file() or path.suffix.lower() == ".csv" else path
+    return re.sub(r"[^\w.+=,@-]", "_", place.resolve().name).lstrip(".+=,@-") or "folder"
+
+
+def former_names(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the names under which older runs had the same data: dotted name → value.
+
+    Own images were named `folder` before they were named by their folder.
+
+    Args:
+        options: dotted name → value.
+    """
+    root = options.get("data.reader.root")
+    own = options.get("data.reader._target_") == "dml.data.folder.read_folder"
+    if own and isinstance(root, str) and options.get("data.name") == folder_name(root):
+        return {"data.name": "folder"}
+    return {}
+
+
+for resolver in (class_name, folder_name):
+    OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

@@ -1,0 +1,54 @@
+"""The examples of docs/own_code.md run as they are written."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "own_code.md").read_text("utf-8")
+TINY = ("protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
+COMMANDS = [
+    shlex.split(block.replace("\\\n", " "))[2:]
+    for block in re.findall(r"```\n(python train\.py .*?)```", DOCUMENT, re.S)
+]
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    """A folder with every file that the document shows."""
+    files = re.findall(r"^`(\S+)`:\n\n```\w+\n(.*?)```", DOCUMENT, re.M | re.S)
+    assert len(files) == 4
+    for name, content in files:
+        assert len([line for line in content.splitlines() if line.strip()]) <= 15, name
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the command adds the folder
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("number", "title", "folder"),
+    [
+        (0, "digits: ms+Noisy (traditional)", "digits-traditional-ms-Noisy-small_cnn"),
+        (1, "stripes: mf_cwms (validation)", "stripes-validation-mfcwms-plain-small_cnn"),
+        (2, "stripes: ms+Noisy (validation)", "stripes-validation-ms-Noisy-small_cnn"),
+    ],
+)
+def test_examples(own_folder, command_line, number, title, folder):
+    status, out, err = command_line(*COMMANDS[number], *TINY)
+    assert status == 0, err
+    assert title in out
+    assert (own_folder / "outputs" / "single" / folder).is_dir()
+
+
+def test_a_missing_class_is_explained(own_folder, command_line):
+    for group, option in (("method", "method._target_"), ("data", "data.reader._target_")):
+        status, _, err = command_line(f"{group}=custom")
+        assert status == 2
+        assert err.startswith(f"error: {option}: missing; write {option}=<module>.<class>")
+    status, _, err = command_line("method=custom", "method._target_=my_methods.Noise")
+    assert err == ("error: method._target_: my_methods has no 'Noise'; did you mean 'Noisy'?\n")

@@ -1,0 +1,115 @@
+"""Sweepers and launchers other than those of this repository, as Hydra's plugins are written."""
+
+import os
+import pickle
+import re
+import sys
+import types
+from itertools import pairwise
+
+import pytest
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
+from hydra.plugins.sweeper import Sweeper
+
+from dml.cli import command
+from dml.core.errors import UserError
+
+TINY = ("protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
+
+
+class Climber(Sweeper):
+    """Doubles the learning rate as long as the score rises."""
+
+    def __init__(self, max_batch_size=None, params=None, grids=None):
+        self.trials = []
+        Climber.last = self
+
+    def setup(self, **context):
+        self.launcher = Plugins.instance().instantiate_launcher(**context)
+
+    def sweep(self, arguments):
+        rate, best = 1e-3, float("-inf")
+        while len(self.trials) < 4:
+            words = [*arguments, f"optim.lr={rate}"]
+            (job,) = self.launcher.launch([words], initial_job_idx=len(self.trials))
+            self.trials.append((rate, job.return_value))
+            if job.return_value is None or job.return_value <= best:
+                break
+            rate, best = 2 * rate, job.return_value
+
+
+@pytest.fixture
+def climber(monkeypatch):
+    """The words that choose the sweeper, which Hydra expects in a package of plugins."""
+    module = types.ModuleType("hydra_plugins.climber")
+    module.Climber = Climber
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(Climber, "__module__", module.__name__)
+    name = f"{module.__name__}.Climber"
+    monkeypatch.setitem(Plugins.instance().class_name_to_class, name, Climber)
+    return f"hydra.sweeper._target_={name}"
+
+
+def test_a_sweeper_that_maximizes(climber, command_line, tmp_path):
+    words = ("-m", climber, f"outputs={tmp_path}", f"hydra.sweep.dir={tmp_path}/sweep", *TINY)
+    status, out, err = command_line(*words)
+    assert status == 0, err
+    trials = Climber.last.trials
+    printed = [float(score) for score in re.findall(r"MAP@R [│ \d.]*│ +([\d.]+) │", out)]
+    assert [round(100 * score, 2) for _, score in trials] == pytest.approx(printed, abs=0.01)
+    assert len(trials) >= 2
+    assert all(after > before for (_, before), (_, after) in pairwise(trials[:-1]))
+    assert "note: the sweeper maximizes scores of the test classes; protocol=mlrc" in out
+
+
+def test_a_failed_trial_has_no_score(climber, command_line, tmp_path):
+    status, _, err = command_line("-m", climber, f"hydra.sweep.dir={tmp_path}", "seed=-1")
+    assert status == 2, err
+    assert err == "error: seed: -1 must be at least 0\n"
+    assert Climber.last.trials == [(1e-3, None)]
+
+
+# Hydra loads its plugins a second time when it lists them.
+LAUNCHER = Plugins.instance().class_name_to_class[
+    "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+]
+LAUNCH = LAUNCHER.launch
+started = []
+
+
+def launch_in_processes(launcher, job_overrides, initial_job_idx):
+    """Runs each job in a process of its own and returns what it sends back, as joblib does."""
+    returns = []
+    for number, overrides in enumerate(job_overrides, initial_job_idx):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            (done,) = LAUNCH(launcher, [overrides], number)
+            os.write(writer, pickle.dumps((done.status, done._return_value)))
+            os._exit(0)
+        started.append(child)
+        os.close(writer)
+        with open(reader, "rb") as pipe:
+            status, value = pickle.loads(pipe.read())
+        os.waitpid(child, 0)
+        returns.append(JobReturn(overrides=overrides, status=status))
+        returns[-1].return_value = value
+    return returns
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_failures_in_other_processes_are_listed(monkeypatch, capfd, tmp_path):
+    def job(cfg):
+        if cfg.seed != 1:
+            raise UserError(f"seed: {cfg.seed} fails")
+        return 0.5
+
+    monkeypatch.setattr(LAUNCHER, "launch", launch_in_processes)
+    words = ["-m", f"hydra.sweep.dir={tmp_path}", "optim.lr=0.1", "seed=0,1,2"]
+    monkeypatch.setattr("sys.argv", ["train.py", *words])
+    assert command(job, "train") == 1
+    assert len(started) == 3
+    err = capfd.readouterr().err
+    assert err.count("error: seed: ") == 2
+    assert err.endswith("2 of 3 runs failed:\n  seed=0: seed: 0 fails\n  seed=2: seed: 2 fails\n")
