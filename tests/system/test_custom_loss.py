@@ -10,7 +10,7 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "losses_in_your_code.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-SMALL = ("protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
+SMALL = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
 
 
 def find_block(after: str, language: str) -> str:

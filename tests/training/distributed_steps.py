@@ -60,7 +60,7 @@ def config_of(case: str) -> Config:
 @cache
 def default_config() -> Config:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return check(compose("train"), Config)
+        return check(compose("train", ["data=digits"]), Config)
 
 
 def trained(case: str, world: ProcessGroup, device: str = "cpu") -> dict[str, Tensor]:
