@@ -33,6 +33,10 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         include_self: True: i = j counts in the first sum (mft_v1 and the authors' code); False: it
             does not (mft). The mean divides by n_c² in both cases.
 
+    Attributes:
+        constant: (log 1.5)/α for α < 1, which the first sum is near to whatever the embeddings; 0
+            for larger α. Training shows the loss with and without it.
+
     Raises:
         ValueError: an argument is out of range.
     """
@@ -43,6 +47,7 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         self.beta = check_positive("beta", beta)
         self.delta = check_finite("delta", delta)
         self.include_self = include_self
+        self.constant = math.log(1.5) / self.alpha if self.alpha < 1 else 0.0
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""

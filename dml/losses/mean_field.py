@@ -6,6 +6,8 @@ d(u, v) = 1 − s(u, v) is the cosine distance, M the mean fields.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -126,6 +128,10 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
     Only rows of present classes enter the second sum, so that it costs P×C instead of C×C. Weights
     of the images, which a miner gives, multiply their exp(…).
 
+    For small α the first sum is nearly the constant (log 2)/α, 69.3 for α = 0.01, plus half the
+    mean of d(F_i, M_c) + δ − 1: the loss falls by less than 1 % in a whole training. Training
+    shows it with and without `constant`.
+
     Args:
         num_classes: C.
         embedding_size: D.
@@ -134,6 +140,9 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
         delta: δ, a cosine similarity.
         lambda_mf: λ_MF ≥ 0.
         regularizer: `code`: with 1/β inside the square (the authors' code); `paper`: without.
+
+    Attributes:
+        constant: (log 2)/α for α < 1; 0 for larger α, where no part of the loss is fixed.
 
     Raises:
         ValueError: an argument is out of range.
@@ -154,6 +163,7 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
         self.beta = check_positive("beta", beta)
         self.delta = check_finite("delta", delta)
         self.regularizer = check_one_of("regularizer", regularizer, ("code", "paper"))
+        self.constant = math.log(2) / self.alpha if self.alpha < 1 else 0.0
 
     def image_terms(self, s_BC: Tensor, labels_B: Tensor, weight_B: Tensor | None = None) -> Tensor:
         """Returns the first two sums of Eq. 10."""

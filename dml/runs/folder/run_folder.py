@@ -22,6 +22,7 @@ from dml.core.errors import UserError
 from dml.core.installation import shell_command
 from dml.core.locks import LockHeldError, try_lock
 from dml.runs.folder.folder_name import describe_overrides, find_run_folder
+from dml.runs.folder.run_log import LOG
 
 RUN_LOCK = "run.lock"  # of the process that trains
 SEARCH_LOCK = "search.lock"  # shared by the workers of a search
@@ -184,6 +185,7 @@ class RunFolder:
             self.command,
             self.dataset,
             self.best,
+            self.path / LOG,
         )
         folders = ("checkpoints", "figures", "search", "logs", "wandb")
         for path in (*files, *(self.path / name for name in ("run_id", *folders))):

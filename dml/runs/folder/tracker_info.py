@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.schema import Config
-from dml.runs.console import console
+from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.summary import protocol_id, result_id
 from dml.tracking import RunInfo, Tracker, track_run
@@ -36,7 +36,7 @@ def tracker_info(
         config=plain,
         jobs=list(jobs),
         tags=[*tags, "stand-in"] if config.data.stand_in else tags,
-        notify=console.print,
+        notify=print_line,
     )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
+from dml.core.progress import show_phase, show_progress
 from dml.data.image_index import Subset
 from dml.data.loaders import LoaderOptions, eval_batches
 from dml.retrieval import retrieval_metrics
@@ -94,9 +95,10 @@ class Evaluator:
 
     def score(self, embeddings: SplitEmbeddings) -> dict[str, float]:
         """Returns the metrics of the split's embeddings."""
-        return self.world.broadcast_from_main(
-            lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
-        )
+        with show_phase("scoring"):
+            return self.world.broadcast_from_main(
+                lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
+            )
 
     @torch.no_grad()
     def embed(self, embedder: nn.Module) -> SplitEmbeddings:
@@ -107,7 +109,8 @@ class Evaluator:
         options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
         for subset in self.split.subsets:
             batches = eval_batches(subset, self.transform, options, self.batch_size)
-            local = torch.cat([embedder(images) for images, _ in batches])
+            shown = show_progress(batches, "embedding batch", len(batches))
+            local = torch.cat([embedder(images) for images, _ in shown])
             parts.append(self.world.gather(local, len(subset)))
             parts.append(torch.from_numpy(dataset_labels(subset)).to(self.options.device))
         embedder.train(was_training)
