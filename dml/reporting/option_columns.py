@@ -46,20 +46,26 @@ def option_columns(runs: Sequence[ListedRun]) -> dict[str, list[str]]:
     columns = {}
     for group in GROUPS:
         if len({run.labels[group] for run in readable}) > 1:
-            columns[group] = [run.labels.get(group, "") for run in runs]
+            columns[group] = [_label(run, group) for run in runs]
     for name, short in shorten(_find_differing(readable)).items():
         columns[short] = [_cell(run.options, name) for run in runs]
     return columns
 
 
 def common_names(runs: Sequence[ListedRun]) -> str:
-    """Returns the names of `GROUPS` that all runs share: `digits traditional plain small_cnn`."""
-    readable = [run.labels for run in runs if run.labels]
-    return " ".join(
-        readable[0][group]
+    """Returns the names of `GROUPS` that all runs share: `cub, mlrc, plain, bn_inception`."""
+    readable = [run for run in runs if run.labels]
+    return ", ".join(
+        _label(readable[0], group)
         for group in GROUPS
-        if readable and len({labels[group] for labels in readable}) == 1
+        if readable and len({run.labels[group] for run in readable}) == 1
     )
+
+
+def _label(run: ListedRun, group: str) -> str:
+    """Returns the name of a run's data, loss …; stand-in data are marked wherever scores are."""
+    stand_in = group == "data" and run.options.get("data.stand_in")
+    return run.labels.get(group, "") + (" (stand-in)" if stand_in else "")
 
 
 def _find_differing(runs: Sequence[ListedRun]) -> list[str]:

@@ -45,6 +45,8 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
         return []
     runs.sort(key=lambda run: (run.labels["data"], run.labels["protocol"], -(run.score or 0.0)))
     shown = [_sweep_table(runs, width)]
+    selected = ", ".join(sorted({run.selected_by for run in runs}))
+    shown.append(Text(f"percent, untrained → best epoch by {selected}", "dim"))
     groups = rank_groups(runs)
     if len(groups) < len(runs):
         shown += [Text(), *best_table(groups, width)]
@@ -92,7 +94,7 @@ def _draw(runs: Sequence[ListedRun], outputs: Path) -> Path | None:
     name = "-".join(option_columns(runs))[:40] or "seed"
     ids = hashlib.sha256(" ".join(sorted(run.id for run in runs)).encode()).hexdigest()[:8]
     path = outputs / "sweeps" / f"{name}-{ids}" / "curves.png"
-    draw_curves(curves, same[0].selected_by, common_names(runs), path)
+    draw_curves(curves, same[0].selected_by, common_names(same), path)
     return path
 
 

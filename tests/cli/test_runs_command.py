@@ -17,7 +17,7 @@ def outputs(tmp_path, monkeypatch):
 
 def test_lists(outputs, capsys):
     assert main([]) == 0
-    assert "3 runs: digits traditional ms plain small_cnn" in capsys.readouterr().out
+    assert "3 runs: digits, traditional, ms, plain, small_cnn" in capsys.readouterr().out
     assert main(["state=finished", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
     assert main(["best", "--runs", "outputs", "loss=ms"]) == 0

@@ -26,7 +26,7 @@ def test_tables_fit_the_terminal(runs, width):
 
 def test_a_wide_list_has_it_all(runs):
     lines = run_table(runs, 140)[0].plain.splitlines()
-    assert lines[0] == "9 runs: digits traditional plain small_cnn"
+    assert lines[0] == "9 runs: digits, traditional, plain, small_cnn"
     header = "id state name loss lr seed MAP@R R@1 epoch age size"
     assert lines[1].split() == header.split()
     assert lines[3].split()[1:8] == ["finished", "ms", "0.001", "0", "30.10", "50.10", "1/10"]

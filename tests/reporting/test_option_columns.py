@@ -20,7 +20,7 @@ def test_only_options_in_which_runs_of_equal_names_differ(tmp_path):
     columns = option_columns(runs)
     assert list(columns) == ["loss", "lr"]  # not loss.scale, which differs by the loss
     assert columns["lr"][:4] == ["0.001", "0.001", "0.01", "0.01"]
-    assert common_names(runs) == "digits traditional plain small_cnn"
+    assert common_names(runs) == "digits, traditional, plain, small_cnn"
     assert [group_key(one) == group_key(runs[0]) for one in runs[:3]] == [True, True, False]
 
 

@@ -12,7 +12,7 @@ def test_the_table_of_a_sweep(tmp_path):
     folders += [write_listed_run(tmp_path, None, loss="failed"), tmp_path / "none"]
     text = text_of(folders, tmp_path)
     lines = text.splitlines()
-    assert lines[0] == "2 runs, best first: digits traditional plain small_cnn"
+    assert lines[0] == "2 runs, best first: digits, traditional, plain, small_cnn"
     assert lines[3].split()[:5] == ["triplet", "10.00", "→", "50.00", "1/10"]
     assert lines[4].split()[0] == "ms"
     (picture,) = tmp_path.glob("sweeps/loss-*/curves.png")
