@@ -17,6 +17,8 @@ from dml.config.versions import as_in_older_runs
 
 # Options that do not change the result: device, speed, place and presentation of a run.
 NOT_IN_DIGEST = (
+    "name",
+    "note",
     "experiment",
     "tracking",
     "device",
@@ -39,7 +41,12 @@ ROOTS = ("data.root", "data.reader.root")
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Returns the options that decide the result: dotted name → plain value, sorted by name."""
-    options = as_in_older_runs(flatten(OmegaConf.to_container(cfg, resolve=True)))
+    return deciding_options(OmegaConf.to_container(cfg, resolve=True))
+
+
+def deciding_options(cfg: Any) -> dict[str, Any]:
+    """Returns `identity` of a resolved config of plain nested dictionaries."""
+    options = as_in_older_runs(flatten(cfg))
     options |= former_names(options)
     if options.get("optim.schedule") == "none":
         options["optim.schedule"] = None

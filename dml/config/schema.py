@@ -185,8 +185,7 @@ class ExperimentConfig(Node):
     """The table or figure that a run belongs to, and its presentation in a report.
 
     Attributes:
-        id: name of the experiment, and of the folder of its runs.
-        title: one line.
+        id, title: its name, also of the folder of its runs, and one line about it.
         source: the paper: mft | pfml | metrix | ccp.
         tables: the paper's tables that print its numbers (`T1`, `text`).
         metrics: the metrics that they print; the first one is tested for significance.
@@ -216,6 +215,8 @@ class ExperimentConfig(Node):
 class Config(Node):
     """The config of `train.py`: one run."""
 
+    name: Text | None = None
+    note: Text | None = None
     seed: CountFromZero
     device: Device
     precision: Annotated[Text, one_of(PRECISIONS)]

@@ -78,12 +78,13 @@ def as_in_older_runs(options: dict[str, Any]) -> dict[str, Any]:
         options: dotted name → value.
     """
     additions = {one.option: one for one in ADDED_LATER}
+    lookups = tuple(f"{lookup}." for lookup in LOOKUPS_ADDED_LATER)
     older = {}
     for name, value in options.items():
         addition = additions.get(name)
         if addition and (_same(value, addition.old_value) or not addition.applies(options)):
             continue
-        if any(f"{name}.".startswith(f"{lookup}.") for lookup in LOOKUPS_ADDED_LATER):
+        if f"{name}.".startswith(lookups):
             continue
         if _is_target(name) and isinstance(value, str):
             value = MOVED_TARGETS.get(value, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dml.runs.console import console, print_line, print_results
 from dml.runs.context import RunContext
 from dml.runs.dry_run import dry_run
 from dml.runs.figures.run_figures import draw_figures
-from dml.runs.folder.run_folder import Busy, RunFolder
+from dml.runs.folder.run_folder import SEARCH_LOCK, Busy, RunFolder
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.folder.tracker_info import complete_tracker, tracker_info
@@ -37,15 +37,14 @@ from dml.training.distributed_session import distributed_session
 from dml.training.interrupts import StopRequest
 from dml.training.process_group import ProcessGroup
 
-SEARCH_LOCK = "search.lock"  # shared by the workers of a search
 
-
-def run(cfg: DictConfig, config: Config) -> dict[str, Any]:
+def run(cfg: DictConfig, config: Config, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Trains, evaluates and reports; a finished run stays unchanged, an unfinished one continues.
 
     Args:
         cfg: as composed by Hydra.
         config: the same, checked (`dml.config.check.check`).
+        overrides: words of the command line, for the name of a new folder and `command.txt`.
 
     Returns:
         The summary, which is also in the run folder.
@@ -54,7 +53,7 @@ def run(cfg: DictConfig, config: Config) -> dict[str, Any]:
         UserError: a problem that the user can solve.
         RunStopped: the run was asked to stop; its state is saved.
     """
-    return _run(RunFolder.of(cfg, config), cfg, config)
+    return _run(RunFolder.of(cfg, config, overrides), cfg, config, overrides)
 
 
 def selection_score(summary: dict[str, Any]) -> float | None:
@@ -78,11 +77,13 @@ def resume(path: str | Path) -> dict[str, Any]:
     return _run(RunFolder(path), cfg, check(cfg, Config))
 
 
-def _run(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any]:
+def _run(
+    folder: RunFolder, cfg: DictConfig, config: Config, overrides: Sequence[str] | None = None
+) -> dict[str, Any]:
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
         with open_display(console):
-            return Experiment(folder, cfg, config, world).run()
+            return Experiment(folder, cfg, config, world, overrides).run()
 
 
 class Experiment:
@@ -93,12 +94,19 @@ class Experiment:
         cfg: as composed by Hydra.
         config: the same, checked.
         world: the processes of the run.
+        overrides: words of the command line; None: the run continues from its folder alone.
     """
 
     def __init__(
-        self, folder: RunFolder, cfg: DictConfig, config: Config, world: ProcessGroup
+        self,
+        folder: RunFolder,
+        cfg: DictConfig,
+        config: Config,
+        world: ProcessGroup,
+        overrides: Sequence[str] | None = None,
     ) -> None:
         self.folder, self.cfg, self.config, self.world = folder, cfg, config, world
+        self.overrides = overrides
         self.builder = Builder(config)
         tracker: Tracker | None = world.run_on_main(self.builder.tracker)
         self.tracker = NullTracker() if tracker is None else tracker
@@ -123,6 +131,11 @@ class Experiment:
         if self.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
         print_line("finished before; overwrite=true runs it anew")
+        labels = {"name": self.config.name, "note": self.config.note}
+        new = {key: label for key, label in labels.items() if label not in (None, summary.get(key))}
+        if new:
+            summary |= new
+            self.world.broadcast_from_main(lambda: self.folder.write_summary(summary))
         if self.tracker.keeps_a_copy:
             complete_tracker(self.tracker, summary, self.folder, self.cfg, self.config)
         return self._show(summary)
@@ -183,6 +196,8 @@ class Experiment:
     def _write_config(self, index: ImageIndex) -> None:
         self._check_dataset(index)
         self.folder.write_config(self.cfg)
+        if self.overrides is not None:
+            self.folder.write_command(self.overrides)
 
     def _check_dataset(self, index: ImageIndex) -> None:
         self.folder.check_dataset(index.name, index.fingerprint(), len(index.labels))

@@ -43,7 +43,7 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
             [f"train: trains one model; call it in a loop, or use {shell_command('train')} instead"]
         )
     cfg = _compose(words)
-    return run(cfg, check(cfg, Config))
+    return run(cfg, check(cfg, Config), words)
 
 
 def _compose(words: Sequence[str]) -> DictConfig:

@@ -31,7 +31,7 @@ def tracker_info(
     return RunInfo(
         folder=folder.path,
         run_id=folder.run_id(),
-        name=f"{folder.path.parent.name} seed{config.seed}",
+        name=config.name or f"{folder.path.parent.name} seed{config.seed}",
         group=config.experiment.id,
         config=plain,
         jobs=list(jobs),
