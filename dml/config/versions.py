@@ -62,7 +62,7 @@ LOOKUPS_ADDED_LATER: tuple[str, ...] = (
     "protocol.lookup.batch_norm_momentum",
     "protocol.lookup.small_cnn_width",
     "protocol.lookup.standin_loss_lr",
-    "protocol.lookup.standin_pfml",
+    "protocol.lookup.standin_loss",
     "protocol.lookup.standin_sampler",
     "protocol.lookup.standin_images_per_class",
 )
