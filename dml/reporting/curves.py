@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from dml.core.statistics import Estimate
 from dml.reporting.finished_runs import FinishedRun
@@ -160,16 +161,19 @@ def _repeat_series(
 
 def _draw(figure: Figure, curves: Sequence[Curve], x_label: str, y_label: str) -> None:
     axis = figure.subplots()
+    alpha = 0.18 if len(curves) <= 4 else 0.08  # many bands overlap
     for one in curves:
         look = line_style(one.number)
         dot: dict[str, Any] = {"marker": "o", "ms": 4} if len(one.x) == 1 else {}
         axis.plot(one.x, one.mean, lw=1.7, label=one.name, **look, **dot)
         axis.fill_between(
-            one.x, one.mean - one.half, one.mean + one.half, color=look["color"], alpha=0.18, lw=0
+            one.x, one.mean - one.half, one.mean + one.half, color=look["color"], alpha=alpha, lw=0
         )
         for x, y in one.tails:
             axis.plot(x, y, lw=0.7, alpha=0.45, **look)
     axis.set_xlabel(x_label)
+    if x_label == "epoch":
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel(y_label)
     if y_label.endswith(PERCENT):
         keep_percent(axis)

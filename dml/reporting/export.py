@@ -41,8 +41,10 @@ def to_markdown(reports: Sequence[Report]) -> str:
             lines += [f"### {section.title}", "", *_markdown_table(*build_grid(section, report))]
             lines += ["", caption(section, report), ""]
             for family in section.families:
-                table = _markdown_table(*build_test_grid(family))
-                lines += [tests_title(family), "", *table, "", tests_caption(family), ""]
+                lines += [tests_title(family), ""]
+                if family.shows_differences:
+                    table = _markdown_table(*build_test_grid(family))
+                    lines += [*table, "", tests_caption(family), ""]
         lines += [f"- `{sign}` {meaning}" for sign, meaning in legend(report)]
         lines += [""] if report.rows else []
         lines += [f"- {line}" for line in list_notes(report)]

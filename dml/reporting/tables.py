@@ -202,7 +202,10 @@ def caption(section: Section, report: Report, metrics: Sequence[str] | None = No
 
 def tests_title(family: Family) -> str:
     """Returns the title of a table of tests."""
-    return f"{metric_name(family.metric)}: differences between methods"
+    if family.shows_differences:
+        return f"{metric_name(family.metric)}: differences between methods"
+    tested = f"{len(family.rows)} rows, Welch, Holm-corrected, 5 %"
+    return f"{metric_name(family.metric)}: no significant difference ({tested})"
 
 
 def tests_caption(family: Family) -> str:

@@ -36,6 +36,9 @@ def terminal_tables(report: Report, width: int) -> RenderableType:
             parts.append(table)
             name = f"{section.title} (more)"
         for family in section.families:
+            if not family.shows_differences:
+                parts.append(Text(tests_title(family)))
+                continue
             table = _terminal_table(*build_test_grid(family), "center")
             table.title, table.caption = tests_title(family), tests_caption(family)
             parts.append(table)
