@@ -52,5 +52,7 @@ EXTRA_METRICS = {
     "alignment": "best",
     "uniformity": "best",
     "utilization": "best",
+    "nmi": "best",
+    "ami": "best",
     "positivity": "figure",
 }

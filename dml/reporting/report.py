@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dml.config.schema import ExperimentConfig
+from dml.core.option_values import EXTRA_METRICS
 from dml.reporting.baselines import is_off_the_shelf, name_baseline, table_place, untrained_rows
 from dml.reporting.catalog import Cell
 from dml.reporting.finished_runs import RunCollection, collect_runs
@@ -139,6 +140,10 @@ def build_report(about: ExperimentConfig, cells: Sequence[Cell], root: Path) -> 
         root: folder of run folders.
     """
     runs = collect_runs(root, about.id)
+    if about.source is None:  # which measures to print is up to the runs
+        found = dict.fromkeys(name for run in runs.finished for name in run.summary["metrics"])
+        more = [name for name in found if name in EXTRA_METRICS]
+        about = about.model_copy(update={"metrics": [*about.metrics, *more]})
     groups = tuple(group_runs(runs.finished))
     rows = build_rows(groups, cells, about)
     words = ["python", "train.py", f"experiment={about.id}", *outputs_override(root)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
+from dml.reporting import tables
 from dml.reporting.catalog import load_experiment
 from dml.reporting.report import build_report
-from dml.reporting.tables import tests_title
 from tests.reporting.made_runs import TEN, build, spread_over_folds, write_run
 
 
@@ -52,4 +52,4 @@ def test_own_runs_are_one_family(composed, tmp_path):
     (family,) = section.families
     assert len(family.rows) == 2
     assert not family.shows_differences
-    assert "no significant difference" in tests_title(family)
+    assert "no significant difference" in tables.tests_title(family)
