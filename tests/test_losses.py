@@ -137,7 +137,7 @@ def test_pair_losses_refuse_wrong_inputs(loss: torch.nn.Module) -> None:
         ("labels", {"labels": torch.tensor([0, -1])}),
         ("labels", {"labels": torch.tensor([0])}),
         ("embeddings", {"embeddings": x * math.nan}),
-        ("indices_tuple", {"indices_tuple": (y, y, y)}),
+        ("indices_tuple", {"indices_tuple": (y, y)}),
         ("ref_emb", {"ref_emb": x}),
         ("ref_labels", {"ref_labels": y}),
         ("ref_emb", {"ref_emb": torch.ones(2, 4), "ref_labels": y}),

@@ -32,7 +32,10 @@ HEAD = 300  # characters kept before the part that is left out
 
 
 def command(
-    job: Callable[[Any], Any], config_name: str, resume: Callable[[str], Any] | None = None
+    job: Callable[[Any], Any],
+    config_name: str,
+    resume: Callable[[str], Any] | None = None,
+    conclude: Callable[[], None] | None = None,
 ) -> int:
     """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
 
@@ -43,6 +46,7 @@ def command(
         job: called with each composed config (one, or one per job of a multirun).
         config_name: the primary file in `configs/`.
         resume: called with the folder of `resume=<folder>`, which excludes all other options.
+        conclude: called after the last job of a multirun, before failures are listed.
     """
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # for classes of the user's own, after those of installed packages
@@ -53,7 +57,7 @@ def command(
             _refuse_other_words(folders[0])
             resume(folders[0])
             return ExitStatus.FINISHED
-        return _compose_and_run(job, config_name)
+        return _compose_and_run(job, config_name, conclude)
     except RunStopped as stop:
         if read_launch().rank == 0:
             saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
@@ -119,11 +123,14 @@ class _Jobs:
 
         An error is printed and kept, so that the next job can start.
         """
-        overrides = _task_overrides()
+        overrides = typed_overrides()
         self.overrides.append(overrides)
         try:
             export_submitit_ranks()
-            score = self.job(apply_params(cfg, self.params, overrides))
+            cfg = apply_params(cfg, self.params, overrides)
+            if self.params is not None:
+                _add_override(f"params={self.params}")
+            score = self.job(cfg)
         except Exception as error:
             print_error(error)
             if os.getpid() != self.process:  # the sweeper returns it (`GridFailed`)
@@ -145,7 +152,9 @@ class _Jobs:
             print(f"  {' '.join(own)}: {first_line(error)}", file=sys.stderr)
 
 
-def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
+def _compose_and_run(
+    job: Callable[[Any], Any], config_name: str, conclude: Callable[[], None] | None
+) -> int:
     """Lets Hydra compose and start the jobs, and explains commands that it refuses."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a shortened traceback and sys.exit
     import hydra
@@ -178,6 +187,8 @@ def _compose_and_run(job: Callable[[Any], Any], config_name: str) -> int:
         if not problems and not isinstance(problem, (HydraException, OmegaConfBaseException)):
             raise
         raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
+    if conclude is not None and len(jobs.overrides) > 1:
+        conclude()
     jobs.print_failures()
     return _status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
@@ -197,13 +208,23 @@ def _is_maximized() -> bool:
     return hydra.mode == RunMode.MULTIRUN and hydra.sweeper._target_ not in GRID_SWEEPERS
 
 
-def _task_overrides() -> list[str]:
-    """The overrides of the running job as they were typed: `seed=${x}` is not resolved."""
+def typed_overrides() -> list[str]:
+    """Returns the overrides of the running job as typed: `seed=${x}` is not resolved."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
     words: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
     return words
+
+
+def _add_override(word: str) -> None:
+    """Adds a word that Hydra does not know to the overrides of the running job."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import read_write
+
+    hydra: Any = HydraConfig.get()
+    with read_write(hydra):
+        hydra.overrides.task.append(word)
 
 
 def _shorten(line: str) -> str:

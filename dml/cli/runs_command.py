@@ -1,43 +1,183 @@
-"""Command that lists run folders: `scripts/runs.py`, `dml-runs`."""
+"""Command that lists, compares and removes runs: `scripts/runs.py`, `dml-runs`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dml.core.errors import UserError
+from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
-DESCRIPTION = """\
-Lists run folders, the newest first: {command}
+if TYPE_CHECKING:  # late elsewhere: --help need not import rich
+    from rich.text import Text
 
-Prints state (finished, unfinished or damaged), mean MAP@R on the test images in percent, time since
-the last change, and path. An unfinished run continues with `{train} resume=<path>`.
+    from dml.reporting.run_list import ListedRun
+    from dml.reporting.run_removal import Removal
+
+ACTIONS = ("list", "best", "compare", "rm", "clean")
+DESCRIPTION = """\
+Lists the runs below outputs/, the newest first.
+
+  {runs}                            all runs
+  {runs} loss=ms,mf* seed=0         runs that meet all conditions
+  {runs} state=stopped lr=0.001     also by state, and by any option
+  {runs} best data=cub              joins seeds; best first
+  {runs} compare 1a2b3c4d 5e6f7a8b  options, scores, curves, paired test
+  {runs} rm 1a2b3c4d                removes run folders; asks first
+  {runs} clean                      removes what no run needs; asks first
+
+A run is meant by its id, the end of its folder's name (three characters suffice
+if no other id begins with them), by its name=, or by its folder.
+States: finished, running, searching, stopped (the same command continues it, as
+does {train} resume=<folder>), failed, empty, damaged.
 """
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 on success, 1 on a mistake in the command."""
+    """Returns the exit status: 0 on success, 1 on a mistake in the command, 130 interrupted."""
+    options = _parser().parse_intermixed_args(argv)
+    words = list(options.words)
+    action = words.pop(0) if words[:1] and words[0] in ACTIONS else "list"
+    try:
+        return _run(action, words, options)
+    except UserError as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `| head`
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=DESCRIPTION.format(command=shell_command("runs"), train=shell_command("train")),
+        description=DESCRIPTION.format(runs=shell_command("runs"), train=shell_command("train")),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "runs", type=Path, nargs="?", default=Path("outputs"), help="folder (default: outputs)"
+        "words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids"
     )
-    options = parser.parse_args(argv)
-    from dml.reporting.run_list import format_age, list_runs  # late: --help need not load torch
+    parser.add_argument(
+        "--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)"
+    )
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--csv", action="store_true", help="print CSV, all scores and paths")
+    kinds.add_argument("--json", action="store_true", help="print JSON, all options too")
+    parser.add_argument("--yes", action="store_true", help="rm and clean: do not ask")
+    return parser
 
-    try:
-        runs = list_runs(options.runs)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    for run in runs:
-        score = "-" if run.score is None else f"{100 * run.score:.2f}"
-        problem = f"  ({run.problem})" if run.problem else ""
-        print(f"{run.state:10s}  {score:>6s}  {format_age(run.age):>6s}  {run.folder}{problem}")
+
+def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
+    from dml.reporting.run_list import find_run, list_runs
+
+    root = options.runs
+    if action in ("list", "best", "clean"):
+        root, words = _take_folder(words, root)
+    runs = list_runs(root)
+    if action == "compare":
+        if len(words) != 2:
+            raise UserError(f"compare: takes two runs; type {shell_command('runs')} compare A B")
+        from dml.reporting.list_tables import terminal
+        from dml.reporting.run_comparison import compare_runs
+
+        first, second = (find_run(word, runs) for word in words)
+        _print(compare_runs(first, second, runs, root / "comparisons", terminal().width))
+    elif action == "rm":
+        from dml.reporting.run_removal import plan_removal
+
+        if not words:
+            raise UserError(f"rm: takes runs; type {shell_command('runs')} rm <id> …")
+        return _remove(plan_removal(find_run(word, runs) for word in words), options.yes)
+    else:
+        from dml.reporting.run_filters import parse_filters
+
+        filters = parse_filters(words, runs)
+        chosen = [run for run in runs if all(one.matches(run) for one in filters)]
+        if action == "clean":
+            from dml.reporting.run_removal import plan_cleaning
+
+            return _remove(plan_cleaning(chosen), options.yes)
+        _show(action, chosen, options)
+        if not chosen and not (options.csv or options.json):
+            print(_explain_none(runs, words, root))
+    return 0
+
+
+def _take_folder(words: Sequence[str], root: Path) -> tuple[Path, list[str]]:
+    """Returns the folder among the words, if there is one, and the conditions.
+
+    Raises:
+        UserError: a word that is neither.
+    """
+    conditions = [word for word in words if "=" in word and not Path(word).is_dir()]
+    for word in words:
+        if word in conditions:
+            continue
+        if not Path(word).is_dir():
+            hint = nearest(word, ACTIONS)
+            raise UserError(
+                f"{word}: neither a folder nor a condition such as loss=ms nor one of "
+                f"{', '.join(ACTIONS)}{hint}"
+            )
+        root = Path(word)
+    return root, conditions
+
+
+def _show(action: str, runs: Sequence[ListedRun], options: argparse.Namespace) -> None:
+    from dml.reporting.list_export import write_csv_list, write_json_list
+    from dml.reporting.list_tables import best_table, run_table, terminal
+    from dml.reporting.run_groups_by_seed import rank_groups
+
+    groups = rank_groups(runs) if action == "best" else []
+    if action == "best":
+        runs = [run for group in groups for run in group.runs]
+    if options.csv or options.json:
+        (write_csv_list if options.csv else write_json_list)(runs, sys.stdout)
+    elif runs:
+        width = terminal().width
+        _print(best_table(groups, width) if action == "best" else run_table(runs, width))
+
+
+def _print(shown: Iterable[Text]) -> None:
+    from dml.reporting.list_tables import terminal
+
+    console = terminal()
+    for one in shown:
+        console.print(one, soft_wrap=True)
+
+
+def _explain_none(runs: Sequence[ListedRun], words: Sequence[str], root: Path) -> str:
     if not runs:
-        print(f"no runs in {options.runs}; {shell_command('train')} makes one")
+        return f"no runs in {root}; {shell_command('train')} makes one"
+    return f"none of {len(runs)} runs meets {' '.join(words)}" if words else "no finished runs"
+
+
+def _remove(removals: Sequence[Removal], sure: bool) -> int:
+    """Lists what is removed, asks, and removes it."""
+    from dml.reporting.list_tables import format_size
+    from dml.reporting.run_removal import remove
+
+    if not removals:
+        print("nothing to remove")
+        return 0
+    for one in removals:
+        print(f"{format_size(one.size):>7s}  {one.reason:27s}  {one.path}")
+    total = format_size(sum(one.size for one in removals))
+    if not sure:
+        if not sys.stdin.isatty():
+            raise UserError(f"{total} would be removed; --yes removes it without a question")
+        if input(f"remove {total}? [y/N] ").strip().lower() not in ("y", "yes"):
+            print("nothing was removed")
+            return 0
+    try:
+        count = sum(1 for _ in remove(removals))
+    except OSError as error:
+        raise UserError(f"cannot remove {error.filename}: {error.strerror}") from error
+    print(f"removed {count} of {len(removals)}: {total}")
     return 0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from dml.cli.hydra_command import command
+from dml.cli.hydra_command import command, typed_overrides
+from dml.core.launcher import read_launch
+
+_folders: list[tuple[Path, Path]] = []  # outputs and run folder of each run of this process
 
 
 def train(cfg: Any) -> float | None:
@@ -14,8 +18,11 @@ def train(cfg: Any) -> float | None:
 
     config = check(cfg, Config)  # before torch is loaded, which takes seconds
     from dml.runs.experiment import run, selection_score
+    from dml.runs.folder.run_folder import RunFolder
 
-    return selection_score(run(cfg, config))
+    overrides = typed_overrides()
+    _folders.append((Path(config.outputs), RunFolder.of(cfg, config, overrides).path))
+    return selection_score(run(cfg, config, overrides))
 
 
 def resume(folder: str) -> None:
@@ -25,6 +32,20 @@ def resume(folder: str) -> None:
     resume(folder)
 
 
+def show_sweep() -> None:
+    """Prints the table of a multirun's finished runs, best first, and draws their curves."""
+    if read_launch().rank > 0 or not _folders:
+        return
+    from dml.reporting.list_tables import terminal
+    from dml.reporting.sweep_summary import summarize_sweep
+
+    console = terminal()
+    folders = [folder for _, folder in _folders]
+    for text in summarize_sweep(folders, _folders[0][0], console.width):
+        console.print(text, soft_wrap=True)
+    _folders.clear()
+
+
 def main() -> int:
     """Runs the command in `sys.argv` and returns its exit status."""
-    return command(train, "train", resume)
+    return command(train, "train", resume, show_sweep)

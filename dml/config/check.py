@@ -48,7 +48,7 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(_find_broken_references(cfg)) from error
+        raise _find_reason(error) or ConfigError(_find_broken_references(cfg)) from error
     options = flatten(plain)
     try:
         config = schema.model_validate(plain)
@@ -63,6 +63,15 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     return config
 
 
+def _find_reason(error: BaseException | None) -> ConfigError | None:
+    """Returns the error of a resolver, which OmegaConf wraps several times; None for others."""
+    seen: set[int] = set()  # a chain of causes can be a cycle
+    while error is not None and not isinstance(error, ConfigError) and id(error) not in seen:
+        seen.add(id(error))
+        error = error.__context__
+    return error if isinstance(error, ConfigError) else None
+
+
 def _describe_missing(name: str) -> str:
     if not name.endswith("._target_"):
         return f"{name}: missing; give it a value"
@@ -73,7 +82,7 @@ def _describe_missing(name: str) -> str:
 
 
 def _find_broken_references(cfg: DictConfig) -> Iterator[str]:
-    """Yields a line for each option that refers to one that does not exist."""
+    """Yields a line for each option whose reference cannot be resolved."""
     for name, value in flatten(OmegaConf.to_container(cfg, resolve=False)).items():
         try:
             if isinstance(value, str) and "${" in value:

@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Collection
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +20,11 @@ from dml.config.conversions import Float, Text
 from dml.config.descriptions import describe_value
 from dml.core import metric_names
 from dml.core.errors import nearest
-from dml.core.option_values import BATCH_KINDS, SCHEDULES
+from dml.core.option_values import BACKENDS, BATCH_KINDS, SCHEDULES
 
 AUTO = "auto"
 MAX_PIXELS = 16_384  # of a side
+PAPERS_CROP = 224 / 256  # of a test image: the share that every protocol of the papers cuts out
 PROBLEM = "problem"  # type of the errors below: their message is complete
 
 
@@ -75,18 +77,24 @@ def _test_resize(value: Any) -> Any:
     )
 
 
-def resolve_test_resize(value: int | str | None, input_size: int | None) -> int | None:
+def resolve_test_resize(
+    value: int | str | None, input_size: int | None, crop_share: float | None = PAPERS_CROP
+) -> int | None:
     """Returns the shorter side before the central crop that `transform.test_resize` stands for.
 
     Args:
         value: pixels; "auto" for 256 where the input has 224 or 227 pixels, as every protocol of
             the papers, else 256/224 of the input; None for the whole image.
         input_size: side of the crop in pixels; None keeps the size of the images.
+        crop_share: `backbone.crop_share`, for "auto": the crop's share of the shorter side, rounded
+            as timm rounds it; None for the whole image.
     """
     if value != AUTO:
         return None if value is None else int(value)
-    if input_size is None:
+    if input_size is None or crop_share is None:
         return None
+    if crop_share != PAPERS_CROP:
+        return math.floor(input_size / crop_share)
     return 256 if input_size in (224, 227) else round(256 / 224 * input_size)
 
 
@@ -116,6 +124,14 @@ def _device(device: str) -> str:
         if int(number or 0) >= count:
             raise _problem(f"'{device}' does not exist; the last of {count} is cuda:{count - 1}")
     return device
+
+
+def _installed_backend(backend: str) -> str:
+    if backend == "faiss" and find_spec("faiss") is None:
+        raise _problem(
+            "faiss is not installed: pip install faiss-cpu; auto gives the same scores without it"
+        )
+    return backend
 
 
 def _optimizer_groups(groups: dict[str, Any]) -> dict[str, Any]:
@@ -185,6 +201,7 @@ def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
     return AfterValidator(check)
 
 
+Backend = Annotated[Text, one_of(BACKENDS), AfterValidator(_installed_backend)]
 FolderName = Annotated[Text, _FOLDER_NAME]
 OutputFolder = Annotated[Text, AfterValidator(_output_folder)]
 Device = Annotated[Text, AfterValidator(_device)]

@@ -22,6 +22,7 @@ from dml.config.slips import (
     SEED_LISTS,
     SWITCHES,
 )
+from dml.core.installation import shell_command
 
 TRUE, FALSE = ("true", "yes", "on", "1", ""), ("false", "no", "off", "0", "none", "null")
 OWN_CLASS = {  # group → option that names a class of the user's own
@@ -58,9 +59,10 @@ def suggest_option(name: str, value: str, vocabulary: Vocabulary) -> str:
     """
     word = name.lower().replace("-", "_")
     if word in EXPLAINED:
-        return f"; {EXPLAINED[word].format(value=value or '<name>')}"
-    commands = list(dict.fromkeys(_find_commands(word, value, vocabulary)))
-    return f"; write {' or '.join(commands)}" if commands else ""
+        commands = {name: shell_command(name) for name in ("train", "evaluate")}
+        return f"; {EXPLAINED[word].format(value=value or '<name>', **commands)}"
+    words = list(dict.fromkeys(_find_commands(word, value, vocabulary)))
+    return f"; write {' or '.join(words)}" if words else ""
 
 
 def is_usual_slip(name: str) -> bool:
@@ -95,7 +97,8 @@ def _replace_switch(word: str, value: str) -> str:
     numbers = re.findall(r"\d+", value)
     if word in GPU_COUNTS or (word == "gpu" and len(numbers) > 1):
         count = int(numbers[0]) if len(numbers) == 1 else len(numbers)
-        return "device=cuda" if count < 2 else f"torchrun --nproc_per_node={count} train.py …"
+        train = shell_command("train").replace("dml-", "--no-python dml-").removeprefix("python ")
+        return "device=cuda" if count < 2 else f"torchrun --nproc_per_node={count} {train} …"
     if word == "gpu" and numbers:
         return f"device=cuda:{numbers[0]}"
     if word in SEED_LISTS and numbers:

@@ -10,13 +10,15 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.fields import resolve_test_resize
+from dml.config.fields import PAPERS_CROP, resolve_test_resize
 from dml.config.flatten import flatten
 from dml.config.names import former_names
 from dml.config.versions import as_in_older_runs
 
 # Options that do not change the result: device, speed, place and presentation of a run.
 NOT_IN_DIGEST = (
+    "name",
+    "note",
     "experiment",
     "tracking",
     "device",
@@ -27,6 +29,7 @@ NOT_IN_DIGEST = (
     "max_minutes",
     "data.workers",
     "data.cache_device",
+    "evaluation.backend",
     "evaluation.keep_embeddings",
     "protocol.workers",
     "search.storage",
@@ -38,13 +41,19 @@ ROOTS = ("data.root", "data.reader.root")
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Returns the options that decide the result: dotted name → plain value, sorted by name."""
-    options = as_in_older_runs(flatten(OmegaConf.to_container(cfg, resolve=True)))
+    return deciding_options(OmegaConf.to_container(cfg, resolve=True))
+
+
+def deciding_options(cfg: Any) -> dict[str, Any]:
+    """Returns `identity` of a resolved config of plain nested dictionaries."""
+    options = as_in_older_runs(flatten(cfg))
     options |= former_names(options)
     if options.get("optim.schedule") == "none":
         options["optim.schedule"] = None
     size = options.get("transform.size") or options.get("backbone.input_size")
     if "transform.test_resize" in options:  # auto counts as the number that it stands for
-        resize = resolve_test_resize(options["transform.test_resize"], size)
+        share = options.get("backbone.crop_share", PAPERS_CROP)
+        resize = resolve_test_resize(options["transform.test_resize"], size, share)
         options["transform.test_resize"] = resize
     unused: tuple[str, ...] = () if cfg.get("search") else ("space",)
     if _is_cache_exact(options):

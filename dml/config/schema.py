@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.fields import (
     MAX_PIXELS,
+    PAPERS_CROP,
+    Backend,
     CacheSize,
     Device,
     FolderName,
@@ -162,6 +164,7 @@ class EvaluationConfig(Node):
     """Metrics beside the scores, and what is kept of an evaluation."""
 
     measures: list[Annotated[Text, one_of(EXTRA_METRICS)]]
+    backend: Backend
     test_curve: Boolean
     keep_embeddings: Boolean
 
@@ -182,8 +185,7 @@ class ExperimentConfig(Node):
     """The table or figure that a run belongs to, and its presentation in a report.
 
     Attributes:
-        id: name of the experiment, and of the folder of its runs.
-        title: one line.
+        id, title: its name, also of the folder of its runs, and one line about it.
         source: the paper: mft | pfml | metrix | ccp.
         tables: the paper's tables that print its numbers (`T1`, `text`).
         metrics: the metrics that they print; the first one is tested for significance.
@@ -213,6 +215,8 @@ class ExperimentConfig(Node):
 class Config(Node):
     """The config of `train.py`: one run."""
 
+    name: Text | None = None
+    note: Text | None = None
     seed: CountFromZero
     device: Device
     precision: Annotated[Text, one_of(PRECISIONS)]
@@ -243,7 +247,8 @@ class Config(Node):
     @property
     def test_resize(self) -> int | None:
         """`transform.test_resize` with "auto" resolved."""
-        return resolve_test_resize(self.transform.test_resize, self.crop_size)
+        share = self.backbone.get("crop_share", PAPERS_CROP)
+        return resolve_test_resize(self.transform.test_resize, self.crop_size, share)
 
 
 class EvaluateConfig(Config):

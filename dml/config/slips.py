@@ -26,6 +26,8 @@ _OPTION_WORDS = {
     "data.workers": "workers num_workers n_workers j loader_workers dataloader_workers",
     "embedder.freeze_batch_norm": "freeze_bn",
     "embedder.size": "embedding_size emb_size embed_dim embedding_dim emb_dim dim",
+    "name": "run_name exp_name experiment_name tag display_name",
+    "note": "notes comment description remark",
     "max_minutes": "time_limit timeout max_time",
     "optim.clip_norm": "grad_clip gradient_clip max_norm clip max_grad_norm gradient_clip_val",
     "optim.lr": "learning_rate base_lr learningrate eta",
@@ -66,16 +68,14 @@ GPU_COUNTS = {"gpus", "num_gpus", "n_gpus", "ngpu", "n_gpu", "devices", "nproc",
               "nproc_per_node", "ngpus"}  # fmt: skip
 SEED_LISTS = {"seeds", "num_seeds", "n_seeds"}
 
-_RUN_NAME = "a run is named by its options; outputs=outputs/{value} keeps its folder apart"
-_EVALUATE = "every run scores the test classes; again: python evaluate.py run=<run folder>"
+_EVALUATE = "every run scores the test classes; again: {evaluate} run=<run folder>"
 # Word → sentence.
 EXPLAINED = {
-    **dict.fromkeys(("name", "run_name", "exp_name", "experiment_name", "tag"), _RUN_NAME),
     **dict.fromkeys(("test", "eval", "evaluate", "eval_only", "test_only"), _EVALUATE),
     **dict.fromkeys(
         ("resume", "continue"),
         "the same command continues an unfinished run by itself; from its folder alone: "
-        "python train.py resume=<run folder>",
+        "{train} resume=<run folder>",
     ),
     **dict.fromkeys(
         ("config", "config_file", "cfg_file"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dml.config.command_line import FLAGS_WITH_VALUE
+from dml.core.installation import shell_command
 
 Suggest = Callable[[str, str], str]  # option, value → hint
 
@@ -46,5 +47,5 @@ def _describe_known_word(word: str, choices: Mapping[str, Sequence[str]]) -> str
     if groups:
         return "; write " + " or ".join(f"{group}={word}" for group in groups)
     if (Path(word) / "config.yaml").is_file():
-        return f"; write resume={word}, or python evaluate.py run={word}"
+        return f"; write resume={word}, or {shell_command('evaluate')} run={word}"
     return f"; write data=folder data.root={word}" if word and Path(word).is_dir() else ""

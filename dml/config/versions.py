@@ -52,6 +52,7 @@ ADDED_LATER: tuple[Addition, ...] = (
     Addition("embedder.batch_norm_momentum", None),
     Addition("optim.clip_loss_parameters", False),
     Addition("evaluation.test_curve", False),
+    Addition("evaluation.backend", "auto"),
     Addition("optim.schedule_args", {}),
 )
 
@@ -61,6 +62,9 @@ LOOKUPS_ADDED_LATER: tuple[str, ...] = (
     "protocol.lookup.batch_norm_momentum",
     "protocol.lookup.small_cnn_width",
     "protocol.lookup.standin_loss_lr",
+    "protocol.lookup.standin_loss",
+    "protocol.lookup.standin_sampler",
+    "protocol.lookup.standin_images_per_class",
 )
 
 # Dotted path of a class that moved → its path in older runs, which the identity keeps.
@@ -74,12 +78,13 @@ def as_in_older_runs(options: dict[str, Any]) -> dict[str, Any]:
         options: dotted name → value.
     """
     additions = {one.option: one for one in ADDED_LATER}
+    lookups = tuple(f"{lookup}." for lookup in LOOKUPS_ADDED_LATER)
     older = {}
     for name, value in options.items():
         addition = additions.get(name)
         if addition and (_same(value, addition.old_value) or not addition.applies(options)):
             continue
-        if any(f"{name}.".startswith(f"{lookup}.") for lookup in LOOKUPS_ADDED_LATER):
+        if f"{name}.".startswith(lookups):
             continue
         if _is_target(name) and isinstance(value, str):
             value = MOVED_TARGETS.get(value, value)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from dml.core.progress import show_transfer
 
@@ -72,7 +73,12 @@ class DownloadError(Exception):
 
 
 def download(
-    url: str, target: Path, checksum: Checksum | None = None, *, pause: float = 2.0
+    url: str,
+    target: Path,
+    checksum: Checksum | None = None,
+    *,
+    token: str | None = None,
+    pause: float = 2.0,
 ) -> Path:
     """Downloads `url` to `target`, unless it is there; continues after a broken connection.
 
@@ -84,6 +90,7 @@ def download(
         url: http, https, ftp or file.
         target: the finished file; its folder is made.
         checksum: of the file; default: the SHA-256 that the Hugging Face hub sends along, if any.
+        token: sent as a bearer token to the server of `url`, and to no server that it redirects to.
         pause: seconds before another attempt after the connection broke.
 
     Returns:
@@ -99,7 +106,7 @@ def download(
             checksum.check(target)
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    transfer = _Transfer(url, target.with_name(target.name + ".partial"))
+    transfer = _Transfer(url, target.with_name(target.name + ".partial"), token)
     if checksum is None:
         transfer.partial.unlink(missing_ok=True)
     try:
@@ -127,8 +134,8 @@ class _Transfer(urllib.request.HTTPRedirectHandler):
         sent_checksum: the SHA-256 that the Hugging Face hub sends as it redirects to a large file.
     """
 
-    def __init__(self, url: str, partial: Path) -> None:
-        self.url, self.partial = url, partial
+    def __init__(self, url: str, partial: Path, token: str | None = None) -> None:
+        self.url, self.partial, self.token = url, partial, token
         self.sent_checksum: Checksum | None = None
         self._opener = urllib.request.build_opener(self)
         self._reached = False
@@ -146,7 +153,14 @@ class _Transfer(urllib.request.HTTPRedirectHandler):
         tag = (headers.get("X-Linked-Etag") or "").strip('"')
         if re.fullmatch(r"[0-9a-f]{64}", tag):
             self.sent_checksum = Checksum("sha256", tag)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        redirected = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if redirected is not None and redirected.host == urlsplit(self.url).netloc:
+            self._authorize(redirected)  # the hub redirects to the present name of a repository
+        return redirected
+
+    def _authorize(self, request: urllib.request.Request) -> None:
+        if self.token:  # "unredirected": urllib would pass other headers on to any server
+            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
 
     def run(self, report: Report, pause: float) -> None:
         """Receives the whole file, in as many attempts as bring new bytes."""
@@ -179,6 +193,7 @@ class _Transfer(urllib.request.HTTPRedirectHandler):
         """Fetches what is missing; True if all of it has arrived."""
         start = self._size()
         request = urllib.request.Request(self.url, headers={"User-Agent": "dml-benchmark"})
+        self._authorize(request)
         if start:
             request.add_header("Range", f"bytes={start}-")
         try:

@@ -98,6 +98,26 @@ def try_lock(path: Path, shared: bool = False) -> Iterator[None]:
         yield
 
 
+def is_locked(path: Path) -> bool:
+    """Returns True if a process holds the lock `path`; takes no lock that is free.
+
+    A holder that died leaves its name in the file; the system tells that it is gone.
+    """
+    try:
+        named = path.stat().st_size > 0
+    except OSError:
+        return False
+    if not named:
+        return False
+    try:
+        with _shared(path):
+            return False
+    except BlockingIOError:
+        return True
+    except (OSError, ImportError):  # no locks here: believe the file
+        return True
+
+
 def _clear(path: Path) -> None:
     with suppress(OSError):  # the folder may be gone
         path.write_text("", encoding="utf-8")

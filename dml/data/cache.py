@@ -190,7 +190,7 @@ def _write(path: Path, index: ImageIndex, side: int | None, alone: bool) -> None
     # Closed explicitly: the traceback of a signal would keep its threads running.
     decoded = closing(_decode_all(index, side))
     with decoded as images, replace_file(path) as temporary, open(temporary, "wb") as file:
-        for row, pixels in enumerate(show_progress(images, "decoding", count)):
+        for row, pixels in enumerate(show_progress(images, "decoding image", count)):
             table[row] = offset, *pixels.shape[:2]
             offset += file.write(pixels.data)
             fault_point("cache_image")

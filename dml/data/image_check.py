@@ -32,7 +32,7 @@ def find_undecodable(images: Sequence[Path] | np.ndarray) -> dict[int, str]:
             return str(error)
         return None
 
-    problems = show_progress(map_in_threads(find_problem, images), "decoding", len(images))
+    problems = show_progress(map_in_threads(find_problem, images), "decoding image", len(images))
     return {row: problem for row, problem in enumerate(problems) if problem}
 
 

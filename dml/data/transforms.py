@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torchvision.transforms import v2
+from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
 
 from dml.core.errors import nearest
@@ -79,17 +79,36 @@ def eval_transform(size: int | None, *, resize: int | None = None) -> nn.Module:
     return nn.Sequential(ResizeShorter(resize), v2.CenterCrop(size))
 
 
-def resize_image(image: Tensor, size: Sequence[int]) -> Tensor:
-    """Resizes an image 3×H×W by torchvision's antialiased bilinear interpolation.
+def set_interpolation(transform: nn.Module, interpolation: str) -> nn.Module:
+    """Sets the interpolation of all resizes in a transform, which start as bilinear; returns it.
+
+    Args:
+        transform: changed in place.
+        interpolation: "bilinear" or "bicubic".
+    """
+    for step in transform.modules():
+        if isinstance(step, ResizeShorter | ResizeToSquare | RandomResizedCrop):
+            step.interpolation = InterpolationMode(interpolation)
+    return transform
+
+
+def resize_image(
+    image: Tensor,
+    size: Sequence[int],
+    interpolation: InterpolationMode = InterpolationMode.BILINEAR,
+) -> Tensor:
+    """Resizes an image 3×H×W by torchvision's antialiased interpolation.
 
     Args:
         image: uint8, any strides.
         size: height and width, or the shorter side alone.
+        interpolation: bilinear or bicubic.
     """
     # Channels innermost, with strides that are unambiguous even for a batch of one: the fast path
     # of the interpolation, and the layout that `collate` copies fastest.
     image_HWC = image.permute(1, 2, 0).contiguous()
-    return F.resize(image_HWC[None].permute(0, 3, 1, 2), list(size), antialias=True)[0]
+    image_1CHW = image_HWC[None].permute(0, 3, 1, 2)
+    return F.resize(image_1CHW, list(size), interpolation, antialias=True)[0]
 
 
 class ResizeShorter(nn.Module):
@@ -97,11 +116,13 @@ class ResizeShorter(nn.Module):
 
     def __init__(self, side: int) -> None:
         super().__init__()
-        self.side = side
+        self.side, self.interpolation = side, InterpolationMode.BILINEAR
 
     def forward(self, image: Tensor) -> Tensor:
         """Resizes one image 3×H×W; returns it unchanged if it has that size."""
-        return image if min(image.shape[1:]) == self.side else resize_image(image, [self.side])
+        if min(image.shape[1:]) == self.side:
+            return image
+        return resize_image(image, [self.side], self.interpolation)
 
 
 class ResizeToSquare(BatchTransform):
@@ -109,13 +130,13 @@ class ResizeToSquare(BatchTransform):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.size = [size, size]
+        self.size, self.interpolation = [size, size], InterpolationMode.BILINEAR
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
         """Resizes all images; returns them unchanged if they have that size."""
         if list(images.shape[2:]) == self.size:
             return images
-        return torch.stack([resize_image(image, self.size) for image in images])
+        return torch.stack([resize_image(one, self.size, self.interpolation) for one in images])
 
 
 class RandomResizedCrop(v2.RandomResizedCrop):
@@ -126,7 +147,7 @@ class RandomResizedCrop(v2.RandomResizedCrop):
         box = self.make_params([image])
         top, left = box["top"], box["left"]
         region = image[:, top : top + box["height"], left : left + box["width"]]
-        return resize_image(region, self.size)
+        return resize_image(region, self.size, self.interpolation)
 
 
 class ToInput(nn.Module):

@@ -15,6 +15,8 @@ soft_triple      the regularizer of SoftTriple for many centers
 What they are built from:
 
 metric_loss             base classes: losses with proxies, losses of pairs
+mined_pairs             the tuples of miners: checks, masks of pairs, weights of images
+pml_adapter             a loss as a subclass of pytorch-metric-learning's base class
 arguments               checks of embeddings, labels and hyperparameters
 cosine, distances       similarities and distances, and the normalizers of vectors
 class_groups            images of a batch grouped by class; means in log space

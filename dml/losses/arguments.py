@@ -58,7 +58,7 @@ def check_batch(
             f"got {describe_tensor(labels)}"
         )
     labels = labels.to(embeddings.device, torch.long)  # torch cannot compare unsigned types
-    if torch.compiler.is_compiling() or _is_capturing_graph(embeddings):
+    if not reads_values(embeddings):
         return labels
     outside = labels < 0 if num_classes is None else (labels < 0) | (labels >= num_classes)
     # a sum shows NaN and infinity at a tenth of the cost of checking every number
@@ -83,15 +83,17 @@ def check_self_index(self_index: Tensor, anchors: int, references: int, like: Te
     if self_index.is_floating_point() or self_index.is_complex() or self_index.dtype == torch.bool:
         raise ValueError(f"self_index must be integers, got {self_index.dtype}")
     self_index = self_index.to(like.device, torch.long)
-    if torch.compiler.is_compiling() or _is_capturing_graph(like):
+    if not reads_values(like):
         return self_index
     if ((self_index < -1) | (self_index >= references)).any():
         raise ValueError(f"self_index must be in -1..{references - 1}")
     return self_index
 
 
-def _is_capturing_graph(x: Tensor) -> bool:
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+def reads_values(x: Tensor) -> bool:
+    """Returns False where the values of a tensor are not known: in `torch.compile`, CUDA graphs."""
+    capturing = x.is_cuda and torch.cuda.is_current_stream_capturing()
+    return not (torch.compiler.is_compiling() or capturing)
 
 
 def describe_tensor(x: Tensor) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from dml.losses.arguments import check_finite
 from dml.losses.cosine import inner_products
 from dml.losses.distances import clip_to_ball, distances
-from dml.losses.metric_loss import PairLoss, pair_masks
+from dml.losses.metric_loss import PairLoss, Pairs
 
 
 class C1Loss(PairLoss):
@@ -33,17 +33,10 @@ class C1Loss(PairLoss):
         self.epsilon = check_finite("epsilon", epsilon)
         self.margin = check_finite("margin", margin)
 
-    def pair_loss(
-        self,
-        x_BD: Tensor,
-        labels_B: Tensor,
-        ref_RD: Tensor,
-        labels_R: Tensor,
-        self_B: Tensor | None,
-    ) -> Tensor:
+    def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         s_BR = inner_products(clip_to_ball(x_BD), clip_to_ball(ref_RD))
-        positive_BR, negative_BR = pair_masks(labels_B, labels_R, self_B)
+        positive_BR, negative_BR = pairs.masks()
         pull = torch.where(positive_BR, (1 - self.epsilon - s_BR).relu(), 0).sum()
         push = torch.where(negative_BR, (s_BR - self.margin).relu(), 0).sum()
         return (pull + push) / len(x_BD)
@@ -68,17 +61,10 @@ class C2Loss(PairLoss):
         self.positive_margin = check_finite("positive_margin", positive_margin)
         self.negative_margin = check_finite("negative_margin", negative_margin)
 
-    def pair_loss(
-        self,
-        x_BD: Tensor,
-        labels_B: Tensor,
-        ref_RD: Tensor,
-        labels_R: Tensor,
-        self_B: Tensor | None,
-    ) -> Tensor:
+    def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         r_BR = distances(clip_to_ball(x_BD), clip_to_ball(ref_RD))
-        positive_BR, negative_BR = pair_masks(labels_B, labels_R, self_B)
+        positive_BR, negative_BR = pairs.masks()
         pull_BR = torch.where(positive_BR, (r_BR - self.positive_margin).relu(), 0)
         push_BR = torch.where(negative_BR, (self.negative_margin - r_BR).relu(), 0)
         return _mean_over_non_zero(pull_BR) + _mean_over_non_zero(push_BR)

@@ -14,7 +14,7 @@ from torch import Tensor
 from dml.losses.arguments import check_finite, check_positive
 from dml.losses.class_groups import LOG_OF_ZERO, ClassGroups, group_by_class, log_mean_exp, softplus
 from dml.losses.cosine import pair_similarity
-from dml.losses.metric_loss import PairLoss, self_mask
+from dml.losses.metric_loss import PairLoss, Pairs, self_mask
 
 
 class ClassWiseMultiSimilarityLoss(PairLoss):
@@ -23,7 +23,8 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
     1/(α C_B) Σ_c log(1 + ½ mean_{i,j∈c} exp(−α(s_ij − δ)))
     + 1/(2β C_B) Σ_{c≠c'} log(1 + mean_{i∈c, j∈c'} exp(β(s_ij − δ)))
 
-    With references, i runs over the batch and j over the references.
+    With references, i runs over the batch and j over the references. Of the pairs that a miner
+    leaves out, exp(…) is 0 in the means, which still divide by the numbers of all pairs.
 
     Args:
         alpha: α > 0, sharpness of attraction.
@@ -31,6 +32,10 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         delta: δ, a cosine similarity.
         include_self: True: i = j counts in the first sum (mft_v1 and the authors' code); False: it
             does not (mft). The mean divides by n_c² in both cases.
+
+    Attributes:
+        constant: (log 1.5)/α for α < 1, which the first sum is near to whatever the embeddings; 0
+            for larger α. Training shows the loss with and without it.
 
     Raises:
         ValueError: an argument is out of range.
@@ -42,30 +47,34 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         self.beta = check_positive("beta", beta)
         self.delta = check_finite("delta", delta)
         self.include_self = include_self
+        self.constant = math.log(1.5) / self.alpha if self.alpha < 1 else 0.0
 
-    def pair_loss(
-        self,
-        x_BD: Tensor,
-        labels_B: Tensor,
-        ref_RD: Tensor,
-        labels_R: Tensor,
-        self_B: Tensor | None,
-    ) -> Tensor:
+    def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         above_BR = pair_similarity(x_BD, ref_RD) - self.delta
-        rows = group_by_class(labels_B, above_BR.dtype)
-        columns = rows if labels_R is labels_B else group_by_class(labels_R, above_BR.dtype)
+        rows, columns = _group(pairs, above_BR.dtype)
         same_PQ = rows.label[:, None] == columns.label
         counts_PQ = rows.occupied[:, None] & columns.occupied
 
-        pull_BR = -self.alpha * above_BR
-        if self_B is not None and not self.include_self:
-            pull_BR = pull_BR.masked_fill(self_mask(self_B, len(ref_RD)), LOG_OF_ZERO)
+        pull_BR, push_BR = -self.alpha * above_BR, self.beta * above_BR
+        if pairs.mined is not None:
+            positive_BR, negative_BR = pairs.masks()
+            pull_BR = pull_BR.masked_fill(~positive_BR, LOG_OF_ZERO)
+            push_BR = push_BR.masked_fill(~negative_BR, LOG_OF_ZERO)
+        elif pairs.self_index is not None and not self.include_self:
+            pull_BR = pull_BR.masked_fill(self_mask(pairs.self_index, len(ref_RD)), LOG_OF_ZERO)
         attraction_PQ = softplus(_mean_of_blocks(pull_BR, rows, columns) - math.log(2))
-        repulsion_PQ = softplus(_mean_of_blocks(self.beta * above_BR, rows, columns))
+        repulsion_PQ = softplus(_mean_of_blocks(push_BR, rows, columns))
         positive_term = torch.where(counts_PQ & same_PQ, attraction_PQ, 0).sum() / self.alpha
         negative_term = torch.where(counts_PQ & ~same_PQ, repulsion_PQ, 0).sum() / (2 * self.beta)
         return (positive_term + negative_term) / rows.present
+
+
+def _group(pairs: Pairs, dtype: torch.dtype) -> tuple[ClassGroups, ClassGroups]:
+    """Groups the images and the references by class."""
+    rows = group_by_class(pairs.labels, dtype)
+    same = pairs.ref_labels is pairs.labels
+    return rows, rows if same else group_by_class(pairs.ref_labels, dtype)
 
 
 def _mean_of_blocks(e_BR: Tensor, rows: ClassGroups, columns: ClassGroups) -> Tensor:
@@ -79,7 +88,8 @@ class ClassBalancedContrastiveLoss(PairLoss):
     1/(2 C_B) Σ_c mean_{i,j∈c} [d_ij − m_P]_+ + 1/(2 C_B) Σ_{c≠c'} mean_{i∈c, j∈c'} [m_N − d_ij]_+
 
     With references, i runs over the batch and j over the references. As in Eq. 6, the first sum
-    includes i = j, a constant [−m_P]_+ without gradient; `self_index` changes nothing.
+    includes i = j, a constant [−m_P]_+ without gradient; `self_index` changes nothing. The terms of
+    pairs that a miner leaves out are 0 in the means.
 
     Args:
         positive_margin: m_P, a cosine distance.
@@ -94,23 +104,17 @@ class ClassBalancedContrastiveLoss(PairLoss):
         self.positive_margin = check_finite("positive_margin", positive_margin)
         self.negative_margin = check_finite("negative_margin", negative_margin)
 
-    def pair_loss(
-        self,
-        x_BD: Tensor,
-        labels_B: Tensor,
-        ref_RD: Tensor,
-        labels_R: Tensor,
-        self_B: Tensor | None,
-    ) -> Tensor:
+    def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         d_BR = 1 - pair_similarity(x_BD, ref_RD)
-        rows = group_by_class(labels_B, d_BR.dtype)
-        columns = rows if labels_R is labels_B else group_by_class(labels_R, d_BR.dtype)
-        loss_BR = torch.where(
-            labels_B[:, None] == labels_R,
-            (d_BR - self.positive_margin).relu(),
-            (self.negative_margin - d_BR).relu(),
-        )
+        rows, columns = _group(pairs, d_BR.dtype)
+        same_BR = pairs.labels[:, None] == pairs.ref_labels
+        pull_BR = (d_BR - self.positive_margin).relu()
+        push_BR = (self.negative_margin - d_BR).relu()
+        loss_BR = torch.where(same_BR, pull_BR, push_BR)
+        if pairs.mined is not None:
+            positive_BR, negative_BR = pairs.masks()
+            loss_BR = torch.where((positive_BR & same_BR) | (negative_BR & ~same_BR), loss_BR, 0)
         # a mean over a block is a sum with weights 1 / (n_c n_c'); the backward pass of a
         # matrix product would run in half precision inside autocast
         mean_B = (loss_BR / columns.count[columns.slot]).sum(dim=1)

@@ -5,7 +5,9 @@ Shapes: B images in a batch, D embedding dimensions, C classes, R references.
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import warnings
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from dml.losses.arguments import (
     refuse_arguments,
     to_working_precision,
 )
+from dml.losses.mined_pairs import Mined, check_mined, image_weights, mined_masks
 
 
 class MetricLoss(nn.Module):
@@ -33,6 +36,11 @@ class MetricLoss(nn.Module):
         """Returns the context in which a loss computes."""
         return torch.autocast(device_type=embeddings.device.type, enabled=False)
 
+    def extra_repr(self) -> str:
+        """Returns the hyperparameters, by the names of the constructor's arguments."""
+        names = inspect.signature(type(self)).parameters
+        return ", ".join(f"{one}={getattr(self, one)!r}" for one in names if hasattr(self, one))
+
 
 class ClassificationLoss(MetricLoss):
     """A loss of images and learnable vectors, one or several per class.
@@ -40,7 +48,14 @@ class ClassificationLoss(MetricLoss):
     Args:
         num_classes: C, at least 1; labels are 0..C−1.
         embedding_size: D, at least 1.
+
+    Attributes:
+        mined_images: images of an `indices_tuple` that count for the weights of the images: `all`
+            or its `anchors`, as in the loss of pytorch-metric-learning that is most alike; `none`:
+            the loss has no term of a single image, and ignores the tuple with a warning.
     """
+
+    mined_images: ClassVar[Literal["all", "anchors", "none"]] = "none"
 
     def __init__(self, num_classes: int, embedding_size: int) -> None:
         super().__init__()
@@ -61,7 +76,9 @@ class ClassificationLoss(MetricLoss):
         Args:
             embeddings: B×D, finite; need not be normalized.
             labels: B integers from 0 to C−1.
-            indices_tuple: must be None: every image is compared with every class.
+            indices_tuple: pairs or triplets of a miner (`mined_pairs`). Every image is compared
+                with every class all the same; the term of an image is multiplied by its weight,
+                which is how often the tuple names it, over the maximum (see `mined_images`).
             ref_emb: must be None: the references are this loss's own parameters.
             ref_labels: must be None.
             self_index: must be None.
@@ -69,20 +86,56 @@ class ClassificationLoss(MetricLoss):
         Raises:
             ValueError: an argument has the wrong shape, type or values; names the argument.
         """
-        refuse_arguments(
-            self,
-            indices_tuple=indices_tuple,
-            ref_emb=ref_emb,
-            ref_labels=ref_labels,
-            self_index=self_index,
-        )
+        refuse_arguments(self, ref_emb=ref_emb, ref_labels=ref_labels, self_index=self_index)
         labels_B = check_batch(embeddings, labels, self.num_classes, self.embedding_size)
         with self.without_autocast(embeddings):
-            return self.batch_loss(to_working_precision(embeddings), labels_B)
+            x_BD = to_working_precision(embeddings)
+            return self.batch_loss(x_BD, labels_B, self._image_weights(x_BD, indices_tuple))
 
-    def batch_loss(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+    def _image_weights(self, x_BD: Tensor, indices_tuple: Any) -> Tensor | None:
+        """Returns the weights that a tuple gives the images (B); None without a tuple."""
+        if indices_tuple is None:
+            return None
+        mined = check_mined(indices_tuple, len(x_BD), len(x_BD), x_BD)
+        if self.mined_images == "none":
+            name = type(self).__name__
+            warnings.warn(
+                f"{name} compares all images with all classes and ignores indices_tuple; "
+                f"leave the miner out",
+                stacklevel=3,
+            )
+            return None
+        return image_weights(mined, len(x_BD), x_BD, self.mined_images == "anchors")
+
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64.
+
+        `weight_B`: weights of the images, from 0 to 1; None: all 1.
+        """
         raise NotImplementedError
+
+
+class Pairs(NamedTuple):
+    """The pairs of embeddings (B) and references (R) that a loss compares.
+
+    Attributes:
+        labels: classes of the embeddings.
+        ref_labels: classes of the references; the tensor `labels` if they are the batch itself.
+        self_index: for each embedding, the row of the references that is the embedding itself, or
+            −1; None if no reference is. Without references it is 0..B−1.
+        mined: pairs or triplets that a miner chose; None: all pairs.
+    """
+
+    labels: Tensor
+    ref_labels: Tensor
+    self_index: Tensor | None = None
+    mined: Mined | None = None
+
+    def masks(self) -> tuple[Tensor, Tensor]:
+        """Returns masks of the positive and of the negative pairs that count (both B×R)."""
+        if self.mined is None:
+            return pair_masks(self.labels, self.ref_labels, self.self_index)
+        return mined_masks(self.mined, len(self.labels), len(self.ref_labels))
 
 
 class PairLoss(MetricLoss):
@@ -108,23 +161,25 @@ class PairLoss(MetricLoss):
         Args:
             embeddings: B×D, finite; need not be normalized.
             labels: B integers of at least 0.
-            indices_tuple: must be None: all pairs count.
+            indices_tuple: pairs or triplets of a miner (`mined_pairs`): only these count, each
+                once. None: all pairs.
             ref_emb: R×D references, or None for the batch itself.
             ref_labels: R integers, None if and only if `ref_emb` is.
             self_index: B integers, the row of `ref_emb` that holds the same embedding, −1 if none
-                does. None: no reference is an embedding of the batch.
+                does. None: no reference is an embedding of the batch, or `indices_tuple` leaves
+                those pairs out.
 
         Raises:
             ValueError: an argument has the wrong shape, type or values; names the argument.
         """
-        refuse_arguments(self, indices_tuple=indices_tuple)
         labels_B = check_batch(embeddings, labels)
         with self.without_autocast(embeddings):
             x_BD = to_working_precision(embeddings)
             if ref_emb is None and ref_labels is None:
                 refuse_arguments(self, self_index=self_index)
                 self_B = torch.arange(len(labels_B), device=labels_B.device)
-                return self.pair_loss(x_BD, labels_B, x_BD, labels_B, self_B)
+                mined = _check_optional(indices_tuple, x_BD, len(x_BD))
+                return self.pair_loss(x_BD, x_BD, Pairs(labels_B, labels_B, self_B, mined))
             if ref_emb is None or ref_labels is None:
                 raise ValueError("ref_emb and ref_labels must be given together")
             names = ("ref_emb", "ref_labels")
@@ -133,22 +188,17 @@ class PairLoss(MetricLoss):
                 self_index = check_self_index(self_index, len(x_BD), len(ref_emb), x_BD)
             dtype = torch.promote_types(x_BD.dtype, to_working_precision(ref_emb).dtype)
             ref_RD, labels_R = ref_emb.to(x_BD.device, dtype), labels_R.to(x_BD.device)
-            return self.pair_loss(x_BD.to(dtype), labels_B, ref_RD, labels_R, self_index)
+            mined = _check_optional(indices_tuple, x_BD, len(ref_emb))
+            pairs = Pairs(labels_B, labels_R, self_index, mined)
+            return self.pair_loss(x_BD.to(dtype), ref_RD, pairs)
 
-    def pair_loss(
-        self,
-        x_BD: Tensor,
-        labels_B: Tensor,
-        ref_RD: Tensor,
-        labels_R: Tensor,
-        self_B: Tensor | None,
-    ) -> Tensor:
-        """Returns the loss of checked arguments, all float32 or all float64.
-
-        `self_B`: for each embedding, the row of the references that is the embedding itself, or
-        −1; None if no reference is. Without references it is 0..B−1.
-        """
+    def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
+        """Returns the loss of checked arguments, all float32 or all float64."""
         raise NotImplementedError
+
+
+def _check_optional(indices_tuple: Any, x_BD: Tensor, others: int) -> Mined | None:
+    return None if indices_tuple is None else check_mined(indices_tuple, len(x_BD), others, x_BD)
 
 
 def pair_masks(labels_B: Tensor, labels_R: Tensor, self_B: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,11 @@ PROBE = 16  # rows screened first, to find tiles where screening does not pay
 CPU_TILE = (256, 2048)
 GPU_TILE = (1024, 4096)
 
+NO_GRAPH = (
+    "losses of potentials cannot be exported, since their tiles depend on the values of the "
+    "embeddings; export the embedder instead"
+)
+
 Tile = tuple[slice, slice]
 
 
@@ -206,7 +211,7 @@ class _MeanEnergy(torch.autograd.Function):
         return gradient_ND * g, None, None, None
 
 
-@torch.compiler.disable  # which tiles are computed depends on the data
+@torch.compiler.disable(reason=NO_GRAPH)
 def mean_energy(x_ND: Tensor, labels_N: Tensor, potential: Potential) -> Tensor:
     """Returns (1/N) Σ_{a≠b} ψ(‖x̂_a − x̂_b‖) over ordered pairs, a scalar.
 
@@ -216,7 +221,12 @@ def mean_energy(x_ND: Tensor, labels_N: Tensor, potential: Potential) -> Tensor:
         x_ND: charges of any length, float32 or float64.
         labels_N: their classes, integers.
         potential: attraction and repulsion.
+
+    Raises:
+        RuntimeError: inside `torch.export`.
     """
+    if torch.compiler.is_exporting():
+        raise RuntimeError(NO_GRAPH)
     with_gradient = torch.is_grad_enabled() and x_ND.requires_grad
     energy: Tensor = _MeanEnergy.apply(x_ND, labels_N, potential, with_gradient)
     return energy

@@ -20,6 +20,7 @@ class ProxySoftmaxLoss(ClassificationLoss):
         proxies: C×D, the only parameter; normalized where it is used.
     """
 
+    mined_images = "anchors"
     scale: float
 
     def __init__(self, num_classes: int, embedding_size: int) -> None:
@@ -27,11 +28,14 @@ class ProxySoftmaxLoss(ClassificationLoss):
         self.proxies = nn.Parameter(torch.empty(num_classes, embedding_size))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
-    def batch_loss(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         p_CD = self.proxies.to(torch.promote_types(x_BD.dtype, self.proxies.dtype))
         s_BC = cosine_similarity(x_BD, p_CD)
-        return nn.functional.cross_entropy(self.scale * s_BC, labels_B)
+        if weight_B is None:
+            return nn.functional.cross_entropy(self.scale * s_BC, labels_B)
+        loss_B = nn.functional.cross_entropy(self.scale * s_BC, labels_B, reduction="none")
+        return (weight_B * loss_B).mean()
 
 
 class ProxyNCALoss(ProxySoftmaxLoss):

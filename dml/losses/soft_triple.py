@@ -32,6 +32,10 @@ class CentersRegularizer(nn.Module):
         super().__init__()
         self.centers_per_class = check_integer("centers_per_class", centers_per_class, at_least=1)
 
+    def extra_repr(self) -> str:
+        """Returns the hyperparameter."""
+        return f"centers_per_class={self.centers_per_class}"
+
     def forward(self, weights: Tensor) -> Tensor:
         """Returns the regularizer of C·K×D centers; rows c·K…c·K+K−1 belong to class c."""
         centers = self.centers_per_class

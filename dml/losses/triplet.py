@@ -10,18 +10,19 @@ from torch import Tensor
 
 from dml.losses.arguments import check_finite
 from dml.losses.distances import distances
-from dml.losses.metric_loss import PairLoss, pair_masks
+from dml.losses.metric_loss import PairLoss, Pairs
 
 TILE = 2**22  # distances sorted at a time
 
 
 class AllTripletsLoss(PairLoss):
-    """Triplet margin over all triplets: the mean over non-zero [r_ap − r_an + m]_+.
+    """Triplet margin over all triplets, or mined ones: the mean over non-zero [r_ap − r_an + m]_+.
 
     Equal to pytorch-metric-learning's TripletMarginLoss on all triplets, but in time
     O(B·R·log R) and memory O(B·R) instead of the number of triplets, which with the proxies of
     Stanford Online Products is millions per batch. r is the
-    Euclidean distance of the given vectors, which are not normalized here.
+    Euclidean distance of the given vectors, which are not normalized here. Mined triplets count as
+    listed; of mined pairs all triplets with a common anchor do.
 
     Args:
         margin: m, a Euclidean distance.
@@ -34,17 +35,14 @@ class AllTripletsLoss(PairLoss):
         super().__init__()
         self.margin = check_finite("margin", margin)
 
-    def pair_loss(
-        self,
-        x_BD: Tensor,
-        labels_B: Tensor,
-        ref_RD: Tensor,
-        labels_R: Tensor,
-        self_B: Tensor | None,
-    ) -> Tensor:
+    def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         r_BR = distances(x_BD, ref_RD)
-        positive_BR, negative_BR = pair_masks(labels_B, labels_R, self_B)
+        if pairs.mined is not None and len(pairs.mined) == 3:
+            a, p, n = pairs.mined
+            excess_T = (r_BR[a, p] - r_BR[a, n] + self.margin).relu()
+            return excess_T.sum() / (excess_T > 0).sum().clamp_min(1)
+        positive_BR, negative_BR = pairs.masks()
         rows = max(1, TILE // r_BR.shape[1])
         parts = zip(
             r_BR.detach().split(rows), positive_BR.split(rows), negative_BR.split(rows), strict=True

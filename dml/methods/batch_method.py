@@ -22,9 +22,12 @@ class BatchMethod(nn.Module):
 
     Attributes:
         whole: what else of the whole batch is needed: "images", "features".
+        loss_constant: a part of the loss that training cannot change. The history has the loss
+            without it too, because changes of a small rest are hard to see beside it.
     """
 
     whole: frozenset[str] = frozenset()
+    loss_constant: float = 0.0
 
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor

@@ -24,6 +24,7 @@ class Plain(BatchMethod):
         super().__init__()
         self.loss = loss
         self.miner = miner
+        self.loss_constant = float(getattr(loss, "constant", 0.0))
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:

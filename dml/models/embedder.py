@@ -26,6 +26,7 @@ TOKEN_POOLINGS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "token": lambda tokens_Btc, prefix: tokens_Btc[:, 0],
     "mean": lambda tokens_Btc, prefix: tokens_Btc[:, prefix:].mean(dim=1),
 }
+NATIVE = "native"  # the network's own pooling
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "l2": lambda v_BD: F.normalize(v_BD, dim=1),
     "clipped": lambda v_BD: v_BD / v_BD.norm(dim=1, keepdim=True).clamp(min=1),
@@ -45,7 +46,9 @@ class Embedder(nn.Module):
     Args:
         backbone: any `Backbone`.
         size: embedding dimensions D; None keeps the backbone's own (384 for ViT-S and DINO).
-        pooling: of feature maps: "avg", "max" or "avg+max" (their sum, as Proxy Anchor does).
+        pooling: of feature maps: "avg", "max" or "avg+max" (their sum, as Proxy Anchor does); or
+            "native", of maps and tokens: all that the network does before its classifier, such as
+            ConvNeXt's norm or SigLIP's attention.
         token_pooling: of the tokens of a transformer: "token" (the class token) or "mean" (over
             the patches). Separate from `pooling`, so that a protocol's choice for
             convolutional networks does not affect transformers.
@@ -85,7 +88,7 @@ class Embedder(nn.Module):
         batch_norm_momentum: float | None = None,
     ) -> None:
         super().__init__()
-        _check_choice("pooling", pooling, POOLINGS)
+        _check_choice("pooling", pooling, (*POOLINGS, NATIVE))
         _check_choice("token_pooling", token_pooling, TOKEN_POOLINGS)
         _check_choice("head", head, HEADS)
         _check_choice("init", init, INITS)
@@ -95,29 +98,34 @@ class Embedder(nn.Module):
                 "embedder.freeze_batch_norm_affine=true freezes more than the statistics alone: "
                 "set embedder.freeze_batch_norm=true too"
             )
-        if backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
+        channels = backbone.channels
+        if pooling == NATIVE:
+            channels = _find_native_channels(backbone)
+        elif backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
             raise UserError(
                 "embedder.token_pooling=token: this backbone has no class token; use mean"
             )
         self.backbone = backbone
         self.input = backbone.input
-        self.embedding_size = _embedding_size(size, backbone.channels, head)
+        self.embedding_size = _embedding_size(size, channels, head)
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
         self.freeze_batch_norm = freeze_batch_norm
-        self.head = _build_head(
-            backbone.channels, self.embedding_size, head, layer_norm, init, bias
-        )
+        self.head = _build_head(channels, self.embedding_size, head, layer_norm, init, bias)
         if freeze_batch_norm:
             freeze(backbone, affine=freeze_batch_norm_affine)
         if batch_norm_momentum is not None:
             set_momentum(backbone, batch_norm_momentum)
 
     def features(self, images: Tensor) -> Tensor:
-        """Returns the backbone's features, B×c×h×w or B×t×c."""
+        """Returns the backbone's features, B×c×h×w, B×t×c or B×c."""
         return self.backbone(images)
 
     def pool(self, features: Tensor) -> Tensor:
-        """Pools features B×c×h×w or B×t×c to B×c."""
+        """Pools features B×c×h×w or B×t×c to B×c; returns vectors B×c as they are."""
+        if self.pooling == NATIVE and self.backbone.native_channels:
+            return self.backbone.pool_natively(features)
+        if self.backbone.kind == "vectors":
+            return features
         if self.backbone.kind == "maps":
             return POOLINGS[self.pooling](features)
         return TOKEN_POOLINGS[self.token_pooling](features, self.backbone.prefix_tokens)
@@ -149,6 +157,18 @@ class Embedder(nn.Module):
         if self.freeze_batch_norm:
             freeze(self.backbone)  # again: the conversion to SyncBatchNorm adds new layers
         return self
+
+
+def _find_native_channels(backbone: Backbone) -> int:
+    channels = getattr(backbone, "native_channels", None)
+    if channels is None and backbone.kind == "vectors":
+        return backbone.channels
+    if channels is None:
+        raise UserError(
+            f"embedder.pooling={NATIVE}: this backbone has no pooling before its classifier; "
+            f"use embedder.pooling=avg, and for tokens embedder.token_pooling=mean"
+        )
+    return channels
 
 
 def _build_head(

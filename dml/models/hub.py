@@ -18,6 +18,13 @@ def hub_url(hub_id: str) -> str:
     return f"{endpoint}/{hub_id}/resolve/main/{HUB_FILE}"
 
 
+def hub_token() -> str | None:
+    """Returns the user's token: HF_TOKEN, or the one that `hf auth login` stored."""
+    from huggingface_hub import get_token
+
+    return get_token()
+
+
 def find_in_hub_cache(hub_id: str) -> Path | None:
     """Returns a model's weights in the hub's own cache, where timm or transformers left them.
 

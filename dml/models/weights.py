@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from dml.core.download import Checksum, ChecksumError, DownloadError, download
 from dml.core.errors import UserError, nearest
 from dml.core.locks import wait_for_lock
-from dml.models.hub import find_in_hub_cache, hub_url
+from dml.models.hub import find_in_hub_cache, hub_token, hub_url
 from dml.models.state_dict import load_strictly, read_state_dict
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,17 @@ def _find_published(published: PublishedWeights) -> Path:
         return _download_once(path, published.url, "imagenet")
     if not path.is_file() and (cached := find_in_hub_cache(published.hub)):
         return cached
-    return _download_once(path, hub_url(published.hub), "imagenet")
+    try:
+        return _download_once(path, hub_url(published.hub), "imagenet", hub_token())
+    except UserError as error:
+        cause = error.__cause__ and error.__cause__.__cause__
+        if isinstance(cause, HTTPError) and cause.code in (401, 403):
+            raise UserError(
+                f"backbone.weights=imagenet: {hub_url(published.hub)} is gated: accept its terms "
+                f"on the page of {published.hub}, and set HF_TOKEN=<token>; or place the file here "
+                f"as {path}"
+            ) from error
+        raise
 
 
 def _find_url(url: str) -> Path:
@@ -105,14 +116,14 @@ def _find_url(url: str) -> Path:
     return _download_once(cache_folder() / name, url, url)
 
 
-def _download_once(path: Path, url: str, weights: str) -> Path:
+def _download_once(path: Path, url: str, weights: str, token: str | None = None) -> Path:
     """Returns `path`, downloaded unless it is there or a user placed it there."""
     if path.is_file():
         return _check_hash(path, "delete it to download it again")
     try:
         with wait_for_lock(path.with_name(f".{path.name}.lock"), f"downloading {path}"):
             log.info("downloading %s to %s", url, path)
-            return download(url, path, named_checksum(path.name))
+            return download(url, path, named_checksum(path.name), token=token)
     except DownloadError as error:
         raise UserError(
             f"backbone.weights={weights}: {error}; download it elsewhere and place it here as "

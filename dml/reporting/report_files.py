@@ -12,6 +12,7 @@ from rich.table import Table
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
+from dml.core.progress import show_progress
 from dml.reporting import catalog, tables
 from dml.reporting.export import to_csv, to_markdown
 from dml.reporting.finished_runs import experiments_with_runs
@@ -40,7 +41,8 @@ def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = T
     """
     known = catalog.experiment_ids()
     ids = _resolve_names(names, known, root)
-    reports = [_build_report(id, id in known, root) for id in ids]
+    shown = show_progress(ids, "reading the runs of experiment", len(ids))
+    reports = [_build_report(id, id in known, root) for id in shown]
     console = Console(highlight=False, emoji=False, markup=False)
     if len(reports) > MAX_TABLES:
         console.print(_overview(reports))
@@ -49,7 +51,8 @@ def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = T
             console.print(terminal_tables(report, console.width))
             for line in tables.list_notes(report, tables.MAX_COMMANDS):
                 console.print(line, soft_wrap=True)  # unbroken, to be copied
-    drawn = {report.id: draw_figures(report) for report in reports} if figures else {}
+    to_draw = show_progress(reports if figures else (), "drawing figures of report", len(reports))
+    drawn = {report.id: draw_figures(report) for report in to_draw}
     stem = ids[0] if len(ids) == 1 else "all" if "all" in names else "report"
     files = {
         out / f"{stem}.html": render_page(reports, drawn, datetime.now()),

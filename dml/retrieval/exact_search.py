@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
+from dml.core.option_values import BACKENDS
 from dml.retrieval.cpu_search import CpuSearch
 from dml.retrieval.exact_order import sort_near_ties, squared_distances
 from dml.retrieval.faiss_backend import FaissSearch
@@ -34,12 +35,21 @@ MEMORY_MB = 64.0
 PAIR_BYTES = 64  # what looking at one query and one item exactly takes
 
 
+class SearchOptions(TypedDict, total=False):
+    """Options of the search that change no result; see `ExactSearch`."""
+
+    backend: str
+    memory_mb: float
+
+
 class ExactSearch:
     """Queries and the gallery they are searched in.
 
     Args:
         query, gallery, memory_mb, backend: as for `nearest_neighbors`.
         most: the largest k of all queries.
+        self_index: with a gallery: the position in it of each query that will be searched for (B),
+            which the query does not find. None: all queries find the whole gallery.
 
     Attributes:
         available: how many items a query can find.
@@ -56,6 +66,7 @@ class ExactSearch:
         most: int,
         backend: str = "auto",
         memory_mb: float = MEMORY_MB,
+        self_index: Tensor | None = None,
     ) -> None:
         self.query = check_embeddings(query, "query")
         self.own = gallery is None
@@ -66,10 +77,13 @@ class ExactSearch:
                 f"query and gallery must be on one device, got {self.query.device} and"
                 f" {self.gallery.device}"
             )
-        if backend not in ("auto", "torch", "faiss"):
-            raise ValueError(f"backend must be auto, torch or faiss, got {backend!r}")
+        if backend not in BACKENDS:
+            raise ValueError(
+                f"backend must be {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got {backend!r}"
+            )
         check_counts([most], "k")
-        self.available = len(self.gallery) - self.own
+        self.self_index = self_index
+        self.available = len(self.gallery) - (self.own or self_index is not None)
         if not 1 <= most <= self.available:
             raise ValueError(
                 f"k must lie between 1 and the {self.available} gallery items a query can find,"
@@ -123,7 +137,7 @@ class ExactSearch:
         members = ClassMembers(classes[1])
 
         def rank(part: Tensor) -> Tensor:
-            query_nD, own_n = self.query[part], part if self.own else None
+            query_nD, own_n = self.query[part], self._own_items(part)
             pairs = members.pairs(classes[0][part])
             target = nearest_relevant(query_nD, self.gallery, *pairs, own_n)
             return count_closer(engine.gallery, query_nD, self.gallery, target, own_n, limit)
@@ -154,6 +168,12 @@ class ExactSearch:
         scaled = ScaledGallery(self.gallery, self.query, tile)
         return kind(scaled, self.available, self.memory_bytes)
 
+    def _own_items(self, rows: Tensor) -> Tensor | None:
+        """Returns the gallery indices (n) of the queries `rows` themselves; None if not in it."""
+        if self.own:
+            return rows
+        return None if self.self_index is None else self.self_index[rows]
+
     def _nearest(
         self,
         engine: PlainSearch,
@@ -163,7 +183,7 @@ class ExactSearch:
         classes: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Returns the gallery indices (n×k) of the exact neighbors of some queries."""
-        query_nD, own_n = self.query[rows], rows if self.own else None
+        query_nD, own_n = self.query[rows], self._own_items(rows)
         scores_nm, indices_nm, error_n = engine.propose(query_nD, own_n, k)
         relevant_nm = None
         if classes is not None:

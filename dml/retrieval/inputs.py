@@ -66,6 +66,30 @@ def check_labels(labels: Numbers, length: int, name: str) -> Tensor:
     return labels
 
 
+def check_self_index(self_index: Numbers, query_B: Tensor, gallery_N: Tensor) -> Tensor:
+    """Returns the positions of queries in the gallery as int64, −1 for queries that are not there.
+
+    Args:
+        self_index: B positions.
+        query_B: classes of the queries.
+        gallery_N: classes of the gallery, in one numbering with those of the queries.
+
+    Raises:
+        ValueError: not B integers from −1 to N − 1, or a position that holds another class.
+    """
+    checked = check_labels(self_index, len(query_B), "self_index").to(query_B.device, torch.long)
+    if ((checked < -1) | (checked >= len(gallery_N))).any():
+        raise ValueError(f"self_index must lie between -1 and {len(gallery_N) - 1}")
+    wrong = ((checked >= 0) & (gallery_N[checked] != query_B)).nonzero()
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(
+            f"self_index: query {row} and item {int(checked[row])} of the gallery, which is to be "
+            f"the same image, have different labels"
+        )
+    return checked
+
+
 def check_counts(numbers: Sequence[int], name: str) -> None:
     """Raises ValueError unless all numbers are positive integers; its message names them."""
     for number in numbers:

@@ -6,14 +6,22 @@ Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neig
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from dml.core.metric_names import RECALL
-from dml.retrieval.exact_search import MEMORY_MB, ExactSearch
-from dml.retrieval.inputs import Numbers, check_counts, check_embeddings, check_labels
+from dml.retrieval.exact_search import ExactSearch, SearchOptions
+from dml.retrieval.inputs import (
+    Numbers,
+    check_counts,
+    check_embeddings,
+    check_labels,
+    check_self_index,
+)
+from dml.retrieval.ranked_hits import METRICS, RankedHits
 
 MAX_LISTED = 32  # Recall@K is read from a list of neighbors up to this K, beyond it from ranks
 
@@ -51,9 +59,10 @@ def retrieval_metrics(
     gallery_embeddings: Numbers | None = None,
     gallery_labels: Numbers | None = None,
     *,
+    self_index: Numbers | None = None,
     recall_at: Sequence[int] = (1, 2, 4, 8),
-    backend: str = "auto",
-    memory_mb: float = MEMORY_MB,
+    average: str = "image",
+    **search: Unpack[SearchOptions],
 ) -> dict[str, float | int]:
     """Scores embeddings by how well their neighbors share their label.
 
@@ -69,10 +78,14 @@ def retrieval_metrics(
         gallery_embeddings: N×D items to search; None ranks the queries among themselves, each
             without itself.
         gallery_labels: N integers, together with `gallery_embeddings`.
+        self_index: where queries are in the gallery: the position of each query there, which it
+            does not find (B integers); −1 for a query that is not there. None: no query is.
         recall_at: values of K. A K beyond the size of the gallery means the whole gallery, so that
             the lists of large datasets work on tiny ones too.
-        backend: "torch", "faiss" or "auto", as for `nearest_neighbors`.
-        memory_mb: bound on the size of the working buffers.
+        average: "image": means over the queries; "class": means over the classes of the means over
+            the queries of each class.
+        search: `backend` ("torch", "faiss" or "auto") and `memory_mb` (bound on the size of the
+            working buffers), as for `nearest_neighbors`.
 
     Returns:
         `precision_at_1`, `r_precision`, `map_at_r` and `recall_at_<K>`: means over the queries that
@@ -81,7 +94,8 @@ def retrieval_metrics(
 
     Raises:
         ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or not
-            integers, a K that is not a positive integer, or no query with a relevant item.
+            integers, a K that is not a positive integer, positions that are not in the gallery or
+            hold another label than the query, or no query with a relevant item.
     """
     embeddings = check_embeddings(embeddings, "embeddings")
     labels = check_labels(labels, len(embeddings), "labels")
@@ -92,86 +106,92 @@ def retrieval_metrics(
         gallery = check_embeddings(gallery_embeddings, "gallery_embeddings")
         searched_labels = check_labels(gallery_labels, len(gallery), "gallery_labels")
     check_counts(recall_at, "recall_at")
-    device = embeddings.device
-    query_B, gallery_N = common_classes(labels.to(device), searched_labels)
-    relevant_B = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)[query_B]
+    if average not in ("image", "class"):
+        raise ValueError(f"average must be 'image' or 'class', got {average!r}")
+    classes = query_B, gallery_N = common_classes(labels.to(embeddings.device), searched_labels)
     if gallery is None:
-        relevant_B -= 1
+        if self_index is not None:
+            raise ValueError("self_index must be None without gallery_embeddings")
+        self_B = torch.arange(len(labels), device=query_B.device)
+    elif self_index is None:
+        self_B = torch.full_like(query_B, -1)
+    else:
+        self_B = check_self_index(self_index, *classes)
+    relevant_B = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)[query_B]
+    relevant_B -= (self_B >= 0).long()
     # queries with like R stand together, so that one large class does not cost all the others
     order_B = torch.argsort(relevant_B, stable=True)
     rows = order_B[relevant_B[order_B] > 0]
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
 
-    items = len(embeddings) - 1 if gallery is None else len(gallery)
-    classes = (query_B, gallery_N)
-    k_n = relevant_B[rows].clamp(min=_list_length(recall_at, int(relevant_B.max())), max=items)
-    search = ExactSearch(
-        embeddings, gallery, most=int(k_n[-1]), backend=backend, memory_mb=memory_mb
-    )
+    items = len(embeddings if gallery is None else gallery)
+    least = _list_length(recall_at, int(relevant_B.max()))
+    apart = rows[self_B[rows] >= 0], rows[self_B[rows] < 0]
+    scored = []
+    for part, leaves_one_out in zip(apart, (True, False), strict=True):
+        if not len(part):
+            continue
+        k_n = relevant_B[part].clamp(min=least, max=items - leaves_one_out)
+        own = self_B if leaves_one_out and gallery is not None else None
+        exact = ExactSearch(embeddings, gallery, most=int(k_n[-1]), self_index=own, **search)
+        scored.append(_score(exact, (part, k_n), classes, relevant_B, recall_at))
+    if average == "image":
+        means = torch.stack([sums for sums, _ in scored]).sum(dim=0) / len(rows)
+    else:
+        values_Mn = torch.cat([values for _, values in scored], dim=1)
+        means = _mean_of_classes(values_Mn, query_B[torch.cat(apart)])
+    names = [*METRICS, *(f"{RECALL}{K}" for K in recall_at)]
+    return {
+        **dict(zip(names, means.tolist(), strict=True)),
+        "queries": len(rows),
+        "queries_without_match": len(labels) - len(rows),
+    }
+
+
+def _score(
+    search: ExactSearch,
+    rows_and_k: tuple[Tensor, Tensor],
+    classes: tuple[Tensor, Tensor],
+    relevant_B: Tensor,
+    recall_at: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """Returns the sums of M metrics over some queries (M), and their values (M×n).
+
+    Args:
+        search: of all queries.
+        rows_and_k: numbers of the queries and neighbors to list for each (both n), k ascending.
+        classes: of all queries and gallery items.
+        relevant_B: R of all queries.
+        recall_at: values of K.
+    """
+    (rows, k_n), (query_B, gallery_N), items = rows_and_k, classes, search.available
     first_B = torch.full_like(relevant_B, items)
+    values_MB = search.query.new_zeros(len(METRICS), len(relevant_B), dtype=torch.float64)
 
     def score(part: Tensor, indices_nk: Tensor) -> Tensor:
         found_nk = gallery_N.index_select(0, indices_nk.flatten()).view_as(indices_nk)
         hits_nk = found_nk == query_B[part, None]
         first_B[part] = torch.where(hits_nk.any(dim=1), hits_nk.long().argmax(dim=1), items)
         ranked = RankedHits(hits_nk, relevant_B[part])
-        return torch.stack([values_of(ranked).sum() for values_of in METRICS.values()])
+        values = [values_of(ranked) for values_of in METRICS.values()]
+        values_MB[:, part] = torch.stack(values)
+        return torch.stack([one.sum() for one in values])
 
     sums = torch.stack(search.map_chunks(rows, k_n, score, classes)).sum(dim=0)
     late = rows[first_B[rows] == items]
     if len(late) and max(recall_at, default=0) > int(k_n[0]):
         first_B[late] = search.first_ranks(late, classes, max(recall_at))
-    recalls = [(first_B[rows] < K).double().sum() for K in recall_at]
-    names = [*METRICS, *(f"{RECALL}{K}" for K in recall_at)]
-    means = (torch.stack([*sums, *recalls]) / len(rows)).tolist()
-    return {
-        **dict(zip(names, means, strict=True)),
-        "queries": len(rows),
-        "queries_without_match": len(labels) - len(rows),
-    }
+    recalls = [(first_B[rows] < K).double() for K in recall_at]
+    all_sums = torch.stack([*sums, *(one.sum() for one in recalls)])
+    return all_sums, torch.stack([*values_MB[:, rows], *recalls])
 
 
-class RankedHits:
-    """Relevance of the first items in the ranking of some queries.
-
-    Attributes:
-        hits_nk: whether the item at each rank is relevant; k is at least the largest R.
-        R_n: how many relevant items each query has, 1 or more (float64).
-        relevant_nr: `hits_nk` for the first R ranks of each query, False beyond them.
-        found_nr: how many of the items up to each rank are relevant.
-    """
-
-    def __init__(self, hits_nk: Tensor, relevant_n: Tensor) -> None:
-        longest = int(relevant_n.max())
-        self.rank_r = torch.arange(1, longest + 1, device=relevant_n.device)
-        self.hits_nk = hits_nk
-        self.relevant_nr = hits_nk[:, :longest] & (self.rank_r <= relevant_n[:, None])
-        self.found_nr = self.relevant_nr.cumsum(dim=1)
-        self.R_n = relevant_n.double()
-
-
-def precision_at_1(ranked: RankedHits) -> Tensor:
-    """Returns 1 for each query (n) whose nearest item is relevant, else 0."""
-    return ranked.hits_nk[:, 0].double()
-
-
-def r_precision(ranked: RankedHits) -> Tensor:
-    """Returns the share of relevant items among the first R of each query (n)."""
-    return ranked.found_nr[:, -1] / ranked.R_n
-
-
-def map_at_r(ranked: RankedHits) -> Tensor:
-    """Returns (1/R) Σ_{i≤R} P(i)·rel(i) of each query (n)."""
-    precision_nr = ranked.found_nr.double() / ranked.rank_r
-    return precision_nr.masked_fill_(~ranked.relevant_nr, 0.0).sum(dim=1) / ranked.R_n
-
-
-# One value per query from what is relevant at its first R ranks; `dml.core.metric_names` labels
-# them. Recall@K, for which more ranks may have to be known, is computed apart.
-METRICS: dict[str, Callable[[RankedHits], Tensor]] = {
-    function.__name__: function for function in (precision_at_1, r_precision, map_at_r)
-}
+def _mean_of_classes(values_Mn: Tensor, classes_n: Tensor) -> Tensor:
+    """Returns the means over classes of the means over the queries of each class (M)."""
+    slots_n, counts = classes_n.unique(return_inverse=True, return_counts=True)[1:]
+    sums = values_Mn.new_zeros(len(values_Mn), len(counts)).index_add_(1, slots_n, values_Mn)
+    return (sums / counts).mean(dim=1)
 
 
 def common_classes(labels_B: Tensor, gallery_labels_N: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -26,6 +26,7 @@ from dml.data.protocol_splits import merge_query_and_gallery
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder
+from dml.models.plain_network import complete
 from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
 from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
@@ -136,7 +137,8 @@ class Builder:
             ConfigError: an option has an invalid value, or two options exclude each other.
             UserError: there are no such weights.
         """
-        return self.attach_head(self._backbone())
+        backbone = complete(self._backbone(), self.config.transform.size)
+        return self.attach_head(backbone)
 
     def attach_head(self, backbone: nn.Module) -> Embedder:
         """The embedder on a backbone; see `embedder`."""
@@ -165,18 +167,21 @@ class Builder:
         """Crops and flips, in the size and colors of the backbone's input."""
         t, spec = self.config.transform, embedder.input
         size = t.size or spec.size
+        train = transforms.train_transform(
+            t.augmentation,
+            size,
+            resize=t.resize,
+            scale=t.scale,
+            ratio=t.ratio,
+            flip=t.flip,
+            padding=t.padding,
+            degrees=t.degrees,
+        )
+        resize = resolve_test_resize(t.test_resize, size, spec.crop_share)
+        test = transforms.eval_transform(size, resize=resize)
         return Transforms(
-            train=transforms.train_transform(
-                t.augmentation,
-                size,
-                resize=t.resize,
-                scale=t.scale,
-                ratio=t.ratio,
-                flip=t.flip,
-                padding=t.padding,
-                degrees=t.degrees,
-            ),
-            test=transforms.eval_transform(size, resize=resolve_test_resize(t.test_resize, size)),
+            train=transforms.set_interpolation(train, spec.interpolation),
+            test=transforms.set_interpolation(test, spec.interpolation),
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 

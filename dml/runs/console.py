@@ -1,22 +1,39 @@
-"""The output of a run on the console: progress, and tables of scores."""
+"""The output of a run on the console: lines, and tables of scores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label as title
+from dml.core.progress import postpone_line
+from dml.core.run_logger import run_logger
 
 console = Console(highlight=False, soft_wrap=True)
 
 
-def results_table(summary: dict[str, Any]) -> Table:
+def print_line(text: str, logged: bool = True) -> None:
+    """Prints a line for the user, which the log of the run gets too unless `logged` is False."""
+    console.print(text, markup=False, emoji=False)
+    postpone_line()
+    if logged:
+        run_logger.info(text)
+
+
+def print_results(summary: dict[str, Any]) -> None:
+    """Prints the scores of a run as a table; the log gets them in a line."""
+    console.print(_results_table(summary))
+    scores = {name: value for name, value in summary["metrics"].items() if is_score(name)}
+    run_logger.info(
+        "scores: %s",
+        ", ".join(f"{title(name)} {_format_score(one, '')}" for name, one in scores.items()),
+    )
+
+
+def _results_table(summary: dict[str, Any]) -> Table:
     """A table of the scores before and after training, in percent; also of joined models."""
     repeats = next(iter(summary["metrics"].values()))["repeats"]
     stand_in = " — stand-in data" if summary["stand_in"] else ""
@@ -69,46 +86,3 @@ def _scores_table(name: str, metrics: dict[str, Any]) -> Table:
         if is_score(name):
             table.add_row(title(name), f"{100 * value:.2f}")
     return table
-
-
-class ProgressDisplay:
-    """A progress bar in a terminal; a line per evaluation where the output is a file.
-
-    Args:
-        name: of the model.
-        total: number of steps.
-        select: the metric to show.
-    """
-
-    def __init__(self, name: str, total: int, select: str) -> None:
-        self.name, self.total, self.select = name, total, select
-        self._bar: Progress | None = None
-        self._task: Any = None
-        self._score = ""
-
-    @contextmanager
-    def show(self, start: int) -> Iterator[None]:
-        """Shows the bar, from step `start` on."""
-        if not console.is_terminal:
-            yield
-            return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(
-            *columns, TimeRemainingColumn(), console=console, transient=True
-        ) as self._bar:
-            self._task = self._bar.add_task(self.name, total=self.total, completed=start)
-            yield
-        self._bar = None
-
-    def show_step(self, step: int) -> None:
-        """Moves the bar to a step."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=step, description=f"{self.name}{self._score}")
-
-    def show_metrics(self, metrics: dict[str, Any]) -> None:
-        """Shows the metrics of an evaluation."""
-        score = f"{title(self.select)} {100 * metrics[self.select]:.2f}"
-        self._score = f"  {score}"
-        if self._bar is None:
-            loss = f"  loss {metrics['loss']:.4f}" if "loss" in metrics else ""
-            console.print(f"{self.name}  epoch {metrics['epoch']:g}{loss}  {score}")

@@ -28,11 +28,7 @@ REQUIRED: dict[str, tuple[str, type, tuple[str, ...]]] = {
         nn.Module,
         ("attach", "after_backward", "on_evaluation", "on_stall"),
     ),
-    "backbone": (
-        "backbone, a torch.nn.Module with channels, kind and input (dml.models.backbones.Backbone)",
-        nn.Module,
-        ("channels", "kind", "input"),
-    ),
+    "backbone": ("backbone, a torch.nn.Module", nn.Module, ()),
     "data.reader": ("index of images, a dml.data.image_index.ImageIndex", ImageIndex, ()),
     "tracking": (
         "tracker; derive it from dml.tracking.NullTracker",

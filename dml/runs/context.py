@@ -11,8 +11,9 @@ from dml.config.schema import Config
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
-from dml.runs.jobs.job_list import Job, create_jobs
+from dml.runs.jobs.job_list import FOLDS, Job, create_jobs
 from dml.runs.jobs.throughput import LoaderHint
+from dml.runs.training_status import RunPosition
 from dml.training.device import resolve_device
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -29,6 +30,7 @@ class RunContext:
         source: cached images (`dml.data.cache.open_image_source`); None: decode at every access.
         world: the processes that train each model together.
         hint: shared, so that a slow loader is reported once per run.
+        position: of the models among those of the run, or the trials of its search.
     """
 
     builder: Builder
@@ -38,6 +40,7 @@ class RunContext:
     source: ImageSource | None
     world: ProcessGroup
     hint: LoaderHint
+    position: RunPosition
 
     @classmethod
     def open(
@@ -55,7 +58,9 @@ class RunContext:
         device = resolve_device(builder.config.device, world)
         source = builder.source(index, device)
         hint = LoaderHint(builder.config, index, device)
-        return cls(builder, identity, index, device, source, world, hint)
+        protocol = builder.config.protocol
+        position = RunPosition(protocol.repeats, FOLDS[protocol.splits])
+        return cls(builder, identity, index, device, source, world, hint, position)
 
     @property
     def config(self) -> Config:

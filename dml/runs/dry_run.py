@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,8 +16,10 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError, first_line, is_out_of_memory
+from dml.models.backbones import Backbone, InputSpec, TimmBackbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
+from dml.models.timm_networks import inspect_network
 from dml.runs.build import Builder
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
@@ -24,7 +27,7 @@ CLASSES, PER_CLASS, SIDE, SIZE = 2, 4, 8, 8  # of the dummy images and their emb
 
 
 def dry_run(builder: Builder) -> None:
-    """Builds and tries loss, method, head, optimizer and schedule; builds no backbone.
+    """Builds and tries loss, method, head, optimizer and schedule; loads no weights.
 
     Raises:
         ConfigError: with every option that does not fit its constructor; else with the first error
@@ -33,6 +36,7 @@ def dry_run(builder: Builder) -> None:
     """
     if problems := list(builder.find_problems()):
         raise ConfigError(problems)
+    _try_backbone(builder.config.backbone)
     _try_head(builder)
     size = _embedding_size(builder.config)
     method = builder.method(CLASSES, size)
@@ -47,13 +51,20 @@ def _embedding_size(config: Config) -> int:
     return next((size for size in sizes if isinstance(size, int)), SIZE)
 
 
+def _try_backbone(node: dict[str, Any]) -> None:
+    """Finds the features of a network of timm, which takes neither weights nor memory."""
+    if node["_target_"] == f"{TimmBackbone.__module__}.{TimmBackbone.__qualname__}":
+        inspect_network(node["model"], node["input_size"])
+
+
 def _try_head(builder: Builder) -> None:
     """Builds the head on a backbone of the width that it requires."""
     node = builder.config.embedder
     size, headless = node.get("size"), node.get("head") == "none"
-    backbone = nn.Module()
-    backbone.channels, backbone.kind = size if headless and size else 8, "maps"  # type: ignore[assignment]
-    backbone.input = None  # type: ignore[assignment]
+    backbone = Backbone()
+    backbone.channels, backbone.kind = size if headless and size else 8, "maps"
+    backbone.native_channels = backbone.channels
+    backbone.input = InputSpec(size=None)
     builder.attach_head(backbone)
 
 

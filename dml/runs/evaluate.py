@@ -11,11 +11,13 @@ import torch
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
+from dml.core.progress import open_display, show_phase
+from dml.data.image_index import ImageIndex
 from dml.data.loaders import LoaderOptions
 from dml.models.embedder import Embedder
 from dml.retrieval import mean_average_precision
 from dml.runs.build import Builder
-from dml.runs.console import console, scores_tables
+from dml.runs.console import console, print_line, scores_tables
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.summary import result_id
@@ -29,10 +31,13 @@ from dml.training.precision import autocast, set_convolution_precision
 
 MODEL = "repeat0-fold0"  # the model of a run that is scored
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
-FOR_EMBEDDINGS = {"embeddings", "recall_at", "device", "outputs"}
-FOR_RUN = {"run", "recall_at", "device", "outputs", "save", "precision"} | {
-    f"data.{name}" for name in ("root", "reader.root", "workers", "eval_batch_size")
-}
+ALWAYS = {"recall_at", "evaluation.backend", "device", "outputs"}
+FOR_EMBEDDINGS = {"embeddings"} | ALWAYS
+FOR_RUN = (
+    {"run", "save", "precision"}
+    | ALWAYS
+    | {f"data.{name}" for name in ("root", "reader.root", "workers", "eval_batch_size")}
+)
 
 
 def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, Any]:
@@ -52,13 +57,18 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
         UserError: embeddings, run or data cannot be read or scored.
     """
     _check_options(config, given)
+    with open_display(console):
+        return _evaluate(config, given)
+
+
+def _evaluate(config: EvaluateConfig, given: Collection[str]) -> dict[str, Any]:
     device = resolve_device(config.device)
     if config.embeddings is not None:
         path = Path(config.embeddings)
         embeddings = load_embeddings(path, device)
         recall_at = (1, 2, 4, 8) if config.recall_at is None else tuple(config.recall_at)
         try:
-            scores = _scores(embeddings, recall_at)
+            scores = _scores(embeddings, recall_at, config.evaluation.backend)
         except UserError as error:
             reason = str(error).removeprefix("evaluation: ")
             raise UserError(f"embeddings: {path} cannot be scored: {reason}") from error
@@ -71,18 +81,25 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
             trained = _with_data_root(trained, config.data.root)
         if "precision" not in given:  # the precision of the run itself
             config = config.model_copy(update={"precision": trained.precision})
+        index = _read_index(trained)  # before the weights: a wrong path is reported at once
         embedder = load_embedder(trained, folder, MODEL)
         name, target = f"{result_id(trained)} on {trained.data.name}", folder.path
         models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
         if models > 1:  # the scores of the run are means over all of them
             name += f", {MODEL} of {models} models"
     else:
-        trained, embedder = config, Builder(config).embedder()
+        trained, index = config, _read_index(config)
+        embedder = Builder(config).embedder()
         name = f"{config.backbone['name']} on {config.data.name}"
         target = (
             Path(config.outputs) / "evaluations" / f"{config.data.name}-{config.backbone['name']}"
         )
-    return _score_network(config, trained, embedder.to(device), name, target)
+    return _score_network(config, trained, index, embedder.to(device), name, target)
+
+
+def _read_index(config: Config) -> ImageIndex:
+    with show_phase(f"reading {config.data.name}"):
+        return Builder(config).index()
 
 
 def _check_options(config: EvaluateConfig, given: Collection[str]) -> None:
@@ -99,11 +116,15 @@ def _check_options(config: EvaluateConfig, given: Collection[str]) -> None:
 
 @translate_resource_errors()
 def _score_network(
-    config: EvaluateConfig, trained: Config, embedder: Embedder, name: str, target: Path
+    config: EvaluateConfig,
+    trained: Config,
+    index: ImageIndex,
+    embedder: Embedder,
+    name: str,
+    target: Path,
 ) -> dict[str, Any]:
     """Embeds the test images and writes scores, embeddings and the picture into `target`."""
     device, builder = resolve_device(config.device), Builder(trained)
-    index = builder.index()
     transforms = builder.transforms(embedder)
     split = protocol_test(trained.protocol.splits, index)
     evaluator = Evaluator(
@@ -125,33 +146,45 @@ def _score_network(
         "backbone": trained.backbone["name"],
         "run": config.run,
         "embedding_size": embedder.embedding_size,
-        **_scores(embeddings, recall_at),
+        **_scores(embeddings, recall_at, config.evaluation.backend),
     }
     if config.save is not None:
         save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
-        console.print(f"embeddings  {target / 'embeddings.npz'}")
-    picture = target / "figures" / "evaluation.png"
-    draw_neighbors(split, {"nearest": embeddings}, transforms.test, name, picture)
-    console.print(f"picture     {picture}")
+        print_line(f"embeddings  {target / 'embeddings.npz'}")
+    with show_phase("drawing the neighbors"):
+        picture = target / "figures" / "evaluation.png"
+        draw_neighbors(split, {"nearest": embeddings}, transforms.test, name, picture)
+    print_line(f"picture     {target / 'figures' / 'evaluation.png'}")
     return _write_scores(result, target / "evaluation.json")
 
 
-def _scores(embeddings: SplitEmbeddings, recall_at: tuple[int, ...]) -> dict[str, Any]:
+def _scores(
+    embeddings: SplitEmbeddings, recall_at: tuple[int, ...], backend: str
+) -> dict[str, Any]:
     """Metrics of the split; if it has a gallery, also of all images as one set."""
-    scores: dict[str, Any] = {"metrics": _with_full_ranking(embeddings, recall_at)}
+    with show_phase("scoring"):
+        return _score_both(embeddings, recall_at, backend)
+
+
+def _score_both(
+    embeddings: SplitEmbeddings, recall_at: tuple[int, ...], backend: str
+) -> dict[str, Any]:
+    scores: dict[str, Any] = {"metrics": _with_full_ranking(embeddings, recall_at, backend)}
     if embeddings.gallery is not None and embeddings.gallery_labels is not None:
         together = SplitEmbeddings(
             torch.cat([embeddings.query, embeddings.gallery]),
             torch.cat([embeddings.query_labels, embeddings.gallery_labels]),
         )
-        scores["metrics_without_split"] = _with_full_ranking(together, recall_at)
+        scores["metrics_without_split"] = _with_full_ranking(together, recall_at, backend)
     return scores
 
 
-def _with_full_ranking(embeddings: SplitEmbeddings, recall_at: tuple[int, ...]) -> dict[str, Any]:
+def _with_full_ranking(
+    embeddings: SplitEmbeddings, recall_at: tuple[int, ...], backend: str
+) -> dict[str, Any]:
     """Metrics of the split, and mAP over the full ranking beside MAP@R."""
     found: dict[str, Any] = {}
-    for name, value in embeddings.score(recall_at).items():
+    for name, value in embeddings.score(recall_at, backend).items():
         found[name] = value
         if name == "map_at_r":
             found["mean_average_precision"] = mean_average_precision(
@@ -176,5 +209,5 @@ def _write_scores(result: dict[str, Any], path: Path) -> dict[str, Any]:
     write_json(path, result)
     for table in scores_tables(result):
         console.print(table)
-    console.print(f"scores      {path}")
+    print_line(f"scores      {path}")
     return result

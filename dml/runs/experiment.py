@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,18 @@ from dml.config.compatibility import find_notes
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
+from dml.core.progress import open_display, show_phase
+from dml.core.run_logger import run_logger
 from dml.core.signals import raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
-from dml.runs.console import console, results_table
+from dml.runs.console import console, print_line, print_results
 from dml.runs.context import RunContext
 from dml.runs.dry_run import dry_run
 from dml.runs.figures.run_figures import draw_figures
-from dml.runs.folder.run_folder import Busy, RunFolder
-from dml.runs.folder.summary import summarize
+from dml.runs.folder.run_folder import SEARCH_LOCK, Busy, RunFolder
+from dml.runs.folder.run_log import log_start, write_log
+from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.folder.tracker_info import complete_tracker, tracker_info
 from dml.runs.jobs.job_list import validation_notes
 from dml.runs.jobs.train_jobs import train_jobs
@@ -34,15 +37,14 @@ from dml.training.distributed_session import distributed_session
 from dml.training.interrupts import StopRequest
 from dml.training.process_group import ProcessGroup
 
-SEARCH_LOCK = "search.lock"  # shared by the workers of a search
 
-
-def run(cfg: DictConfig, config: Config) -> dict[str, Any]:
+def run(cfg: DictConfig, config: Config, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Trains, evaluates and reports; a finished run stays unchanged, an unfinished one continues.
 
     Args:
         cfg: as composed by Hydra.
         config: the same, checked (`dml.config.check.check`).
+        overrides: words of the command line, for the name of a new folder and `command.txt`.
 
     Returns:
         The summary, which is also in the run folder.
@@ -51,7 +53,7 @@ def run(cfg: DictConfig, config: Config) -> dict[str, Any]:
         UserError: a problem that the user can solve.
         RunStopped: the run was asked to stop; its state is saved.
     """
-    return _run(RunFolder.of(cfg, config), cfg, config)
+    return _run(RunFolder.of(cfg, config, overrides), cfg, config, overrides)
 
 
 def selection_score(summary: dict[str, Any]) -> float | None:
@@ -75,10 +77,13 @@ def resume(path: str | Path) -> dict[str, Any]:
     return _run(RunFolder(path), cfg, check(cfg, Config))
 
 
-def _run(folder: RunFolder, cfg: DictConfig, config: Config) -> dict[str, Any]:
+def _run(
+    folder: RunFolder, cfg: DictConfig, config: Config, overrides: Sequence[str] | None = None
+) -> dict[str, Any]:
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
-        return Experiment(folder, cfg, config, world).run()
+        with open_display(console):
+            return Experiment(folder, cfg, config, world, overrides).run()
 
 
 class Experiment:
@@ -89,12 +94,19 @@ class Experiment:
         cfg: as composed by Hydra.
         config: the same, checked.
         world: the processes of the run.
+        overrides: words of the command line; None: the run continues from its folder alone.
     """
 
     def __init__(
-        self, folder: RunFolder, cfg: DictConfig, config: Config, world: ProcessGroup
+        self,
+        folder: RunFolder,
+        cfg: DictConfig,
+        config: Config,
+        world: ProcessGroup,
+        overrides: Sequence[str] | None = None,
     ) -> None:
         self.folder, self.cfg, self.config, self.world = folder, cfg, config, world
+        self.overrides = overrides
         self.builder = Builder(config)
         tracker: Tracker | None = world.run_on_main(self.builder.tracker)
         self.tracker = NullTracker() if tracker is None else tracker
@@ -107,9 +119,8 @@ class Experiment:
             return self._leave_finished(summary)
         # Before there is a folder: absent data or an impossible loss leave no trace.
         dry_run(self.builder)
-        index = self.builder.index()
-        for note in find_notes(self.config):
-            console.print(f"note: {note}")
+        with show_phase(f"reading {self.config.data.name}"):
+            index = self.builder.index()
         with StopRequest(self.config.max_minutes) as stop:
             if self.config.search is not None:
                 return self._search(index, stop)
@@ -119,7 +130,12 @@ class Experiment:
         """Shows a finished run, and completes its copy at the tracker."""
         if self.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
-        console.print("finished before; overwrite=true runs it anew")
+        print_line("finished before; overwrite=true runs it anew")
+        labels = {"name": self.config.name, "note": self.config.note}
+        new = {key: label for key, label in labels.items() if label not in (None, summary.get(key))}
+        if new:
+            summary |= new
+            self.world.broadcast_from_main(lambda: self.folder.write_summary(summary))
         if self.tracker.keeps_a_copy:
             complete_tracker(self.tracker, summary, self.folder, self.cfg, self.config)
         return self._show(summary)
@@ -132,10 +148,11 @@ class Experiment:
             if self.config.overwrite:
                 world.broadcast_from_main(folder.clear)
             if not world.broadcast_from_main(folder.summary.exists):
-                world.broadcast_from_main(lambda: self._write_config(index))
-                context = RunContext.open(self.builder, identity(self.cfg), index, world)
-                summary = self._train(self.cfg, context, world.share_stop_request(stop))
-                return self._show(summary)
+                with self._logged("run"):
+                    world.broadcast_from_main(lambda: self._write_config(index))
+                    context = self._open(index)
+                    summary = self._train(self.cfg, context, world.share_stop_request(stop))
+                    return self._show(summary)
         return self.run()
 
     def _search(self, index: ImageIndex, stop: StopRequest) -> dict[str, Any]:
@@ -146,12 +163,12 @@ class Experiment:
         if self.config.overwrite:
             with folder.locked(), folder.locked(SEARCH_LOCK):
                 folder.clear()
-        with folder.locked(SEARCH_LOCK, shared=True):
+        with folder.locked(SEARCH_LOCK, shared=True), self._logged("search"):
             self._write_config(index)
-            context = RunContext.open(self.builder, identity(self.cfg), index)
+            context = self._open(index)
             outcome = search(self.cfg, context, folder, stop)
         try:
-            with folder.locked():
+            with folder.locked(), self._logged("run"):
                 summary = folder.read_summary()
                 if summary is None:
                     best = override(self.cfg, outcome.params)
@@ -159,13 +176,28 @@ class Experiment:
                     context = RunContext.open(builder, identity(best), index)
                     summary = self._train(best, context, stop, search=outcome.summary)
         except Busy as busy:
-            console.print(f"the search is finished; its best is being trained ({busy})")
+            print_line(f"the search is finished; its best is being trained ({busy})")
             return {"search": outcome.summary}
         return self._show(summary)
+
+    def _logged(self, work: str) -> AbstractContextManager[None]:
+        """Returns the context in which the first process writes `train.log`."""
+        return write_log(self.folder.path, work) if self.world.is_main else nullcontext()
+
+    def _open(self, index: ImageIndex) -> RunContext:
+        """Opens device and images, and prints the notes on the config."""
+        log_start(versions())
+        for note in find_notes(self.config):
+            print_line(f"note: {note}")
+        context = RunContext.open(self.builder, identity(self.cfg), index, self.world)
+        run_logger.info("device: %s", device_name(context.device))
+        return context
 
     def _write_config(self, index: ImageIndex) -> None:
         self._check_dataset(index)
         self.folder.write_config(self.cfg)
+        if self.overrides is not None:
+            self.folder.write_command(self.overrides)
 
     def _check_dataset(self, index: ImageIndex) -> None:
         self.folder.check_dataset(index.name, index.fingerprint(), len(index.labels))
@@ -182,7 +214,7 @@ class Experiment:
         world, folder, tracker = self.world, self.folder, self.tracker
         jobs = context.jobs()
         for note in validation_notes(jobs):
-            console.print(f"note: {note}")
+            print_line(f"note: {note}")
         keys = [job.key for job in jobs]
         info = world.run_on_main(lambda: tracker_info(cfg, context.config, folder, keys))
         with nullcontext() if info is None else track_run(tracker, info):
@@ -191,7 +223,8 @@ class Experiment:
                 ensembles = world.broadcast_from_main(
                     lambda: score_ensembles(context, jobs, folder)
                 )
-                draw_figures(context, jobs, folder)
+                with show_phase("drawing the figures"):
+                    draw_figures(context, jobs, folder)
             seconds = time.monotonic() - started
             summary = summarize(context, jobs, results, ensembles, seconds)
             summary |= {"processes": world.size, **more}
@@ -200,8 +233,8 @@ class Experiment:
         return summary
 
     def _show(self, summary: dict[str, Any]) -> dict[str, Any]:
-        console.print(results_table(summary))
+        print_results(summary)
         for picture in self.folder.pictures():
-            console.print(f"picture     {picture}")
-        console.print(f"run folder  {self.folder.path}")
+            print_line(f"picture     {picture}")
+        print_line(f"run folder  {self.folder.path}")
         return summary

@@ -202,7 +202,8 @@ def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:
         existing = sorted(entry.name for entry in (folder.path / "checkpoints").glob("*"))
         hint = f"; there is {', '.join(existing)}" if existing else ""
         raise UserError(f"run: {path} does not exist{hint}") from error
-    config.backbone["weights"] = "none"  # they are in the checkpoint: no download
+    if "weights" in config.backbone:
+        config.backbone["weights"] = "none"  # they are in the checkpoint: no download
     embedder = Builder(config).embedder()
     try:
         embedder.load_state_dict(state["embedder"])

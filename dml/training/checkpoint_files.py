@@ -20,6 +20,7 @@ import torch
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
+from dml.core.run_logger import run_logger
 
 
 class Checkpoints:
@@ -57,11 +58,16 @@ class Checkpoints:
             if self.last.exists():
                 self.last.replace(self.previous)
             fault_point("between_checkpoints")
+        self._log_save(self.last, state)
 
     def save_best(self, state: dict[str, Any]) -> None:
         """Saves `state` as `best.pt`."""
         with _replace_file(self.best) as temporary:
             temporary.write_bytes(_serialize({"identity": self.identity, **state}))
+        self._log_save(self.best, state)
+
+    def _log_save(self, path: Path, state: dict[str, Any]) -> None:
+        run_logger.info("saved %s/%s, step %s", self.folder.name, path.name, state.get("step"))
 
     def load(self, needed: Iterable[str] = ()) -> tuple[dict[str, Any], str] | None:
         """Returns the newest readable state and a note for the user, which may be empty.

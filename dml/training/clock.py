@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -39,9 +39,22 @@ class TimeSpent:
         """Waiting time per second, 0 to 1."""
         return min(1.0, self.waiting / max(self.seconds, 1e-9))
 
+    @property
+    def seconds_per_step(self) -> float:
+        """Seconds of a step and its waiting; 0 without steps."""
+        return self.seconds / max(self.steps, 1)
+
     def images_per_second(self, batch_size: int) -> float:
         """Training images per second."""
         return self.steps * batch_size / max(self.seconds, 1e-9)
+
+    def since(self, earlier: TimeSpent) -> TimeSpent:
+        """Returns the time spent after an earlier reading of the same clock."""
+        return TimeSpent(
+            self.steps - earlier.steps,
+            self.seconds - earlier.seconds,
+            self.waiting - earlier.waiting,
+        )
 
 
 class StepClock:
@@ -91,10 +104,19 @@ class StepClock:
 
     def stop(self) -> None:
         """Adds the time since `start`; the time that follows is not training."""
+        self.read()
+        self._started = None
+
+    def read(self) -> TimeSpent:
+        """Returns the time spent in this process up to now; the clock runs on.
+
+        On a GPU this waits until the last batch is in its memory.
+        """
         if self._started is not None:
-            seconds = time.perf_counter() - self._started
-            self._add(seconds=seconds, waiting=self._wait_timer.take())
-            self._started = None
+            now = time.perf_counter()
+            self._add(seconds=now - self._started, waiting=self._wait_timer.take())
+            self._started = now
+        return replace(self.in_process)
 
     def lap(self) -> TimeSpent:
         """Returns the interval, which ends here; the clock must be paused."""

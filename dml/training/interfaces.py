@@ -22,9 +22,11 @@ class Method(Protocol):
 
     Attributes:
         whole: what else of the whole batch it needs, "images" or "features"; nothing if absent.
+        loss_constant: a part of the loss that training cannot change; 0 if absent.
     """
 
     whole: frozenset[str]
+    loss_constant: float
 
     def __call__(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
@@ -85,12 +87,12 @@ class Callbacks:
         log: receives a row of metrics per evaluation, and the step.
         should_stop: called after every step; returns the exception to raise once the state is
             saved, or None to continue.
-        on_step: receives the step after every step.
+        on_step: receives the step, the values to log and the clock after every step.
         on_interval: receives epoch, step and clock at every evaluation that follows steps.
     """
 
     evaluate: Callable[[], Metrics]
     log: Callable[[dict[str, Any], int], None]
     should_stop: Callable[[], RunStopped | None] = lambda: None
-    on_step: Callable[[int], None] = lambda step: None
+    on_step: Callable[[int, dict[str, Tensor], StepClock], None] = lambda *state: None
     on_interval: Callable[[float, int, StepClock], None] = lambda epoch, step, clock: None

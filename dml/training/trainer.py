@@ -83,9 +83,9 @@ class Trainer:
             return
         for images, labels in self.clock.time_batches(self.batches(self.step)):
             fault_point("before_step")
-            self._train_step(images, labels)
+            values = self._train_step(images, labels)
             fault_point("after_step")
-            self.callbacks.on_step(self.step)
+            self.callbacks.on_step(self.step, values, self.clock)
             if self.step % self.config.evaluate_every == 0 or self._at_end:
                 self._means.check_finite()
                 with self.clock.pause():
@@ -104,13 +104,14 @@ class Trainer:
             self.finished = True
         self.save()
 
-    def _train_step(self, images: Tensor, labels: Tensor) -> None:
+    def _train_step(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         try:
             values = self._train_on(images, labels, self.epoch < self.config.warmup_epochs)
             self.step += 1
             self._means.update(values, self.step)
             if self.step % CHECK_EVERY == 0:
                 self._means.check_finite()
+            return values
         except InvalidBatchError as error:
             self._means.check_finite()  # weights that are NaN come from the loss of an earlier step
             raise UserError(f"loss: at step {self.step}: {error}") from error
@@ -130,7 +131,7 @@ class Trainer:
             self._save_best(metrics)
         rates = state.learning_rates()
         extra = state.method.on_evaluation(state.embedder, score)  # type: ignore[operator]
-        self._log({**self._means.compute_and_reset(), **rates, **extra, **metrics})
+        self._log({**self._mean_values(), **rates, **extra, **metrics})
         self.callbacks.on_interval(round(self.epoch, 6), self.step, self.clock)
         state.end_evaluation(score)
         if self._epoch_ended:
@@ -139,6 +140,12 @@ class Trainer:
             self.stopping.exhausted(self.epoch) and not state.method.on_stall(state.embedder)  # type: ignore[operator]
         )
         self.save()
+
+    def _mean_values(self) -> dict[str, float]:
+        """Means since the last evaluation; a loss with a constant also without it."""
+        means = self._means.compute_and_reset()
+        constant = getattr(self.state.method, "loss_constant", 0.0)
+        return means | ({"loss_without_constant": means["loss"] - constant} if constant else {})
 
     def _score_or_save(self) -> Metrics:
         """Scores the network; a run that is stopped meanwhile starts with the same evaluation."""

@@ -1,51 +1,73 @@
 import json
-import os
-import time
 
 import pytest
 
 from dml.cli.runs_command import main
+from tests.reporting.listed_runs import write_listed_run
 
 
 @pytest.fixture
-def folders(tmp_path):
-    """Run folders in each state; returns the folder of all."""
-    contents = {
-        "finished": {
-            "config.yaml": "a: 1",
-            "summary.json": {"metrics": {"map_at_r": {"mean": 0.5}}},
-        },
-        "half": {"config.yaml": "a: 1"},
-        "broken": {"summary.json": "{"},
-        "other": {"summary.json": {"metrics": {}}},
-        "empty": {},
-        "reports": {"page.html": ""},
-    }
-    for age, (name, files) in enumerate(contents.items()):
-        folder = tmp_path / "outputs" / "single" / "digits" / name
-        folder.mkdir(parents=True)
-        for file, content in files.items():
-            text = content if isinstance(content, str) else json.dumps(content)
-            (folder / file).write_text(text)
-            then = time.time() - 3600.5 * age
-            os.utime(folder / file, (then, then))
+def outputs(tmp_path, monkeypatch):
+    """Three runs below outputs/ of the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for seed, score in enumerate((0.4, 0.5, None)):
+        write_listed_run(tmp_path / "outputs", score, seed=seed, name=f"run{seed}")
     return tmp_path / "outputs"
 
 
-def test_runs_in_every_state(folders, capsys):
-    assert main([str(folders)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    home = folders / "single" / "digits"
-    assert lines[0].split() == ["finished", "50.00", "0", "s", str(home / "finished")]
-    assert lines[1].split() == ["unfinished", "-", "1", "h", str(home / "half")]
-    assert lines[2].split()[:4] == ["damaged", "-", "2", "h"]
-    assert "summary.json is damaged" in lines[2]
-    assert "summary.json has no map_at_r" in lines[3]
-    assert len(lines) == 4
+def test_lists(outputs, capsys):
+    assert main([]) == 0
+    assert "3 runs: digits, traditional, ms, plain, small_cnn" in capsys.readouterr().out
+    assert main(["state=finished", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert main(["best", "--runs", "outputs", "loss=ms"]) == 0
+    assert "45.00 ± 7.07" in capsys.readouterr().out
+    assert main([str(outputs), "seed=7"]) == 0
+    assert capsys.readouterr().out == "none of 3 runs meets seed=7\n"
+
+
+def test_runs_are_compared_by_name(outputs, capsys):
+    assert main(["compare", "run0", "run1"]) == 0
+    out = capsys.readouterr().out
+    assert "+10.00" in out
+    assert "curves  outputs/comparisons/" in out
+
+
+def test_removal_asks(outputs, capsys, monkeypatch):
+    assert main(["rm", "run2"]) == 1
+    assert "--yes removes it without a question" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: "n")
+    assert main(["rm", "run2"]) == 0
+    assert "nothing was removed" in capsys.readouterr().out
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    assert main(["rm", "run2"]) == 0
+    assert main(["run=x", "--json"]) == 1
+    assert main(["--json"]) == 0
+    assert "run2" not in capsys.readouterr().out.partition("[")[2]
+    assert main(["clean", "--yes"]) == 0
+    assert capsys.readouterr().out == "nothing to remove\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bst"], "did you mean 'best'?"),
+        (["compare", "run0"], "compare: takes two runs"),
+        (["rm"], "rm: takes runs"),
+        (["compare", "run0", "none"], "'none' is neither the id, name or folder of a run"),
+        (["los=ms"], "los: no run has such an option; did you mean 'loss'?"),
+        (["--runs", "missing"], "there is no folder missing"),
+    ],
+)
+def test_mistakes_are_one_line(outputs, capsys, words, message):
+    assert main(words) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
 
 
 def test_no_runs(tmp_path, capsys):
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no runs in {tmp_path}; python train.py makes one\n"
-    assert main([str(tmp_path / "none")]) == 1
-    assert capsys.readouterr().err.startswith("error: runs: there is no folder")

@@ -15,7 +15,7 @@ from dml.config.config_groups import CONFIGS
 @pytest.fixture(scope="session")
 def default_config() -> DictConfig:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("train")
+        return compose("train", ["data=digits"])
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ OPTIONS = {
     "wandb=true": "write tracking=wandb",
     "wandb=false": "write tracking=none",
     "project=x": "write tracking=wandb tracking.project=x",
-    "name=myrun": "a run is named by its options; outputs=outputs/myrun keeps its folder apart",
+    "run_name=mine": "write name=mine",
     "seeds=0,1": "write -m seed=0,1",
     "seeds=3": "write -m seed=0,1,2",
     "size=64": "write embedder.size=64 or transform.size=64",

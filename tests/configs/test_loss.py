@@ -10,7 +10,7 @@ from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-NAMES = sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml"))
+NAMES = sorted({path.stem for path in (CONFIGS / "loss").glob("*.yaml")} - {"custom"})
 # fmt: off
 IDS = {
     "mfcont", "mfcwms", "mfnca", "cwms", "cbcont", "pfml", "cpml", "arcface", "cosface",

@@ -2,10 +2,10 @@ import pytest
 import torch
 from PIL import Image
 from torchvision import transforms as v1
-from torchvision.transforms import v2
+from torchvision.transforms import InterpolationMode, v2
 
 from dml.data.batch_transforms import Shift
-from dml.data.transforms import ToInput, eval_transform, train_transform
+from dml.data.transforms import ToInput, eval_transform, set_interpolation, train_transform
 
 IMAGE = torch.randint(0, 256, (3, 300, 400), dtype=torch.uint8, generator=torch.Generator())
 
@@ -131,3 +131,22 @@ def test_pixels_are_within_one_level_of_pillow():
         ours = crop(IMAGE)
         torch.manual_seed(seed)
         assert (ours.int() - old_crop(photo).int()).abs().max() <= 1
+
+
+def test_the_interpolation_reaches_every_resize():
+    image = torch.randint(256, (3, 40, 60), dtype=torch.uint8)
+    for build in (
+        lambda: eval_transform(16, resize=20),
+        lambda: eval_transform(16),
+        lambda: train_transform("random_resized_crop", 16, flip=False),
+    ):
+        results = []
+        for interpolation in ("bilinear", "bicubic"):
+            torch.manual_seed(0)
+            results.append(set_interpolation(build(), interpolation)(image))
+        torch.manual_seed(0)
+        assert torch.equal(results[0], build()(image))
+        assert not torch.equal(results[0], results[1])
+    cubic = set_interpolation(eval_transform(16, resize=20), "bicubic")(image)
+    expected = v2.Compose([v2.Resize(20, InterpolationMode.BICUBIC), v2.CenterCrop(16)])(image)
+    assert torch.equal(cubic, expected)

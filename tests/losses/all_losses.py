@@ -21,6 +21,7 @@ from dml.losses import (
     ProxyNCAPlusPlusLoss,
     generic,
 )
+from dml.losses.metric_loss import PairLoss
 from dml.losses.triplet import AllTripletsLoss
 
 LOSSES: dict[str, Callable[[], nn.Module]] = {
@@ -40,8 +41,15 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "generic ms": generic.MultiSimilarityLoss,
     "generic proxy_anchor": lambda: generic.ProxyAnchorLoss(7, 5),
     "generic proxy_nca_pp": lambda: generic.ProxyNCAPlusPlusLoss(7, 5),
+    "generic contrastive_cosine": lambda: generic.ContrastiveLoss(form="cosine"),
+    "generic lifted_structure": generic.LiftedStructureLoss,
+    "generic binomial_deviance": generic.BinomialDevianceLoss,
+    "generic nca": generic.NCALoss,
+    "generic proxy_nca_original": lambda: generic.OriginalProxyNCALoss(7, 5),
     "cpml": lambda: ContrastivePotentialLoss(7, 5, 2, delta=0.6),
 }
+PAIR_LOSSES = [name for name, make in LOSSES.items() if isinstance(make(), PairLoss)]
+PROXY_LOSSES = [name for name in LOSSES if name not in PAIR_LOSSES]
 
 
 def batch() -> tuple[Tensor, Tensor]:

@@ -321,7 +321,7 @@ def test_extreme_embeddings_stay_finite(index: int, scale: float) -> None:
         ("embeddings", {"embeddings": torch.zeros(2)}),
         ("embeddings", {"embeddings": torch.zeros(0, 5), "labels": torch.zeros(0).long()}),
         ("embeddings", {"embeddings": torch.zeros(2, 5).long()}),
-        ("indices_tuple", {"indices_tuple": (torch.tensor([0]),) * 3}),
+        ("indices_tuple", {"indices_tuple": (torch.tensor([0]),) * 2}),
         ("ref_emb", {"ref_emb": torch.zeros(2, 5)}),
         ("ref_labels", {"ref_labels": torch.tensor([0, 1])}),
     ],

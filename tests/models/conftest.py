@@ -27,6 +27,8 @@ class Server:
     redirects: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     cut_off: bool = False
     asked: list[str] = field(default_factory=list)
+    tokens: list[str | None] = field(default_factory=list)
+    gated: bool = False
 
 
 @pytest.fixture
@@ -34,7 +36,10 @@ def server():
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             state.asked.append(self.path)
-            if self.path in state.redirects:
+            state.tokens.append(self.headers.get("Authorization"))
+            if state.gated and state.tokens[-1] is None:
+                self.send_error(401)
+            elif self.path in state.redirects:
                 target, headers = state.redirects[self.path]
                 self.send_response(302)
                 for name, value in {"Location": target, **headers}.items():

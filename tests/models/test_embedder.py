@@ -263,3 +263,15 @@ def test_bfloat16_autocast_gives_float32_embeddings_and_trains(images):
 def test_float64_stays_float64(images):
     embedder = Embedder(SmallCNN(width=4), 5).double()
     assert embedder(images.double()).dtype == torch.float64
+
+
+def test_native_pooling_is_that_of_the_network(images):
+    with pytest.raises(UserError, match=r"embedder\.pooling=native: .*use embedder\.pooling=avg"):
+        Embedder(SmallCNN(width=4), 5, pooling="native")
+    network = SmallCNN(width=4)
+    network.native_channels = 3
+    network.pool_natively = lambda maps_Bchw: maps_Bchw.amin(dim=(2, 3))[:, :3]
+    embedder = Embedder(network, None, pooling="native", head="none", normalize="none")
+    assert embedder.embedding_size == 3
+    expected = embedder.features(images).amin(dim=(2, 3))[:, :3]
+    torch.testing.assert_close(embedder(images), expected)

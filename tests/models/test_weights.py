@@ -214,3 +214,19 @@ def test_a_folder_that_cannot_be_written_is_named(server, content, caches, monke
     monkeypatch.setenv("TORCH_HOME", str(caches / "file"))
     with pytest.raises(UserError, match=r"cannot be stored as .*TORCH_HOME"):
         find_weights(server.address + "/model.pth", None)
+
+
+def test_a_gated_file_needs_a_token_which_no_other_server_sees(server, monkeypatch, content):
+    published = _serve_hub(server, monkeypatch, content, "")
+    server.redirects["/owner/net/resolve/main/model.safetensors"] = (
+        server.address.replace("127.0.0.1", "localhost") + "/cdn",
+        {},
+    )
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    server.gated = True
+    with pytest.raises(UserError, match=r"is gated: .*owner/net, and set HF_TOKEN=<token>"):
+        find_weights("imagenet", published)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "secret")
+    server.gated = False
+    assert find_weights("imagenet", published).read_bytes() == content
+    assert server.tokens[-2:] == ["Bearer secret", None]

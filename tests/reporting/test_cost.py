@@ -35,7 +35,7 @@ def test_an_unknown_dataset_or_network_has_no_estimate(composed, overrides):
 
 def test_steps_need_no_size_of_the_dataset(composed):
     cfg = composed("data=glyphs", "protocol.steps_per_epoch=20", "protocol.epochs=3")
-    assert estimate_training_hours(cfg) == pytest.approx(3 * 20 * 128 / 20000 / 3600)
+    assert estimate_training_hours(cfg) == pytest.approx(3 * 20 * 32 / 20000 / 3600)
 
 
 def test_no_training_costs_nothing():

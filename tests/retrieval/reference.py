@@ -24,24 +24,33 @@ def metrics(
     gallery: Tensor | None = None,
     gallery_labels: Tensor | None = None,
     recall_at: tuple[int, ...] = (1, 2, 4, 8),
+    self_index: list[int] | None = None,
+    average: str = "image",
 ) -> dict[str, float | int]:
     """One query after the other, one rank after the other."""
     _, order = ranking(query, gallery)
     found_labels = labels if gallery_labels is None else gallery_labels
-    values: list[list[float]] = []
-    for row, label in zip(order.tolist(), labels.tolist(), strict=True):
+    values: dict[int, list[list[float]]] = {}
+    for query_number, (row, label) in enumerate(zip(order.tolist(), labels.tolist(), strict=True)):
+        if self_index is not None:
+            row = [item for item in row if item != self_index[query_number]]
         hits = [found_labels[i].item() == label for i in row]
         R = sum(hits)
         if R == 0:
             continue
         precisions = [sum(hits[: i + 1]) / (i + 1) for i in range(R) if hits[i]]
-        values.append(
+        values.setdefault(label, []).append(
             [float(hits[0]), sum(hits[:R]) / R, sum(precisions) / R]
             + [float(any(hits[:K])) for K in recall_at]
         )
-    means = torch.tensor(values, dtype=torch.float64).mean(dim=0).tolist()
+    scored = sum(map(len, values.values()))
+    if average == "class":
+        rows = [torch.tensor(one, dtype=torch.float64).mean(dim=0) for one in values.values()]
+    else:
+        rows = [torch.tensor(row, dtype=torch.float64) for one in values.values() for row in one]
+    means = torch.stack(rows).mean(dim=0).tolist()
     names = ["precision_at_1", "r_precision", "map_at_r", *(f"recall_at_{K}" for K in recall_at)]
-    counts = {"queries": len(values), "queries_without_match": len(labels) - len(values)}
+    counts = {"queries": scored, "queries_without_match": len(labels) - scored}
     return {**dict(zip(names, means, strict=True)), **counts}
 
 

@@ -5,7 +5,7 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from dml.core.metric_names import LABELS as NAMES
 from dml.core.metric_names import is_retrieval_metric
 from dml.retrieval import concatenate, retrieval_metrics
-from dml.retrieval.metrics import METRICS
+from dml.retrieval.ranked_hits import METRICS
 from tests.retrieval import reference
 from tests.retrieval.reference import LABELS, assert_same, clustered
 
@@ -156,6 +156,84 @@ def test_any_integer_labels_and_classes_of_one_side_only(generator):
 def test_impossible_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         retrieval_metrics(*arguments)
+
+
+@pytest.mark.parametrize("average", ["image", "class"])
+@pytest.mark.parametrize("known", ["all", "some", "none"])
+@pytest.mark.parametrize("case", LABELS)
+def test_queries_in_a_larger_gallery(case, known, average, generator):
+    labels = LABELS[case](generator)
+    embeddings = clustered(labels, 16, 1.0, generator)
+    order = torch.randperm(len(labels), generator=generator)
+    place = order.argsort()  # of each image in the gallery
+    query = torch.randperm(len(labels), generator=generator)[:80]
+    self_index = place[query]
+    if known == "some":
+        self_index = torch.where(torch.arange(80) % 3 == 0, -1, self_index)
+    if known == "none":
+        self_index = torch.full_like(self_index, -1)
+    arguments = (embeddings[query], labels[query], embeddings[order], labels[order])
+    options = {"recall_at": (1, 10, 1000), "average": average}
+    found = retrieval_metrics(*arguments, self_index=self_index.numpy(), **options)
+    expected = reference.metrics(*arguments, self_index=self_index.tolist(), **options)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("backend", ["torch", "faiss"])
+def test_a_gallery_that_is_the_queries_equals_none(backend, generator):
+    pytest.importorskip(backend)
+    labels = LABELS["very different sizes"](generator)
+    embeddings = clustered(labels, 16, 1.0, generator)
+    places = torch.arange(len(labels))
+    found = retrieval_metrics(
+        embeddings, labels, embeddings, labels, self_index=places, backend=backend
+    )
+    assert_same(found, retrieval_metrics(embeddings, labels, backend=backend))
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("case", LABELS)
+def test_classes_count_alike(case, split, generator):
+    labels = LABELS[case](generator)
+    embeddings = clustered(labels, 16, 1.0, generator)
+    arguments = [embeddings, labels]
+    if split:
+        arguments = [part[half] for half in (slice(80), slice(60, None)) for part in arguments]
+    found = retrieval_metrics(*arguments, average="class")
+    assert_same(found, reference.metrics(*arguments, average="class"))
+
+
+def test_all_items_of_one_class_with_and_without_the_query(generator):
+    """The query that is not in the gallery finds one item more than the other."""
+    gallery = torch.randn(4, 3, generator=generator)
+    query = torch.cat([gallery[2:3], torch.randn(1, 3, generator=generator)])
+    labels, gallery_labels = torch.zeros(2).long(), torch.zeros(4).long()
+    found = retrieval_metrics(query, labels, gallery, gallery_labels, self_index=[2, -1])
+    assert found["map_at_r"] == found["recall_at_8"] == 1
+    assert found["queries"] == 2
+
+
+@pytest.mark.parametrize(
+    ("self_index", "message"),
+    [
+        ([0, 1], "must have shape"),
+        ([0.0, 1.0, 2.0], "must be integers"),
+        ([0, 1, 4], "self_index must lie between -1 and 3"),
+        ([0, 1, -2], "self_index must lie between -1 and 3"),
+        ([0, 2, -1], "self_index: query 1 and item 2 of the gallery, .* different labels"),
+    ],
+)
+def test_self_index_that_cannot_be_is_refused(self_index, message):
+    items, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    with pytest.raises(ValueError, match=message):
+        retrieval_metrics(items[:3], labels[:3], items, labels, self_index=self_index)
+    with pytest.raises(ValueError, match="self_index must be None without gallery"):
+        retrieval_metrics(items, labels, self_index=[0, 1, 2, 3])
+
+
+def test_an_average_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="average must be 'image' or 'class', got 'macro'"):
+        retrieval_metrics(torch.eye(4), torch.tensor([0, 0, 1, 1]), average="macro")
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "1"])

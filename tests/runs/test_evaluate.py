@@ -37,6 +37,12 @@ def test_the_data_of_a_run_is_found_at_its_path_or_a_given_one(run_tiny, evaluat
     assert roots == ["where/it/was", "here"]
 
 
+def test_data_are_read_before_weights(evaluated, tmp_path, monkeypatch):
+    monkeypatch.setattr(Builder, "embedder", lambda builder: pytest.fail("weights were loaded"))
+    with pytest.raises(UserError, match=r"data.root: .*absent"):
+        evaluated("backbone=resnet50", "data=folder", f"data.root={tmp_path}/absent")
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -154,3 +154,27 @@ def test_without_epochs_the_untrained_network_is_scored(run_tiny):
     assert len(rows(folder)) == 1
     again = json.loads((folder / "summary.json").read_text())
     assert again["jobs"][0]["steps"] == 0
+
+
+def test_the_log_has_the_whole_run(run_tiny):
+    _, folder = run_tiny("protocol.epochs=1", "data.images_per_class=2")
+    lines = [line.split("] ", 1)[1] for line in (folder / "train.log").read_text().splitlines()]
+    starts = ["command: ", "versions: python ", "note: data.images_per_class=2 has no effect"]
+    starts += ["device: cpu", "epoch 0 of 1  MAP@R", "saved repeat0-fold0/last.pt, step 0"]
+    starts += ["saved repeat0-fold0/best.pt, step 7", "epoch 1 of 1  loss 69."]
+    starts += ["saved repeat0-fold0/last.pt, step 7", "scores: P@1 ", "run folder", "run finished"]
+    assert len(lines) == len(starts)
+    for line, start in zip(lines, starts, strict=True):
+        assert line.startswith(start)
+    run_tiny("protocol.epochs=1", "data.images_per_class=2", "overwrite=true")
+    assert (folder / "train.log").read_text().count("run finished") == 1
+
+
+def test_the_history_has_a_loss_with_a_constant_without_it_too(run_tiny):
+    _, folder = run_tiny("protocol.epochs=1")
+    row = (folder / "history.csv").read_text().splitlines()
+    values = dict(zip(row[0].split(","), row[-1].split(","), strict=True))
+    rest = float(values["loss"]) - float(values["loss_without_constant"])
+    assert rest == pytest.approx(100 * math.log(2))
+    _, folder = run_tiny("protocol.epochs=1", "loss=mfcont")
+    assert "loss_without_constant" not in (folder / "history.csv").read_text()

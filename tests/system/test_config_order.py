@@ -2,6 +2,9 @@
 
 import pytest
 import yaml
+from hydra import compose, initialize_config_dir
+
+from dml.config.config_groups import CONFIGS
 
 ORDER = ["loss", "protocol", "data", "recipe", "method", "experiment", "scale"]
 
@@ -62,10 +65,11 @@ def test_data_chooses_a_backbone_that_the_command_line_overrides(composed, tmp_p
     assert own.backbone.name == "small_cnn"
 
 
-def test_the_embedded_default(composed):
-    cfg = composed()
+def test_the_embedded_default():
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        cfg = compose("train")
     names = [cfg[group].name for group in ("data", "backbone", "loss", "protocol", "method")]
-    assert names == ["digits", "small_cnn", "mfcwms", "traditional", "plain"]
+    assert names == ["glyphs", "small_cnn", "mfcwms", "traditional", "plain"]
 
 
 def test_scale_wins_over_the_experiment_and_the_command_line_over_scale(composed):

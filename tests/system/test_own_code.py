@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "own_code.md").read_text("utf-8")
-TINY = ("protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
+TINY = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
 COMMANDS = [
     shlex.split(block.replace("\\\n", " "))[2:]
     for block in re.findall(r"```\n(python train\.py .*?)```", DOCUMENT, re.S)

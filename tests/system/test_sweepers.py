@@ -15,7 +15,7 @@ from hydra.plugins.sweeper import Sweeper
 from dml.cli import command
 from dml.core.errors import UserError
 
-TINY = ("protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
+TINY = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
 
 
 class Climber(Sweeper):

@@ -29,7 +29,7 @@ from dml.training.sync_batch_norm import synchronize_batch_norm
 from dml.training.train_state import TrainState
 from tests.methods.tiny_embedder import TinyMaps
 
-LOSSES = sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml"))
+LOSSES = sorted({path.stem for path in (CONFIGS / "loss").glob("*.yaml")} - {"custom"})
 METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "metrix input": ("contrastive", "metrix", {"types": ["input"]}),
     "metrix feature": ("ms", "metrix", {"types": ["feature"]}),
@@ -60,7 +60,7 @@ def config_of(case: str) -> Config:
 @cache
 def default_config() -> Config:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return check(compose("train"), Config)
+        return check(compose("train", ["data=digits"]), Config)
 
 
 def trained(case: str, world: ProcessGroup, device: str = "cpu") -> dict[str, Tensor]:

@@ -95,3 +95,16 @@ def test_a_gpu_waits_only_when_it_is_idle(now, loading, waiting):
     device.mark().synchronize()
     watch.stop()
     assert watch.total.waiting == pytest.approx(waiting)
+
+
+def test_a_clock_is_read_while_it_runs(now):
+    watch = StepClock(torch.device("cpu"))
+    readings = []
+    for _ in watch.time_batches(slow(now, 3, 3.0)):
+        now.seconds += 1.0
+        readings.append(watch.read())
+    watch.stop()
+    assert readings == [TimeSpent(1, 4.0, 3.0), TimeSpent(2, 8.0, 6.0), TimeSpent(3, 12.0, 9.0)]
+    assert readings[2].since(readings[0]) == TimeSpent(2, 8.0, 6.0)
+    assert readings[2].seconds_per_step == 4.0
+    assert watch.total == watch.in_process == TimeSpent(3, 12.0, 9.0)

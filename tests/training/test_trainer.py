@@ -71,7 +71,7 @@ def test_signals_are_answered_during_an_evaluation(make, number, when):
             time.sleep(60)
         return {"map_at_r": 0.5}
 
-    def stop_in_step(step):
+    def stop_in_step(step, values, clock):
         if step == 4 and when == "in the step before":
             os.kill(os.getpid(), number)
 

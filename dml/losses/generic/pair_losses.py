@@ -5,12 +5,14 @@ Shapes: B images in a batch, D embedding dimensions, R references.
 
 from __future__ import annotations
 
+import inspect
+
 from torch import Tensor
 
 from dml.losses.arguments import check_finite
 from dml.losses.cosine import pair_similarity
 from dml.losses.generic import forms
-from dml.losses.metric_loss import PairLoss, pair_masks
+from dml.losses.metric_loss import PairLoss, Pairs
 
 
 class GenericPairLoss(PairLoss):
@@ -24,18 +26,16 @@ class GenericPairLoss(PairLoss):
         super().__init__()
         self.form = form
 
-    def pair_loss(
-        self,
-        x_BD: Tensor,
-        labels_B: Tensor,
-        ref_RD: Tensor,
-        labels_R: Tensor,
-        self_B: Tensor | None,
-    ) -> Tensor:
+    def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
         s_BR = pair_similarity(x_BD, ref_RD)
-        positive_BR, negative_BR = pair_masks(labels_B, labels_R, self_B)
+        positive_BR, negative_BR = pairs.masks()
         return self.form.loss(s_BR, positive_BR.to(s_BR.dtype), positive_BR | negative_BR)
+
+    def extra_repr(self) -> str:
+        """Returns the hyperparameters, which the form holds."""
+        names = [one for one in inspect.signature(type(self)).parameters if hasattr(self.form, one)]
+        return ", ".join(f"{one}={getattr(self.form, one)!r}" for one in names)
 
 
 class ContrastiveLoss(GenericPairLoss):
@@ -57,6 +57,11 @@ class ContrastiveLoss(GenericPairLoss):
         self, margin: float = 0.5, positive_margin: float = 0.0, form: str = "euclidean"
     ) -> None:
         super().__init__(forms.make_contrastive(margin, positive_margin, form))
+
+    def extra_repr(self) -> str:
+        """Returns the hyperparameters."""
+        form = "cosine" if isinstance(self.form, forms.CosineContrastive) else "euclidean"
+        return f"{super().extra_repr()}, form={form!r}"
 
 
 class LiftedStructureLoss(GenericPairLoss):

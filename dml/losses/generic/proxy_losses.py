@@ -27,9 +27,9 @@ class GenericProxyLoss(ClassificationLoss):
         self.proxies = nn.Parameter(torch.empty(num_classes, embedding_size))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
-    def batch_loss(self, x_BD: Tensor, labels_B: Tensor) -> Tensor:
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
-        return compute_proxy_loss(self.form, x_BD, labels_B, self.proxies)
+        return compute_proxy_loss(self.form, x_BD, labels_B, self.proxies, weight_B)
 
 
 class ProxyAnchorLoss(GenericProxyLoss):
@@ -45,11 +45,14 @@ class ProxyAnchorLoss(GenericProxyLoss):
         ValueError: an argument is out of range.
     """
 
+    mined_images = "all"
+
     def __init__(
         self, num_classes: int, embedding_size: int, margin: float = 0.1, alpha: float = 32.0
     ) -> None:
         form = forms.ProxyAnchor(**forms.check_exponents(alpha, alpha, margin))
         super().__init__(num_classes, embedding_size, form)
+        self.margin, self.alpha = margin, alpha
 
 
 class OriginalProxyNCALoss(GenericProxyLoss):
@@ -63,12 +66,18 @@ class OriginalProxyNCALoss(GenericProxyLoss):
         ValueError: an argument is out of range.
     """
 
+    mined_images = "anchors"
+
     def __init__(self, num_classes: int, embedding_size: int) -> None:
         super().__init__(num_classes, embedding_size, forms.ProxyNCA(scale=1.0))
 
 
 def compute_proxy_loss(
-    form: forms.Form, x_BD: Tensor, labels_B: Tensor, proxies_CD: Tensor
+    form: forms.Form,
+    x_BD: Tensor,
+    labels_B: Tensor,
+    proxies_CD: Tensor,
+    weight_B: Tensor | None = None,
 ) -> Tensor:
     """Returns the loss of samples and proxies, with either of them as anchors.
 
@@ -77,9 +86,17 @@ def compute_proxy_loss(
         x_BD: embeddings, float32 or float64.
         labels_B: 0..C−1.
         proxies_CD: one of each class.
+        weight_B: w, weights of the samples, from 0 to 1; None: all 1. A sample's loss is multiplied
+            by its w; with proxies as anchors, its exponentials are by e^(w − 1), as in
+            pytorch-metric-learning.
     """
     s_BC = cosine_similarity(x_BD, proxies_CD)
     y_BC = nn.functional.one_hot(labels_B, len(proxies_CD)).to(s_BC.dtype)
+    present_BC = torch.ones_like(y_BC, dtype=torch.bool)
     if form.anchors == "proxies":
-        s_BC, y_BC = s_BC.T, y_BC.T
-    return form.loss(s_BC, y_BC, torch.ones_like(y_BC, dtype=torch.bool))
+        if weight_B is not None:
+            present_BC = (weight_B - 1).exp()[:, None] * present_BC
+        return form.loss(s_BC.T, y_BC.T, present_BC.T)
+    if weight_B is not None:
+        return (weight_B * form.anchor_losses(s_BC, y_BC, present_BC)).mean()
+    return form.loss(s_BC, y_BC, present_BC)

@@ -6,9 +6,12 @@ Shapes: C classes, n pool points and m centers per class, k picks, D embedding d
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import length_hint
 
 import torch
 from torch import Tensor, nn
+
+from dml.core.progress import show_progress
 
 CLASSES_PER_CHUNK = 1024
 
@@ -31,7 +34,8 @@ def embed_pool(
     """
     was_training = embedder.training
     embedder.eval()
-    parts = [embedder.unnormalized(images) for images, _ in batches]  # type: ignore[operator]
+    shown = show_progress(batches, "embedding the pool, batch", length_hint(batches) or None)
+    parts = [embedder.unnormalized(images) for images, _ in shown]  # type: ignore[operator]
     embedder.train(was_training)
     pool = torch.cat(parts)
     return pool.view(num_classes, -1, pool.shape[1])

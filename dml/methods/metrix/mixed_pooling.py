@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from dml.core.errors import UserError
+
 CHUNK = {"cpu": 2**21, "cuda": 2**26}  # elements of the mixes built at a time
 
 
@@ -29,10 +31,10 @@ def pool_mixes(
         first_V, second_V: rows of `features`.
         lambda_V: weight of the first.
     """
-    tokens = embedder.backbone.kind == "tokens"  # type: ignore[union-attr]
-    pooling = (
-        "avg" if tokens else embedder.pooling
-    )  # one token or a mean of tokens: both are linear
+    maps = embedder.backbone.kind == "maps"  # type: ignore[union-attr]
+    pooling = embedder.pooling if maps else "avg"  # one token or a mean of tokens: both are linear
+    if embedder.pooling == "native":
+        raise UserError("embedder.pooling=native cannot pool mixed features; use avg or max")
     if pooling == "max":
         return max_pool_mixes(features, first_V, second_V, lambda_V)
     if pooling == "avg+max":

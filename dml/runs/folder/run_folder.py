@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,13 @@ from dml.config.names import former_names
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
+from dml.core.installation import shell_command
 from dml.core.locks import LockHeldError, try_lock
+from dml.runs.folder.folder_name import describe_overrides, find_run_folder
+from dml.runs.folder.run_log import LOG
+
+RUN_LOCK = "run.lock"  # of the process that trains
+SEARCH_LOCK = "search.lock"  # shared by the workers of a search
 
 
 class Busy(UserError):
@@ -26,29 +33,39 @@ class Busy(UserError):
 
 
 class RunFolder:
-    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-<digest>/`."""
+    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-…-<digest>/`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     @classmethod
-    def of(cls, cfg: DictConfig, config: Config) -> RunFolder:
-        """Returns the folder of a config, which is the same for the same command."""
+    def of(cls, cfg: DictConfig, config: Config, overrides: Sequence[str] = ()) -> RunFolder:
+        """Returns the folder of a config, which is the same for the same command.
+
+        Args:
+            cfg: as composed by Hydra.
+            config: the same, checked.
+            overrides: words of the command line; they describe a folder that does not exist yet.
+        """
         parts = (config.protocol.name, config.loss["name"], config.method["name"])
         names = "-".join([*parts, config.backbone["name"]])
+        # Images of one's own were once named `folder`: a run of that time continues where it is.
+        former = former_names(flatten(OmegaConf.to_container(cfg, resolve=True)))
+        data = dict.fromkeys((config.data.name, former.get("data.name", config.data.name)))
         experiment = Path(config.outputs) / config.experiment.id
-        run = f"seed{config.seed}-{digest(cfg)}"
-        folder = experiment / f"{config.data.name}-{names}" / run
-        if not folder.exists():  # an older run of images of one's own continues where it is
-            former = former_names(flatten(OmegaConf.to_container(cfg, resolve=True)))
-            older = experiment / f"{former.get('data.name')}-{names}" / run
-            folder = older if older.exists() else folder
-        return cls(folder)
+        homes = [experiment / f"{name}-{names}" for name in data]
+        described = describe_overrides(cfg, overrides) if overrides else ""
+        return cls(find_run_folder(homes, config.seed, digest(cfg), described))
 
     @property
     def config(self) -> Path:
         """The resolved config."""
         return self.path / "config.yaml"
+
+    @property
+    def command(self) -> Path:
+        """The command of the run, one line to copy."""
+        return self.path / "command.txt"
 
     @property
     def history(self) -> Path:
@@ -118,6 +135,11 @@ class RunFolder:
         """Writes the resolved config."""
         write_text(self.config, OmegaConf.to_yaml(cfg, resolve=True))
 
+    def write_command(self, overrides: Sequence[str]) -> None:
+        """Writes the command that starts and continues the run."""
+        words = [word for word in overrides if not word.startswith("overwrite=")]
+        write_text(self.command, f"{shell_command('train')} {shlex.join(words)}".rstrip() + "\n")
+
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Writes the summary, which marks the run as finished."""
         write_json(self.summary, summary)
@@ -160,8 +182,10 @@ class RunFolder:
             self.history,
             self.throughput,
             self.config,
+            self.command,
             self.dataset,
             self.best,
+            self.path / LOG,
         )
         folders = ("checkpoints", "figures", "search", "logs", "wandb")
         for path in (*files, *(self.path / name for name in ("run_id", *folders))):
@@ -171,7 +195,7 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
     @contextmanager
-    def locked(self, name: str = "run.lock", shared: bool = False) -> Iterator[None]:
+    def locked(self, name: str = RUN_LOCK, shared: bool = False) -> Iterator[None]:
         """Keeps other processes out while this one writes.
 
         The system frees the lock when its holder dies, however it dies; the file only names it.

@@ -38,6 +38,8 @@ def summarize(
     config, device = context.config, context.device
     p, tested = config.protocol, jobs[0].test.query
     return {
+        "name": config.name,
+        "note": config.note,
         "result_id": result_id(config),
         "data": config.data.name,
         "stand_in": tested.index.stand_in,

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.schema import Config
-from dml.runs.console import console
+from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.summary import protocol_id, result_id
 from dml.tracking import RunInfo, Tracker, track_run
@@ -31,12 +31,12 @@ def tracker_info(
     return RunInfo(
         folder=folder.path,
         run_id=folder.run_id(),
-        name=f"{folder.path.parent.name} seed{config.seed}",
+        name=config.name or f"{folder.path.parent.name} seed{config.seed}",
         group=config.experiment.id,
         config=plain,
         jobs=list(jobs),
         tags=[*tags, "stand-in"] if config.data.stand_in else tags,
-        notify=console.print,
+        notify=print_line,
     )
 
 

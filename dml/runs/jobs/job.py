@@ -14,9 +14,10 @@ from torch import Tensor
 
 from dml.core.atomic_io import write_json
 from dml.core.errors import RunStopped
+from dml.core.progress import show_status
 from dml.core.signals import raise_on_signals
 from dml.data.samplers import BatchSchedule
-from dml.runs.console import ProgressDisplay, console
+from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.jobs.job_data import JobData
 from dml.runs.jobs.job_list import FOLDS, Job
@@ -26,6 +27,7 @@ from dml.runs.jobs.throughput import ThroughputLog
 from dml.runs.scores.embeddings_file import save_embeddings
 from dml.runs.scores.evaluator import Evaluator, Split, SplitEmbeddings
 from dml.runs.scores.extra_metrics import ExtraMetrics
+from dml.runs.training_status import TrainingStatus
 from dml.tracking import JobTracker, RunTables, Tracker
 from dml.training.checkpoint_files import translate_state_errors
 from dml.training.interfaces import Callbacks, TrainConfig
@@ -101,7 +103,7 @@ class JobRun:
         self._test_curve = separate and self.config.evaluation.test_curve
         trainer = self._create_trainer(schedule, tables, tracker, should_stop)
         self._restore(trainer, tables)
-        with self.display.show(trainer.step):
+        with show_status(self.status):
             trainer.fit()
         with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
             return self._conclude(trainer, tables, untrained, test)
@@ -120,14 +122,13 @@ class JobRun:
             result["untrained"] = first if untrained is None else untrained
         if collapsed:
             result[COLLAPSED] = True
-            console.print(
+            print_line(
                 f"note: {self.job.name}: the best network maps all images to one point; its scores "
                 f"come from the order of ties"
             )
         if self.job.noise is not None:
             result["label_noise"] = asdict(self.job.noise)
-        path = self.checkpoints.folder / RESULT
-        self.world.broadcast_from_main(lambda: write_json(path, result))
+        self.world.broadcast_from_main(lambda: write_json(self.checkpoints.folder / RESULT, result))
         return result
 
     def load_best(self) -> dict[str, Any]:
@@ -151,7 +152,7 @@ class JobRun:
     ) -> Trainer:
         c, p = self.config, self.config.protocol
         per_unit = schedule.steps_per_epoch if p.evaluate_unit == "epochs" else 1
-        train_config = TrainConfig(
+        length = TrainConfig(
             epochs=p.epochs,
             steps_per_epoch=schedule.steps_per_epoch,
             evaluate_every=p.evaluate_every * per_unit,
@@ -162,25 +163,27 @@ class JobRun:
             clip_loss_parameters=c.optim.clip_loss_parameters,
             precision=c.precision,
         )
-        total = train_config.total_steps
         optimizer, scheduler = self.context.builder.optimizer(self.embedder, self.method)
-        self.display = ProgressDisplay(self.job.name, total, p.select_metric)
+        state = TrainState(self.embedder, self.method, optimizer, scheduler)
+        best = Stopping(p.stopping.patience, p.stopping.unit, p.stopping.min_delta)
+        sizes = length, schedule.batch_size
+        self.status = TrainingStatus(self.context.position, self.job.key, *sizes, state, best)
         validation = self.data.evaluator(self.job.validation)
-        rows = JobTracker(tables.history, tracker, *self.job.key, self.display.show_metrics)
+        rows = JobTracker(tables.history, tracker, *self.job.key, self.status.show_evaluation)
         throughput = ThroughputLog(
             tables.throughput, self.job.key, schedule.batch_size, self.device, self.context.hint
         )
         return Trainer(
-            TrainState(self.embedder, self.method, optimizer, scheduler),
-            train_config,
-            lambda start: self.data.training_batches(schedule, start, total, self.world),
-            Stopping(p.stopping.patience, p.stopping.unit, p.stopping.min_delta),
+            state,
+            length,
+            lambda at: self.data.training_batches(schedule, at, length.total_steps, self.world),
+            best,
             self.checkpoints,
             Callbacks(
                 evaluate=lambda: self._validate(validation),
                 log=rows.log,
                 should_stop=should_stop,
-                on_step=self.display.show_step,
+                on_step=self.status.on_step,
                 on_interval=throughput,
             ),
             self.world,
@@ -192,14 +195,14 @@ class JobRun:
         if loaded is not None:
             state, note = loaded
             if note:
-                console.print(f"note: {note}")
+                print_line(f"note: {note}")
             with translate_state_errors(self.checkpoints.last):
                 trainer.load_state_dict(state)
         self.world.broadcast_from_main(
             lambda: tables.rewind(self.job.key, trainer.rows, trainer.step)
         )
         if loaded is not None and not trainer.finished:
-            console.print(f"continuing {self.job.name} from epoch {trainer.epoch:g}")
+            print_line(f"continuing {self.job.name} from epoch {trainer.epoch:g}")
 
     def _describe_training(self, trainer: Trainer, best: dict[str, Any]) -> dict[str, Any]:
         total, batch_size = trainer.clock.total, self.config.data.batch_size

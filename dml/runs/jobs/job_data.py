@@ -39,6 +39,7 @@ class JobData:
             self._options,
             self._config.data.eval_batch_size,
             self._world,
+            self._config.evaluation.backend,
         )
 
     def schedule(self) -> BatchSchedule:

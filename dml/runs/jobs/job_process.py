@@ -12,8 +12,9 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,12 @@ import torch
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
+from dml.core.progress import open_display
 from dml.runs.build import Builder
+from dml.runs.console import console
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import Busy, RunFolder
+from dml.runs.folder.run_log import write_log
 from dml.runs.jobs.job import JobRun
 from dml.runs.jobs.job_tables import open_job_tables
 from dml.tracking import NullTracker
@@ -57,15 +61,25 @@ class JobTask:
     problem: Path
 
 
-def run_process(task: JobTask) -> None:
-    """Trains the model of a task; the body of a process, which exits with a status."""
+def run_process(task: JobTask, epochs: Any) -> None:
+    """Trains the model of a task; the body of a process, which exits with a status.
+
+    Args:
+        task: the input.
+        epochs: a shared number that this process sets to the completed epochs.
+    """
+
+    def set_epochs(completed: float) -> None:
+        epochs.value = completed
+
     log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
     torch.set_num_threads(task.threads)
     try:
-        _train(task)
+        with open_display(console), write_log(task.folder, task.log.stem):
+            _train(task, set_epochs)
     except RunStopped as request:
         print(request)
         sys.exit(ExitStatus.TIME_LIMIT)
@@ -78,7 +92,7 @@ def run_process(task: JobTask) -> None:
         sys.exit(ExitStatus.FAILED)
 
 
-def _train(task: JobTask) -> None:
+def _train(task: JobTask, on_epoch: Callable[[float], None]) -> None:
     parent = multiprocessing.parent_process()
     requested = StopRequest()
 
@@ -90,6 +104,7 @@ def _train(task: JobTask) -> None:
     folder = RunFolder(task.folder)
     builder = Builder(task.config)
     context = RunContext.open(builder, task.identity, builder.index())
+    context = replace(context, position=replace(context.position, on_epoch=on_epoch))
     job = next(job for job in context.jobs() if job.key == task.key)
     with requested, _lock_job(RunFolder(folder.job(job.name))):
         tables = open_job_tables(folder, job)

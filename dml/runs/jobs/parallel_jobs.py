@@ -5,21 +5,26 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 import torch
 
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
-from dml.runs.console import console
+from dml.core.progress import Part, format_seconds, show_status
+from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job_list import Job
 from dml.runs.jobs.job_process import JobTask, run_process
 from dml.runs.jobs.job_result import read_result
 from dml.runs.jobs.job_tables import log_row, move_job_rows, open_job_tables
+from dml.runs.training_status import describe_evaluation
 from dml.tracking import RunTables, Tracker
+from dml.training.stopping import Stopping
 
 POLL_SECONDS = 0.2
 LOG_SECONDS = 5.0  # between two looks at the rows that the processes have written
@@ -45,30 +50,52 @@ def train_in_parallel(
     waiting = list(jobs)
     logs = folder.path / "logs"
     logs.mkdir(exist_ok=True)
-    console.print(f"{len(jobs)} models, {workers} at a time; logs in {logs}")
+    print_line(f"{len(jobs)} models, {workers} at a time; logs in {logs}")
     logged = time.monotonic()
+    status = _ParallelStatus(context, len(jobs), processes.running)
     try:
-        while waiting or processes.running:
-            while waiting and len(processes.running) < workers:
-                processes.start(waiting.pop(0))
-            wait([process.sentinel for process in processes.running], timeout=POLL_SECONDS)
-            if time.monotonic() > logged + LOG_SECONDS:
-                processes.log_rows()
-                logged = time.monotonic()
-            processes.collect_finished()
-            request = stop()
-            if request is not None:
-                raise request
+        with show_status(status):
+            while waiting or processes.running:
+                while waiting and len(processes.running) < workers:
+                    processes.start(waiting.pop(0))
+                sentinels = [process.sentinel for process in processes.running]
+                wait(sentinels, timeout=POLL_SECONDS)
+                status.update(len(waiting))
+                if time.monotonic() > logged + LOG_SECONDS:
+                    processes.log_rows()
+                    logged = time.monotonic()
+                processes.collect_finished()
+                request = stop()
+                if request is not None:
+                    raise request
     finally:
         processes.terminate()
     tables.sort()
+
+
+@dataclass
+class _Running:
+    """A job that a process trains.
+
+    Attributes:
+        job, task: the model, and the input of the process.
+        epochs: shared number of completed epochs.
+        best: of the evaluations shown so far.
+        shown: step of the last one.
+    """
+
+    job: Job
+    task: JobTask
+    epochs: Any
+    best: Stopping
+    shown: float = -1.0
 
 
 class _Processes:
     """The processes that train models of a run.
 
     Attributes:
-        running: the job and the task of each process.
+        running: the job of each process.
     """
 
     def __init__(
@@ -81,25 +108,31 @@ class _Processes:
     ) -> None:
         self.context, self.folder, self.tables = context, folder, tables
         self.tracker, self.test = tracker, test
-        self.running: dict[BaseProcess, tuple[Job, JobTask]] = {}
+        self.running: dict[BaseProcess, _Running] = {}
         self._devices = _list_devices(context)
         self._spawn = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
 
     def start(self, job: Job) -> None:
         """Starts the process of a job on the device with the fewest processes."""
-        busy = [task.config.device for _, task in self.running.values()]
+        busy = [one.task.config.device for one in self.running.values()]
         task = self._create_task(job, min(self._devices, key=busy.count))
         job_tables = open_job_tables(self.folder, job)
         job_tables.adopt(self.tables, job.key)  # the job may have been started before
-        process: BaseProcess = self._spawn.Process(target=run_process, args=(task,), name=job.name)
+        epochs = self._spawn.Value("d", 0.0, lock=False)
+        process: BaseProcess = self._spawn.Process(
+            target=run_process, args=(task, epochs), name=job.name
+        )
+        best = Stopping(None, min_delta=self.context.config.protocol.stopping.min_delta)
+        running = _Running(job, task, epochs, best)
+        self._show_evaluations(running, printed=False)  # of an earlier process
         process.start()
-        self.running[process] = (job, task)
+        self.running[process] = running
 
     def log_rows(self) -> None:
         """Sends the rows of running jobs to the tracker, which may have received them before."""
-        for job, _ in self.running.values():
-            for row in open_job_tables(self.folder, job).history.job_rows(*job.key):
-                log_row(row, job, self.tracker)
+        for one in self.running.values():
+            for row in self._show_evaluations(one):
+                log_row(row, one.job, self.tracker)
 
     def collect_finished(self) -> None:
         """Takes over rows and results of the processes that ended.
@@ -109,7 +142,9 @@ class _Processes:
             UserError: one of them failed.
         """
         for process in [one for one in self.running if not one.is_alive()]:
-            job, task = self.running.pop(process)
+            ended = self.running.pop(process)
+            job, task = ended.job, ended.task
+            self._show_evaluations(ended)
             move_job_rows(self.tables, job, self.folder, self.tracker)
             if process.exitcode != 0:
                 raise _describe_failure(process, job, task)
@@ -117,7 +152,7 @@ class _Processes:
             if result is not None:
                 self.tracker.job_done(result)
                 score = result["validation"][self.context.config.protocol.select_metric]
-                console.print(f"{job.name}  done, validation {100 * score:.2f}")
+                print_line(f"{job.name}  done, validation {100 * score:.2f}")
 
     def terminate(self) -> None:
         """Asks the processes to save and exit, waits for them, and takes over their rows."""
@@ -125,8 +160,23 @@ class _Processes:
             process.terminate()
         for process in self.running:
             process.join()
-        for job, _ in self.running.values():
-            move_job_rows(self.tables, job, self.folder, self.tracker)
+        for one in self.running.values():
+            move_job_rows(self.tables, one.job, self.folder, self.tracker)
+
+    def _show_evaluations(self, one: _Running, printed: bool = True) -> list[dict[str, float]]:
+        """Prints the evaluations that are new; the process has logged them. Returns all rows."""
+        protocol = self.context.config.protocol
+        rows = open_job_tables(self.folder, one.job).history.job_rows(*one.job.key)
+        for row in rows:
+            if row["step"] <= one.shown:
+                continue
+            one.shown = row["step"]
+            if "loss" in row:
+                one.best.update(row[protocol.select_metric], row["epoch"], int(row["step"]))
+            if printed and not self.context.position.trials:
+                line = describe_evaluation(row, protocol.epochs, protocol.select_metric, one.best)
+                print_line(f"{one.job.name}  {line}", logged=False)
+        return rows
 
     def _create_task(self, job: Job, device: str) -> JobTask:
         log = self.folder.path / "logs" / f"{job.name}.log"
@@ -140,6 +190,40 @@ class _Processes:
             log,
             log.with_suffix(".problem"),
         )
+
+
+class _ParallelStatus:
+    """The state of models in parallel, for the line about the work in progress.
+
+    Args:
+        context: of the run.
+        models: number of models to train.
+        running: the job of each process; changes while they run.
+    """
+
+    def __init__(
+        self, context: RunContext, models: int, running: dict[BaseProcess, _Running]
+    ) -> None:
+        self.search_parts, self.models = context.position.search_parts(), models
+        self.running = running
+        self.epochs = context.config.protocol.epochs
+        self.done, self._started = 0, time.monotonic()
+
+    def update(self, waiting: int) -> None:
+        """Receives the number of models that no process has taken yet."""
+        self.done = self.models - waiting - len(self.running)
+
+    def __call__(self) -> list[Part]:
+        """Returns the parts of the line."""
+        parts = [*self.search_parts, Part(f"{self.done} of {self.models} models done", 90)]
+        completed = [one.epochs.value for one in list(self.running.values())]
+        if completed:
+            present = ", ".join(str(min(int(one) + 1, self.epochs)) for one in completed)
+            parts.append(Part(f"running: epoch {present} of {self.epochs}", 60))
+        if epochs := sum(completed) + self.done * self.epochs:
+            left = (time.monotonic() - self._started) * (self.models * self.epochs / epochs - 1)
+            parts.append(Part(f"run {format_seconds(left)} left", 80))
+        return parts
 
 
 def _list_devices(context: RunContext) -> list[str]:

@@ -11,7 +11,7 @@ import torch
 from dml.config.schema import Config
 from dml.core.launcher import read_launch
 from dml.data.image_index import ImageIndex
-from dml.runs.console import console
+from dml.runs.console import print_line
 from dml.tracking import History
 from dml.training.clock import StepClock, TimeSpent
 from dml.training.peak_memory import peak_memory_mb
@@ -29,7 +29,7 @@ class LoaderHint:
         config: of the run.
         index: its dataset.
         device: of the network.
-        print_line: prints one line for the user.
+        report: prints one line for the user.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class LoaderHint:
         config: Config,
         index: ImageIndex,
         device: torch.device,
-        print_line: Callable[[str], None] = console.print,
+        report: Callable[[str], None] = print_line,
     ) -> None:
         self.remedy = find_remedy(config, isinstance(index.images, np.ndarray), device)
-        self.print_line, self.reported = print_line, False
+        self.report, self.reported = report, False
 
     def check(self, spent: TimeSpent) -> None:
         """Reports a slow loader, given the time spent in this process so far."""
@@ -48,7 +48,7 @@ class LoaderHint:
         if self.reported or not bottleneck or self.remedy is None:
             return
         self.reported = True
-        self.print_line(
+        self.report(
             f"note: data: training waited for images {spent.waiting:.0f} of {spent.seconds:.0f} s "
             f"({100 * spent.waiting_share:.0f} %); {self.remedy}"
         )

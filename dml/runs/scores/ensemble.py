@@ -35,7 +35,8 @@ def score_ensembles(
     for folds in group_by_repeat(jobs):
         files = [folder.job(job.name) / EMBEDDINGS for job in folds]
         embeddings = concatenate_models(files, context.config.embedder["normalize"], context.device)
-        metrics = embeddings.score(folds[0].test.query.index.recall_at)
+        recall_at = folds[0].test.query.index.recall_at
+        metrics = embeddings.score(recall_at, context.config.evaluation.backend)
         size = embeddings.query.shape[1]
         scores.append({"repeat": folds[0].repeat, "metrics": metrics, "embedding_size": size})
     return scores

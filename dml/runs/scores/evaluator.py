@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
+from dml.core.progress import show_phase, show_progress
 from dml.data.image_index import Subset
 from dml.data.loaders import LoaderOptions, eval_batches
 from dml.retrieval import retrieval_metrics
@@ -48,8 +49,8 @@ class SplitEmbeddings:
         points = self.query if self.gallery is None else torch.cat([self.query, self.gallery])
         return len(points) > 1 and bool((points == points[0]).all())
 
-    def score(self, recall_at: tuple[int, ...]) -> dict[str, float]:
-        """The metrics of `dml.retrieval.retrieval_metrics`.
+    def score(self, recall_at: tuple[int, ...], backend: str = "auto") -> dict[str, float]:
+        """The metrics of `dml.retrieval.retrieval_metrics`, whose arguments these are.
 
         Raises:
             UserError: embeddings that are not finite.
@@ -61,6 +62,7 @@ class SplitEmbeddings:
                 self.gallery,
                 self.gallery_labels,
                 recall_at=recall_at,
+                backend=backend,
             )
         except ValueError as error:
             raise UserError(f"evaluation: {error}") from error
@@ -77,6 +79,7 @@ class Evaluator:
         batch_size: images per batch.
         world: the processes, each of which embeds a part of the images; all get all embeddings,
             and the first one scores them.
+        backend: search of the neighbors, as for `retrieval_metrics`.
     """
 
     split: Split
@@ -84,6 +87,7 @@ class Evaluator:
     options: LoaderOptions
     batch_size: int
     world: ProcessGroup = SINGLE_PROCESS
+    backend: str = "auto"
 
     def __call__(self, embedder: nn.Module) -> dict[str, float]:
         """Returns the metrics of the network."""
@@ -91,9 +95,10 @@ class Evaluator:
 
     def score(self, embeddings: SplitEmbeddings) -> dict[str, float]:
         """Returns the metrics of the split's embeddings."""
-        return self.world.broadcast_from_main(
-            lambda: embeddings.score(self.split.query.index.recall_at)
-        )
+        with show_phase("scoring"):
+            return self.world.broadcast_from_main(
+                lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
+            )
 
     @torch.no_grad()
     def embed(self, embedder: nn.Module) -> SplitEmbeddings:
@@ -104,7 +109,8 @@ class Evaluator:
         options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
         for subset in self.split.subsets:
             batches = eval_batches(subset, self.transform, options, self.batch_size)
-            local = torch.cat([embedder(images) for images, _ in batches])
+            shown = show_progress(batches, "embedding batch", len(batches))
+            local = torch.cat([embedder(images) for images, _ in shown])
             parts.append(self.world.gather(local, len(subset)))
             parts.append(torch.from_numpy(dataset_labels(subset)).to(self.options.device))
         embedder.train(was_training)

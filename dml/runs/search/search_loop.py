@@ -7,7 +7,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
 from dml.core.installation import shell_command
-from dml.runs.console import console
+from dml.core.progress import show_status
+from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job_list import check_searchable
@@ -33,6 +34,7 @@ from dml.runs.jobs.train_jobs import Result, train_jobs
 from dml.runs.search.proposals import create_distributions
 from dml.runs.search.search_report import write_search_report
 from dml.runs.search.study import REASON, ClaimedTrial, Study
+from dml.runs.training_status import RunPosition
 from dml.tracking import NullTracker
 
 POLL_SECONDS = 1.0
@@ -71,10 +73,11 @@ def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) 
     space = create_distributions(merge_spaces(config.space))
     study = Study(folder, config.search, space, config.seed)
     while study.has_open_trials():
-        trial = study.claim_trial()
-        if trial is None:
-            _wait(stop)
-            continue
+        with show_status(_position(study, context).search_parts):
+            trial = study.claim_trial()
+            if trial is None:
+                _wait(stop)
+                continue
         _run_trial(cfg, context, study, trial, stop)
     for finished in study.trials():  # workers may have died before they deleted checkpoints
         _delete_checkpoints(study, finished.number)
@@ -136,7 +139,8 @@ def _validate(
     overrides = {**trial.params, "seed": seed, "search": None, "protocol.repeats": 1}
     trial_cfg = override(cfg, overrides)
     config = check(trial_cfg, Config)
-    trial_context = context.with_config(config, identity(trial_cfg))
+    position = _position(study, context, trial.number)
+    trial_context = replace(context.with_config(config, identity(trial_cfg)), position=position)
     jobs = trial_context.jobs()
     scores: list[float] = []
 
@@ -161,6 +165,15 @@ def _validate(
         on_result=fold_done,
     )
     return statistics.fmean(scores)
+
+
+def _position(study: Study, context: RunContext, number: int | None = None) -> RunPosition:
+    """Returns the place of a trial; None: of the next one."""
+    trials, run, total = study.trials(), context.position, study.config.trials
+    best = find_best(trials)
+    number = min(len(trials), total - 1) if number is None else number
+    later = (total - number - 1) * run.folds + run.repeats * run.folds
+    return RunPosition(1, run.folds, number, total, best.value if best else None, later)
 
 
 def _prune_below_median(study: Study, fold: int, mean: float) -> None:
@@ -197,7 +210,9 @@ def _print_trial(study: Study, trial: ClaimedTrial) -> None:
     else:
         outcome = stored.state.name.lower() + f" {stored.user_attrs.get(REASON, '')}".rstrip()
     params = "  ".join(f"{name} {_format_value(value)}" for name, value in trial.params.items())
-    console.print(f"trial {trial.number}  {outcome}  {params}")
+    best = find_best(study.trials())
+    mark = "  best so far" if best is not None and best.number == trial.number else ""
+    print_line(f"trial {trial.number}  {outcome}{mark}  {params}")
 
 
 def _format_value(value: Any) -> str:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import dml.methods.metrix.mixed_pooling as pooling
+from dml.core.errors import UserError
 from dml.methods.metrix.mixed_pooling import max_pool_mixes, mix, pool_mixes
 from tests.methods.tiny_embedder import tiny_embedder
 
@@ -61,3 +62,12 @@ def test_nan_maps_give_nan_not_an_index_out_of_range():
     pooled = max_pool_mixes(maps, torch.tensor([0]), torch.tensor([1]), torch.tensor([0.5]))
     pooled.sum().backward()
     assert pooled.isnan().all()
+
+
+def test_native_pooling_is_refused():
+    embedder = tiny_embedder(pooling="avg")
+    features = embedder.features(torch.randn(2, 3, 6, 6, dtype=torch.float64))
+    embedder.pooling = "native"
+    first, second = all_pairs(2)
+    with pytest.raises(UserError, match=r"embedder\.pooling=native cannot pool mixed features"):
+        pool_mixes(embedder, features, first, second, torch.rand(4, dtype=torch.float64))

@@ -28,11 +28,16 @@ class RecordingTracker(NullTracker):
         self.rows.append((metrics["repeat"], metrics["fold"], step, metrics["map_at_r"]))
 
 
-def test_parallel_models_equal_serial_models(run_small):
+def test_parallel_models_equal_serial_models(run_small, capfd):
     tracking = f"tracking._target_={__name__}.RecordingTracker"
     alone = run_small("loss=contrastive", tracking, name="alone")
     rows = list(RecordingTracker.rows)
+    capfd.readouterr()
     both = run_small("loss=contrastive", "protocol.workers=2", tracking, name="both")
+    out, log = capfd.readouterr().out, (both / "train.log").read_text()
+    for fold in range(4):  # by the processes in the log, by this one on the screen
+        assert out.count(f"repeat0-fold{fold}  epoch 1 of 1  loss") == 1
+        assert log.count(f"repeat0-fold{fold}  epoch 1 of 1  loss") == 1
     assert essence(both) == essence(alone)
     assert sorted(set(RecordingTracker.rows)) == rows  # live rows may come again
     assert len(set(rows)) == len(rows) > 0

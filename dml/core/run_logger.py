@@ -1,0 +1,12 @@
+"""The logger of `train.log`, whose messages nothing else prints.
+
+`dml.runs.folder.run_log` opens the file; without it, messages are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+
+run_logger = logging.getLogger("dml.train_log")
+run_logger.setLevel(logging.INFO)
+run_logger.propagate = False  # Hydra prints what reaches the root logger

@@ -1,0 +1,96 @@
+"""Pairs and triplets in the tuples of pytorch-metric-learning's miners and wrappers.
+
+Triplets are 3 tensors (anchors, positives, negatives), pairs are 4 (anchors, positives, anchors,
+negatives). Anchors are positions in the batch, the others positions in the references, or in the
+batch if there are no references.
+
+Shapes: B images in a batch, R references.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dml.losses.arguments import reads_values
+
+Mined = tuple[Tensor, ...]
+
+
+def check_mined(indices_tuple: Any, anchors: int, others: int, like: Tensor) -> Mined:
+    """Returns the tensors of a tuple as int64 on the device of `like`.
+
+    Args:
+        indices_tuple: triplets or pairs.
+        anchors: B.
+        others: R, or B without references.
+        like: the embeddings.
+
+    Raises:
+        ValueError: it is not such a tuple, or holds positions outside of batch or references.
+    """
+    is_tuple = isinstance(indices_tuple, tuple | list) and len(indices_tuple) in (3, 4)
+    if not is_tuple or not all(_is_index(part) for part in indices_tuple):
+        raise ValueError(
+            "indices_tuple must be 3 tensors of integers (anchors, positives, negatives) or 4 "
+            "(anchors, positives, anchors, negatives), as the miners of pytorch-metric-learning "
+            "return them"
+        )
+    mined = tuple(part.to(like.device, torch.long) for part in indices_tuple)
+    lengths = [len(part) for part in mined]
+    if len(set(lengths[:2])) > 1 or len(set(lengths[2:] if len(mined) == 4 else lengths)) > 1:
+        raise ValueError(f"indices_tuple must hold anchors for all others, got lengths {lengths}")
+    if not reads_values(like):
+        return mined
+    limits = (anchors, others, others) if len(mined) == 3 else (anchors, others, anchors, others)
+    outside = [
+        ((part < 0) | (part >= limit)).any() for part, limit in zip(mined, limits, strict=True)
+    ]
+    if torch.stack(outside).any():  # one synchronization
+        raise ValueError(
+            f"indices_tuple must hold positions in the {anchors} embeddings and, for positives and "
+            f"negatives, in the {others} they are compared with"
+        )
+    return mined
+
+
+def _is_index(part: Any) -> bool:
+    if not isinstance(part, Tensor) or part.ndim != 1:
+        return False
+    return not (part.is_floating_point() or part.is_complex() or part.dtype == torch.bool)
+
+
+def mined_masks(mined: Mined, anchors: int, others: int) -> tuple[Tensor, Tensor]:
+    """Returns the masks of the positive and of the negative pairs in a tuple (both B×R).
+
+    A pair that is listed several times counts once.
+    """
+    a1, positives, a2, negatives = mined if len(mined) == 4 else (*mined[:2], mined[0], mined[2])
+    masks = a1.new_zeros(2, anchors, others, dtype=torch.bool)
+    masks[0, a1, positives] = True
+    masks[1, a2, negatives] = True
+    return masks[0], masks[1]
+
+
+def image_weights(mined: Mined, images: int, like: Tensor, only_anchors: bool) -> Tensor:
+    """Returns a weight of each image from 0 to 1 (B): how often a tuple names it.
+
+    This is what losses with proxies make of a tuple in pytorch-metric-learning: counts over their
+    maximum, and 1 for all images if the tuple is empty.
+
+    Args:
+        mined: positions in a batch.
+        images: B.
+        like: the embeddings, for type and device.
+        only_anchors: True: positives and negatives do not count.
+    """
+    counted = [mined[0], *mined[2:3]] if only_anchors and len(mined) == 4 else list(mined)
+    if only_anchors and len(mined) == 3:
+        counted = [mined[0]]
+    named = torch.cat(counted)
+    if not len(named):
+        return like.new_ones(images)
+    count = like.new_zeros(images).index_add_(0, named, like.new_ones(len(named)))
+    return count / count.max()

@@ -1,0 +1,71 @@
+"""Users' own networks: the attributes of a `Backbone` that they lack, found by a trial run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dml.core.errors import ConfigError, first_line
+from dml.models.backbones import Backbone, InputSpec
+from dml.models.timm_networks import KINDS
+
+IMAGENET = InputSpec(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+
+
+def complete(network: nn.Module, size: int | None = None) -> Backbone:
+    """Adds the attributes of a `Backbone` that a network lacks, in place, and returns it.
+
+    `input` becomes 224 pixels with the mean and standard deviation of ImageNet; `kind` and
+    `channels` are found by a run on one image of zeros, in evaluation mode and without gradients.
+
+    Args:
+        network: maps B×3×H×W to B×c, B×c×h×w or B×tokens×c.
+        size: side of the image in pixels; None: that of `input`.
+
+    Raises:
+        ConfigError: the network fails on the image, returns something else, or has an attribute
+            of that name with another meaning.
+    """
+    name = type(network).__name__
+    defaults = {"input": IMAGENET, "prefix_tokens": 0, "native_channels": None}
+    for attribute, default in defaults.items():
+        if not hasattr(network, attribute):
+            setattr(network, attribute, default)
+    if not isinstance(network.input, InputSpec):
+        raise ConfigError(
+            [
+                f"backbone: 'input' of {name} is of type {type(network.input).__name__}; expected "
+                "a dml.models.backbones.InputSpec; rename the attribute"
+            ]
+        )
+    if not (hasattr(network, "channels") and hasattr(network, "kind")):
+        features = _run_on_zeros(network, size or network.input.size or IMAGENET.size)
+        network.kind = KINDS[features.ndim]  # type: ignore[assignment]
+        network.channels = features.shape[1 if features.ndim == 4 else -1]  # type: ignore[assignment]
+    return network  # type: ignore[return-value]
+
+
+def _run_on_zeros(network: nn.Module, size: int | None) -> Tensor:
+    name, training = type(network).__name__, network.training
+    assert size is not None
+    try:
+        with torch.no_grad():
+            features = network.eval()(torch.zeros(1, 3, size, size))
+    except Exception as error:  # of any class: the network is the user's
+        raise ConfigError(
+            [
+                f"backbone: {name} fails on an image of 3x{size}x{size}: {first_line(error)}; "
+                "another size is set with transform.size=<pixels>"
+            ]
+        ) from error
+    finally:
+        network.train(training)
+    if not isinstance(features, Tensor) or features.ndim not in KINDS or len(features) != 1:
+        found = "x".join(map(str, features.shape)) if isinstance(features, Tensor) else None
+        raise ConfigError(
+            [
+                f"backbone: {name} returns {found or type(features).__name__} for an image of "
+                f"1x3x{size}x{size}; expected 1xc (vectors), 1xcxhxw (maps) or 1xtokensxc"
+            ]
+        )
+    return features

@@ -1,0 +1,88 @@
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from dml.config.check import check
+from dml.config.config_groups import CONFIGS
+from dml.config.identity import digest, identity
+from dml.config.schema import Config
+from dml.core.errors import ConfigError
+
+
+def _compose(*overrides):
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("train", overrides=list(overrides))
+
+
+def test_the_record_of_a_network_becomes_its_options():
+    cfg = _compose("backbone=timm", "backbone.model=convnext_tiny.fb_in22k_ft_in1k_384")
+    config = check(cfg, Config)
+    record = {
+        "name": "convnext_tiny.fb_in22k_ft_in1k_384",
+        "input_size": 384,
+        "mean": [0.485, 0.456, 0.406],
+        "std": [0.229, 0.224, 0.225],
+        "interpolation": "bicubic",
+        "crop_share": None,  # timm squeezes whole images
+    }
+    assert config.backbone.items() >= record.items()
+    assert config.crop_size == 384
+    assert config.embedder["pooling"] == "native"
+
+
+def test_the_crop_share_decides_the_test_resize():
+    plain = ("backbone=timm", "backbone.model=convnext_tiny", "data=cub")
+    config = check(_compose(*plain), Config)
+    assert config.backbone["crop_share"] == 0.95
+    assert config.test_resize == int(224 / 0.95)
+    assert identity(_compose(*plain))["transform.test_resize"] == int(224 / 0.95)
+    assert check(_compose(*plain, "backbone.crop_share=0.875"), Config).test_resize == 256
+    assert check(_compose(*plain, "backbone.crop_share=null"), Config).test_resize is None
+
+
+def test_options_and_pooling_can_be_overridden():
+    words = ("backbone.input_size=160", "backbone.mean=[0,0,0]", "embedder.pooling=avg")
+    cfg = _compose("backbone=timm", "backbone.model=convnext_tiny", *words)
+    config = check(cfg, Config)
+    assert config.backbone["input_size"] == 160
+    assert config.backbone["mean"] == [0, 0, 0]
+    assert config.embedder["pooling"] == "avg"
+    assert digest(cfg) != digest(_compose("backbone=timm", "backbone.model=convnext_tiny"))
+
+
+def test_a_missing_or_unknown_model_is_one_line():
+    with pytest.raises(ConfigError) as error:
+        check(_compose("backbone=timm"), Config)
+    assert [line.partition(":")[0] for line in error.value.problems] == ["backbone.model"]
+    with pytest.raises(ConfigError) as error:
+        check(_compose("backbone=timm", "backbone.model=convnextt_tiny"), Config)
+    assert len(error.value.problems) == 1
+    assert "did you mean 'convnext_tiny'" in error.value.problems[0]
+
+
+def test_features_cannot_be_mixed_before_native_pooling():
+    words = ("backbone=timm", "backbone.model=convnext_tiny", "method=metrix", "loss=ms")
+    with pytest.raises(ConfigError, match=r"embedder\.pooling: native .*embedder\.pooling=avg"):
+        check(_compose(*words), Config)
+    check(_compose(*words, "embedder.pooling=avg"), Config)
+    check(_compose(*words, "method.types=[embed]"), Config)
+
+
+def test_a_stored_config_needs_no_record():
+    cfg = _compose("backbone=timm", "backbone.model=convnext_tiny")
+    stored = OmegaConf.create(OmegaConf.to_yaml(cfg, resolve=True))
+    assert digest(stored) == digest(cfg)
+
+
+@pytest.mark.parametrize(
+    ("word", "problem"),
+    [
+        ("crop_share=0", "0 must be above 0, at most 1, or null"),
+        ("mean=[1]", "must be three numbers"),
+        ("std=[1,0,1]", "must be above 0"),
+    ],
+)
+def test_impossible_values_are_refused(word, problem):
+    words = ("backbone=timm", "backbone.model=convnext_tiny", f"backbone.{word}")
+    with pytest.raises(ConfigError, match=rf"backbone\.{word.partition('=')[0]}: .*{problem}"):
+        check(_compose(*words), Config)

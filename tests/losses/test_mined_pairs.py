@@ -1,0 +1,204 @@
+"""Tuples of miners in the losses: what counts, compared with loops and with PML's own losses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning import miners
+from pytorch_metric_learning.distances import LpDistance
+from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from dml.losses import (
+    C1Loss,
+    C2Loss,
+    ClassBalancedContrastiveLoss,
+    ClassWiseMultiSimilarityLoss,
+    MeanFieldClassWiseMultiSimilarityLoss,
+    MeanFieldContrastiveLoss,
+    PotentialFieldLoss,
+    ProxyNCALoss,
+)
+from dml.losses.generic import MultiSimilarityLoss, ProxyAnchorLoss
+from dml.losses.mined_pairs import image_weights
+from dml.losses.triplet import AllTripletsLoss
+from tests.losses.all_losses import LOSSES, PAIR_LOSSES, batch, value_and_gradients
+
+PAIRS = tuple(map(torch.tensor, ([0, 3, 4], [6, 4, 8], [0, 0, 3, 8], [1, 5, 7, 2])))
+TRIPLETS = tuple(map(torch.tensor, ([0, 3, 0, 8], [6, 4, 6, 3], [1, 7, 5, 0])))
+NONE = (torch.tensor([], dtype=torch.long),) * 3
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def c1(positive: Tensor, negative: Tensor, images: int) -> Tensor:
+    return ((1 - 1e-5 - positive).relu().sum() + (negative - 0.5).relu().sum()) / images
+
+
+def c2(positive: Tensor, negative: Tensor, images: int) -> Tensor:
+    pull, push = (2 - 2 * positive).sqrt(), (0.9 - (2 - 2 * negative).sqrt()).relu()
+    return pull[pull > 0].mean() + push.sum() / max(1, int((push > 0).sum()))
+
+
+@pytest.mark.parametrize(("loss", "equation"), [(C1Loss(), c1), (C2Loss(0.0, 0.9), c2)])
+@pytest.mark.parametrize("mined", [PAIRS, TRIPLETS])
+@pytest.mark.parametrize("with_references", [False, True])
+def test_only_the_pairs_of_the_tuple_count(loss, equation, mined, with_references) -> None:
+    x, y = batch()
+    x = normalize(x.double())
+    references = normalize(torch.randn(9, 5).double()) if with_references else x
+    a1, p, a2, n = lmu.convert_to_pairs(mined, y)
+    listed = [set(zip(*(part.tolist() for part in two), strict=True)) for two in ((a1, p), (a2, n))]
+    similarities = [torch.stack([x[i] @ references[j] for i, j in pairs]) for pairs in listed]
+    given = {"ref_emb": references, "ref_labels": y} if with_references else {}
+    actual = loss(x, y, mined, **given)
+    torch.testing.assert_close(actual, equation(*similarities, len(x)))
+
+
+def test_class_wise_means_divide_by_all_pairs() -> None:
+    x, y = batch()
+    s = normalize(x.double()) @ normalize(x.double()).T
+    a1, p, a2, n = PAIRS
+    positive, negative = torch.zeros(2, 9, 9, dtype=torch.bool)
+    positive[a1, p], negative[a2, n] = True, True
+    classes = y.unique()
+    cwms, cbcont = 0.0, 0.0
+    for c in classes:
+        for d in classes:
+            block = torch.meshgrid(
+                (y == c).nonzero()[:, 0], (y == d).nonzero()[:, 0], indexing="ij"
+            )
+            if c == d:
+                pull = (positive[block] * (-2 * (s[block] - 0.5)).exp()).mean() / 2
+                cwms += pull.log1p() / 2
+                cbcont += (positive[block] * (1 - s[block] - 0.02).relu()).mean() / 2
+            else:
+                push = (negative[block] * (50 * (s[block] - 0.5)).exp()).mean()
+                cwms += push.log1p() / 100
+                cbcont += (negative[block] * (0.7 - 1 + s[block]).relu()).mean() / 2
+    for loss, expected in [
+        (ClassWiseMultiSimilarityLoss(2, 50, 0.5), cwms),
+        (ClassBalancedContrastiveLoss(0.02, 0.7), cbcont),
+    ]:
+        torch.testing.assert_close(loss(x.double(), y, PAIRS), expected / len(classes))
+
+
+@pytest.mark.parametrize("name", PAIR_LOSSES)
+def test_the_tuple_of_all_pairs_changes_nothing(name: str) -> None:
+    x, y = batch()
+    loss = LOSSES[name]()
+    if name == "cwms":
+        loss.include_self = False
+    mined = lmu.get_all_pairs_indices(y)
+    expected = value_and_gradients(loss, loss, x, y)
+    actual = value_and_gradients(lambda x, y: loss(x, y, mined), loss, x, y)
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("name", PAIR_LOSSES)
+def test_images_outside_the_tuple_get_no_gradient(name: str) -> None:
+    x, y = batch()
+    loss = LOSSES[name]()
+    for mined in (PAIRS, TRIPLETS, NONE):
+        value, gradient = value_and_gradients(lambda x, y, m=mined: loss(x, y, m), loss, x, y)
+        absent = [i for i in range(len(x)) if i not in torch.cat(mined)]
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+        assert (gradient[absent] == 0).all()
+
+
+UNNORMALIZED = LpDistance(normalize_embeddings=False)
+# ours, and the loss of PML that it equals
+SAME: list[tuple[nn.Module, nn.Module]] = [
+    (MultiSimilarityLoss(2.0, 50.0, 0.5), pml.MultiSimilarityLoss(2.0, 50.0, 0.5)),
+    (AllTripletsLoss(0.2), pml.TripletMarginLoss(0.2, distance=UNNORMALIZED)),
+    (ProxyAnchorLoss(7, 5), pml.ProxyAnchorLoss(7, 5)),
+    (ProxyNCALoss(7, 5, 3.0), pml.ProxyNCALoss(7, 5, softmax_scale=3.0)),
+]
+MINED = {
+    "triplets": TRIPLETS,
+    "pairs": PAIRS,
+    "none": NONE,
+    "TripletMarginMiner": miners.TripletMarginMiner(0.3),
+    "MultiSimilarityMiner": miners.MultiSimilarityMiner(0.3),
+    "BatchHardMiner": miners.BatchHardMiner(),
+    "BatchEasyHardMiner": miners.BatchEasyHardMiner(),
+    "PairMarginMiner": miners.PairMarginMiner(),
+    "UniformHistogramMiner": miners.UniformHistogramMiner(),
+    "DistanceWeightedMiner": miners.DistanceWeightedMiner(),
+    "HDCMiner": miners.HDCMiner(),
+    "AngularMiner": miners.AngularMiner(),
+}
+
+
+def without_repeats(pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    anchors, others = torch.stack(pairs).unique(dim=1)
+    return anchors, others
+
+
+@pytest.mark.parametrize("how", MINED)
+@pytest.mark.parametrize(("ours", "theirs"), SAME, ids=lambda loss: type(loss).__name__)
+def test_equals_the_same_loss_of_pml(ours: nn.Module, theirs: nn.Module, how: str) -> None:
+    x, y = batch()
+    theirs.load_state_dict(ours.state_dict(), strict=False)
+    mined = MINED[how](x, y) if callable(MINED[how]) else MINED[how]
+    if how == "UniformHistogramMiner":  # lists pairs several times: ours counts each once
+        mined = (*without_repeats(mined[:2]), *without_repeats(mined[2:]))
+    expected = value_and_gradients(lambda x, y: theirs(x, y, mined), theirs, x, y)
+    actual = value_and_gradients(lambda x, y: ours(x, y, mined), ours, x, y)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_of_images_are_those_of_pml() -> None:
+    x, y = batch()
+    for mined in (PAIRS, TRIPLETS, NONE):
+        for only_anchors in (False, True):
+            expected = lmu.convert_to_weights(mined, y, x.dtype, using_ref=only_anchors)
+            assert torch.equal(image_weights(mined, 9, x, only_anchors), expected)
+
+
+def test_mean_field_losses_weight_the_terms_of_the_images() -> None:
+    x, y = batch()
+    weight = image_weights(TRIPLETS, 9, x, only_anchors=False)
+    contrastive = MeanFieldContrastiveLoss(7, 5, 0.1, 0.9)
+    single = torch.stack([contrastive(x[i : i + 1], y[i : i + 1]) for i in range(9)])
+    torch.testing.assert_close(contrastive(x, y, TRIPLETS), (weight * single).mean())
+
+    cwms = MeanFieldClassWiseMultiSimilarityLoss(7, 5, 3, 7, 0.3)
+    y0 = torch.zeros_like(y)  # one class: the second sum has one term a class
+    s = normalize(x) @ normalize(cwms.mean_fields.detach()).T
+    pull = (weight * (-3 * (s[:, 0] - 0.3)).exp()).mean().log1p() / 3
+    push = (weight[:, None] * (7 * (s[:, 1:] - 0.3)).exp()).mean(dim=0).log1p().sum() / 7
+    torch.testing.assert_close(cwms(x, y0, TRIPLETS), pull + push)
+
+
+def test_losses_of_potentials_say_that_they_ignore_a_miner() -> None:
+    x, y = batch()
+    loss = PotentialFieldLoss(7, 5, 2)
+    with pytest.warns(UserWarning, match="PotentialFieldLoss .* ignores indices_tuple; leave"):
+        value = loss(x, y, TRIPLETS)
+    assert torch.equal(value, loss(x, y))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (torch.tensor([0]), "must be 3 tensors"),
+        (PAIRS[:2], "must be 3 tensors"),
+        (([0], [1], [2]), "must be 3 tensors"),
+        ((torch.tensor([0.0]),) * 3, "must be 3 tensors"),
+        ((torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([1])), "for all others"),
+        ((torch.tensor([0]),) * 3 + (torch.tensor([0, 1]),), "for all others"),
+        ((torch.tensor([0]), torch.tensor([1]), torch.tensor([9])), "positions in the 9"),
+        ((torch.tensor([-1]), torch.tensor([1]), torch.tensor([2])), "positions in the 9"),
+    ],
+)
+@pytest.mark.parametrize("name", ["c1", "proxy_nca", "pfml"])
+def test_other_tuples_are_refused(name: str, wrong, message: str) -> None:
+    with pytest.raises(ValueError, match=f"indices_tuple .*{message}"):
+        LOSSES[name]()(*batch(), wrong)

@@ -1,0 +1,65 @@
+import pytest
+import torch
+from torch import nn
+
+from dml.core.errors import ConfigError
+from dml.models.backbones import InputSpec
+from dml.models.embedder import Embedder
+from dml.models.plain_network import complete
+
+
+class Net(nn.Module):
+    def __init__(self, change):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 6, 4, stride=4)
+        self.change = change
+
+    def forward(self, images):
+        return self.change(self.layer(images))
+
+
+OUTPUTS = {
+    "maps": lambda maps: maps,
+    "tokens": lambda maps: maps.flatten(2).transpose(1, 2),
+    "vectors": lambda maps: maps.mean(dim=(2, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_kind_and_channels_are_found_and_features_pooled(kind):
+    network = complete(Net(OUTPUTS[kind]), 16)
+    assert (network.kind, network.channels, network.training) == (kind, 6, True)
+    assert network.input.size == 224
+    images = torch.rand(2, 3, 16, 16)
+    for pooling in ("avg", "avg+max", "native"):
+        if pooling == "native" and kind != "vectors":
+            continue
+        embedder = Embedder(network, 4, pooling=pooling, token_pooling="mean")
+        assert embedder(images).shape == (2, 4)
+
+
+def test_attributes_of_the_network_are_kept():
+    network = Net(OUTPUTS["maps"])
+    network.channels, network.kind, network.input = 6, "maps", InputSpec(size=None)
+    assert complete(network) is network
+    assert network.input == InputSpec(size=None)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda maps: [maps], "returns list"),
+        (lambda maps: maps[0, 0, 0], "returns 4 for an image"),
+        (lambda maps: maps @ torch.zeros(3, 3), "fails on an image of 3x16x16"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, reason):
+    with pytest.raises(ConfigError, match=rf"backbone: Net {reason}"):
+        complete(Net(change), 16)
+
+
+def test_an_attribute_with_another_meaning_is_refused():
+    network = Net(OUTPUTS["maps"])
+    network.input = nn.Linear(1, 1)
+    with pytest.raises(ConfigError, match="'input' of Net is of type Linear"):
+        complete(network, 16)

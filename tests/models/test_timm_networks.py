@@ -1,0 +1,108 @@
+import re
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from timm.layers import resample_abs_pos_embed
+
+from dml.core.errors import ConfigError, UserError
+from dml.core.timm_records import find_record
+from dml.models.backbones import TimmBackbone
+from dml.models.embedder import Embedder
+from dml.models.timm_networks import inspect_network, load_network
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "networks.md"
+ROW = re.compile(r"\| [^|]+ \| `(\w+)` \| (\d+) \| (\w+) \| (\d+) \| (\d+) \|")
+ROWS = {model: expected for model, *expected in ROW.findall(DOCUMENT.read_text())}
+REFUSED = re.findall(r"^\| `(\w+)` \| its features", DOCUMENT.read_text(), re.MULTILINE)
+QUICK = {
+    "convnextv2_atto",
+    "deit_tiny_distilled_patch16_224",
+    "eva02_tiny_patch14_224",
+    "levit_128s",
+    "mobilenetv3_small_100",
+    "regnety_002",
+}
+MODELS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in ROWS]
+
+
+def _network_of_timm(model, **options):
+    """A timm network with its classifier; every tensor is random, layer scales included."""
+    torch.manual_seed(0)
+    network = timm.create_model(model, **options).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    return network
+
+
+def test_the_document_lists_thirty_networks_and_two_refused():
+    assert len(ROWS) >= 30
+    assert set(ROWS) >= QUICK
+    assert len(REFUSED) == 2
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_state_dict_of_timm_gives_the_features_of_timm(model, tmp_path):
+    size, kind, channels, native_channels = ROWS[model]
+    network = _network_of_timm(model)
+    file = tmp_path / "network.pth"
+    torch.save(network.state_dict(), file)
+    backbone = TimmBackbone(model, str(file), int(size)).eval()
+    shape = (backbone.kind, backbone.channels, backbone.native_channels)
+    assert shape == (kind, int(channels), int(native_channels))
+    embedder = Embedder(backbone, None, pooling="native", head="none").eval()
+    images = torch.randn(1, 3, int(size), int(size))
+    with torch.no_grad():
+        expected = network.forward_head(network.forward_features(images), pre_logits=True)
+        found = embedder.pool(embedder.features(images))
+        if kind == "maps":
+            assert Embedder(backbone, None)(images).shape == (1, int(channels))
+    assert expected.std() > 0
+    scale = max(1.0, expected.abs().max().item())
+    torch.testing.assert_close(found / scale, expected / scale, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", REFUSED)
+def test_networks_that_do_not_fit_are_refused_without_weights(model):
+    with pytest.raises(ConfigError, match=rf"backbone\.model={model}: the features .* are a list"):
+        inspect_network(model, find_record(model)["input_size"][1])
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "prefix"),
+    [("test_vit", 96, 1), ("test_vit4", 96, 0), ("deit3_small_patch16_224", 112, 0)],
+)
+def test_positions_are_resized_by_timm(model, size, prefix, tmp_path):
+    network = _network_of_timm(model)
+    torch.save(network.state_dict(), tmp_path / "network.pth")
+    loaded = load_network(model, size, str(tmp_path / "network.pth"))
+    prefix = 0 if network.no_embed_class else network.num_prefix_tokens
+    grid = list(loaded.patch_embed.grid_size)
+    expected = resample_abs_pos_embed(network.pos_embed, grid, num_prefix_tokens=prefix)
+    torch.testing.assert_close(loaded.pos_embed, expected)
+
+
+def test_weights_of_a_deeper_network_are_refused(tmp_path):
+    torch.save(timm.create_model("test_resnet").state_dict(), tmp_path / "small.pth")
+    state = timm.create_model("test_resnet").state_dict()
+    state["layer4.9.conv1.weight"] = torch.zeros(1)
+    torch.save(state, tmp_path / "deep.pth")
+    load_network("test_resnet", 64, str(tmp_path / "small.pth"))
+    with pytest.raises(UserError, match=r"this one has no layer4\.9\.conv1\.weight"):
+        load_network("test_resnet", 64, str(tmp_path / "deep.pth"))
+
+
+def test_a_size_that_does_not_fit_names_the_option():
+    with pytest.raises(ConfigError, match=r"backbone\.input_size=7 "):
+        inspect_network("test_vit", 7)
+
+
+def test_building_draws_as_many_random_numbers_as_timm():
+    torch.manual_seed(0)
+    timm.create_model("test_resnet", num_classes=0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    TimmBackbone("test_resnet", "none", 64)
+    assert torch.rand(1) == expected

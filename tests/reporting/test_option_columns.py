@@ -1,0 +1,42 @@
+from dml.reporting.option_columns import (
+    common_names,
+    differing_options,
+    format_option,
+    group_key,
+    option_columns,
+    shorten,
+)
+from dml.reporting.run_list import read_run
+from tests.reporting.listed_runs import write_listed_run
+
+
+def test_only_options_in_which_runs_of_equal_names_differ(tmp_path):
+    runs = [
+        read_run(write_listed_run(tmp_path, loss=loss, lr=lr, seed=seed))
+        for loss in ("ms", "triplet")
+        for lr in (0.001, 0.01)
+        for seed in (0, 1)
+    ]
+    columns = option_columns(runs)
+    assert list(columns) == ["loss", "lr"]  # not loss.scale, which differs by the loss
+    assert columns["lr"][:4] == ["0.001", "0.001", "0.01", "0.01"]
+    assert common_names(runs) == "digits, traditional, plain, small_cnn"
+    assert [group_key(one) == group_key(runs[0]) for one in runs[:3]] == [True, True, False]
+
+
+def test_unreadable_runs_have_empty_cells(tmp_path):
+    (broken := write_listed_run(tmp_path, seed=7)).joinpath("config.yaml").write_text("a: [")
+    paths = (write_listed_run(tmp_path, lr=0.1), broken, write_listed_run(tmp_path, lr=0.2))
+    assert option_columns([read_run(path) for path in paths]) == {"lr": ["0.1", "", "0.2"]}
+    assert common_names([read_run(broken)]) == ""
+
+
+def test_names_and_values():
+    assert differing_options([{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1}]) == ["b"]
+    assert shorten(["optim.lr", "a.scale", "b.scale"]) == {
+        "optim.lr": "lr",
+        "a.scale": "a.scale",
+        "b.scale": "b.scale",
+    }
+    words = [format_option(v) for v in (None, True, 1e-4, 3, [0.5, None], "x")]
+    assert words == ["null", "true", "0.0001", "3", "[0.5,null]", "x"]

@@ -1,0 +1,60 @@
+import pytest
+from omegaconf import OmegaConf
+
+from dml.runs.folder.folder_name import MAX_LENGTH, describe_overrides, find_run_folder
+
+CONFIG = OmegaConf.create(
+    {
+        "seed": 3,
+        "device": "cpu",
+        "outputs": "outputs",
+        "name": "mine",
+        "data": {"name": "digits", "workers": 2},
+        "loss": {"name": "ms", "alpha": -3, "reducer": "ab/c d$é"},
+        "protocol": {"name": "traditional", "epochs": 60},
+        "optim": {"name": "sgd", "lr": 0.0003},
+        "embedder": {"size": None, "bias": False},
+        "transform": {"scale": [0.1, 1]},
+        "tracking": {"name": "none"},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "description"),
+    [
+        (["protocol.epochs=60", "optim.lr=3e-4"], "epochs60-lr0.0003"),
+        (["optim.lr=0.0003", "protocol.epochs=60"], "epochs60-lr0.0003"),  # in any order
+        (["loss=ms", "data=digits", "seed=3", "protocol=traditional"], ""),  # in the name anyway
+        (["outputs=x", "device=cpu", "data.workers=2", "name=mine", "tracking=none"], ""),
+        (["embedder.size=null", "embedder.bias=false"], "bias_false-size_null"),
+        (["transform.scale=[0.1,1]"], "scale0.1+1"),
+        (["loss.alpha=-3", "+loss.reducer=ab/c d$é"], "alpha-3-reducer_c_d"),
+        (["optim=sgd", "params=mlrc"], "optim_sgd-params_mlrc"),
+    ],
+)
+def test_descriptions(overrides, description):
+    assert describe_overrides(CONFIG, overrides) == description
+
+
+def test_long_descriptions_are_cut():
+    many = OmegaConf.create({f"option{n}": 0.125 + n for n in range(10)})
+    text = describe_overrides(many, [f"{name}=1" for name in many])
+    assert text.startswith("option00.125-option11.125-")
+    assert text.endswith("-6_more")
+    assert len(text) <= MAX_LENGTH + len("-6_more")
+
+
+def test_the_digest_decides(tmp_path):
+    homes = [tmp_path / "new", tmp_path / "older"]
+    first = find_run_folder(homes, 0, "1a2b3c4d", "epochs60")
+    assert first == homes[0] / "seed0-epochs60-1a2b3c4d"
+    first.mkdir(parents=True)
+    assert find_run_folder(homes, 0, "1a2b3c4d", "typed-otherwise") == first
+    assert find_run_folder(homes, 0, "1a2b3c4d") == first
+    assert find_run_folder(homes, 0, "99999999") == homes[0] / "seed0-99999999"
+    finished = homes[1] / "seed0-1a2b3c4d"
+    finished.mkdir(parents=True)
+    (finished / "summary.json").touch()
+    (first / "config.yaml").touch()
+    assert find_run_folder(homes, 0, "1a2b3c4d", "epochs60") == finished

@@ -1,0 +1,64 @@
+import logging
+import warnings
+
+import pytest
+
+from dml.core.errors import RunStopped, UserError
+from dml.core.run_logger import run_logger
+from dml.runs.console import print_line
+from dml.runs.folder.run_log import write_log
+
+
+def messages(folder):
+    """The log without time and process."""
+    return [line.split("] ", 1)[-1] for line in (folder / "train.log").read_text().splitlines()]
+
+
+def test_lines_warnings_and_the_end_are_logged(tmp_path, capfd):
+    with write_log(tmp_path, "run"):
+        print_line("note: [brackets] stay")
+        print_line("printed only", logged=False)
+        warnings.warn("of python", stacklevel=1)
+        logging.getLogger("another.library").warning("of a library")
+    note, warning, other, end = messages(tmp_path)
+    assert note == "note: [brackets] stay"
+    assert warning.startswith("UserWarning: of python (")
+    assert other == "of a library"
+    assert end == "run finished after 0:00"
+    assert "note: [brackets] stay\nprinted only\n" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (UserError("data: no images"), "error: data: no images"),
+        (RunStopped("stopped by SIGTERM", 143), "stopped by SIGTERM; saved"),
+        (KeyboardInterrupt(), "interrupted"),
+        (ZeroDivisionError("bug"), "ZeroDivisionError: bug"),
+    ],
+)
+def test_a_run_that_does_not_finish(tmp_path, error, line):
+    with pytest.raises(type(error)), write_log(tmp_path, "run"):
+        raise error
+    assert messages(tmp_path)[-1] == line
+
+
+def test_a_continued_run_appends(tmp_path):
+    for word in ("first", "second"):
+        with write_log(tmp_path, word):
+            pass
+    assert messages(tmp_path) == ["first finished after 0:00", "second finished after 0:00"]
+
+
+def test_nothing_remains_of_an_ended_log(tmp_path):
+    loggers = logging.getLogger(), run_logger
+    before = [list(logger.handlers) for logger in loggers]
+    with write_log(tmp_path, "run"):
+        pass
+    assert [logger.handlers for logger in loggers] == before
+
+
+def test_a_log_that_cannot_be_written_is_left_out(tmp_path):
+    (tmp_path / "train.log").mkdir()
+    with write_log(tmp_path, "run"):
+        print_line("all the same")

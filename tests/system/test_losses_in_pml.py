@@ -1,0 +1,239 @@
+"""All losses in the code of pytorch-metric-learning: miners, wrappers, trainers.
+
+Values are compared with a direct call, or there is a refusal in one sentence.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning import miners, trainers
+from pytorch_metric_learning.regularizers import LpRegularizer
+from pytorch_metric_learning.utils import distributed
+from torch import Tensor, nn
+
+from dml.losses.pml_adapter import PMLAdapter
+from tests.losses.all_losses import LOSSES, PAIR_LOSSES, PROXY_LOSSES, batch, value_and_gradients
+
+MINERS = {
+    "TripletMarginMiner": miners.TripletMarginMiner(0.3),
+    "MultiSimilarityMiner": miners.MultiSimilarityMiner(0.3),
+    "BatchHardMiner": miners.BatchHardMiner(),
+    "BatchEasyHardMiner": miners.BatchEasyHardMiner(),
+    "PairMarginMiner": miners.PairMarginMiner(),
+    "UniformHistogramMiner": miners.UniformHistogramMiner(),
+    "DistanceWeightedMiner": miners.DistanceWeightedMiner(),
+    "HDCMiner": miners.HDCMiner(),
+    "AngularMiner": miners.AngularMiner(),
+}
+POTENTIALS = ("pfml", "cpml")
+# their names are also those of losses that the wrappers of PML know
+KNOWN_TO_PML = [
+    name
+    for name in PAIR_LOSSES
+    if type(LOSSES[name]()).__name__ in pml.CrossBatchMemory.supported_losses()
+]
+
+
+class AnyCrossBatchMemory(pml.CrossBatchMemory):
+    @classmethod
+    def check_loss_support(cls, loss_name: str) -> None:
+        """Accepts every loss."""
+
+
+class AnySelfSupervisedLoss(pml.SelfSupervisedLoss):
+    @classmethod
+    def check_loss_support(cls, loss_name: str) -> None:
+        """Accepts every loss."""
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=LOSSES)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_miners(name: str, miner: str) -> None:
+    x, y = batch()
+    loss = LOSSES[name]()
+    mined = MINERS[miner](x, y)
+    assert len(mined) in (3, 4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results = value_and_gradients(lambda x, y: loss(x, y, mined), loss, x, y)
+    assert all(result.isfinite().all() for result in results)
+    assert bool(caught) == (name in POTENTIALS)
+    assert results[0] >= 0 or name in (*POTENTIALS, *SIGNED)
+
+
+SIGNED = ("generic contrastive_cosine", "generic nca", "generic proxy_nca_original")
+
+
+def memory_steps() -> list[tuple[Tensor, Tensor]]:
+    """Batches of 9 that wrap around a memory of 20."""
+    return [batch() for _ in range(3)]
+
+
+@pytest.mark.parametrize("name", PAIR_LOSSES)
+def test_cross_batch_memory(name: str) -> None:
+    loss = LOSSES[name]()
+    if name == "cwms":
+        loss.include_self = False  # the wrapper lists no embedding with itself
+    wrapper = AnyCrossBatchMemory(loss, embedding_size=5, memory_size=20)
+    memory, labels = torch.zeros(20, 5), torch.zeros(20, dtype=torch.long)
+    for step, (x, y) in enumerate(memory_steps()):
+        rows = torch.arange(9 * step, 9 * step + 9) % 20
+        memory[rows], labels[rows] = x, y
+        size = min(20, 9 * step + 9)
+        references = {"ref_emb": memory[:size], "ref_labels": labels[:size]}
+        torch.testing.assert_close(wrapper(x, y), loss(x, y, **references, self_index=rows))
+
+
+@pytest.mark.parametrize("name", PAIR_LOSSES)
+@pytest.mark.parametrize("miner", ["TripletMarginMiner", "MultiSimilarityMiner"])
+def test_cross_batch_memory_with_a_miner_and_the_pairs_of_the_batch(name: str, miner: str) -> None:
+    loss = LOSSES[name]()
+    wrapper = AnyCrossBatchMemory(loss, 5, 20, miner=MINERS[miner])
+    for x, y in memory_steps():
+        results = value_and_gradients(
+            lambda x, y: wrapper(x, y, MINERS["BatchHardMiner"](x, y)), loss, x, y
+        )
+        assert all(result.isfinite().all() for result in results)
+
+
+@pytest.mark.parametrize("name", PAIR_LOSSES)
+def test_self_supervised_loss(name: str) -> None:
+    loss = LOSSES[name]()
+    x, other = torch.randn(2, 6, 5)
+    y = torch.arange(6)
+    actual = AnySelfSupervisedLoss(loss)(x, other)
+    torch.testing.assert_close(actual, loss(torch.cat([x, other]), torch.cat([y, y])))
+    actual = AnySelfSupervisedLoss(loss, symmetric=False)(x, other)
+    torch.testing.assert_close(actual, loss(x, y, ref_emb=other, ref_labels=y))
+
+
+def test_wrappers_that_know_a_loss_by_name_take_it_or_refuse_it(name: str) -> None:
+    loss = LOSSES[name]()
+    for wrap in (lambda: pml.CrossBatchMemory(loss, 5), lambda: pml.SelfSupervisedLoss(loss)):
+        if name in KNOWN_TO_PML:
+            wrap()
+        else:
+            with pytest.raises(Exception, match=f"not supported for {type(loss).__name__}$"):
+                wrap()
+    assert len(KNOWN_TO_PML) == 5
+
+
+@pytest.mark.parametrize("name", PROXY_LOSSES)
+def test_losses_with_proxies_refuse_references(name: str) -> None:
+    loss = LOSSES[name]()
+    x, y = batch()
+    message = f"^ref_emb must be None: {type(loss).__name__} cannot use it$"
+    with pytest.raises(ValueError, match=message):
+        AnyCrossBatchMemory(loss, 5, 20)(x, y)
+    with pytest.raises(ValueError, match=message):
+        AnySelfSupervisedLoss(loss, symmetric=False)(x[:6], x[3:])
+
+
+def test_multiple_losses(name: str) -> None:
+    x, y = batch()
+    loss, other = LOSSES[name](), LOSSES["c2"]()
+    miner = MINERS["TripletMarginMiner"]
+    wrapper = pml.MultipleLosses([loss, other], [miner, None], [2.0, 0.5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = 2 * loss(x, y, miner(x, y)) + other(x, y) / 2
+        torch.testing.assert_close(wrapper(x, y), expected)
+
+
+@pytest.fixture
+def two_processes(monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
+    """Two processes of which the other one has this batch."""
+    x, y = batch()
+    monkeypatch.setattr(distributed, "is_distributed", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "all_gather", lambda mine: x if mine.ndim == 2 else y)
+    return x, y
+
+
+def test_distributed_loss_wrapper(name: str, two_processes: tuple[Tensor, Tensor]) -> None:
+    x, y = batch()
+    loss = LOSSES[name]()
+    with pytest.raises(TypeError, match="must extend BaseMetricLossFunction"):
+        distributed.DistributedLossWrapper(loss)
+    both = [torch.cat(parts) for parts in zip((x, y), two_processes, strict=True)]
+    whole = distributed.DistributedLossWrapper(PMLAdapter(loss))
+    torch.testing.assert_close(whole(x, y), 2 * loss(*both))
+    efficient = distributed.DistributedLossWrapper(PMLAdapter(loss), efficient=True)
+    if name in PROXY_LOSSES:
+        with pytest.raises(ValueError, match="ref_emb must be None"):
+            efficient(x, y)
+        return
+    if name == "cwms":
+        loss.include_self = False
+    references = dict(zip(("ref_emb", "ref_labels"), both, strict=True))
+    expected = loss(x, y, **references, self_index=torch.arange(9))
+    torch.testing.assert_close(efficient(x, y), 2 * expected)
+
+
+def test_one_process_and_regularizers_of_pml(name: str) -> None:
+    x, y = batch()
+    loss = LOSSES[name]()
+    wrapper = distributed.DistributedLossWrapper(PMLAdapter(loss))
+    with pytest.warns(UserWarning, match="non-distributed"):
+        torch.testing.assert_close(wrapper(x, y), loss(x, y))
+    regularized = PMLAdapter(loss, embedding_regularizer=LpRegularizer(), embedding_reg_weight=0.5)
+    torch.testing.assert_close(regularized(x, y), loss(x, y) + 0.5 * x.norm(dim=1).mean())
+
+
+@pytest.mark.parametrize("miner", [None, "TripletMarginMiner"])
+def test_the_trainer_takes_the_step_of_a_plain_loop(name: str, miner: str | None) -> None:
+    x, y = batch()
+    network, loss = nn.Linear(5, 5), LOSSES[name]()
+    expected, loss_of_loop = copy.deepcopy((network, loss))
+    mine: Callable[..., object] = (lambda x, y: None) if miner is None else MINERS[miner]
+
+    optimizers = {}
+    for key, module in {"trunk": network, "metric_loss": loss}.items():
+        if list(module.parameters()):
+            optimizers[f"{key}_optimizer"] = torch.optim.SGD(module.parameters(), 0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainers.MetricLossOnly(
+            models={"trunk": network},
+            optimizers=optimizers,
+            batch_size=9,
+            loss_funcs={"metric_loss": loss},
+            mining_funcs={} if miner is None else {"tuple_miner": MINERS[miner]},
+            dataset=torch.utils.data.TensorDataset(x, y),
+            dataloader_num_workers=0,
+            data_device="cpu",
+        ).train(num_epochs=1)
+        optimizer = torch.optim.SGD([*expected.parameters(), *loss_of_loop.parameters()], 0.1)
+        embeddings = expected(x)
+        loss_of_loop(embeddings, y, mine(embeddings, y)).backward()
+    optimizer.step()
+    for trained, wanted in ((network, expected), (loss, loss_of_loop)):
+        actual = dict(trained.state_dict())
+        torch.testing.assert_close(actual, dict(wanted.state_dict()), rtol=1e-4, atol=1e-6)
+
+
+def test_repr_shows_the_arguments(name: str) -> None:
+    """They build the same loss again."""
+    loss = LOSSES[name]()
+    rebuilt = eval(repr(loss), {type(loss).__name__: type(loss)})
+    assert repr(rebuilt) == repr(loss)
+    shown = repr(loss)
+    expected = set(inspect.signature(type(loss)).parameters)
+    expected -= {"positive_margin"} if "cosine" in shown else set()  # that form has none
+    assert all(f"{argument}=" in shown for argument in expected)
