@@ -7,16 +7,22 @@ from __future__ import annotations
 
 LABELS = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
 RECALL = "recall_at_"
+# Scores of a finished network, by which no epoch is selected.
+FINAL_LABELS = {"mean_average_precision": "mAP", "nmi": "NMI", "ami": "AMI"}
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # the one to select by first
 
 
 def is_retrieval_metric(name: str) -> bool:
-    """Returns whether a name is that of a retrieval metric rather than of a count or a loss."""
-    return name in LABELS or (name.startswith(RECALL) and name.removeprefix(RECALL).isdecimal())
+    """Returns whether a name is that of a score, 0–1, rather than of a count or a loss."""
+    return (
+        name in LABELS
+        or name in FINAL_LABELS
+        or (name.startswith(RECALL) and name.removeprefix(RECALL).isdecimal())
+    )
 
 
 def metric_label(name: str) -> str:
     """Returns a metric's name as the field writes it; names of other values as they are."""
     if name.startswith(RECALL):
         return f"Recall@{name.removeprefix(RECALL)}"
-    return LABELS.get(name, name)
+    return {**LABELS, **FINAL_LABELS}.get(name, name)

@@ -53,5 +53,7 @@ EXTRA_METRICS = {
     "alignment": "best",
     "uniformity": "best",
     "utilization": "best",
+    "nmi": "best",
+    "ami": "best",
     "positivity": "figure",
 }

@@ -76,6 +76,16 @@ class Estimate:
         return None if self.n == 1 else float(np.std(self.values, ddof=1))
 
     @property
+    def half_width(self) -> float | None:
+        """Half-width of the 95 % t-interval from three repeats on; None below."""
+        return self.ci95 if self.n > 2 else None
+
+    @property
+    def spread(self) -> float | None:
+        """The t-interval's half-width from three repeats on, the standard deviation of two."""
+        return self.std if self.n == 2 else self.half_width
+
+    @property
     def moments(self) -> Moments | None:
         """Mean, standard deviation and n, as `welch` takes them; None for one repeat."""
         return None if self.std is None else Moments(self.mean, self.std, self.n)

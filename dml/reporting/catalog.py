@@ -73,7 +73,8 @@ def load_experiment(name: str) -> ExperimentConfig:
     if path.exists():
         node = OmegaConf.merge(node, OmegaConf.load(path).experiment)
     else:
-        node.update({"id": name, "figures": FIGURES})
+        title = "Own runs" if name == "single" else name
+        node.update({"id": name, "title": title, "figures": FIGURES})
     node.metrics = node.metrics or METRICS
     # Unresolved: the setting of a cell refers to the cell's loss.
     return ExperimentConfig(**cast(dict[str, Any], OmegaConf.to_container(node)))

@@ -9,10 +9,19 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from dml.core.statistics import Estimate
 from dml.reporting.finished_runs import FinishedRun
-from dml.reporting.picture import Picture, add_legend, draw_picture, line_style
+from dml.reporting.picture import (
+    PERCENT,
+    Picture,
+    add_legend,
+    describe_spread,
+    draw_picture,
+    keep_percent,
+    line_style,
+)
 from dml.reporting.run_groups import RunGroup
 from dml.runs.console import is_score, title
 
@@ -44,8 +53,13 @@ class Curve:
 
     @property
     def half(self) -> np.ndarray:
-        """Half-width of the 95 % t-interval at each x; 0 for one repeat."""
-        return np.array([one.ci95 or 0.0 for one in self.estimates])
+        """Half-width of the band at each x: see `Estimate.spread`; 0 for one repeat."""
+        return np.array([one.spread or 0.0 for one in self.estimates])
+
+    @property
+    def repeats(self) -> int:
+        """Number of repeats."""
+        return self.estimates[0].n
 
 
 def learning_curves(groups: Sequence[NamedGroup], column: str | None) -> Iterator[Picture]:
@@ -59,11 +73,11 @@ def learning_curves(groups: Sequence[NamedGroup], column: str | None) -> Iterato
         column_of = column or selected_by
         curves = _average_all(own, column_of)
         if curves:
-            name = title(column_of)
-            label = f"{name}, percent" if is_score(column_of) else column_of.replace("_", " ")
+            name, repeats = title(column_of), [one.repeats for one in curves]
+            label = f"{name}{PERCENT}" if is_score(column_of) else column_of.replace("_", " ")
             yield draw_picture(
                 partial(_draw, curves=curves, x_label="epoch", y_label=label),
-                f"{name} during training on {data}; bands: 95 % intervals over repeats",
+                f"{name} during training on {data}{describe_spread('bands', repeats)}",
                 f"Learning curves on {data}. {_describe(curves, 'epoch')}",
             )
 
@@ -74,7 +88,7 @@ def runtime_curves(groups: Sequence[NamedGroup]) -> Iterator[Picture]:
         curves = _average_all(own, column, timed=True)
         devices = {str(run.summary.get("device")) for _, _, group in own for run in group.runs}
         if curves:
-            x_label, y_label = "minutes of training", f"{title(column)}, percent"
+            x_label, y_label = "minutes of training", f"{title(column)}{PERCENT}"
             yield draw_picture(
                 partial(_draw, curves=curves, x_label=x_label, y_label=y_label),
                 f"{title(column)} against training time on {data}, on {', '.join(sorted(devices))}",
@@ -147,17 +161,22 @@ def _repeat_series(
 
 def _draw(figure: Figure, curves: Sequence[Curve], x_label: str, y_label: str) -> None:
     axis = figure.subplots()
+    alpha = 0.18 if len(curves) <= 4 else 0.08  # many bands overlap
     for one in curves:
         look = line_style(one.number)
         dot: dict[str, Any] = {"marker": "o", "ms": 4} if len(one.x) == 1 else {}
         axis.plot(one.x, one.mean, lw=1.7, label=one.name, **look, **dot)
         axis.fill_between(
-            one.x, one.mean - one.half, one.mean + one.half, color=look["color"], alpha=0.18, lw=0
+            one.x, one.mean - one.half, one.mean + one.half, color=look["color"], alpha=alpha, lw=0
         )
         for x, y in one.tails:
             axis.plot(x, y, lw=0.7, alpha=0.45, **look)
     axis.set_xlabel(x_label)
+    if x_label == "epoch":
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel(y_label)
+    if y_label.endswith(PERCENT):
+        keep_percent(axis)
     add_legend(axis, [one.name for one in curves])
 
 

@@ -11,6 +11,7 @@ from itertools import product
 from dml.reporting.report import Report
 from dml.reporting.rows import Row
 from dml.reporting.tables import (
+    Best,
     build_grid,
     build_test_grid,
     caption,
@@ -38,10 +39,12 @@ def to_markdown(reports: Sequence[Report]) -> str:
         lines += [f"## {heading(report)}", ""]
         for section in report.sections:
             lines += [f"### {section.title}", "", *_markdown_table(*build_grid(section, report))]
-            lines += ["", caption(report), ""]
+            lines += ["", caption(section, report), ""]
             for family in section.families:
-                table = _markdown_table(*build_test_grid(family))
-                lines += [tests_title(family), "", *table, "", tests_caption(family), ""]
+                lines += [tests_title(family), ""]
+                if family.shows_differences:
+                    table = _markdown_table(*build_test_grid(family))
+                    lines += [*table, "", tests_caption(family), ""]
         lines += [f"- `{sign}` {meaning}" for sign, meaning in legend(report)]
         lines += [""] if report.rows else []
         lines += [f"- {line}" for line in list_notes(report)]
@@ -57,14 +60,15 @@ def to_csv(reports: Sequence[Report]) -> str:
     writer.writeheader()
     for report in reports:
         for section in report.sections:
-            for row, metric in product(section.rows, section.metrics):
+            for row, metric in product((*section.rows, *section.baselines), section.metrics):
                 writer.writerow(_csv_line(report, row, metric))
     return text.getvalue()
 
 
 def _markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
     ruler = ["---"] + ["---:"] * (len(header) - 1)
-    escaped = [[cell.replace("|", "\\|") for cell in line] for line in (header, ruler, *lines)]
+    bold = [[f"**{cell}**" if isinstance(cell, Best) else cell for cell in line] for line in lines]
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in (header, ruler, *bold)]
     return [f"| {' | '.join(line)} |" for line in escaped]
 
 

@@ -17,6 +17,7 @@ from dml.reporting.report import Report, Section
 from dml.reporting.report_figures import Figures
 from dml.reporting.rows import Row
 from dml.reporting.run_groups import RunGroup, format_option
+from dml.reporting.settings import setting_columns
 
 
 def render_page(reports: Sequence[Report], figures: Mapping[str, Figures], made: datetime) -> str:
@@ -42,9 +43,14 @@ def render_page(reports: Sequence[Report], figures: Mapping[str, Figures], made:
         tables=tables,
         verdicts=list(Verdict),
         caveat_kinds=list(CaveatKind),
+        setting_columns=setting_columns,
     )
+    own = not any(report.of_paper for report in reports)
     return environment.get_template("page.html.j2").render(
-        name=reports[0].id if len(reports) == 1 else "all experiments",
+        name=(reports[0].about.title if own else reports[0].id)
+        if len(reports) == 1
+        else "all experiments",
+        own=own,
         reports=reports,
         figures=figures,
         no_figures=Figures((), ()),
@@ -57,7 +63,7 @@ def row_cells(section: Section, report: Report, row: Row) -> list[dict[str, Any]
     """Returns the texts of a row's table cells, a mapping per metric."""
     cells = []
     for metric in section.metrics:
-        digits = tables.decimals(section.rows, metric)
+        digits, best = tables.decimals(section.rows, metric), tables.best_rows(section, metric)
         published, comparison = row.numbers[metric].published, row.numbers[metric].comparison
         title = verdict = verdict_title = ""
         if published is not None:
@@ -78,7 +84,8 @@ def row_cells(section: Section, report: Report, row: Row) -> list[dict[str, Any]
                 "difference": tables.format_difference(row, metric, digits),
                 "verdict": verdict,
                 "verdict_title": verdict_title,
-                "has_published": any(other.numbers[metric].published for other in section.rows),
+                "has_published": tables.has_published(section, metric),
+                "best": any(section.rows[place] is row for place in best),
             }
         )
     return cells

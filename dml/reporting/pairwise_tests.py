@@ -72,20 +72,28 @@ class Family:
     rows: tuple[Row, ...]
     tests: dict[tuple[int, int], PairTest]
 
+    @property
+    def shows_differences(self) -> bool:
+        """True if any pair differs significantly, or the paper has marks to compare with."""
+        return any(test.differs or test.paper for test in self.tests.values())
+
 
 def build_families(rows: Sequence[Row], metric: str, source: str | None) -> list[Family]:
     """Returns the tests among rows of one section, a family per set of equal conditions.
 
+    Runs of no paper are one family: conditions in which they differ are columns of their table.
+
     Args:
         rows: of the same data, backbone, embedding size, protocol and evaluation.
         metric: to test.
-        source: the paper whose marks are shown beside ours.
+        source: the paper whose marks are shown beside ours; None for runs of no paper.
     """
+    conditions = CONDITIONS if source else ()
     by_conditions: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         number = row.numbers.get(metric)
         if row.group is not None and number and number.ours and number.ours.n > 1:
-            key = tuple(str(row.group.options.get(name)) for name in CONDITIONS)
+            key = tuple(str(row.group.options.get(name)) for name in conditions)
             by_conditions.setdefault(key, []).append(row)
     return [
         _test_family(same, metric, source)

@@ -16,6 +16,7 @@ from dml.runs.figures.drawing import COLORS, plt
 
 LINES = ("-", "--", ":", "-.")
 WIDTH = 6.2  # inches
+PERCENT = ", percent"  # end of the label of an axis for scores
 
 _COMMON: dict[Any, Any] = {
     "svg.hashsalt": "dml",  # the same picture gives the same bytes
@@ -96,6 +97,27 @@ def add_legend(axis: Axes, names: Sequence[str]) -> None:
         axis.legend()
     else:
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def keep_percent(axis: Axes) -> None:
+    """Cuts the vertical axis at 0 and 100, where a wide band would leave them."""
+    low, high = axis.get_ylim()
+    axis.set_ylim(max(low, 0.0), min(high, 100.0))
+
+
+def describe_spread(what: str, repeats: Sequence[int]) -> str:
+    """Returns the meaning of bands or whiskers for a caption; empty for single runs.
+
+    Args:
+        what: their name.
+        repeats: of each line or point.
+    """
+    if max(repeats) == 1:
+        return ""
+    if max(repeats) == 2:
+        return f"; {what}: standard deviation of two repeats"
+    two = ", of two repeats their standard deviation" if 2 in repeats else ""
+    return f"; {what}: 95 % intervals over repeats{two}"
 
 
 def _data_uri(content: bytes, mime: str) -> str:

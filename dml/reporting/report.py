@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dml.config.schema import ExperimentConfig
+from dml.core.option_values import EXTRA_METRICS
+from dml.reporting.baselines import is_off_the_shelf, name_baseline, table_place, untrained_rows
 from dml.reporting.catalog import Cell
-from dml.reporting.caveats import CaveatKind
 from dml.reporting.finished_runs import RunCollection, collect_runs
 from dml.reporting.pairwise_tests import Family, build_families
 from dml.reporting.published_results import ResultKey
 from dml.reporting.rows import Row, build_rows, missing_cells, swept_options
 from dml.reporting.run_groups import RunGroup, group_runs
+from dml.reporting.settings import describe_settings, list_settings, sort_rows
 from dml.runs.console import is_score
 
 
@@ -27,12 +29,22 @@ class Section:
         stand_in: whether the data are stand-in data.
         rows: in the order of the experiment.
         families: tests among them.
+        settings: dotted options in which runs of no experiment differ, a column each.
+        baselines: networks before training, or off the shelf.
     """
 
     key: ResultKey
     stand_in: bool
     rows: tuple[Row, ...]
     families: tuple[Family, ...]
+    settings: tuple[str, ...] = ()
+    baselines: tuple[Row, ...] = ()
+
+    @property
+    def selected_on_test(self) -> bool:
+        """True if epochs were selected by the scores that the table shows."""
+        groups = [row.group for row in self.rows if row.group]
+        return any(group.first.summary.get("selected_on") == "test" for group in groups)
 
     @property
     def metrics(self) -> list[str]:
@@ -83,6 +95,11 @@ class Report:
     command: str
 
     @property
+    def of_paper(self) -> bool:
+        """True for an experiment of a paper, False for a folder of other runs."""
+        return self.about.source is not None
+
+    @property
     def id(self) -> str:
         """Id of the experiment."""
         return self.about.id
@@ -98,18 +115,13 @@ class Report:
         return swept_options(self.cells)
 
     @property
-    def caveat_kinds(self) -> list[CaveatKind]:
-        """Kinds of caveats that occur."""
-        found = {caveat.kind for row in self.rows for caveat in row.caveats}
-        return [kind for kind in CaveatKind if kind in found]
-
-    @property
     def status(self) -> str:
         """Progress in words."""
         cells, groups = len(self.cells), len(self.groups)
         if not cells:
             if groups:
-                return _count(groups, "configuration")
+                runs = sum(len(group.runs) for group in self.groups)
+                return f"{_count(groups, 'configuration')}, {_count(runs, 'run')}"
             return "drawn by a script" if self.about.script else "no runs"
         if not groups:
             return f"not run ({_count(cells, 'cell')})"
@@ -128,6 +140,10 @@ def build_report(about: ExperimentConfig, cells: Sequence[Cell], root: Path) -> 
         root: folder of run folders.
     """
     runs = collect_runs(root, about.id)
+    if about.source is None:  # which measures to print is up to the runs
+        found = dict.fromkeys(name for run in runs.finished for name in run.summary["metrics"])
+        more = [name for name in found if name in EXTRA_METRICS]
+        about = about.model_copy(update={"metrics": [*about.metrics, *more]})
     groups = tuple(group_runs(runs.finished))
     rows = build_rows(groups, cells, about)
     words = ["python", "train.py", f"experiment={about.id}", *outputs_override(root)]
@@ -152,21 +168,44 @@ def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Sectio
     by_key: dict[ResultKey, list[Row]] = {}
     for row in rows:
         by_key.setdefault(replace(row.key, method="", setting=""), []).append(row)
-    tested = next(filter(is_score, about.metrics), about.metrics[0])
-    sections = [
-        Section(
-            key,
-            any(row.group is not None and row.group.stand_in for row in same),
-            tuple(same),
-            tuple(build_families(same, tested, about.source)),
-        )
-        for key, same in by_key.items()
-        if any(row.group or any(n.published for n in row.numbers.values()) for row in same)
-    ]
+    off_the_shelf = list(filter(is_off_the_shelf, rows))
+    trained = {
+        key: [row for row in own if not is_off_the_shelf(row)] for key, own in by_key.items()
+    }
+    places = {table_place(key) for key, own in trained.items() if own}
+    sections = []
+    for key, same in by_key.items():
+        # Networks off the shelf are baselines of the tables of their data, if there are any.
+        if table_place(key) in places:
+            same = trained[key]
+        if any(row.group or any(n.published for n in row.numbers.values()) for row in same):
+            baselines = [row for row in off_the_shelf if table_place(row.key) == table_place(key)]
+            sections.append(_build_section(key, same, baselines, about))
     # Concatenated models have no steps to count, for example.
     with_numbers = [section for section in sections if section.metrics]
     return sorted(
         with_numbers or sections, key=lambda section: not any(row.group for row in section.rows)
+    )
+
+
+def _build_section(
+    key: ResultKey, rows: Sequence[Row], off_the_shelf: Sequence[Row], about: ExperimentConfig
+) -> Section:
+    settings: tuple[str, ...] = ()
+    if about.source is None:
+        settings = list_settings(rows)
+        rows = describe_settings(sort_rows(rows, settings), settings)
+    groups = [row.group for row in rows if row.group]
+    more = [name_baseline(row) for row in off_the_shelf if row.group not in groups]
+    untrained = untrained_rows(groups, key, about.metrics)
+    tested = next(filter(is_score, about.metrics), about.metrics[0])
+    return Section(
+        key,
+        stand_in=any(group.stand_in for group in groups),
+        rows=tuple(rows),
+        families=tuple(build_families(rows, tested, about.source)),
+        settings=settings,
+        baselines=(*untrained, *more),
     )
 
 

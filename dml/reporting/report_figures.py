@@ -54,6 +54,17 @@ def name_groups(report: Report) -> list[NamedGroup]:
     return named
 
 
+def _best_groups(report: Report, metric: str) -> set[int]:
+    """Returns the ids of the groups with the best score of each method and table."""
+    best: dict[tuple[int, str], tuple[float, int]] = {}
+    for section in report.sections:
+        for row in section.rows:
+            if row.group is not None and (ours := row.numbers[metric].ours):
+                key = (id(section), row.method)
+                best[key] = max(best.get(key, (-1.0, 0)), (ours.mean, id(row.group)))
+    return {group for _, group in best.values()}
+
+
 def _draw_kind(kind: str, report: Report, groups: list[NamedGroup]) -> Iterator[Picture]:
     name, _, column = kind.partition(":")
     metrics = report.about.metrics
@@ -69,8 +80,9 @@ def _draw_kind(kind: str, report: Report, groups: list[NamedGroup]) -> Iterator[
     elif name == "embedding_map":
         yield from embedding_maps(groups)
     else:
+        best = _best_groups(report, metric)  # of own runs, which may be many
         for of, group in groups:
             path = group.first.folder / "figures" / f"{name}.png"
-            if path.exists():
+            if path.exists() and (report.of_paper or id(group) in best):
                 text = f"{name.replace('_', ' ')} of {of} on {group.data}"
                 yield load_picture(path, text, text)

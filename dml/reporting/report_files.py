@@ -19,6 +19,7 @@ from dml.reporting.finished_runs import experiments_with_runs
 from dml.reporting.page import render_page
 from dml.reporting.report import Report, build_report, outputs_override
 from dml.reporting.report_figures import draw_figures
+from dml.reporting.terminal import terminal_tables
 
 MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows one line each
 
@@ -47,7 +48,7 @@ def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = T
         console.print(_overview(reports))
     else:
         for report in reports:
-            console.print(tables.terminal_tables(report, console.width))
+            console.print(terminal_tables(report, console.width))
             for line in tables.list_notes(report, tables.MAX_COMMANDS):
                 console.print(line, soft_wrap=True)  # unbroken, to be copied
     to_draw = show_progress(reports if figures else (), "drawing figures of report", len(reports))

@@ -45,6 +45,7 @@ class Row:
         cell: cell of the experiment; None for runs that belong to none.
         caveats: see `dml.reporting.caveats`.
         numbers: by metric.
+        title: name of the method where it is not that of `key`.
     """
 
     key: ResultKey
@@ -53,11 +54,22 @@ class Row:
     cell: Cell | None
     caveats: tuple[Caveat, ...]
     numbers: Mapping[str, Number] = field(default_factory=dict)
+    title: str = ""
+
+    @property
+    def method(self) -> str:
+        """Name of the method in tables and figures."""
+        return self.title or self.key.method
 
     @property
     def name(self) -> str:
         """Method and label."""
-        return f"{self.key.method} ({self.label})" if self.label else self.key.method
+        return f"{self.method} ({self.label})" if self.label else self.method
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options that decide the result, except seed and repeats; empty without runs."""
+        return {} if self.group is None else self.group.options
 
 
 def build_rows(
@@ -75,7 +87,8 @@ def build_rows(
             rows += [(Row(key, "", None, cell, ()), options[number]) for key in cell_keys(cell)]
     others = [group for group, place in zip(groups, places, strict=True) if place is None]
     for group in sorted(others, key=_sort_key(cells)):
-        rows += _group_rows(group, None, list_caveats(group, None, about.source is not None))
+        caveats = list_caveats(group, None, about.source is not None)
+        rows += _group_rows(group, None, caveats, group.method if about.source is None else "")
     labels = label_rows([(row.key, own) for row, own in rows], swept_options(cells))
     return [
         _with_numbers(replace(row, label=label), about)
@@ -150,11 +163,12 @@ def _sort_key(cells: Sequence[Cell]) -> Callable[[RunGroup], tuple]:
 
 
 def _group_rows(
-    group: RunGroup, cell: Cell | None, caveats: Sequence[Caveat]
+    group: RunGroup, cell: Cell | None, caveats: Sequence[Caveat], title: str = ""
 ) -> Iterator[tuple[Row, Mapping[str, Any]]]:
     """Yields rows without numbers, one per evaluation, with the options of their runs."""
     for evaluation in group.first.evaluations:
-        yield Row(group.key(evaluation), "", group, cell, tuple(caveats)), group.options
+        row = Row(group.key(evaluation), "", group, cell, tuple(caveats), title=title)
+        yield row, group.options
 
 
 def _with_numbers(row: Row, about: ExperimentConfig) -> Row:

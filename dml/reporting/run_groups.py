@@ -12,6 +12,7 @@ from dml.core.statistics import Estimate
 from dml.reporting.finished_runs import FinishedRun
 from dml.reporting.published_results import ResultKey, parse_setting
 
+DASH = "\u2013"  # where there is no number or value
 MAX_LABEL_OPTIONS = 4  # options named in the label of a row; the others are counted
 
 
@@ -44,6 +45,14 @@ class RunGroup:
     def data(self) -> str:
         """Name of the dataset."""
         return self.first.summary["data"]
+
+    @property
+    def method(self) -> str:
+        """Loss and method: `ms`, `ms + metrix`, or `untrained`."""
+        loss, method = self.first.summary["loss"], self.first.summary["method"]
+        if method == "untrained":
+            return method
+        return loss if method == "plain" else f"{loss} + {method}"
 
     def key(self, evaluation: str) -> ResultKey:
         """Returns what the numbers of an evaluation were measured on."""

@@ -10,7 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dml.core.statistics import Estimate
-from dml.reporting.picture import Picture, add_legend, draw_picture, line_style
+from dml.reporting.picture import (
+    PERCENT,
+    Picture,
+    add_legend,
+    describe_spread,
+    draw_picture,
+    keep_percent,
+    line_style,
+)
 from dml.reporting.rows import Row
 from dml.runs.console import is_score, title
 
@@ -47,9 +55,10 @@ def hyperparameter_curves(
         for name in names:
             lines, flat = _lines(own, name, [other for other in names if other != name], metric)
             best = max((e.mean, x, line) for line, p in lines.items() for x, e in p)
+            repeats = [e.n for p in lines.values() for _, e in p]
             yield draw_picture(
                 partial(_draw_lines, lines=lines, flat=flat, option=name, label=_label(metric)),
-                f"{title(metric)} on {data} against {name}; whiskers: 95 % intervals",
+                f"{title(metric)} on {data} against {name}{describe_spread('whiskers', repeats)}",
                 f"{title(metric)} on {data} against {name}: {len(lines)} lines, the highest value "
                 f"{best[0]:.3g} at {best[1]:g} ({best[2]}).",
             )
@@ -112,7 +121,7 @@ def _option(row: Row, name: str) -> float | None:
 
 
 def _label(metric: str) -> str:
-    return f"{title(metric)}, percent" if is_score(metric) else title(metric).replace("_", " ")
+    return f"{title(metric)}{PERCENT}" if is_score(metric) else title(metric).replace("_", " ")
 
 
 def _draw_lines(
@@ -126,7 +135,7 @@ def _draw_lines(
     for number, (name, points) in enumerate(lines.items()):
         x = [at for at, _ in points]
         y = [one.mean for _, one in points]
-        half = [one.ci95 or 0.0 for _, one in points]
+        half = [one.spread or 0.0 for _, one in points]
         axis.errorbar(
             x, y, half, label=name, marker="o", ms=4, lw=1.6, capsize=3, **line_style(number)
         )
@@ -135,6 +144,8 @@ def _draw_lines(
     _set_scale(axis, [x for points in lines.values() for x, _ in points])
     axis.set_xlabel(option)
     axis.set_ylabel(label)
+    if label.endswith(PERCENT):
+        keep_percent(axis)
     add_legend(axis, [*lines, *flat])
 
 

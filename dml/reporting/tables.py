@@ -1,23 +1,20 @@
-"""Tables of a report: texts of their cells, captions and notes, and the tables of a terminal."""
+"""Tables of a report: texts of their cells, captions and notes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
-
-from rich.console import Group as Renderables
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
+from dataclasses import replace
 
 from dml.core.installation import shell_command
+from dml.reporting.caveats import CaveatKind
 from dml.reporting.comparison import Verdict
 from dml.reporting.pairwise_tests import Family
 from dml.reporting.report import Report, Section
 from dml.reporting.rows import Row
+from dml.reporting.run_groups import DASH
+from dml.reporting.settings import setting_columns
 from dml.runs.console import is_score, title
 
-DASH = "\u2013"  # where there is no number
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
 MAX_COMMANDS = 5  # that the terminal shows
 METRIC_NAMES = {
@@ -41,12 +38,42 @@ def decimals(rows: Sequence[Row], metric: str) -> int:
 
 
 def format_ours(row: Row, metric: str, spread: str, digits: int) -> str:
-    """Returns our mean ± its spread; a dash where it has not been run."""
+    """Returns our mean ± its spread; a dash where it has not been run.
+
+    A t-interval needs three repeats; of two, the standard deviation stands in brackets.
+    """
     estimate = row.numbers[metric].ours
     if estimate is None:
         return DASH
-    half = estimate.std if spread == "std" else estimate.ci95
-    return f"{estimate.mean:.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
+    half = estimate.std if spread == "std" else estimate.half_width
+    if half is not None:
+        return f"{estimate.mean:.{digits}f} ± {half:.{digits}f}"
+    brackets = "" if estimate.std is None else f" ({estimate.std:.{digits}f})"
+    return f"{estimate.mean:.{digits}f}{brackets}"
+
+
+class Best(str):
+    """The text of a cell that is the best of its column."""
+
+
+def best_rows(section: Section, metric: str) -> set[int]:
+    """Returns the positions of the rows with the highest score, as printed.
+
+    Empty for metrics without a direction, and for tables in which one row has been run.
+    """
+    means = [
+        None if (ours := row.numbers[metric].ours) is None else ours.mean for row in section.rows
+    ]
+    known = [mean for mean in means if mean is not None]
+    if len(known) < 2 or not is_score(metric):
+        return set()
+    digits = decimals(section.rows, metric)
+    best = f"{max(known):.{digits}f}"
+    return {
+        place
+        for place, mean in enumerate(means)
+        if mean is not None and f"{mean:.{digits}f}" == best
+    }
 
 
 def format_published(row: Row, metric: str) -> str:
@@ -88,27 +115,57 @@ def more_columns() -> dict[str, Callable[[Row], str]]:
 def build_grid(
     section: Section, report: Report, metrics: Sequence[str] | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Returns header and lines of a section; published results only where there are any.
+    """Returns header and lines of a section, baselines last; the best of a column is `Best`.
+
+    Published results only where there are any, and marks only where there are any.
 
     Args:
         section: rows of the table.
         report: report of the section.
         metrics: some of the section's; None for all.
     """
-    header = ["method"]
-    columns: list[list[str]] = [[row.name for row in section.rows]]
+    rows = (*section.rows, *section.baselines)
+    columns = {
+        "method": [
+            row.method if row.label and row in section.rows and section.settings else row.name
+            for row in rows
+        ]
+    }
+    columns |= {
+        name: [text(row) if row in section.rows else "" for row in rows]
+        for name, text in setting_columns(section.settings).items()
+    }
+    grid = list(columns.items())
     for metric in section.metrics if metrics is None else metrics:
-        digits = decimals(section.rows, metric)
-        header.append(metric_name(metric))
-        columns.append([format_ours(r, metric, report.about.spread, digits) for r in section.rows])
-        if any(row.numbers[metric].published for row in section.rows):
-            header += ["published", "Δ"]
-            columns.append([format_published(row, metric) for row in section.rows])
-            columns.append([format_difference(row, metric, digits) for row in section.rows])
+        digits, best = decimals(section.rows, metric), best_rows(section, metric)
+        texts = [format_ours(row, metric, report.about.spread, digits) for row in rows]
+        marked = [Best(text) if place in best else text for place, text in enumerate(texts)]
+        grid.append((metric_name(metric), marked))
+        if has_published(section, metric):
+            grid.append(("published", [format_published(row, metric) for row in rows]))
+            grid.append(("Δ", [format_difference(row, metric, digits) for row in rows]))
     for name, text in ROW_COLUMNS.items():
-        header.append(name)
-        columns.append([text(row) for row in section.rows])
-    return header, [list(cells) for cells in zip(*columns, strict=True)]
+        texts = [text(without_title_caveats(row, report)) for row in rows]
+        if any(texts) or name != "marks":
+            grid.append((name, texts))
+    header, cells = zip(*grid, strict=True)
+    return list(header), [list(line) for line in zip(*cells, strict=True)]
+
+
+def has_published(section: Section, metric: str) -> bool:
+    """Returns True if a table prints published results of a metric."""
+    return any(row.numbers[metric].published for row in section.rows)
+
+
+def without_title_caveats(row: Row, report: Report) -> Row:
+    """Returns the row without the caveat that the title of its table states: stand-in data.
+
+    Tables of a paper keep it, where it rules out the comparison.
+    """
+    if report.of_paper:
+        return row
+    caveats = [one for one in row.caveats if one.kind != CaveatKind.STAND_IN]
+    return replace(row, caveats=tuple(caveats))
 
 
 def build_test_grid(family: Family) -> tuple[list[str], list[list[str]]]:
@@ -125,16 +182,30 @@ def build_test_grid(family: Family) -> tuple[list[str], list[list[str]]]:
     return ["", *(str(place + 1) for place in places)], lines
 
 
-def caption(report: Report) -> str:
-    """Returns the units of a report's numbers."""
-    spread = "standard deviation" if report.about.spread == "std" else "95 % interval"
-    percent = "scores in percent; " if any(map(is_score, report.about.metrics)) else ""
-    return f"{percent}± {spread} over n repeats"
+def caption(section: Section, report: Report, metrics: Sequence[str] | None = None) -> str:
+    """Returns units and spread of some metrics (default: all), and what selected the epochs."""
+    metrics = section.metrics if metrics is None else metrics
+    estimates = [n.ours for row in section.rows for n in row.numbers.values() if n.ours]
+    std = report.about.spread == "std"
+    parts = ["scores in percent"] if any(map(is_score, metrics)) else []
+    if report.of_paper or any(one.n > 2 for one in estimates):
+        spread = "standard deviation" if std else "95 % interval"
+        parts.append(f"± {spread} over n repeats")
+    if not std and any(one.n == 2 for one in estimates):
+        parts.append("in brackets: standard deviation of two repeats")
+    if any(best_rows(section, metric) for metric in metrics):
+        parts.append("bold: highest")
+    if section.selected_on_test:
+        parts.append("best epoch selected on the test images, as in the literature")
+    return "; ".join(parts)
 
 
 def tests_title(family: Family) -> str:
     """Returns the title of a table of tests."""
-    return f"{metric_name(family.metric)}: differences between methods"
+    if family.shows_differences:
+        return f"{metric_name(family.metric)}: differences between methods"
+    tested = f"{len(family.rows)} rows, Welch, Holm-corrected, 5 %"
+    return f"{metric_name(family.metric)}: no significant difference ({tested})"
 
 
 def tests_caption(family: Family) -> str:
@@ -148,7 +219,9 @@ def legend(report: Report) -> list[tuple[str, str]]:
     numbers = [number for row in report.rows for number in row.numbers.values()]
     verdicts = {number.comparison.verdict for number in numbers if number.comparison}
     signs = [(verdict.symbol, str(verdict)) for verdict in Verdict if verdict in verdicts]
-    return signs + [(kind.code, kind.meaning) for kind in report.caveat_kinds]
+    rows = [without_title_caveats(row, report) for row in report.rows]
+    found = {caveat.kind for row in rows for caveat in row.caveats}
+    return signs + [(kind.code, kind.meaning) for kind in CaveatKind if kind in found]
 
 
 def heading(report: Report) -> str:
@@ -166,8 +239,6 @@ def list_notes(report: Report, max_commands: int | None = None) -> Iterator[str]
     """
     for run in report.runs.unreadable:
         yield f"left out: {run.path}: {run.reason}"
-    for folder in report.runs.unfinished:
-        yield f"not finished: {folder}; {shell_command('train')} resume={folder}"
     if report.about.script and not report.groups:
         yield f"drawn by: {report.about.script}"
     for cell in report.missing[:max_commands]:
@@ -175,46 +246,13 @@ def list_notes(report: Report, max_commands: int | None = None) -> Iterator[str]
     more = len(report.missing) - len(report.missing[:max_commands])
     if more:
         yield f"missing: {more} more; {report.command} runs all and skips finished runs"
+    if report.runs.unfinished:
+        yield describe_unfinished(report)
 
 
-def terminal_tables(report: Report, width: int) -> RenderableType:
-    """Returns tables for a terminal of `width` columns, with as many metrics each as fit."""
-    parts: list[RenderableType] = [Text(heading(report), style="bold")]
-    for section in report.sections:
-        name = section.title
-        for metrics in _split_metrics(section, report, width):
-            table = _terminal_table(*build_grid(section, report, metrics), "right")
-            table.title, table.caption = name, caption(report)
-            parts.append(table)
-            name = f"{section.title} (more)"
-        for family in section.families:
-            table = _terminal_table(*build_test_grid(family), "center")
-            table.title, table.caption = tests_title(family), tests_caption(family)
-            parts.append(table)
-    parts += [Text(f"{sign}  {meaning}") for sign, meaning in legend(report)]
-    return Renderables(*parts)
-
-
-def _split_metrics(section: Section, report: Report, width: int) -> Iterator[list[str]]:
-    """Yields as many metrics at a time as fit beside the names, at least one."""
-    part: list[str] = []
-    for metric in section.metrics:
-        header, lines = build_grid(section, report, [*part, metric])
-        columns = zip(header, *lines, strict=True)
-        if part and sum(max(map(len, column)) + 3 for column in columns) + 1 > width:
-            yield part
-            part = []
-        part.append(metric)
-    yield part
-
-
-def _terminal_table(
-    header: Sequence[str], lines: Sequence[Sequence[str]], justify: Literal["right", "center"]
-) -> Table:
-    table = Table(title_justify="left")
-    table.add_column(header[0])
-    for column in header[1:]:
-        table.add_column(column, justify=justify, no_wrap=justify == "right")
-    for line in lines:
-        table.add_row(*line)
-    return table
+def describe_unfinished(report: Report) -> str:
+    """Returns how many runs are not finished, and the command that continues or lists them."""
+    first, *more = report.runs.unfinished
+    if not more:
+        return f"unfinished: {first}; {shell_command('train')} resume={first} continues it"
+    return f"unfinished: {len(more) + 1} runs; {shell_command('runs')} lists them"

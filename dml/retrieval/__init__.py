@@ -1,5 +1,6 @@
 """Exact neighbors, retrieval metrics and the geometry of embeddings."""
 
+from dml.retrieval.average_precision import mean_average_precision
 from dml.retrieval.geometry import (
     alignment,
     covering_radius,
@@ -21,6 +22,7 @@ __all__ = [
     "covering_radius",
     "greedy_k_center",
     "inter_class_distance",
+    "mean_average_precision",
     "nearest_neighbors",
     "positivity",
     "predicted_positivity",

@@ -15,6 +15,7 @@ from dml.core.progress import open_display, show_phase
 from dml.data.image_index import ImageIndex
 from dml.data.loaders import LoaderOptions
 from dml.models.embedder import Embedder
+from dml.retrieval import mean_average_precision
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, scores_tables
 from dml.runs.figures.neighbor_grid import draw_neighbors
@@ -168,14 +169,31 @@ def _scores(
 def _score_both(
     embeddings: SplitEmbeddings, recall_at: tuple[int, ...], backend: str
 ) -> dict[str, Any]:
-    scores: dict[str, Any] = {"metrics": embeddings.score(recall_at, backend)}
+    scores: dict[str, Any] = {"metrics": _with_full_ranking(embeddings, recall_at, backend)}
     if embeddings.gallery is not None and embeddings.gallery_labels is not None:
         together = SplitEmbeddings(
             torch.cat([embeddings.query, embeddings.gallery]),
             torch.cat([embeddings.query_labels, embeddings.gallery_labels]),
         )
-        scores["metrics_without_split"] = together.score(recall_at, backend)
+        scores["metrics_without_split"] = _with_full_ranking(together, recall_at, backend)
     return scores
+
+
+def _with_full_ranking(
+    embeddings: SplitEmbeddings, recall_at: tuple[int, ...], backend: str
+) -> dict[str, Any]:
+    """Metrics of the split, and mAP over the full ranking beside MAP@R."""
+    found: dict[str, Any] = {}
+    for name, value in embeddings.score(recall_at, backend).items():
+        found[name] = value
+        if name == "map_at_r":
+            found["mean_average_precision"] = mean_average_precision(
+                embeddings.query,
+                embeddings.query_labels,
+                embeddings.gallery,
+                embeddings.gallery_labels,
+            )
+    return found
 
 
 def _with_data_root(config: Config, root: str) -> Config:

@@ -85,3 +85,10 @@ def test_holm_keeps_the_order_and_never_helps(p_values):
     assert all(p <= c <= 1 for p, c in zip(p_values, corrected, strict=True))
     ranked = sorted(zip(p_values, corrected, strict=True))
     assert [c for _, c in ranked] == sorted(c for _, c in ranked)
+
+
+def test_intervals_need_three_repeats():
+    assert Estimate((1.0,)).spread is None
+    assert Estimate((1.0, 2.0)).half_width is None
+    assert Estimate((1.0, 2.0)).spread == pytest.approx(0.5**0.5)  # standard deviation
+    assert Estimate((1.0, 2.0, 3.0)).spread == pytest.approx(4.302653 / 3**0.5)

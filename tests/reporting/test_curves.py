@@ -33,12 +33,22 @@ def group(mlrc, tmp_path):
     return group_runs(collect_runs(tmp_path, "mft_table1").finished)[0]
 
 
-def test_a_curve_is_the_mean_of_all_repeats(group):
+@pytest.fixture
+def three(mlrc, tmp_path):
+    root = tmp_path / "three"
+    folder = write_run(root, mlrc("protocol.repeats=3"), [[0.1]] * 3, [0.2] * 3)
+    write_history(folder, {(repeat, 0): [0.1 + repeat / 10, 0.5] for repeat in range(3)})
+    return group_runs(collect_runs(root, "mft_table1").finished)[0]
+
+
+def test_a_curve_is_the_mean_of_all_repeats(group, three):
     found = average_curve("x", group, "map_at_r")
     # repeats: means of folds 20, 30, 40 and 10, 30; together 15, 30
     assert found.x == pytest.approx([0, 1])
     assert found.mean == pytest.approx([15, 30])
-    assert found.half == pytest.approx([12.706205 * 5, 0], rel=1e-6)  # t, one degree of freedom
+    # of two repeats the standard deviation, of three the t-interval (two degrees of freedom)
+    assert found.half == pytest.approx([50**0.5, 0])
+    assert average_curve("x", three, "map_at_r").half[0] == pytest.approx(4.302653 * 10 / 3**0.5)
     (tail,) = found.tails
     assert tail[0] == pytest.approx([1, 2])
     assert tail[1] == pytest.approx([30, 40])

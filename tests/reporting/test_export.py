@@ -13,7 +13,7 @@ from dml.reporting.export import to_csv, to_markdown
 
 def test_markdown(report):
     text = to_markdown([report])
-    assert "| mf_cwms | 22.10 ± 0.12 | 22.11 ± 0.08 | -0.01 ≈ |" in text
+    assert "| mf_cwms | **22.10 ± 0.12** | 22.11 ± 0.08 | -0.01 ≈ |" in text
     assert "- `B` budget of epochs, steps or search trials differs" in text
     assert "missing: python train.py loss=contrastive" in text
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from dml.reporting.catalog import load_experiment
 from dml.reporting.report import build_report
 from tests.reporting.made_runs import TEN, build, spread_over_folds, write_run
@@ -27,10 +32,46 @@ def test_runs_of_no_experiment(composed, tmp_path):
         write_run(tmp_path, composed(f"seed={seed}"), [[0.4 + seed / 100]])
         write_run(tmp_path, composed(f"seed={seed}", "optim.lr=1e-5"), [[0.3 + seed / 100]])
     report = build_report(load_experiment("single"), (), tmp_path)
-    assert report.status == "2 configurations"
-    assert {row.label for row in report.rows} == {"optim.lr=0.003", "optim.lr=1e-05"}
-    assert {row.numbers["map_at_r"].ours.n for row in report.rows} == {3}
-    assert [kind.code for kind in report.caveat_kinds] == ["S"]
+    assert report.status == "2 configurations, 6 runs"
     assert report.missing == ()
-    (family,) = report.sections[0].families
+    (section,) = report.sections
+    assert section.settings == ("optim.lr",)
+    assert [row.name for row in section.rows] == ["mfcwms (lr 1e-05)", "mfcwms (lr 0.003)"]
+    assert {row.numbers["map_at_r"].ours.n for row in section.rows} == {3}
+    assert section.title.endswith("stand-in data")
+    (family,) = section.families
     assert len(family.tests) == 2
+
+
+def test_networks_before_training_are_baselines_of_every_table(composed, tmp_path):
+    for seed in (0, 1):
+        for lr in ("1e-3", "1e-5"):
+            folder = write_run(tmp_path, composed(f"seed={seed}", f"optim.lr={lr}"), [[0.4]])
+            set_untrained(folder, 0.1 + seed / 10)
+    shelf = composed("method=untrained", "protocol.epochs=0", "embedder.size=128")
+    write_run(tmp_path, shelf, [[0.2]])
+    (section,) = build_report(load_experiment("single"), (), tmp_path).sections
+    untrained, off_the_shelf = section.baselines
+    assert untrained.name == "untrained"
+    # the same network for both learning rates: one value per seed
+    assert untrained.numbers["map_at_r"].ours.values == pytest.approx((10, 20))
+    assert off_the_shelf.name == "off the shelf (128-d)"
+    assert off_the_shelf.numbers["map_at_r"].ours.mean == pytest.approx(20)
+
+
+def test_untrained_networks_alone_have_a_table(composed, tmp_path):
+    write_run(
+        tmp_path, composed("method=untrained", "protocol.epochs=0", "embedder.size=128"), [[0.2]]
+    )
+    (section,) = build_report(load_experiment("single"), (), tmp_path).sections
+    assert [row.name for row in section.rows] == ["untrained"]
+    assert section.baselines == ()
+
+
+def set_untrained(folder: Path, value: float) -> None:
+    """Adds scores before training to a run written by hand."""
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text())
+    for job in summary["jobs"]:
+        job["untrained"] = {"map_at_r": value}
+    path.write_text(json.dumps(summary))

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from datetime import datetime
 
 import pytest
 from rich.console import Console
 
 from dml.reporting import tables
-from dml.reporting.export import to_csv
+from dml.reporting.catalog import load_experiment
+from dml.reporting.export import to_csv, to_markdown
 from dml.reporting.page import render_page
+from dml.reporting.report import build_report
+from dml.reporting.terminal import terminal_tables
+from tests.reporting.made_runs import write_run
 
 
 def render(report, width: int) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(tables.terminal_tables(report, width))
+    console.print(terminal_tables(report, width))
     return console.export_text()
 
 
@@ -59,3 +64,59 @@ def test_a_column_is_added_in_one_place(report, monkeypatch):
     ]
     page = render_page([report], {}, datetime(2026, 1, 2))
     assert page.count('<th scope="col" rowspan="2">runs</th>') == len(report.sections)
+
+
+def own_report(composed, root, *runs: tuple[str, float]):
+    for overrides, value in runs:
+        write_run(root, composed(*overrides.split()), [[value]])
+    return build_report(load_experiment("single"), (), root)
+
+
+def test_intervals_begin_at_three_runs(composed, tmp_path):
+    runs = [(f"seed={seed}", 0.2 + seed / 100) for seed in range(3)]
+    runs += [(f"seed={seed} loss=ms", 0.2 + seed / 100) for seed in range(2)]
+    runs += [("loss=mfcont", 0.25)]
+    report = own_report(composed, tmp_path, *runs)
+    (section,) = report.sections
+    texts = {line[0]: line[1] for line in tables.build_grid(section, report)[1]}
+    # half-width 4.302653 × 1 / sqrt(3); standard deviation of 20 and 21
+    assert texts == {"mfcwms": "21.00 ± 2.48", "ms": "20.50 (0.71)", "mfcont": "25.00"}
+    assert "in brackets: standard deviation of two repeats" in tables.caption(section, report)
+
+
+def test_the_best_is_bold_everywhere(composed, tmp_path):
+    report = own_report(composed, tmp_path, ("loss=ms", 0.2), ("loss=mfcont", 0.3))
+    lines = tables.build_grid(report.sections[0], report)[1]
+    best = {(line[0], cell) for line in lines for cell in line if isinstance(cell, tables.Best)}
+    assert best == {("mfcont", "30.00")}  # MAP@R and P@1
+    assert "**30.00**" in to_markdown([report])
+    page = render_page([report], {}, datetime(2026, 1, 2))
+    assert re.findall(r'class="ours first best">([^<]*)', page) == ["30.00", "30.00"]
+
+
+def test_the_footer_says_that_epochs_were_selected_on_test(composed, tmp_path):
+    report = own_report(composed, tmp_path, ("loss=ms", 0.2))
+    text = "best epoch selected on the test images, as in the literature"
+    assert text in tables.caption(report.sections[0], report)
+    other = own_report(composed, tmp_path / "other", ("protocol=holdout data=glyphs", 0.2))
+    assert text not in tables.caption(other.sections[0], other)
+
+
+def test_a_page_of_own_runs_has_no_words_about_papers(composed, tmp_path):
+    report = own_report(composed, tmp_path, ("loss=ms", 0.2), ("loss=mfcont", 0.3))
+    page = render_page([report], {}, datetime(2026, 1, 2))
+    body = page[page.index("<body>") :].lower()
+    for word in ("published", "paper", "ours</th>", "Δ", "not compared"):
+        assert word not in body
+    assert "<h1>own runs</h1>" in body
+
+
+def test_unfinished_runs_are_one_line_at_the_end(composed, tmp_path):
+    for seed in range(3):
+        folder = write_run(tmp_path, composed(f"seed={seed}"), [[0.2]])
+        if seed:
+            (folder / "summary.json").unlink()
+    report = build_report(load_experiment("single"), (), tmp_path)
+    assert list(tables.list_notes(report)) == [
+        "unfinished: 2 runs; python scripts/runs.py lists them"
+    ]

@@ -2,7 +2,8 @@
 
 `regularizer` (mft, Fig. 5), `w2` (pfml, Table 3), `covering_radius` and `inter_class_distance`
 (ccp, Fig. 7) at every evaluation, so that history.csv has their curves; `alignment`, `uniformity`
-and `utilization` (metrix, §4.3) of the best network.
+and `utilization` (metrix, §4.3) of the best network, and how well its clusters agree with the
+classes (`nmi`, `ami`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dml.retrieval.geometry import (
     uniformity,
     utilization,
 )
+from dml.runs.scores.cluster_agreement import AGREEMENT, cluster_agreement
 from dml.runs.scores.evaluator import SplitEmbeddings
 
 AT_EVALUATIONS = [name for name, when in EXTRA_METRICS.items() if when == "evaluation"]
@@ -92,6 +94,8 @@ class ExtraMetrics:
             metrics["uniformity"] = uniformity(queries)
         if "utilization" in self.names:
             metrics["utilization"] = utilization(queries, self._training_embeddings())
+        if agreement := [name for name in AGREEMENT if name in self.names]:
+            metrics |= cluster_agreement(test.query, test.query_labels, agreement)
         return metrics
 
     def _w2(self) -> float:

@@ -1,0 +1,159 @@
+"""Mean average precision over the full ranking (mAP), exact and in bounded memory.
+
+The average precision of a query needs only the number of irrelevant items before each relevant one.
+Products in float64, tile by tile, sort almost all items between the relevant ones; those within the
+rounding error of a relevant item are compared by their exact distances, as in `exact_order`.
+
+Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, c items of one tile, P
+pairs, R relevant items (the most of any query of the chunk).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dml.retrieval.exact_order import lexical_order, score_error, squared_distances
+from dml.retrieval.exact_search import MEMORY_MB
+from dml.retrieval.inputs import Numbers, check_embeddings, check_labels
+from dml.retrieval.metrics import common_classes
+from dml.retrieval.relevant_ranks import ClassMembers
+
+TILE = 2048
+ENTRY_BYTES = 64  # of the buffers for one query and one item
+FLOAT64_UNIT = 2.0**-53
+
+
+def mean_average_precision(
+    embeddings: Numbers,
+    labels: Numbers,
+    gallery_embeddings: Numbers | None = None,
+    gallery_labels: Numbers | None = None,
+    *,
+    memory_mb: float = MEMORY_MB,
+) -> float:
+    """Returns the mean over queries of (1/R) Σ_i P(i)·rel(i), over all ranks i of the gallery.
+
+    MAP@R of `retrieval_metrics` ends the sum at rank R. Ranking, ties and queries without a
+    relevant item are as there.
+
+    Args:
+        embeddings: B×D queries, a tensor or a NumPy array.
+        labels: B integers.
+        gallery_embeddings: N×D items to rank; None ranks the queries, each without itself.
+        gallery_labels: N integers, together with `gallery_embeddings`.
+        memory_mb: bound on the size of the working buffers.
+
+    Returns:
+        A fraction of 1.
+
+    Raises:
+        ValueError: embeddings that are not finite or labels of another length, or no query with a
+            relevant item.
+    """
+    query = check_embeddings(embeddings, "embeddings")
+    labels = check_labels(labels, len(query), "labels")
+    gallery, searched_labels = query, None
+    if gallery_embeddings is not None and gallery_labels is not None:
+        gallery = check_embeddings(gallery_embeddings, "gallery_embeddings")
+        searched_labels = check_labels(gallery_labels, len(gallery), "gallery_labels")
+    query_B, gallery_N = common_classes(labels.to(query.device), searched_labels)
+    alone = searched_labels is None
+    counts = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)
+    rows = (counts[query_B] > int(alone)).nonzero().squeeze(1)
+    if not len(rows):
+        raise ValueError("labels: no query has a relevant item in the gallery")
+    members = ClassMembers(gallery_N)
+    chunk = max(1, int(memory_mb * 2**20) // (ENTRY_BYTES * min(TILE, len(gallery))))
+    total = 0.0
+    with torch.no_grad():
+        for part in rows.split(chunk):
+            relevant = _rank_relevant(query[part], gallery, members, query_B[part], part, alone)
+            before_nR = _count_before(query[part], gallery, relevant, query_B[part], gallery_N)
+            total += float(_average_precision(before_nR, relevant[0]).sum())
+    return total / len(rows)
+
+
+def _rank_relevant(
+    query_nD: Tensor,
+    gallery_ND: Tensor,
+    members: ClassMembers,
+    classes_n: Tensor,
+    rows_n: Tensor,
+    alone: bool,
+) -> tuple[Tensor, Tensor]:
+    """Returns squared distances (n×R, ∞ where there are fewer) and indices of relevant items."""
+    rows_P, cols_P = members.pairs(classes_n)
+    if alone:
+        others = cols_P != rows_n[rows_P]
+        rows_P, cols_P = rows_P[others], cols_P[others]
+    squared_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
+    order_P = lexical_order(rows_P, squared_P, cols_P)
+    counts_n = torch.bincount(rows_P, minlength=len(query_nD))
+    place_P = torch.arange(len(rows_P), device=rows_P.device)
+    place_P = place_P - (counts_n.cumsum(dim=0) - counts_n)[rows_P]
+    squared_nR = squared_P.new_full((len(query_nD), int(counts_n.max())), torch.inf)
+    index_nR = torch.full_like(squared_nR, -1, dtype=torch.long)
+    squared_nR[rows_P, place_P] = squared_P[order_P]
+    index_nR[rows_P, place_P] = cols_P[order_P]
+    return squared_nR, index_nR
+
+
+def _count_before(
+    query_nD: Tensor,
+    gallery_ND: Tensor,
+    relevant: tuple[Tensor, Tensor],
+    classes_n: Tensor,
+    gallery_N: Tensor,
+) -> Tensor:
+    """Returns how many irrelevant items precede each relevant one (n×R)."""
+    squared_nR = relevant[0]
+    n, most = squared_nR.shape
+    next_nR = torch.cat([squared_nR, squared_nR.new_full((n, 1), torch.inf)], dim=1)
+    begins_n = (most + 1) * torch.arange(n, device=query_nD.device)[:, None]
+    origin_D = gallery_ND[0].double()  # of equal embeddings, all products are exactly 0
+    centered_nD = query_nD.double() - origin_D
+    square_n = centered_nD.square().sum(dim=1)
+    counts = torch.zeros(n * (most + 1), dtype=torch.long, device=query_nD.device)
+    for first in range(0, len(gallery_ND), TILE):
+        tile_cD = gallery_ND[first : first + TILE].double() - origin_D
+        square_c = tile_cD.square().sum(dim=1)
+        squared_nc = square_n[:, None] + square_c - 2 * centered_nD @ tile_cD.T
+        norm_c = float(square_c.max().sqrt())
+        error_n = 4 * score_error(
+            square_n.sqrt(), norm_c, query_nD.shape[1], FLOAT64_UNIT, squares_in_product=True
+        )
+        place_nc = torch.searchsorted(squared_nR, squared_nc - error_n[:, None])
+        unsure_nc = next_nR.gather(1, place_nc) <= squared_nc.add_(error_n[:, None])
+        relevant_nc = gallery_N[first : first + TILE] == classes_n[:, None]
+        rows_P, tile_P = (unsure_nc & ~relevant_nc).nonzero(as_tuple=True)
+        if len(rows_P):
+            cols_P = tile_P + first
+            exact_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
+            place_nc[rows_P, tile_P] = _exact_places(relevant, rows_P, exact_P, cols_P, n * TILE)
+        place_nc.masked_fill_(relevant_nc, most)  # behind all, where nothing is read
+        counts += torch.bincount(place_nc.add_(begins_n).view(-1), minlength=len(counts))
+    return counts.view(n, most + 1).cumsum(dim=1)[:, :most]
+
+
+def _exact_places(
+    relevant: tuple[Tensor, Tensor], rows_P: Tensor, squared_P: Tensor, cols_P: Tensor, size: int
+) -> Tensor:
+    """Returns how many relevant items precede the item of each pair, `size` comparisons a time."""
+    squared_nR, index_nR = relevant
+    places = []
+    step = max(1, size // squared_nR.shape[1])
+    for rows, squared, cols in zip(
+        rows_P.split(step), squared_P.split(step), cols_P.split(step), strict=True
+    ):
+        tied = (squared_nR[rows] == squared[:, None]) & (index_nR[rows] < cols[:, None])
+        places.append(((squared_nR[rows] < squared[:, None]) | tied).sum(dim=1))
+    return torch.cat(places)
+
+
+def _average_precision(before_nR: Tensor, squared_nR: Tensor) -> Tensor:
+    """Returns the average precision of each query (n)."""
+    rank_R = torch.arange(1, before_nR.shape[1] + 1, device=before_nR.device).double()
+    exists_nR = squared_nR.isfinite()
+    precision_nR = (rank_R / (rank_R + before_nR)).masked_fill(~exists_nR, 0.0)
+    return precision_nR.sum(dim=1) / exists_nR.sum(dim=1)

@@ -1,0 +1,107 @@
+"""TensorBoard: an event folder for every model of a run, copied from `history.csv`.
+
+The folders lie in `<run folder>/tensorboard/`: `repeat0-fold0` and so on with curves against
+training steps and final scores, and `combined` with the scores and pictures of the whole run. The
+events of a model are written anew by each process that trains it, from all rows of `history.csv`:
+a continued run has no step missing or twice.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from dml.core.errors import UserError
+from dml.core.metric_names import metric_label
+from dml.tracking.final_scores import flatten_scores
+from dml.tracking.history import History
+from dml.tracking.tracker import Job, NullTracker, RunInfo
+
+FOLDER = "tensorboard"
+COMBINED = "combined"
+FLUSH_SECONDS = 30
+
+
+class TensorBoardTracker(NullTracker):
+    """A tracker that writes event files for TensorBoard into the run folder.
+
+    Raises:
+        UserError: the package tensorboard is not installed.
+    """
+
+    keeps_a_copy = True  # a run that was finished without it gets its events afterwards
+
+    def __init__(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise UserError(
+                "tracking: tensorboard is not installed; pip install tensorboard"
+            ) from error
+        self._open_writer = SummaryWriter
+        self._writers: dict[Job, Any] = {}
+
+    def start(self, run: RunInfo) -> None:
+        """Begins a run; nothing is opened before the first row."""
+        self.info, self._writers = run, {}
+
+    def log(self, metrics: dict[str, Any], step: int) -> None:
+        """Writes one row, and before the first one those of earlier processes."""
+        job = (int(metrics["repeat"]), int(metrics["fold"]))
+        earlier = [] if job in self._writers else self._open_job(job)
+        rows = [row for row in earlier if row["step"] < step]
+        for row in [*rows, {**metrics, "step": step}]:
+            _add_row(self._writers[job], row)
+
+    def job_done(self, result: dict[str, Any]) -> None:
+        """Writes the final scores of a model."""
+        job = (result["repeat"], result["fold"])
+        if job not in self._writers:
+            for row in self._open_job(job):
+                _add_row(self._writers[job], row)
+        _add_scores(self._writers[job], flatten_scores(result, "test"))
+        self._writers[job].close()
+
+    def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
+        """Writes the scores of the whole run and its figures."""
+        writer = self._renew(COMBINED)
+        _add_scores(writer, flatten_scores(summary, COMBINED))
+        for path in pictures:
+            with Image.open(path) as picture:
+                writer.add_image(path.stem, np.asarray(picture.convert("RGB")), dataformats="HWC")
+        writer.close()
+
+    def finish(self, status: int = 0) -> None:
+        """Closes the files, and names the command that shows them."""
+        for writer in self._writers.values():
+            writer.close()
+        self.info.notify(f"TensorBoard tensorboard --logdir {self.info.folder / FOLDER}")
+
+    def _open_job(self, job: Job) -> list[dict[str, float]]:
+        """Begins the events of a model; returns its rows in `history.csv`."""
+        self._writers[job] = self._renew(f"repeat{job[0]}-fold{job[1]}")
+        return History(self.info.folder / "history.csv").job_rows(*job)
+
+    def _renew(self, name: str) -> Any:
+        """Returns a writer into an empty folder."""
+        folder = self.info.folder / FOLDER / name
+        shutil.rmtree(folder, ignore_errors=True)
+        return self._open_writer(str(folder), flush_secs=FLUSH_SECONDS)
+
+
+def _add_row(writer: Any, row: dict[str, Any]) -> None:
+    for name, value in row.items():
+        if name not in ("repeat", "fold", "step"):
+            writer.add_scalar(metric_label(name), float(value), int(row["step"]))
+
+
+def _add_scores(writer: Any, scores: dict[str, float]) -> None:
+    """Adds final scores: `test/MAP@R` and so on."""
+    for name, value in scores.items():
+        section, _, metric = name.rpartition("/")
+        writer.add_scalar(f"{section or 'run'}/{metric_label(metric)}", float(value))

@@ -1,0 +1,66 @@
+"""Event files, read back by TensorBoard's own reader."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from dml.core.errors import UserError
+from dml.tracking import History
+from dml.tracking.tensorboard import TensorBoardTracker
+
+
+def read_events(folder):
+    """The events of a folder, as TensorBoard loads them."""
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulators.EventAccumulator(str(folder), size_guidance={"images": 0, "scalars": 0})
+    return events.Reload()
+
+
+def curve(events, name):
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+def expected_curve(folder, column, job=(0, 0)):
+    rows = History(folder / "history.csv").job_rows(*job)
+    return [(row["step"], pytest.approx(row[column])) for row in rows if column in row]
+
+
+@pytest.mark.pictures
+def test_curves_scores_and_pictures_are_read_back(run_tiny):
+    pytest.importorskip("tensorboard")
+    summary, folder = run_tiny("tracking=tensorboard", "protocol.epochs=3")
+    model = read_events(folder / "tensorboard" / "repeat0-fold0")
+    assert curve(model, "MAP@R") == expected_curve(folder, "map_at_r")
+    assert curve(model, "loss") == expected_curve(folder, "loss")
+    best = summary["metrics"]["map_at_r"]["mean"]
+    assert curve(model, "test/MAP@R") == [(0, pytest.approx(best))]
+    combined = read_events(folder / "tensorboard" / "combined")
+    assert curve(combined, "combined/MAP@R") == [(0, pytest.approx(best))]
+    pictures = {path.stem for path in (folder / "figures").glob("*.png")}
+    assert set(combined.Tags()["images"]) == pictures != set()
+
+
+def test_every_model_has_events(run_tiny):
+    pytest.importorskip("tensorboard")
+    _, folder = run_tiny("tracking=tensorboard", "protocol.repeats=2", "protocol.epochs=1")
+    for repeat in (0, 1):
+        model = read_events(folder / "tensorboard" / f"repeat{repeat}-fold0")
+        assert curve(model, "MAP@R") == expected_curve(folder, "map_at_r", (repeat, 0))
+
+
+def test_a_finished_run_gets_its_events_afterwards(run_tiny):
+    pytest.importorskip("tensorboard")
+    _, folder = run_tiny("protocol.epochs=1")
+    assert not (folder / "tensorboard").exists()
+    for _ in range(2):  # and not twice
+        run_tiny("tracking=tensorboard", "protocol.epochs=1")
+        model = read_events(folder / "tensorboard" / "repeat0-fold0")
+        assert curve(model, "MAP@R") == expected_curve(folder, "map_at_r")
+
+
+def test_the_missing_package_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UserError, match=r"^tracking: tensorboard is not installed; pip install"):
+        TensorBoardTracker()
