@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from matplotlib.ticker import MaxNLocator
+
 from dml.core.metric_names import metric_label
 from dml.reporting.option_columns import group_key, option_columns
 from dml.reporting.run_list import ListedRun
@@ -102,7 +104,7 @@ def draw_curves(curves: Sequence[LearningCurve], selected_by: str, title: str, p
         axis.axhline(fmean(starts), color=GREY, lw=1, ls="--", zorder=1, label="untrained")
     metric, _, classes = selected_by.partition(" on ")
     axis.set_xlabel("epoch")
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel(f"{metric_label(metric)} on {classes or 'test'} images, in percent")
     axis.set_ylim(bottom=0)
     axis.set_title(title, fontsize=11)
