@@ -1,4 +1,4 @@
-# make demo    installs, and trains on handwritten digits: a table of scores and two pictures
+# make demo    installs, and trains with three losses on drawn characters: a table and pictures
 # make test    runs the tests (make soak: the long ones, before a release)
 # make lint    checks style, types and import directions (make format corrects the style)
 
@@ -22,7 +22,7 @@ $(INSTALLED): pyproject.toml
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/python train.py
+	@$(BIN)/python train.py -m loss=mfcwms,proxy_anchor,contrastive
 
 test: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not soak"

@@ -21,16 +21,16 @@ ACTIONS = ("list", "best", "compare", "rm", "clean")
 DESCRIPTION = """\
 Lists the runs below outputs/, the newest first.
 
-  {runs}                            all runs
-  {runs} loss=ms,mf* seed=0         runs that meet all conditions
-  {runs} state=stopped lr=0.001     also by state, and by any option
-  {runs} best data=cub              joins seeds; best first
-  {runs} compare 1a2b3c4d 5e6f7a8b  options, scores, curves, paired test
-  {runs} rm 1a2b3c4d                removes run folders; asks first
-  {runs} clean                      removes what no run needs; asks first
+  {runs}                         all runs
+  {runs} loss=ms,mf* seed=0      runs that meet all conditions
+  {runs} state=stopped lr=0.001  also by state and any option
+  {runs} best data=cub           joins seeds; best first
+  {runs} compare 1a2b 5e6f       options, scores, curves, test
+  {runs} rm 1a2b                 removes run folders; asks first
+  {runs} clean                   removes what no run needs; asks
 
-A run is meant by its id, the end of its folder's name (three characters suffice
-if no other id begins with them), by its name=, or by its folder.
+A run is meant by its id, the end of its folder's name (the first characters
+suffice where no other id begins with them), by its name=, or by its folder.
 States: finished, running, searching, stopped (the same command continues it, as
 does {train} resume=<folder>), failed, empty, damaged.
 """

@@ -98,24 +98,33 @@ def try_lock(path: Path, shared: bool = False) -> Iterator[None]:
         yield
 
 
-def is_locked(path: Path) -> bool:
-    """Returns True if a process holds the lock `path`; takes no lock that is free.
+def is_locked(path: Path, shared: bool = False) -> bool:
+    """Returns True if a process holds the lock `path`.
 
-    A holder that died leaves its name in the file; the system tells that it is gone.
+    Asks the system, which knows if the holder died. It is asked by taking the lock for an instant,
+    and therefore only where the file names a holder, or where there may be several.
+
+    Args:
+        path: the lock file.
+        shared: whether holders share the lock; the first one to leave removes the name.
     """
     try:
-        named = path.stat().st_size > 0
+        if not shared and path.stat().st_size == 0:
+            return False
+        descriptor = os.open(path, os.O_RDWR)
     except OSError:
         return False
-    if not named:
-        return False
     try:
-        with _shared(path):
-            return False
+        import fcntl  # not on Windows
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except (OSError, ImportError):  # no locks here: believe the file
-        return True
+        return path.stat().st_size > 0
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _clear(path: Path) -> None:

@@ -10,8 +10,14 @@ from rich.text import Text
 
 from dml.core.errors import UserError
 from dml.core.metric_names import is_retrieval_metric, metric_label
-from dml.reporting.list_tables import Column, format_table
-from dml.reporting.option_columns import differing_options, format_option, group_key
+from dml.reporting.list_tables import GAP, Column, format_table
+from dml.reporting.option_columns import (
+    ENDS_NOT_COMPARED,
+    common_names,
+    differing_options,
+    format_option,
+    group_key,
+)
 from dml.reporting.run_curves import draw_curves, read_curves
 from dml.reporting.run_groups_by_seed import group_by_seed, pair_by_seed
 from dml.reporting.run_list import ListedRun
@@ -55,21 +61,30 @@ def compare_runs(
         raise UserError(f"compare: {first.id} is one run; type two ids")
     shown: list[Text] = [_option_table(first, second, width)]
     if table := _score_table(first, second, width):
-        shown.append(table)
-    shown.append(Text(_describe_test(first, second, runs)))
+        shown += [Text(), table]
+    shown += [Text(), Text(_describe_test(first, second, runs))]
     curves = read_curves([first, second])
     if curves and first.selected_by == second.selected_by:
         path = folder / f"{first.id}-{second.id}.png"
-        draw_curves(curves, first.selected_by, f"{first.id} and {second.id}", path)
+        draw_curves(curves, first.selected_by, common_names([first, second]), path)
         shown.append(Text(f"curves  {path}"))
     return shown
 
 
 def _option_table(first: ListedRun, second: ListedRun, width: int) -> Text:
-    names = differing_options([first.options, second.options])
+    names = [
+        name
+        for name in differing_options([first.options, second.options])
+        if not name.endswith(ENDS_NOT_COMPARED)
+        and (first.options.get(name), second.options.get(name)) != (None, None)
+    ]
     if not names:
         return Text("no option differs that decides the result")
-    cells = [[format_option(run.options.get(n, "")) for n in names] for run in (first, second)]
+    room = max((width - max(map(len, names))) // 2 - GAP, 8)
+    cells = [
+        [format_option(run.options.get(name, ""))[-room:] for name in names]
+        for run in (first, second)
+    ]
     columns = [Column("option", names), Column(first.id, cells[0]), Column(second.id, cells[1])]
     return format_table(columns, width)
 

@@ -102,6 +102,7 @@ def draw_curves(curves: Sequence[LearningCurve], selected_by: str, title: str, p
         axis.axhline(fmean(starts), color=GREY, lw=1, ls="--", zorder=1, label="untrained")
     metric, _, classes = selected_by.partition(" on ")
     axis.set_xlabel("epoch")
+    axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set_ylabel(f"{metric_label(metric)} on {classes or 'test'} images, in percent")
     axis.set_ylim(bottom=0)
     axis.set_title(title, fontsize=11)

@@ -177,7 +177,7 @@ def _find_state(folder: RunFolder) -> tuple[State, str]:
     """Returns the state of an unfinished run, and the error in which it ended."""
     if is_locked(folder.path / RUN_LOCK):
         return State.RUNNING, ""
-    if is_locked(folder.path / SEARCH_LOCK):
+    if is_locked(folder.path / SEARCH_LOCK, shared=True):
         return State.SEARCHING, ""
     error = read_last_error(folder.path / "train.log")
     return (State.FAILED, error) if error else (State.STOPPED, "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from dml.core.locks import LockHeldError, try_lock, wait_for_lock
+from dml.core.locks import LockHeldError, is_locked, try_lock, wait_for_lock
 
 FORK = get_context("fork")
 
@@ -114,3 +114,20 @@ def test_folder_that_cannot_be_written_is_an_error(path: Path):
     path.parent.touch()
     with pytest.raises(FileExistsError), wait_for_lock(path):
         pass
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_lock_is_seen_only_while_it_is_held(path: Path, shared: bool):
+    assert not is_locked(path, shared)
+    with try_lock(path, shared):
+        assert is_locked(path, shared)
+    assert not is_locked(path, shared)
+    path.write_text("process 1 on a machine that was switched off\n")
+    assert not is_locked(path, shared)
+
+
+def test_the_second_holder_of_a_shared_lock_is_seen(path: Path):
+    with try_lock(path, shared=True):
+        with try_lock(path, shared=True):
+            pass
+        assert is_locked(path, shared=True)

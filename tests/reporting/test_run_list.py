@@ -29,11 +29,12 @@ def test_an_unfinished_run_shows_its_progress(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lock", "state"), [("run.lock", State.RUNNING), ("search.lock", State.SEARCHING)]
+    ("lock", "shared", "state"),
+    [("run.lock", False, State.RUNNING), ("search.lock", True, State.SEARCHING)],
 )
-def test_a_run_at_work_holds_its_lock(tmp_path, lock, state):
+def test_a_run_at_work_holds_its_lock(tmp_path, lock, shared, state):
     folder = write_listed_run(tmp_path, None)
-    with try_lock(folder / lock):
+    with try_lock(folder / lock, shared):
         assert read_run(folder).state == state
     (folder / lock).write_text("process 1 on a machine that was switched off\n")
     assert read_run(folder).state == State.STOPPED

@@ -1,0 +1,64 @@
+"""Commands that docs/runs.md shows do what it says."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from dml.cli import runs_command, train_command
+from dml.reporting.run_list import list_runs
+from tests.conftest import TINY
+from tests.reporting.listed_runs import write_listed_run
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
+COMMANDS = [shlex.split(line) for line in re.findall(r"^\$ python (.*)$", PAGE, re.M)]
+LISTS = [words[1:] for words in COMMANDS if words[0] == "scripts/runs.py"]
+ID = re.compile(r"[0-9a-f]{8}")
+
+
+@pytest.fixture
+def outputs(tmp_path, monkeypatch):
+    """Finished and stopped runs below outputs/ of the current folder, and a user who agrees."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    for loss in ("ms", "mfcwms"):
+        for seed in (0, 1):
+            write_listed_run(tmp_path / "outputs", 0.5, loss=loss, seed=seed, epochs=2)
+    write_listed_run(tmp_path / "outputs", None, seed=2)
+    return tmp_path / "outputs"
+
+
+@pytest.mark.parametrize("words", LISTS, ids=" ".join)
+def test_lists(outputs, capsys, words):
+    runs = list_runs(outputs)
+    ids = {word: run.id for word, run in zip(filter(ID.fullmatch, words), runs, strict=False)}
+    assert runs_command.main([ids.get(word, word) for word in words]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "none of" not in shown.out
+    assert "rm" not in words or len(list_runs(outputs)) == len(runs) - 1
+
+
+def test_all_actions_are_shown():
+    assert {words[0] for words in LISTS if words} >= set(runs_command.ACTIONS) - {"list"}
+
+
+def test_a_sweep_ends_with_a_table_and_a_picture(tmp_path, monkeypatch, capsys):
+    sweep = next(words for words in COMMANDS if "-m" in words)
+    small = [
+        f"outputs={tmp_path}",
+        *TINY,
+        "data=digits",
+        "protocol.epochs=1",
+        "loss=ms,contrastive",
+    ]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [*sweep, *small, "loss=ms,contrastive"])
+    assert train_command.main() == 0
+    end = capsys.readouterr().out.partition("2 runs, best first: digits (stand-in), ")[2]
+    for words in ("loss", "MAP@R", "best epoch", "contrastive", "untrained → best epoch"):
+        assert words in end
+    (picture,) = tmp_path.glob("sweeps/loss-*/curves.png")
+    assert f"curves      {picture}" in end
