@@ -8,9 +8,12 @@ from dataclasses import replace
 from dml.reporting.rows import Row
 from dml.reporting.run_groups import DASH, differing_options, format_option
 
-# Options in which losses and methods differ from each other anyway; a column only where rows of one
-# method differ. Tables of `protocol.lookup` act through other options alone.
-OF_METHODS = ("loss.", "method.", "space.", "optim.loss_lr_ratio")
+# Options whose values depend on loss and method by default; a column only where rows of one method
+# differ. Tables of `protocol.lookup` act through other options alone.
+OF_METHODS = (
+    *("loss.", "method.", "space."),
+    *("optim.loss_lr", "data.sampler", "data.images_per_class"),
+)
 NEVER = ("protocol.lookup.",)
 MAX_COLUMNS = 6  # further settings share one column
 Columns = dict[str, Callable[[Row], str]]

@@ -29,7 +29,7 @@ def test_missing_cells(cells, tmp_path):
 
 def test_runs_of_no_experiment(composed, tmp_path):
     for seed in (0, 1, 2):
-        write_run(tmp_path, composed(f"seed={seed}"), [[0.4 + seed / 100]])
+        write_run(tmp_path, composed(f"seed={seed}", "optim.lr=3e-3"), [[0.4 + seed / 100]])
         write_run(tmp_path, composed(f"seed={seed}", "optim.lr=1e-5"), [[0.3 + seed / 100]])
     report = build_report(load_experiment("single"), (), tmp_path)
     assert report.status == "2 configurations, 6 runs"
