@@ -82,7 +82,9 @@ def draw_curves(curves: Sequence[LearningCurve], selected_by: str, title: str, p
         title: of the picture.
         path: PNG to write.
     """
-    from dml.runs.figures.drawing import COLORS, GREY, plt, save  # late: lists draw nothing
+    from matplotlib.ticker import MaxNLocator  # late: lists draw nothing
+
+    from dml.runs.figures.drawing import COLORS, GREY, plt, save
 
     figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
     groups = list(dict.fromkeys(curve.group for curve in curves))
@@ -102,7 +104,7 @@ def draw_curves(curves: Sequence[LearningCurve], selected_by: str, title: str, p
         axis.axhline(fmean(starts), color=GREY, lw=1, ls="--", zorder=1, label="untrained")
     metric, _, classes = selected_by.partition(" on ")
     axis.set_xlabel("epoch")
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel(f"{metric_label(metric)} on {classes or 'test'} images, in percent")
     axis.set_ylim(bottom=0)
     axis.set_title(title, fontsize=11)
