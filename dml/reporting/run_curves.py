@@ -84,7 +84,9 @@ def draw_curves(curves: Sequence[LearningCurve], selected_by: str, title: str, p
         title: of the picture.
         path: PNG to write.
     """
-    from dml.runs.figures.drawing import COLORS, GREY, plt, save  # late: lists draw nothing
+    from matplotlib.ticker import MaxNLocator  # late: lists draw nothing
+
+    from dml.runs.figures.drawing import COLORS, GREY, plt, save
 
     figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
     groups = list(dict.fromkeys(curve.group for curve in curves))
