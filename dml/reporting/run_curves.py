@@ -84,7 +84,6 @@ def draw_curves(curves: Sequence[LearningCurve], selected_by: str, title: str, p
         title: of the picture.
         path: PNG to write.
     """
-    from matplotlib.ticker import MaxNLocator  # late: lists draw nothing
 
     from dml.runs.figures.drawing import COLORS, GREY, plt, save
 
