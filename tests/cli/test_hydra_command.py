@@ -9,7 +9,7 @@ import pytest
 from dml.core.errors import ConfigError, RunStopped
 from dml.core.exit_status import ExitStatus
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("multirun", [False, True])
