@@ -69,6 +69,9 @@ def command(
             file=sys.stderr,
         )
         return ExitStatus.INTERRUPTED
+    except BrokenPipeError:  # the reader of the output is gone, as in `--help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return ExitStatus.FINISHED
     except Exception as error:
         print_error(error)
         return _status_of(error)
