@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from dml.cli.error_lines import print_error
 from dml.config.command_line import find_ignored_words, reorder_flags
 from dml.config.config_groups import CONFIGS, choices_for_help
 from dml.config.presets import apply_params, extract_params
-from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
+from dml.core.errors import ConfigError, RunStopped, first_line
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import shell_command
 from dml.core.launcher import export_submitit_ranks, read_launch
 
-MAX_LENGTH = 800  # characters of a message: a value that it quotes may have any length
 TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp and holdout have "
     "validation classes"
@@ -28,7 +26,6 @@ GRID_SWEEPERS = (
     "hydra_plugins.dml_grids.GridSweeper",
     "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
 )
-HEAD = 300  # characters kept before the part that is left out
 
 
 def command(
@@ -53,6 +50,7 @@ def command(
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
     try:
         if resume is not None and folders:
+            _refuse_absent(folders[0])
             _refuse_switch(folders[0])
             _refuse_other_words(folders[0])
             resume(folders[0])
@@ -85,6 +83,11 @@ def _refuse_switch(folder: str) -> None:
                 f"run by itself: leave resume out, or write resume=<run folder> alone"
             ]
         )
+
+
+def _refuse_absent(folder: str) -> None:
+    if folder and "/" in folder and not os.path.isdir(folder):
+        raise ConfigError([f"resume: there is no folder {folder}"])
 
 
 def _refuse_other_words(folder: str) -> None:
@@ -164,6 +167,7 @@ def _compose_and_run(
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import MarkedYAMLError  # type: ignore[import-untyped]
 
     from dml.config.grids import GridFailed
 
@@ -187,6 +191,10 @@ def _compose_and_run(
         from dml.config.explain import explain  # late: it imports pydantic
 
         problems = explain(sys.argv[1:], config_name)
+        if isinstance(problem, MarkedYAMLError) and problem.problem_mark is not None:
+            mark = problem.problem_mark
+            line = f"{mark.name}: line {mark.line + 1} is not YAML: {problem.problem}"
+            raise ConfigError([line]) from problem
         if not problems and not isinstance(problem, (HydraException, OmegaConfBaseException)):
             raise
         raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
@@ -228,35 +236,3 @@ def _add_override(word: str) -> None:
     hydra: Any = HydraConfig.get()
     with read_write(hydra):
         hydra.overrides.task.append(word)
-
-
-def _shorten(line: str) -> str:
-    """Cuts out the middle of a line that is too long to read."""
-    left_out = len(line) - MAX_LENGTH
-    if left_out <= 0:
-        return line
-    return f"{line[:HEAD]} … ({left_out} characters) … {line[HEAD + left_out :]}"
-
-
-def print_error(error: Exception) -> None:
-    """Prints one line per problem for the user's mistakes, a traceback for bugs."""
-    if isinstance(error, UserError):
-        if error.repeated or (isinstance(error, ConfigError) and read_launch().rank > 0):
-            return  # another process of torchrun prints it
-        for line in str(error).splitlines():
-            print(f"error: {_shorten(line)}", file=sys.stderr)
-    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = error.filename or "a file"
-        print(
-            f"error: outputs: cannot write {where}: {error.strerror}; everything saved before is "
-            f"intact; make room and run the same command to continue",
-            file=sys.stderr,
-        )
-    elif is_out_of_memory(error):
-        print(
-            f"error: memory: {_shorten(first_line(error))}; smaller data.batch_size, "
-            f"data.eval_batch_size, data.workers, transform.size or network need less",
-            file=sys.stderr,
-        )
-    else:
-        traceback.print_exception(error)

@@ -74,7 +74,7 @@ def _find_reason(error: BaseException | None) -> ConfigError | None:
 
 def _describe_missing(name: str) -> str:
     if not name.endswith("._target_"):
-        return f"{name}: missing; give it a value"
+        return f"{name}: missing; write {name}=<value>"
     return (
         f"{name}: missing; write {name}=<module>.<class>, of a file in the current folder or of an "
         f"installed package"

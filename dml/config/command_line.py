@@ -92,10 +92,21 @@ def find_ignored_words(words: Sequence[str]) -> list[str]:
     """
     overrides = [word for word in words if "=" in word and word[:1] not in ("-", "~")]
     return [
-        problem
-        for word in overrides
-        for problem in (*_find_missing_folders(word), *_find_empty_sweep(word))
+        *_find_missing_config_dir(words),
+        *(
+            problem
+            for word in overrides
+            for problem in (*_find_missing_folders(word), *_find_empty_sweep(word))
+        ),
     ]
+
+
+def _find_missing_config_dir(words: Sequence[str]) -> Iterator[str]:
+    """Yields the problem of `--config-dir <folder>`."""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        flag, _, folder = word.partition("=")
+        if flag in ("--config-dir", "-cd") and not Path(folder or following).is_dir():
+            yield f"--config-dir: {folder or following} is not a folder"
 
 
 def _find_missing_folders(word: str) -> Iterator[str]:

@@ -115,7 +115,7 @@ def find_argument_problems(
             yield f"{option}.{name}: {problem}"
     for name, one in accepted.items():
         if one.default is one.empty and name in required and name not in {*values, *given}:
-            yield f"{option}.{name}: missing; give it a value"
+            yield f"{option}.{name}: missing; add +{option}.{name}=<value>"
 
 
 def find_type_problem(value: Any, parameter: inspect.Parameter) -> str:

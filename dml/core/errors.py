@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+
+# Beginnings of the paths of files that are not a user's own: ours, the libraries', generated code.
+NOT_THE_USERS = (
+    str(Path(__file__).parents[1]),
+    *(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
+    "<",
+)
 
 
 class UserError(Exception):
@@ -43,6 +53,16 @@ def nearest(name: object, valid: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Returns the first line of an exception's message, or the name of its class."""
     return next(iter(str(error).splitlines()), "").strip() or type(error).__name__
+
+
+def describe_failure(error: BaseException) -> str:
+    """Returns an exception on one line; of one in a user's own code also class, file and line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if not frame.filename.startswith(NOT_THE_USERS)]
+    if not users:
+        return first_line(error)
+    place = f"{Path(users[-1].filename).name}, line {users[-1].lineno}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -29,6 +29,9 @@ class ImageIndex:
         fingerprint_name: enters the fingerprint instead of `name`, if not empty.
         apply_orientation: turn images upright by their EXIF orientation.
         skipped: corrupt images that were left out.
+
+    Raises:
+        ValueError: the arrays do not fit each other, or a class is in both training and test.
     """
 
     name: str
@@ -49,9 +52,29 @@ class ImageIndex:
                 f"images, labels and roles differ in length: "
                 f"{len(self.images)}, {len(self.labels)}, {len(self.roles)}"
             )
-        unknown = set(np.unique(self.roles)) - set(ROLES)
-        if unknown:
-            raise ValueError(f"roles: unknown {sorted(unknown)}; valid are {ROLES}")
+        if isinstance(self.images, np.ndarray) and (
+            self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[3] != 3
+        ):
+            shape = "x".join(map(str, self.images.shape))
+            raise ValueError(
+                f"images: an array must be uint8 of shape NxHxWx3, got {self.images.dtype} {shape}"
+            )
+        if not np.issubdtype(np.asarray(self.labels).dtype, np.integer):
+            raise ValueError(
+                f"labels: must be integers 0..C-1, got {np.asarray(self.labels).dtype}; "
+                f"numpy.unique(names, return_inverse=True)[1] numbers names"
+            )
+        if unknown := sorted({str(role) for role in np.unique(self.roles)} - set(ROLES)):
+            raise ValueError(
+                f"roles: unknown {', '.join(map(repr, unknown))}; valid are {', '.join(ROLES)}"
+            )
+        training = np.asarray(self.roles) == "train"
+        both = np.intersect1d(self.labels[training], self.labels[~training])
+        if len(both):
+            raise ValueError(
+                f"labels: {len(both)} classes have both training and test images; "
+                f"retrieval is tested on classes that are not trained on"
+            )
 
     def subset(self, *roles: str) -> Subset:
         """Returns the images of the given roles, in index order."""

@@ -24,12 +24,15 @@ from dml.tracking import NullTracker, RunTables
 
 # Small enough for a CPU; a stage ends after 3 evaluations, 25 steps apart, without improvement.
 OVERRIDES = (
+    "data=digits",
     "method=ccp",
     "loss=c2",
     "embedder.size=2",
     "protocol.steps_per_epoch=25",
     "protocol.epochs=100",
     "data.batch_size=128",
+    "data.sampler=random",
+    "data.images_per_class=null",
     "optim.lr=1e-3",  # at the stand-in's learning rate, two dimensions collapse
     "transform.augmentation=none",
     "method.proxies_per_class=4",

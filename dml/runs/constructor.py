@@ -16,26 +16,26 @@ from dml.config.signatures import (
     find_argument_problems,
     import_target,
 )
-from dml.core.errors import ConfigError, UserError, first_line
+from dml.core.errors import ConfigError, UserError, describe_failure
 from dml.data.image_index import ImageIndex
 
 # Per option: a description for messages, the base class, and the attributes of what is built.
 REQUIRED: dict[str, tuple[str, type, tuple[str, ...]]] = {
-    "loss": ("loss, a torch.nn.Module", nn.Module, ()),
-    "loss.miner": ("miner, which can be called", Callable, ()),  # type: ignore[dict-item]
+    "loss": ("a loss, a torch.nn.Module", nn.Module, ()),
+    "loss.miner": ("a miner, which can be called", Callable, ()),  # type: ignore[dict-item]
     "method": (
-        "method; derive it from dml.methods.batch_method.BatchMethod",
+        "a method; derive it from dml.methods.batch_method.BatchMethod",
         nn.Module,
         ("attach", "after_backward", "on_evaluation", "on_stall"),
     ),
-    "backbone": ("backbone, a torch.nn.Module", nn.Module, ()),
-    "data.reader": ("index of images, a dml.data.image_index.ImageIndex", ImageIndex, ()),
+    "backbone": ("a backbone, a torch.nn.Module", nn.Module, ()),
+    "data.reader": ("an index of images, a dml.data.image_index.ImageIndex", ImageIndex, ()),
     "tracking": (
-        "tracker; derive it from dml.tracking.NullTracker",
+        "a tracker; derive it from dml.tracking.NullTracker",
         object,
         ("keeps_a_copy", "start", "log", "job_done", "conclude", "finish"),
     ),
-    "optim.schedule": ("learning-rate schedule", object, ("step", "state_dict")),
+    "optim.schedule": ("a learning-rate schedule", object, ("step", "state_dict")),
 }
 
 
@@ -113,13 +113,13 @@ class Constructor:
             if not (isinstance(built, kind) and all(hasattr(built, name) for name in attributes)):
                 target = self.node["_target_"]
                 raise ConfigError(
-                    [f"{self.option}._target_: {target} does not create a {description}"]
+                    [f"{self.option}._target_: {target} does not create {description}"]
                 )
         return built
 
     def _describe_rejection(self, error: BaseException) -> str:
         """The message of a constructor, with the option that it begins with."""
-        reason = first_line(error)
+        reason = describe_failure(error)
         first, _, rest = reason.partition(" ")
         if first in self.node:
             return f"{self.option}.{first}: {rest}"

@@ -6,8 +6,6 @@ whether a loss fails with its arguments; one step on eight dummy images does, in
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dml.config.schema import Config
-from dml.core.errors import ConfigError, UserError, first_line, is_out_of_memory
+from dml.core.errors import ConfigError, UserError, describe_failure, first_line, is_out_of_memory
 from dml.models.backbones import Backbone, InputSpec, TimmBackbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
@@ -83,17 +81,25 @@ def _try_method(config: Config, method: nn.Module, size: int) -> None:
     try:
         method.attach(pool)  # type: ignore[operator]
         loss, _ = method(network, torch.rand(len(labels), 3, SIDE, SIDE), labels)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            got = "x".join(map(str, loss.shape)) if isinstance(loss, torch.Tensor) else repr(loss)
+            option = _option_of(method)
+            raise ConfigError([f"{option}: must return one number, a 0-d tensor, got {got}"])
         loss.backward()
+    except ConfigError:
+        raise
     except (ValueError, UserError):
         return
     except Exception as error:  # of any class, by a custom loss or miner
         if is_out_of_memory(error):
             raise
-        option = "loss" if type(method).__module__.startswith("dml.") else "method"
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(last.filename).name}, line {last.lineno}"
-        reason = f"{type(error).__name__}: {first_line(error)} ({place})"
-        raise ConfigError([f"{option}: these values make it fail on a batch: {reason}"]) from error
+        reason = describe_failure(error)
+        raise ConfigError([f"{_option_of(method)}: it fails on a batch: {reason}"]) from error
+
+
+def _option_of(method: nn.Module) -> str:
+    """Returns the option to blame: `loss`, unless the method is a custom one."""
+    return "loss" if type(method).__module__.startswith("dml.") else "method"
 
 
 def _try_optimizer(builder: Builder, method: nn.Module) -> None:

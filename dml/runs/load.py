@@ -6,6 +6,7 @@ import re
 import warnings
 from pathlib import Path
 
+import torch
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -49,6 +50,8 @@ def load(
     Raises:
         UserError: there is no such run or model.
     """
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"load: device={device}, but torch finds no GPU here")
     path = Path(source)
     chosen = repeat is not None or fold is not None
     from_hub = _is_hub_id(source)

@@ -19,7 +19,7 @@ BARS = {
     "MAP@R, models concatenated": "concatenated/map_at_r",
     "training images per second": "images_per_second",
 }
-PICTURES = ("figures/neighbors", "figures/learning_curve")
+PICTURES = ("figures/neighbors", "figures/embedding_map", "figures/learning_curve")
 COLUMNS = ("test/map_at_r", "combined/map_at_r", "combined_ci95/map_at_r", "concatenated/map_at_r")
 MAX_RUNS = 200  # W&B's default of 10 is less than one loss with folds and repeats
 

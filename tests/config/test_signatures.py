@@ -57,7 +57,9 @@ def test_invalid_argument(options, problem):
 
 def test_missing_argument():
     node = {"_target_": f"{__name__}.Parent"}
-    assert list(find_argument_problems(node, "loss")) == ["loss.must: missing; give it a value"]
+    assert list(find_argument_problems(node, "loss")) == [
+        "loss.must: missing; add +loss.must=<value>"
+    ]
     assert list(find_argument_problems(node, "loss", given=["must"])) == []
 
 

@@ -56,12 +56,14 @@ def test_everything_that_decides_a_result_changes_it(tmp_path: Path):
     class_folders(tmp_path)
     index = read_folder(tmp_path)
     labels, roles = index.labels.copy(), index.roles.copy()
-    labels[1], roles[1] = 3, "test"
+    labels[1] = labels.max() + 1  # of a class of its own
+    roles[labels == 0] = "test" if roles[0] == "train" else "train"
+    roles[1] = index.roles[1]
     turned = [1, 0, *range(2, 12)]
     others = [
         replace(index, name="other", fingerprint_name=""),
         replace(index, labels=labels),
-        replace(index, roles=roles),
+        replace(index, labels=labels, roles=roles),
         replace(index, images=[index.images[row] for row in turned]),
         replace(index, images=index.images[:-1], labels=labels[:-1], roles=roles[:-1]),
     ]

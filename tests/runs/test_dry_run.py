@@ -14,7 +14,7 @@ HERE = __name__
     [
         (
             ["loss=ms", f"loss._target_={HERE}.failing"],
-            "loss: these values make it fail",
+            "loss: it fails on a batch",
         ),
         (
             ["loss=ms", f"loss._target_={HERE}.nothing"],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "own_code.md").read_text("utf-8")
-TINY = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
+TINY = ("protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
 COMMANDS = [
     shlex.split(block.replace("\\\n", " "))[2:]
     for block in re.findall(r"```\n(python train\.py .*?)```", DOCUMENT, re.S)
@@ -39,7 +39,7 @@ def own_folder(tmp_path, monkeypatch):
     ],
 )
 def test_examples(own_folder, command_line, number, title, folder):
-    status, out, err = command_line(*COMMANDS[number], *TINY)
+    status, out, err = command_line("data=digits", *COMMANDS[number], *TINY)
     assert status == 0, err
     assert title in out
     assert (own_folder / "outputs" / "single" / folder).is_dir()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import train
 from dml.cli import command
+from dml.cli.train_command import train
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "networks.md").read_text()
 SECTION = DOCUMENT.partition("## A network of your own")[2].partition("\n## ")[0]
 COMMANDS = [line for line in SECTION.splitlines() if line.startswith("python train.py ")]
-FAST = ["protocol.epochs=1", "device=cpu", "outputs=out"]
+FAST = ["data=digits", "protocol.epochs=1", "device=cpu", "outputs=out"]
 
 
 def _block(language):
@@ -40,7 +40,7 @@ def test_the_example_is_short():
 @pytest.mark.parametrize(("line", "name"), [*zip(COMMANDS, ["Net", "net"], strict=True)])
 def test_the_example_runs_as_written(folder, line, name, monkeypatch):
     monkeypatch.setattr("sys.argv", [*shlex.split(line)[1:], *FAST])
-    assert command(train.train, "train") == 0
+    assert command(train, "train") == 0
     [summary] = folder.glob("out/single/*/*/summary.json")
     assert json.loads(summary.read_text())["backbone"] == name
     assert summary.parent.parent.name.endswith(f"-{name}")

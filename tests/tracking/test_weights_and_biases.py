@@ -69,6 +69,7 @@ def test_one_model_is_one_run(prepared, service, capsys):
     assert service.rows(name) == history_of(folder.path)
     assert [row["_step"] for row in service.rows(name)] == [0, 7, 14, 21]
     assert service.pictures(name) == {
+        "figures/embedding_map": "image embedding_map.png",
         "figures/learning_curve": "image learning_curve.png",
         "figures/neighbors": "image neighbors.png",
     }
@@ -90,7 +91,7 @@ def test_one_model_is_one_run(prepared, service, capsys):
     [
         ("before_rename:9", 0, 0),  # a row is sent that the checkpoint does not know
         ("between_checkpoints:3", 2, 0),  # W&B has not received the last rows
-        pytest.param("wandb_log:5", 0, 2, marks=pytest.mark.pictures),  # the row of figures
+        pytest.param("wandb_log:5", 0, 3, marks=pytest.mark.pictures),  # the row of figures
         ("wandb_finish:1", 0, 0),  # the run is finished, but not in W&B
     ],
 )
