@@ -74,7 +74,9 @@ def test_a_run_of_two_processes_is_a_run_of_one(together, alone, name):
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["processes"] == 2
     pictures = {path.stem for path in (folder / "figures").glob("*.png")}
-    assert pictures == ({"learning_curve", "stages", "neighbors"} if name == "ccp" else set())
+    assert pictures == (
+        {"embedding_map", "learning_curve", "neighbors", "stages"} if name == "ccp" else set()
+    )
     assert (summary["concatenated"] is not None) == (name == "mlrc")
 
 
