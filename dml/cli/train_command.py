@@ -48,4 +48,5 @@ def show_sweep() -> None:
 
 def main() -> int:
     """Runs the command in `sys.argv` and returns its exit status."""
+    _folders.clear()  # of commands that ran before in this process
     return command(train, "train", resume, show_sweep)
