@@ -48,7 +48,7 @@ def test_two_hundred_characters_are_held_by_sixteen_faces_and_look_different():
 
 
 def test_more_characters_than_there_are_is_refused():
-    with pytest.raises(ValueError, match="not 5000"):
+    with pytest.raises(UserError, match="not 5000"):
         characters(5000)
 
 
