@@ -28,8 +28,11 @@ def merge_spaces(space: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def grid_size(space: Any) -> int:
     """Returns the number of combinations of all choices; ranges count as one."""
-    plain = OmegaConf.to_container(space, resolve=True) if OmegaConf.is_config(space) else space
-    return math.prod(len(one.get("choices", "1")) for one in merge_spaces(plain).values())
+    plain: Any = (
+        OmegaConf.to_container(space, resolve=True) if OmegaConf.is_config(space) else space
+    )
+    sizes: list[int] = [len(one.get("choices", "1")) for one in merge_spaces(plain).values()]
+    return math.prod(sizes)
 
 
 def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tuple[str, str]]:
