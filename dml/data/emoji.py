@@ -15,13 +15,17 @@ from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
 NAME, TITLE = "emoji", "Emoji"
-TRAIN_IMAGES = 0
+TRAIN_IMAGES = 4_954
+FINGERPRINT = "f10fc9f154090f27"
 FOLDER, PACKAGES = "emoji", "packages"
 COLUMNS = ("label", "role", "code", "name", "group", "set", "drawing", "svg_sha256")
 
 
 def read_emoji(
-    root: str | Path, images: int = 0, classes: int = 0, fingerprint: str | None = ""
+    root: str | Path,
+    images: int = 9_869,
+    classes: int = 1_370,
+    fingerprint: str | None = FINGERPRINT,
 ) -> ImageIndex:
     """Lists the drawings from the table `emoji/drawings.csv` that their preparation wrote.
 
