@@ -65,7 +65,7 @@ def test_an_error_of_npm_is_one_line(npm, tmp_path: Path):
         pack("@a/b@1.0.0", tmp_path / "a.tgz", RIGHT)
     assert "\n" not in str(raised.value)
     npm("exit 1")
-    with pytest.raises(UserError, match="failed: it gives no reason$"):
+    with pytest.raises(UserError, match=r"failed: it gives no reason$"):
         pack("@a/b@1.0.0", tmp_path / "a.tgz", RIGHT)
 
 

@@ -125,5 +125,5 @@ def test_efficientnets_of_another_package_are_renamed(tmp_path):
         expected = network.forward_features(images)
         assert torch.equal(loaded.forward_features(images), expected)
     for other in ("tf_efficientnet_lite1", "resnet18"):
-        with pytest.raises(UserError, match="lite0.pth belongs to another network"):
+        with pytest.raises(UserError, match=r"lite0\.pth belongs to another network"):
             load_network(other, 64, str(tmp_path / "lite0.pth"))
