@@ -11,6 +11,7 @@ setup(
     package_data={
         "dml": ["py.typed"],
         "dml.data": ["*.csv"],
+        "dml.models": ["*.safetensors"],
         "dml.reporting": ["results/*", "templates/*"],
         "dml._configs": ["**/*.yaml"],
     },
