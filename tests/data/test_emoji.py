@@ -127,12 +127,12 @@ def test_without_npm_the_command_names_every_package(
         prepare(SOURCES["emoji"], tmp_path / "data")
     message = str(raised.value)
     assert "\n" not in message
-    assert "npm pack @iconify-json/noto@1.2.9 @iconify-json/twemoji@" in message
+    assert "packages @iconify-json/noto@1.2.9 @iconify-json/twemoji@" in message
     assert message.endswith(
         f"run: python scripts/prepare_data.py emoji --root {tmp_path / 'data'} --archive packages"
     )
     noto = archives / SOURCES["emoji"].files[0].name
-    with pytest.raises(UserError, match=r"type mkdir .* npm pack @iconify-json/twemoji@"):
+    with pytest.raises(UserError, match=r"type mkdir .* packages @iconify-json/twemoji@"):
         prepare(SOURCES["emoji"], tmp_path / "data", [noto])
 
 
