@@ -54,13 +54,18 @@ def _results_table(summary: dict[str, Any]) -> Table:
     for column in columns:
         table.add_column(column, justify="right")
     for name in filter(is_score, summary["metrics"]):
-        cells = [_format_score(values[name], column) for column, values in columns.items()]
+        cells = [_format_score(values.get(name), column) for column, values in columns.items()]
         table.add_row(title(name), *cells)
     return table
 
 
-def _format_score(value: dict[str, Any], column: str) -> str:
-    """A mean in percent, with its interval if there is one; untrained scores have none."""
+def _format_score(value: dict[str, Any] | None, column: str) -> str:
+    """A mean in percent, with its interval if there is one; a dash for what was not measured.
+
+    Untrained scores have no interval, and no `evaluation.measures` of the finished network.
+    """
+    if value is None:
+        return "–"
     half = value["ci95"] if column != "untrained" else None
     return f"{100 * value['mean']:.2f}" + ("" if half is None else f" ± {100 * half:.2f}")
 

@@ -66,7 +66,7 @@ class RunPosition:
         """Prints a line about the model (repeat, fold); in a search it is logged only."""
         name = f"repeat{key[0]}-fold{key[1]}  " if self.repeats * self.folds > 1 else ""
         if self.trials:
-            run_logger.info("trial %d  %s%s", self.trial, name, line)
+            run_logger.info("trial %d  %s%s", self.trial + 1, name, line)
         else:
             print_line(f"{name}{line}")
 
@@ -85,13 +85,12 @@ def describe_evaluation(row: Mapping[str, float], epochs: int, metric: str, best
         metric: the score to show.
         best: knows the best evaluation, this one included.
     """
-    epoch = row["epoch"]
-    text = f"epoch {epoch:>{len(str(epochs))}g} of {epochs}"
+    text = f"epoch {format_epoch(row['epoch']):>{len(str(epochs))}} of {epochs}"
     score = f"{metric_label(metric)} {100 * row[metric]:.2f}"
     if "loss" not in row:
         return f"{text}  {score}  untrained"
     loss = format_loss(row["loss"], row["loss"] - row.get("loss_without_constant", row["loss"]))
-    mark = "best so far" if best.best_epoch == epoch else describe_best(best)
+    mark = "best so far" if best.best_step == row["step"] else describe_best(best)
     return f"{text}  {loss}  {score}  {mark}"
 
 
@@ -99,7 +98,12 @@ def describe_best(best: Stopping) -> str:
     """Returns the best score and its epoch; empty before the first evaluation."""
     if best.best_score < 0:
         return ""
-    return f"best {100 * best.best_score:.2f} in epoch {best.best_epoch:g}"
+    return f"best {100 * best.best_score:.2f} in epoch {format_epoch(best.best_epoch)}"
+
+
+def format_epoch(epoch: float) -> str:
+    """Returns `3`, or `0.61` where evaluations are counted in steps."""
+    return f"{round(epoch, 2):g}"
 
 
 def format_loss(loss: float, constant: float = 0.0) -> str:

@@ -218,8 +218,9 @@ class _ParallelStatus:
         parts = [*self.search_parts, Part(f"{self.done} of {self.models} models done", 90)]
         completed = [one.epochs.value for one in list(self.running.values())]
         if completed:
-            present = ", ".join(str(min(int(one) + 1, self.epochs)) for one in completed)
-            parts.append(Part(f"running: epoch {present} of {self.epochs}", 60))
+            present = " and ".join(str(min(int(one) + 1, self.epochs)) for one in completed)
+            noun = "epoch" if len(completed) == 1 else "epochs"
+            parts.append(Part(f"running: {noun} {present} of {self.epochs}", 60))
         if epochs := sum(completed) + self.done * self.epochs:
             left = (time.monotonic() - self._started) * (self.models * self.epochs / epochs - 1)
             parts.append(Part(f"run {format_seconds(left)} left", 80))
