@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dml.core.metric_names import metric_label
-from dml.reporting.option_columns import common_names, option_columns
+from dml.reporting.option_columns import common_names, given_name, option_columns
 from dml.reporting.run_groups_by_seed import SeedGroup
 from dml.reporting.run_list import ListedRun, State
 
@@ -214,9 +214,9 @@ def _ids(group: SeedGroup) -> str:
 
 
 def name_column(runs: Sequence[ListedRun]) -> list[Column]:
-    """Returns the column of names given with `name=`; none if no run has one."""
-    names = [" ".join(run.labels.get("name", "").split())[:24] for run in runs]
-    return [Column("name", names, 1)] if any(names) else []
+    """Returns the column of names given with `name=`; none if all runs have the same or none."""
+    names = [given_name(run)[:24] for run in runs]
+    return [Column("name", names, 1)] if len(set(names)) > 1 else []
 
 
 def seed_column(runs: Sequence[ListedRun]) -> list[Column]:

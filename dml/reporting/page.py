@@ -12,11 +12,12 @@ from markupsafe import Markup
 from dml.reporting import tables
 from dml.reporting.caveats import CaveatKind
 from dml.reporting.comparison import Verdict
+from dml.reporting.option_texts import format_option
 from dml.reporting.pairwise_tests import Family
 from dml.reporting.report import Report, Section
 from dml.reporting.report_figures import Figures
 from dml.reporting.rows import Row
-from dml.reporting.run_groups import RunGroup, format_option
+from dml.reporting.run_groups import RunGroup
 from dml.reporting.settings import setting_columns
 
 

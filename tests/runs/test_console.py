@@ -9,7 +9,8 @@ def test_a_score_of_the_finished_network_alone():
     untrained = {"map_at_r": score(0.1)}
     summary = {
         "data": "digits",
-        "result_id": "ms",
+        "loss": "ms",
+        "method": "metrix",
         "protocol": "traditional",
         "stand_in": False,
         "classes_tested": "8 images of 2 unseen classes",
@@ -20,5 +21,6 @@ def test_a_score_of_the_finished_network_alone():
     }
     with console.capture() as shown:
         print_results(summary)
+    assert "digits: ms + metrix (traditional)" in shown.get()
     rows = [line.split() for line in shown.get().splitlines()]
     assert ["│", "NMI", "│", "–", "│", "50.00", "│"] in rows
