@@ -90,7 +90,8 @@ def describe_evaluation(row: Mapping[str, float], epochs: int, metric: str, best
     if "loss" not in row:
         return f"{text}  {score}  untrained"
     loss = format_loss(row["loss"], row["loss"] - row.get("loss_without_constant", row["loss"]))
-    mark = "best so far" if best.best_step == row["step"] else describe_best(best)
+    is_best = round(best.best_epoch, 6) == row["epoch"]  # as `history.csv` rounds it
+    mark = "best so far" if is_best else describe_best(best)
     return f"{text}  {loss}  {score}  {mark}"
 
 
