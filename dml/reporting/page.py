@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dml.core.progress import format_epoch
 from dml.reporting import tables
 from dml.reporting.caveats import CaveatKind
 from dml.reporting.comparison import Verdict
@@ -122,7 +123,7 @@ def _run_provenance(folder: str, summary: Mapping[str, Any]) -> dict[str, str]:
     texts = {
         "folder": folder,
         "seed": str(summary["seed"]),
-        "best epoch": ", ".join(f"{job.get('best_epoch', 0):g}" for job in summary["jobs"]),
+        "best epoch": ", ".join(format_epoch(job.get("best_epoch", 0)) for job in summary["jobs"]),
         "selected by": str(summary["selected_by"]),
         "commit": str(summary.get("git_revision") or "unknown"),
         "device": str(summary.get("device", "unknown")),

@@ -37,7 +37,7 @@ def list_settings(rows: Sequence[Row]) -> tuple[str, ...]:
     for name in sorted(found, key=lambda name: (not name.startswith(OF_METHODS), name)):
         if not name.startswith(NEVER):
             by_texts.setdefault(tuple(setting_text(row, name) for row in rows), name)
-    named = (NAME,) if any(row.group and row.group.label for row in rows) else ()
+    named = (NAME,) if len({row.group.label for row in rows if row.group}) > 1 else ()
     return *named, *by_texts.values()
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dml.core.metric_names import metric_label
-from dml.core.progress import Part, format_seconds
+from dml.core.progress import Part, format_epoch, format_seconds
 from dml.core.run_logger import run_logger
 from dml.runs.console import print_line
 from dml.training.clock import StepClock, TimeSpent
@@ -76,7 +76,9 @@ class RunPosition:
         return self.repeats * self.folds - number - 1 + self.models_later
 
 
-def describe_evaluation(row: Mapping[str, float], epochs: int, metric: str, best: Stopping) -> str:
+def describe_evaluation(
+    row: Mapping[str, float], epochs: int, metric: str, best: Stopping, untrained: float = 0.0
+) -> str:
     """Returns the line of an evaluation.
 
     Args:
@@ -84,6 +86,7 @@ def describe_evaluation(row: Mapping[str, float], epochs: int, metric: str, best
         epochs: of the training.
         metric: the score to show.
         best: knows the best evaluation, this one included.
+        untrained: score before training; 0 where it is not known.
     """
     text = f"epoch {format_epoch(row['epoch']):>{len(str(epochs))}} of {epochs}"
     score = f"{metric_label(metric)} {100 * row[metric]:.2f}"
@@ -92,6 +95,8 @@ def describe_evaluation(row: Mapping[str, float], epochs: int, metric: str, best
     loss = format_loss(row["loss"], row["loss"] - row.get("loss_without_constant", row["loss"]))
     is_best = round(best.best_epoch, 6) == row["epoch"]  # as `history.csv` rounds it
     mark = "best so far" if is_best else describe_best(best)
+    if best.best_score < untrained:
+        mark += ", below untrained"
     return f"{text}  {loss}  {score}  {mark}"
 
 
@@ -100,11 +105,6 @@ def describe_best(best: Stopping) -> str:
     if best.best_score < 0:
         return ""
     return f"best {100 * best.best_score:.2f} in epoch {format_epoch(best.best_epoch)}"
-
-
-def format_epoch(epoch: float) -> str:
-    """Returns `3`, or `0.61` where evaluations are counted in steps."""
-    return f"{round(epoch, 2):g}"
 
 
 def format_loss(loss: float, constant: float = 0.0) -> str:
@@ -142,6 +142,7 @@ class TrainingStatus:
         self.place, self.models_after = position.parts(key), position.models_after(key)
         self.constant = float(getattr(state.method, "loss_constant", 0.0))
         self.step = 0
+        self._untrained = 0.0
         self._losses: list[Tensor] = []
         self._loss = _SmoothedMean()
         self._first: tuple[int, float] | None = None  # step and time
@@ -177,7 +178,10 @@ class TrainingStatus:
 
     def show_evaluation(self, row: Mapping[str, float]) -> None:
         """Prints the line of an evaluation; those of a search's trials are logged only."""
-        line = describe_evaluation(row, self.train.epochs, self.train.select_metric, self.best)
+        metric = self.train.select_metric
+        if "loss" not in row:
+            self._untrained = row[metric]
+        line = describe_evaluation(row, self.train.epochs, metric, self.best, self._untrained)
         self.position.show(self.key, line)
 
     def __call__(self) -> list[Part]:

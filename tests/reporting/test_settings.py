@@ -59,3 +59,9 @@ def test_names_are_a_column(own):
     assert header[:2] == ["method", "name"]
     assert [line[:2] for line in lines] == [["mfcont", "again"], ["ms", "baseline"]]
     assert [row.name for row in report.rows] == ["mfcont", "ms"]
+
+
+def test_a_name_that_all_rows_share_is_in_the_title(own):
+    report = own("loss=ms name=baseline", "loss=mfcont name=baseline")
+    assert report.sections[0].settings == ()
+    assert report.sections[0].title.endswith(', "baseline"')

@@ -123,3 +123,12 @@ def test_evaluations_of_trials_are_not_printed(capfd):
     RunPosition(folds=4, trials=3).show((0, 1), "epoch 2")
     RunPosition().show((0, 0), "epoch 3")
     assert capfd.readouterr().out == "repeat0-fold1  epoch 1\nepoch 3\n"
+
+
+def test_a_best_score_below_that_of_the_untrained_network():
+    best = Stopping(None)
+    best.update(0.3, 1.0, 10)
+    row = {"epoch": 1.0, "map_at_r": 0.3, "loss": 0.5}
+    line = describe_evaluation(row, 10, "map_at_r", best, untrained=0.4)
+    assert line.endswith("best so far, below untrained")
+    assert describe_evaluation(row, 10, "map_at_r", best, untrained=0.2).endswith("best so far")
