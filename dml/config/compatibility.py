@@ -34,7 +34,7 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
         yield (
             "search",
             f"protocol '{protocol.name}' has no validation data to search on, only test data; "
-            f"use protocol=mlrc, mlrc_ccp or holdout",
+            f"use protocol=validation, holdout, mlrc or mlrc_ccp",
         )
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"

@@ -1,4 +1,6 @@
-"""Names of classes and folders as references of a config: `name: ${class_name:${._target_}}`.
+"""Values that a config computes: names of classes and folders, the size of a grid of choices.
+
+`name: ${class_name:${._target_}}`.
 
 The name of a node is resolved once, when the config is composed; the run folder, the summary,
 reports, pictures and trackers all read `<node>.name`.
@@ -11,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+
+from dml.config.search_space import grid_size
 
 
 def class_name(target: str) -> str:
@@ -50,5 +54,5 @@ def method_name(loss: str, method: str) -> str:
     return loss if method == "plain" else f"{loss} + {method}"
 
 
-for resolver in (class_name, folder_name):
+for resolver in (class_name, folder_name, grid_size):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

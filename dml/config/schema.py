@@ -172,6 +172,7 @@ class ExperimentConfig(Node):
         script: command that draws it, from runs or by itself.
         trains: false if nothing is trained and the script does everything.
         gpu_hours: estimate for all its trainings (`dml.reporting.cost`).
+        claims: comparisons to test (`dml.reporting.claims`).
     """
 
     id: FolderName
@@ -186,6 +187,7 @@ class ExperimentConfig(Node):
     script: Text | None
     trains: Boolean
     gpu_hours: Float | None
+    claims: list[dict[str, Any]]
 
 
 class Config(Node):

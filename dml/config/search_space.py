@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from dml.core.errors import nearest
 
@@ -21,6 +24,15 @@ def merge_spaces(space: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for part in PARTS:
         merged.update(_flatten_ranges(space.get(part) or {}, ""))
     return {name: merged[name] for name in sorted(merged) if merged[name] is not None}
+
+
+def grid_size(space: Any) -> int:
+    """Returns the number of combinations of all choices; ranges count as one."""
+    plain: Any = (
+        OmegaConf.to_container(space, resolve=True) if OmegaConf.is_config(space) else space
+    )
+    sizes: list[int] = [len(one.get("choices", "1")) for one in merge_spaces(plain).values()]
+    return math.prod(sizes)
 
 
 def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -50,6 +62,13 @@ def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tu
             yield where, f"no such option{nearest(name, options)}"
         elif problem := _find_range_problem(entry):
             yield where, problem
+        elif options.get("search.sampler") == "grid" and "choices" not in entry:
+            leave_out = f"or leave it out with '+space.own.{name}=null'"
+            yield where, f"search=grid tries choices: {{choices: [a, b]}}, {leave_out}"
+    if options.get("search.sampler") == "grid" and ranges:
+        trials, size = options["search.trials"], grid_size(space)
+        if trials > size and not any("choices" not in entry for entry in ranges.values()):
+            yield "search.trials", f"{trials} is above the {size} combinations of the choices"
 
 
 def _flatten_ranges(node: dict[str, Any], path: str) -> dict[str, Any]:

@@ -43,6 +43,10 @@ def _is_cross_batch_memory(options: Mapping[str, Any]) -> bool:
     return options.get("method._target_") == "dml.methods.cross_batch.CrossBatchMemory"
 
 
+def _is_glyphs(options: Mapping[str, Any]) -> bool:
+    return options.get("data.reader._target_") == "dml.data.glyphs.read_glyphs"
+
+
 ADDED_LATER: tuple[Addition, ...] = (
     Addition("method.average", "anchors", _is_metrix_contrastive),
     Addition("method.anc_neg_anchors", "all", _is_metrix),
@@ -54,6 +58,7 @@ ADDED_LATER: tuple[Addition, ...] = (
     Addition("evaluation.test_curve", False),
     Addition("evaluation.backend", "auto"),
     Addition("optim.schedule_args", {}),
+    Addition("data.reader.first_class", 0, _is_glyphs),
 )
 
 # Nodes of `protocol.lookup` added later, such as `protocol.lookup.momentum`. They act only through

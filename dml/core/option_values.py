@@ -16,7 +16,7 @@ BATCH_KINDS = ("pair", "classification")  # loss.batch_kind
 SCHEDULES = ("none", "cosine", "step")  # optim.schedule
 EVALUATION_UNITS = ("epochs", "steps")  # protocol.evaluate_unit
 STOPPING_UNITS = ("evaluations", "epochs")  # protocol.stopping.unit
-SEARCH_SAMPLERS = ("gp", "tpe")  # search.sampler
+SEARCH_SAMPLERS = ("gp", "tpe", "grid")  # search.sampler
 STORED_PRECISIONS = ("float16", "float32")  # save
 
 

@@ -25,7 +25,11 @@ log = logging.getLogger(__name__)
 
 
 def read_glyphs(
-    root: str | Path, seed: int = 0, classes: int = 200, per_class: int = 20
+    root: str | Path,
+    seed: int = 0,
+    classes: int = 200,
+    per_class: int = 20,
+    first_class: int = 0,
 ) -> ImageIndex:
     """Returns the glyphs, drawn at first use and stored under `root/glyphs/`.
 
@@ -34,16 +38,21 @@ def read_glyphs(
         seed: of the jitter; another seed gives other images of the same characters.
         classes: number of characters.
         per_class: images of each.
+        first_class: characters left out at the beginning of the list: 200 takes those that the
+            default leaves over, for a network that is pretrained on other characters.
 
     Raises:
-        UserError: the drawn images cannot be stored there.
+        UserError: the fonts do not contain that many characters, or the drawn images cannot be
+            stored there.
     """
     key = f"{seed} {classes} {per_class} {_versions()}"
+    if first_class:
+        key += f" {first_class}"
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
     path = Path(root) / "glyphs" / f"{digest}.npy"
     grey = _load_stored(path, (classes * per_class, SIDE, SIDE))
     if grey is None:
-        grey = draw_glyphs(seed, classes, per_class)
+        grey = draw_glyphs(seed, classes, per_class, first_class)
         try:
             with replace_file(path) as temporary, open(temporary, "wb") as file:
                 np.save(file, grey)
@@ -77,7 +86,7 @@ def _load_stored(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
     return images
 
 
-def draw_glyphs(seed: int, classes: int, per_class: int) -> np.ndarray:
+def draw_glyphs(seed: int, classes: int, per_class: int, first_class: int = 0) -> np.ndarray:
     """Draws `classes` × `per_class` grey images (uint8, N×32×32), class by class.
 
     Every image takes the next of the faces that hold its character, at a random slant, turn, size
@@ -86,10 +95,10 @@ def draw_glyphs(seed: int, classes: int, per_class: int) -> np.ndarray:
     faces = text_faces()
     fonts = {path: _font(path) for path in faces}
     images = np.empty((classes * per_class, SIDE, SIDE), np.uint8)
-    for label, character in enumerate(characters(classes)):
+    for label, character in enumerate(characters(first_class + classes)[first_class:]):
         holders = [fonts[path] for path, held in faces.items() if ord(character) in held]
         for item in range(per_class):
-            rng = np.random.default_rng([seed, label, item])
+            rng = np.random.default_rng([seed, first_class + label, item])
             font = holders[item % len(holders)]
             images[label * per_class + item] = _draw(character, font, rng)
     return images
@@ -102,7 +111,7 @@ def characters(count: int) -> list[str]:
     exactly like an earlier one (Greek and Latin capitals) are left out.
 
     Raises:
-        ValueError: the fonts do not contain that many.
+        UserError: the fonts do not contain that many.
     """
     faces = text_faces()
     holders = Counter(code for held in faces.values() for code in held)
@@ -120,7 +129,9 @@ def characters(count: int) -> list[str]:
             chosen.append(character)
         if len(chosen) == count:
             return chosen
-    raise ValueError(f"count: the fonts contain {len(chosen)} such characters, not {count}")
+    raise UserError(
+        f"data.reader.classes: the fonts contain {len(chosen)} such characters, not {count}"
+    )
 
 
 def text_faces() -> dict[Path, set[int]]:

@@ -10,11 +10,14 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 
+PART = "backbone."
+
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """Reads the tensors by name from a `.safetensors` file or one that `torch.save` wrote.
 
-    Looks inside `state_dict` or `model` and removes the prefix `module.` of data parallelism. Only
+    Looks inside `state_dict` or `model` and removes the prefix `module.` of data parallelism. Of a
+    whole embedder, such as `model.safetensors` of `dml.export`, the backbone is returned. Only
     tensors are unpickled.
     """
     try:
@@ -36,7 +39,8 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     state = {n.removeprefix("module."): v for n, v in named.items() if isinstance(v, Tensor)}
     if not state:
         raise UserError(f"backbone.weights: {path} contains no state dict")
-    return state
+    backbone = {n.removeprefix(PART): v for n, v in state.items() if n.startswith(PART)}
+    return backbone or state
 
 
 def load_strictly(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:

@@ -14,6 +14,7 @@ from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.progress import show_progress
 from dml.reporting import catalog, tables
+from dml.reporting.claims.claim_page import write_claims_page
 from dml.reporting.export import to_csv, to_markdown
 from dml.reporting.finished_runs import experiments_with_runs
 from dml.reporting.page import render_page
@@ -41,6 +42,12 @@ def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = T
     """
     known = catalog.experiment_ids()
     ids = _resolve_names(names, known, root)
+    written = []
+    for id in [id for id in ids if catalog.load_experiment(id).claims]:
+        written += _write_claims(id, root, out)
+        ids.remove(id)
+    if not ids:
+        return written
     shown = show_progress(ids, "reading the runs of experiment", len(ids))
     reports = [_build_report(id, id in known, root) for id in shown]
     console = Console(highlight=False, emoji=False, markup=False)
@@ -62,7 +69,15 @@ def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = T
     for path, text in files.items():
         write_text(path, text)
         console.print(f"written  {path}", soft_wrap=True)
-    return list(files)
+    return [*written, *files]
+
+
+def _write_claims(id: str, root: Path, out: Path) -> list[Path]:
+    cells = catalog.list_cells(id, outputs_override(root))
+    written = write_claims_page(catalog.load_experiment(id), cells, out)
+    for path in written:
+        print(f"written  {path}")
+    return written
 
 
 def _build_report(id: str, known: bool, root: Path) -> Report:

@@ -101,11 +101,36 @@ def test_a_file_without_the_defaults_of_custom(changed):
         ("trials=0", "search.trials: 0 must be at least 1"),
         ("startup=0", "search.startup: 0 must be at least 1"),
         ("lease_seconds=0", "search.lease_seconds: 0 must be at least 1"),
-        ("sampler=gpp", "search.sampler: 'gpp' is not valid; did you mean 'gp'?; one of gp | tpe"),
+        (
+            "sampler=gpp",
+            "search.sampler: 'gpp' is not valid; did you mean 'gp'?; one of gp | tpe | grid",
+        ),
     ],
 )
 def test_invalid_search(composed, override, message):
     assert problems(composed("search=bayes", "protocol=mlrc", f"search.{override}")) == [message]
+
+
+CHOICES = "+space.own.loss.pos_margin={choices:[0,0.2]}"
+
+
+def test_a_grid_has_as_many_trials_as_combinations(composed):
+    cfg = composed(
+        "search=grid",
+        "protocol=mlrc",
+        "loss=contrastive",
+        CHOICES,
+        "+space.own.loss.neg_margin=null",
+    )
+    assert cfg.search.trials == 2
+    cfg.search.trials = 3
+    assert problems(cfg) == ["search.trials: 3 is above the 2 combinations of the choices"]
+
+
+def test_a_grid_takes_choices_only(composed):
+    (problem,) = problems(composed("search=grid", "protocol=mlrc", "loss=contrastive", CHOICES))
+    assert problem.startswith("space of loss.neg_margin: search=grid tries choices")
+    assert problem.endswith("or leave it out with '+space.own.loss.neg_margin=null'")
 
 
 def test_absent_gpu(changed, monkeypatch):

@@ -47,8 +47,15 @@ def test_two_hundred_characters_are_held_by_sixteen_faces_and_look_different():
     assert all(sum(ord(one) in held for held in faces.values()) >= 16 for one in chosen)
 
 
+def test_later_characters_are_others(tmp_path: Path):
+    first, later = (read_glyphs(tmp_path, classes=4, per_class=2, first_class=n) for n in (0, 2))
+    both = read_glyphs(tmp_path, classes=6, per_class=2)
+    assert np.array_equal(later.images, both.images[4:])
+    assert not np.array_equal(first.images, later.images)
+
+
 def test_more_characters_than_there_are_is_refused():
-    with pytest.raises(ValueError, match="not 5000"):
+    with pytest.raises(UserError, match="not 5000"):
         characters(5000)
 
 

@@ -38,3 +38,14 @@ def test_channels_last_gives_the_same_embeddings():
     embedder.to(memory_format=torch.channels_last)
     result = embedder(images.to(memory_format=torch.channels_last))
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_pretrained_on_characters():
+    network = SmallCNN(weights="characters", width=32)
+    assert all((layer.running_var != 1).any() for layer in network.modules() if is_norm(layer))
+    with pytest.raises(UserError, match=r"small_cnn_characters"):
+        SmallCNN(weights="characters", width=16)
+
+
+def is_norm(layer):
+    return isinstance(layer, torch.nn.BatchNorm2d)

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from dml.core.errors import UserError
+from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.models.state_dict import read_state_dict
 
@@ -17,6 +18,13 @@ def test_safetensors_and_wrapped_states_are_read(tmp_path):
         result = read_state_dict(tmp_path / name)
         assert set(result) == set(state)
         assert all(torch.equal(result[n], v) for n, v in state.items())
+
+
+def test_the_backbone_of_a_whole_embedder_is_read(tmp_path):
+    embedder = Embedder(SmallCNN(width=2), 5)
+    torch.save(embedder.state_dict(), tmp_path / "embedder.pth")
+    result = read_state_dict(tmp_path / "embedder.pth")
+    assert set(result) == set(embedder.backbone.state_dict())
 
 
 def test_files_that_hold_no_weights_are_refused_in_one_line(tmp_path):

@@ -6,6 +6,7 @@ which receives the trials of the study.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -56,10 +57,12 @@ def propose(
         space: the searched options.
         trials: all trials of the study. The sampler knows running ones too, so that workers do not
             try the same parameters at once.
-        sampler: `gp` or `tpe`.
-        startup: see `number`.
+        sampler: `gp`, `tpe` or `grid`, whose trials are the combinations of all choices in turn.
+        startup: see `number`; not of `grid`.
         seed: of sequence and samplers.
     """
+    if sampler == "grid":
+        return _grid_point(number, space)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if number < startup or len(complete) < 2:
         return _sobol_point(number, space, seed)
@@ -82,6 +85,18 @@ def _create_sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
             seed=seed, n_startup_trials=1, multivariate=True, constant_liar=True
         )
     return optuna.samplers.GPSampler(seed=seed, n_startup_trials=1)
+
+
+def _grid_point(number: int, space: dict[str, BaseDistribution]) -> Params:
+    """Returns combination `number` of all choices; the last option varies fastest."""
+    combinations = itertools.product(*(_choices(space[name]) for name in sorted(space)))
+    point = next(itertools.islice(combinations, number, None))
+    return dict(zip(sorted(space), point, strict=True))
+
+
+def _choices(one: BaseDistribution) -> Sequence[Any]:
+    assert isinstance(one, CategoricalDistribution)  # checked with the config
+    return one.choices
 
 
 def _sobol_point(number: int, space: dict[str, BaseDistribution], seed: int) -> Params:

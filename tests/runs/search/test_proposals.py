@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from optuna.trial import TrialState, create_trial
 
@@ -70,3 +72,13 @@ def test_spaces_merge_and_null_takes_out():
         "own": {"loss": {"beta": None}, "optim": {"lr": {"low": 1, "high": 2}}},
     }
     assert list(merge_spaces(space)) == ["loss.alpha", "method.k", "optim.lr"]
+
+
+def test_a_grid_tries_every_combination_once():
+    space = create_distributions(
+        {"optim.lr": {"choices": [1e-4, 1e-3, 1e-2]}, "loss.alpha": {"choices": [1, 32]}}
+    )
+    tried = [propose(n, space, [], sampler="grid", startup=1, seed=n) for n in range(6)]
+    assert sorted((one["loss.alpha"], one["optim.lr"]) for one in tried) == sorted(
+        itertools.product([1, 32], [1e-4, 1e-3, 1e-2])
+    )

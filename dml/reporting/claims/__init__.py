@@ -1,0 +1,1 @@
+"""Papers' claims tested on own runs: results per seed, paired tests, a page per experiment."""

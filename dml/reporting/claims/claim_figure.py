@@ -1,0 +1,82 @@
+"""Picture of a claims page: learning curves with bands, and differences with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from dml.core.atomic_io import replace_file
+from dml.core.statistics import mean_interval
+from dml.reporting.claims.claim_tests import ClaimTest
+from dml.reporting.claims.seed_results import CurvePoint
+from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, RED, plt
+
+STYLES = ("-", "--", ":")
+VERDICT_COLORS = {"holds": GREEN, "does not hold": RED, "undecided": GREY}
+MEASURES = {
+    "map_at_r": "MAP@R",
+    "recall_at_1": "Recall@1",
+    "steps_to_95": "steps to 95 % of the best",
+}
+
+
+def draw_claims(curves: Sequence[CurvePoint], tests: Sequence[ClaimTest], path: Path) -> None:
+    """Draws one picture: MAP@R on test classes against steps, and the tested differences.
+
+    Args:
+        curves: evaluations of all arms.
+        tests: a panel each for scores and for steps.
+        path: PNG to write.
+    """
+    scores = [one for one in tests if one.measure != "steps_to_95"]
+    steps = [one for one in tests if one.measure == "steps_to_95"]
+    panels = [group for group in (scores, steps) if group]
+    figure, axes = plt.subplots(
+        1 + len(panels), 1, figsize=(8, 4.2 + sum(0.5 + 0.34 * len(one) for one in panels)),
+        height_ratios=[4.2, *(0.5 + 0.34 * len(one) for one in panels)], layout="constrained",
+        squeeze=False,
+    )  # fmt: skip
+    _draw_curves(axes[0, 0], curves)
+    for axis, group in zip(axes[1:, 0], panels, strict=True):
+        _draw_differences(axis, group)
+    with replace_file(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=130)
+    plt.close(figure)
+
+
+def _draw_curves(axis: Axes, curves: Sequence[CurvePoint]) -> None:
+    for number, arm in enumerate(dict.fromkeys(point.arm for point in curves)):
+        own = [point for point in curves if point.arm == arm]
+        steps = sorted({point.step for point in own})
+        values = [[point.test for point in own if point.step == step] for step in steps]
+        means, halves = zip(*(mean_interval(some) for some in values), strict=True)
+        color, style = COLORS[number % len(COLORS)], STYLES[number // len(COLORS)]
+        axis.plot(steps, means, color=color, ls=style, lw=1.6, label=arm)
+        low = [mean - (half or 0.0) for mean, half in zip(means, halves, strict=True)]
+        high = [mean + (half or 0.0) for mean, half in zip(means, halves, strict=True)]
+        axis.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
+    axis.set_xlabel("step")
+    axis.set_ylabel("MAP@R on test classes, percent")
+    axis.legend(frameon=False, fontsize=9)
+    _clean(axis)
+
+
+def _draw_differences(axis: Axes, tests: Sequence[ClaimTest]) -> None:
+    axis.axvline(0, color=BLUE, lw=0.8)
+    for place, one in enumerate(reversed(tests)):
+        color = VERDICT_COLORS[one.verdict]
+        half = one.difference.half_width
+        axis.errorbar(one.difference.mean, place, xerr=half, fmt="o", color=color, capsize=3, ms=5)
+    labels = [f"{one.claim.short}, {MEASURES[one.measure]}" for one in reversed(tests)]
+    axis.set_yticks(range(len(tests)), labels, fontsize=8.5)
+    axis.set_ylim(-0.7, len(tests) - 0.3)
+    unit = "steps fewer" if tests[0].measure == "steps_to_95" else "percentage points more"
+    axis.set_xlabel(f"{unit} (mean and 95 % interval; right of zero: as claimed)", fontsize=9)
+    _clean(axis)
+
+
+def _clean(axis: Axes) -> None:
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)

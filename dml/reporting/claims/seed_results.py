@@ -1,0 +1,158 @@
+"""Results of one claim's runs: a row per arm and seed, as written to and read from CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dml.core.errors import UserError
+from dml.reporting.catalog import Cell
+from dml.reporting.finished_runs import FinishedRun, read_run
+
+NEAR_BEST = 0.95  # share of the best validation score that counts as trained
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """One trained model.
+
+    Scores are percentages of test classes.
+
+    Attributes:
+        arm: loss and method, as the experiment's `setting` names them.
+        seed, repeat: both seed the model; repeats of equal number are paired between arms.
+        map_at_r, recall_at_1: of the evaluation that was selected on validation classes.
+        best_on_test: MAP@R of the evaluation with the highest MAP@R on test classes.
+        best_step: of the selected evaluation.
+        steps_to_95: of the first evaluation with 95 % of the best validation score.
+        stages: of chance-constrained proxies; None of other methods.
+        chosen: options that the search chose, as `optim.lr=0.001`.
+        trials: configurations that the search tried.
+        run: identity of the run, the end of its folder's name.
+        revision: commit of the code.
+        device: of the run.
+        torch: its version.
+        command: that runs this arm.
+    """
+
+    arm: str
+    seed: int
+    repeat: int
+    map_at_r: float
+    recall_at_1: float
+    best_on_test: float
+    best_step: int
+    steps_to_95: int
+    stages: int | None
+    chosen: str
+    trials: int
+    run: str
+    revision: str
+    device: str
+    torch: str
+    command: str
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One evaluation of one model; MAP@R in percent."""
+
+    arm: str
+    repeat: int
+    step: int
+    validation: float
+    test: float
+
+
+def read_results(cells: Iterable[Cell]) -> tuple[list[SeedResult], list[CurvePoint]]:
+    """Reads the finished runs among the cells of an experiment.
+
+    Raises:
+        UserError: a run is damaged, or has no scores of test classes during training.
+    """
+    results: list[SeedResult] = []
+    curves: list[CurvePoint] = []
+    for cell in cells:
+        if not (cell.folder / "summary.json").exists():
+            continue
+        run, arm = read_run(cell.folder), str(cell.config.experiment.setting)
+        points = _read_curve(run, arm)
+        curves += points
+        for job in run.summary["jobs"]:
+            own = [point for point in points if point.repeat == job["repeat"]]
+            results.append(_read_result(run, cell, job, own))
+    return results, curves
+
+
+def write_csv(rows: Sequence[SeedResult] | Sequence[CurvePoint]) -> str:
+    """Returns a table with a column per field; numbers are written in full."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [one.name for one in fields(rows[0])], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return text.getvalue()
+
+
+def read_csv(path: Path) -> list[SeedResult]:
+    """Returns the results in a file of `write_csv`."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [_parse(row) for row in csv.DictReader(file)]
+
+
+def _parse(row: dict[str, str]) -> SeedResult:
+    kinds: dict[str, Any] = {"int": int, "float": float, "str": str}
+    values: dict[str, Any] = {
+        one.name: kinds[str(one.type).partition(" |")[0]](row[one.name]) if row[one.name] else None
+        for one in fields(SeedResult)
+    }
+    return SeedResult(**values)
+
+
+def _read_curve(run: FinishedRun, arm: str) -> list[CurvePoint]:
+    points = []
+    for row in run.history.rows:
+        if not row.get("test_map_at_r"):
+            raise UserError(
+                f"{run.folder}: no scores of test classes during training; "
+                f"run it with evaluation.test_curve=true"
+            )
+        scores = (100 * float(row["map_at_r"]), 100 * float(row["test_map_at_r"]))
+        points.append(CurvePoint(arm, int(row["repeat"]), int(row["step"]), *scores))
+    return points
+
+
+def _read_result(
+    run: FinishedRun, cell: Cell, job: dict[str, Any], curve: Sequence[CurvePoint]
+) -> SeedResult:
+    summary = run.summary
+    enough = NEAR_BEST * max(point.validation for point in curve)
+    search = summary.get("search") or {}
+    chosen = " ".join(f"{name}={value}" for name, value in search.get("params", {}).items())
+    return SeedResult(
+        arm=str(cell.config.experiment.setting),
+        seed=int(summary["seed"]),
+        repeat=int(job["repeat"]),
+        map_at_r=100 * job["metrics"]["map_at_r"],
+        recall_at_1=100 * job["metrics"]["recall_at_1"],
+        best_on_test=max(point.test for point in curve),
+        best_step=int(job["best_step"]),
+        steps_to_95=next(point.step for point in curve if point.validation >= enough),
+        stages=_count_stages(run, int(job["repeat"])),
+        chosen=chosen,
+        trials=int(search.get("trials", 0)),
+        run=run.folder.name.rpartition("-")[2],
+        revision=str(summary.get("git_revision")),
+        device=str(summary.get("device")),
+        torch=str((summary.get("versions") or {}).get("torch")),
+        command=cell.command,
+    )
+
+
+def _count_stages(run: FinishedRun, repeat: int) -> int | None:
+    rows = [row for row in run.history.rows if int(row["repeat"]) == repeat]
+    numbers = [int(float(row["stage"])) for row in rows if row.get("stage")]
+    return 1 + max(numbers) if numbers else None

@@ -1,0 +1,55 @@
+"""A small claims experiment, from its runs to its page."""
+
+import csv
+import re
+
+import numpy as np
+from PIL import Image
+
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.reporting.catalog import list_cells, load_experiment
+from dml.reporting.claims.claim_page import write_claims_page
+from dml.runs.experiment import run
+from dml.runs.search.search_loop import trial_seed
+
+SMALL = (
+    "data.reader.classes=24", "data.reader.per_class=6", "protocol.repeats=2", "protocol.epochs=2",
+    "protocol.steps_per_epoch=2", "device=cpu", "data.batch_size=8",
+)  # fmt: skip
+
+
+def test_page_tables_and_picture(glyphs_root, tmp_path):
+    places = (f"outputs={tmp_path / 'outputs'}", f"data.root={glyphs_root}")
+    cells = list_cells("claims_cross_batch", [*SMALL, *places])
+    for cell in cells:
+        run(cell.config, check(cell.config, Config))
+    files = write_claims_page(load_experiment("claims_cross_batch"), cells, tmp_path / "page")
+    assert sorted(path.name for path in files) == [
+        "claims_cross_batch.csv", "claims_cross_batch.md", "claims_cross_batch.png",
+        "claims_cross_batch_curves.csv",
+    ]  # fmt: skip
+    text = (tmp_path / "page" / "claims_cross_batch.md").read_text(encoding="utf-8")
+    page = " ".join(text.split())
+    assert "XBM improves contrastive" in page
+    assert "6 configurations, one seed each" in page
+    assert "4 steps, evaluated every 2" in page
+    assert not re.search(r"\{\{|None|nan", page)
+    with open(tmp_path / "page" / "claims_cross_batch.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["arm"], row["repeat"]) for row in rows] == [
+        (arm, repeat) for arm in ("contrastive", "contrastive+xbm") for repeat in "01"
+    ]
+    assert all(float(row["best_on_test"]) >= float(row["map_at_r"]) for row in rows)
+    with Image.open(tmp_path / "page" / "claims_cross_batch.png") as picture:
+        assert picture.size[0] > 800
+
+
+def test_seeds_of_the_search_are_not_those_of_the_repeats():
+    def model_seeds(seed, repeat):
+        return tuple(np.random.SeedSequence([seed, repeat, 0]).generate_state(2))
+
+    searched = {model_seeds(trial_seed(0, number), 0) for number in range(6)}
+    final = {model_seeds(0, repeat) for repeat in range(10)}
+    assert len(searched) == 6
+    assert not searched & final
