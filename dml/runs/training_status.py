@@ -94,9 +94,8 @@ def describe_evaluation(
         return f"{text}  {score}  untrained"
     loss = format_loss(row["loss"], row["loss"] - row.get("loss_without_constant", row["loss"]))
     is_best = round(best.best_epoch, 6) == row["epoch"]  # as `history.csv` rounds it
-    mark = "best so far" if is_best else describe_best(best)
-    if best.best_score < untrained:
-        mark += ", below untrained"
+    mark = "best so far" if row[metric] >= untrained else "below untrained"
+    mark = mark if is_best else describe_best(best)
     return f"{text}  {loss}  {score}  {mark}"
 
 

@@ -130,5 +130,5 @@ def test_a_best_score_below_that_of_the_untrained_network():
     best.update(0.3, 1.0, 10)
     row = {"epoch": 1.0, "map_at_r": 0.3, "loss": 0.5}
     line = describe_evaluation(row, 10, "map_at_r", best, untrained=0.4)
-    assert line.endswith("best so far, below untrained")
+    assert line.endswith("MAP@R 30.00  below untrained")
     assert describe_evaluation(row, 10, "map_at_r", best, untrained=0.2).endswith("best so far")

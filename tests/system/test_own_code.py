@@ -34,7 +34,7 @@ def own_folder(tmp_path, monkeypatch):
     ("number", "title", "folder"),
     [
         (0, "digits: ms+Noisy (traditional)", "digits-traditional-ms-Noisy-small_cnn"),
-        (1, "stripes: mf_cwms (validation)", "stripes-validation-mfcwms-plain-small_cnn"),
+        (1, "stripes: mfcwms (validation)", "stripes-validation-mfcwms-plain-small_cnn"),
         (2, "stripes: ms+Noisy (validation)", "stripes-validation-ms-Noisy-small_cnn"),
     ],
 )
