@@ -1,5 +1,6 @@
 # make demo    installs, and trains with three losses on drawn characters: a table and pictures
 # make test    runs the tests (make soak: the long ones, before a release)
+# make rehearsal  runs every experiment in its smallest form to its report (an hour; continues)
 # make lint    checks style, types and import directions (make format corrects the style)
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TEST_PROCESSES ?= 2
 
-.PHONY: install demo test soak lint format clean
+.PHONY: install demo test soak rehearsal lint format clean
 
 install: $(INSTALLED)
 
@@ -29,6 +30,9 @@ test: $(INSTALLED)
 
 soak: $(INSTALLED)
 	@$(BIN)/python -m pytest -m soak
+
+rehearsal: $(INSTALLED)
+	@OMP_NUM_THREADS=1 $(BIN)/python scripts/rehearse.py
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .

@@ -5,14 +5,16 @@
     python scripts/plan.py mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
     python scripts/plan.py all --readme                          update the table in README.md
 
-Trainings include the folds and trials of searches. GPU hours are estimates (the rule is in
-dml/reporting/cost.py); the hours of finished runs are measured.
+Trainings include the folds and trials of searches. Estimated hours are those of one GPU, or of one
+CPU core for claims_* (the rule is in dml/reporting/cost.py); those of finished runs are measured,
+and those that are left are estimated at their pace.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from hydra.errors import HydraException
@@ -31,7 +33,7 @@ from dml.reporting.experiment_progress import (
 )
 from dml.runs.console import console
 
-COLUMNS = ("experiment", "cells", "done", "trainings", "GPU h (estimated)", "h (measured)")
+COLUMNS = ("experiment", "cells", "done", "trainings", "hours (estimated)", "measured", "left")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -71,29 +73,22 @@ def _print_cells(progress: Progress) -> None:
 def _table(found: list[Progress]) -> Table:
     table = Table()
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name == "experiment" else "right")
+        is_name = name == "experiment"
+        table.add_column(name, justify="left" if is_name else "right", no_wrap=is_name)
     for x in found:
-        _add_row(table, x.id, len(x.cells), x.done, x.trainings, x.estimated, x.measured)
+        counts = (len(x.cells), x.done, x.trainings)
+        _add_row(table, x.id, counts, (x.estimated, x.measured, x.left))
     if len(found) > 1:
         table.add_section()
-        total = sum_hours([x.estimated for x in found])
-        counts = (sum(len(x.cells) for x in found), sum(x.done for x in found))
-        trainings, measured = (sum(x.trainings for x in found), sum(x.measured for x in found))
-        _add_row(table, "all", *counts, trainings, total, measured)
+        columns = zip(*((len(x.cells), x.done, x.trainings) for x in found), strict=True)
+        hours = zip(*((x.estimated, x.measured, x.left) for x in found), strict=True)
+        _add_row(table, "all", list(map(sum, columns)), [sum_hours(list(some)) for some in hours])
     return table
 
 
-def _add_row(
-    table: Table,
-    name: str,
-    cells: int,
-    done: int,
-    trainings: int,
-    estimated: float | None,
-    measured: float,
-) -> None:
-    hours = "unknown" if estimated is None else f"{estimated:,.1f}"
-    table.add_row(name, str(cells), str(done), str(trainings), hours, f"{measured:,.1f}")
+def _add_row(table: Table, name: str, counts: Sequence[int], hours: Sequence[float | None]) -> None:
+    shown = ["unknown" if one is None else f"{one:,.1f}" for one in hours]
+    table.add_row(name, *map(str, counts), *shown)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from dml.data.sources import SOURCES
 DESCRIPTION = """\
 Prepares a dataset: {command} cub
 
-Downloads (or takes --archive FILE), verifies, unpacks, counts and decodes every image. A second
-call does nothing, an interrupted one continues.
+Downloads (or takes --archive FILE), verifies, unpacks, counts and decodes every image; renders
+those of emoji. A second call does nothing, an interrupted one continues.
 """
 READERS: dict[str, Callable[[Path], ImageIndex]] = {
     **{name: dataset.read for name, dataset in SOURCES.items()},
@@ -65,7 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("dataset", type=_dataset, help=" | ".join(READERS))
     parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
     parser.add_argument(
-        "--archive", type=Path, action="append", default=[], help="a local file; may be repeated"
+        "--archive",
+        type=Path,
+        action="append",
+        default=[],
+        help="a local file, or the folder of several; may be repeated",
     )
     parser.add_argument(
         "--url", action="append", default=[], help="download from here instead; may be repeated"

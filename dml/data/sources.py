@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dml.data import cars, cub, inshop, sop
+from dml.core.download import Checksum
+from dml.data import cars, cub, emoji, inshop, sop
+from dml.data.emoji_drawings import check_renderer
+from dml.data.emoji_sets import SETS
 from dml.data.image_index import ImageIndex
 
 
@@ -18,15 +21,26 @@ class SourceFile:
         name: as published.
         home: the page or place that offers it.
         md5: published checksum, if there is one.
+        sha256: the same, of files that are published with this one.
         url: a direct link that needs no login, if there is one.
+        npm: name and version of the npm package that the file is, if it is one.
         into: folder, below the root of datasets, that it is unpacked or copied to.
     """
 
     name: str
     home: str
     md5: str | None = None
+    sha256: str | None = None
     url: str | None = None
+    npm: str | None = None
     into: str = "."
+
+    @property
+    def checksum(self) -> Checksum | None:
+        """The published checksum, if there is one."""
+        if self.sha256 is not None:
+            return Checksum("sha256", self.sha256)
+        return None if self.md5 is None else Checksum("md5", self.md5)
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,9 @@ class DatasetSource:
         folder: the folder below the root of datasets.
         files: all that is needed.
         read: the reader, called with the root; its counts decide whether the dataset is whole.
+        check_tools: checks that the libraries that `build` needs are installed.
+        build: makes `folder` of the unpacked files, called with the folder that holds both; None:
+            it is among the files.
     """
 
     name: str
@@ -45,6 +62,8 @@ class DatasetSource:
     folder: str
     files: tuple[SourceFile, ...]
     read: Callable[[Path], ImageIndex]
+    check_tools: Callable[[], None] = lambda: None
+    build: Callable[[Path], None] | None = None
 
 
 SOURCES = {
@@ -118,6 +137,24 @@ SOURCES = {
                 ),
             ),
             inshop.read_inshop,
+        ),
+        DatasetSource(
+            emoji.NAME,
+            emoji.TITLE,
+            emoji.FOLDER,
+            tuple(
+                SourceFile(
+                    one.archive,
+                    home=f"npm pack {one.package}",
+                    sha256=one.sha256,
+                    npm=one.package,
+                    into=f"{emoji.PACKAGES}/{one.name}",
+                )
+                for one in SETS
+            ),
+            emoji.read_emoji,
+            check_tools=check_renderer,
+            build=emoji.build_emoji,
         ),
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -55,6 +55,25 @@ def load_strictly(network: nn.Module, state: Mapping[str, Tensor], path: Path) -
     if difference is not None:
         raise UserError(f"backbone.weights: {path} belongs to another network: {difference}")
     network.load_state_dict(fitting)
+
+
+def rename_efficientnet(
+    state: dict[str, Tensor], names: Callable[[], Sequence[str]]
+) -> dict[str, Tensor]:
+    """Gives the tensors of `efficientnet_pytorch` and packages derived from it timm's names.
+
+    They list the same tensors in the same order. The classifier is left out; any other state dict
+    is returned as it is.
+
+    Args:
+        state: the tensors of a file.
+        names: called for timm's names, without classifier.
+    """
+    if "_conv_stem.weight" not in state:
+        return state
+    features = [tensor for name, tensor in state.items() if not name.startswith("_fc.")]
+    wanted = names()
+    return dict(zip(wanted, features, strict=True)) if len(wanted) == len(features) else state
 
 
 def _differences(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.timm_records import find_record
 from dml.models.hub import HUB_FILE
-from dml.models.state_dict import read_state_dict
+from dml.models.state_dict import read_state_dict, rename_efficientnet
 from dml.models.weights import PublishedWeights, find_weights, named_checksum
 
 KINDS: dict[int, Literal["maps", "tokens", "vectors"]] = {2: "vectors", 3: "tokens", 4: "maps"}
@@ -136,7 +136,10 @@ def load_network(model: str, input_size: int, weights: str | None) -> Any:
     if weights is None or weights == "none":
         return _create(model, record, input_size)
     path = find_weights(weights, find_published_weights(model, record))
-    overlay = {"state_dict": read_state_dict(path), "custom_load": False}
+    state = rename_efficientnet(
+        read_state_dict(path), lambda: _list_names(model, record, input_size)
+    )
+    overlay = {"state_dict": state, "custom_load": False}
     options = {"pretrained": True, "pretrained_cfg_overlay": overlay}
     with _record_differences() as differences:
         try:
@@ -153,6 +156,11 @@ def load_network(model: str, input_size: int, weights: str | None) -> Any:
         raise UserError(f"backbone.weights: {path} belongs to another network: {problem}")
     network.pretrained_cfg["state_dict"] = None  # else kept, and copied with the network
     return network
+
+
+def _list_names(model: str, record: dict[str, Any], input_size: int) -> list[str]:
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return list(_create(model, record, input_size).state_dict())
 
 
 def _last_line(error: Exception) -> str:

@@ -34,7 +34,7 @@ class Progress:
         done: number of finished runs.
         stand_in: finished runs of the experiment on stand-in data, whatever the overrides.
         measured: hours that the finished runs took.
-        estimated: GPU hours of all runs; None if unknown.
+        estimated: hours of all runs on a GPU, or on one core with `device=cpu`; None if unknown.
     """
 
     id: str
@@ -43,6 +43,16 @@ class Progress:
     stand_in: int
     measured: float
     estimated: float | None
+
+    @property
+    def left(self) -> float | None:
+        """Hours of the runs that are not finished, at the pace of those that are."""
+        finished = [cell for cell in self.cells if _read_summary(cell.folder)]
+        expected = sum_hours([estimate_hours(cell) for cell in finished])
+        if self.estimated is None or expected is None:
+            return None
+        pace = self.measured / expected if expected else 1.0
+        return pace * (self.estimated - expected)
 
     @property
     def trainings(self) -> int:
@@ -98,7 +108,7 @@ def budget_overrides(cell: Cell) -> list[str]:
 
 
 def update_readme(readme: str, status: Mapping[str, str]) -> str:
-    """Returns the README with an updated table of experiments.
+    """Returns the README with an updated table of the papers' experiments.
 
     Args:
         readme: text with the table between `BEGIN` and `END`.
@@ -107,6 +117,8 @@ def update_readme(readme: str, status: Mapping[str, str]) -> str:
     rows = ["| experiment | what | GPU hours | status |", "|---|---|---|---|"]
     for id in experiment_ids():
         about = load_experiment(id)
+        if about.source is None:  # claims have a table of verdicts
+            continue
         hours = "-" if about.gpu_hours is None else f"{about.gpu_hours:,g}"
         rows.append(f"| `experiment={id}` | {about.title} | {hours} | {status[id]} |")
     before, _, rest = readme.partition(BEGIN)

@@ -137,15 +137,20 @@ class Report:
         return f"{done} of {cells} cells run"
 
 
-def build_report(about: ExperimentConfig, cells: Sequence[Cell], root: Path) -> Report:
+def build_report(
+    about: ExperimentConfig, cells: Sequence[Cell], root: Path, shared: Path | None = None
+) -> Report:
     """Returns the report of an experiment.
 
     Args:
         about: its description; `about.id` is the folder of its runs below `root`.
         cells: all its runs; none for runs of no experiment.
         root: folder of run folders.
+        shared: another folder of run folders, of runs that somebody sent.
     """
     runs = collect_runs(root, about.id)
+    if shared is not None:
+        runs = runs.join(collect_runs(shared, about.id))
     if about.source is None:  # which measures to print is up to the runs
         found = dict.fromkeys(name for run in runs.finished for name in run.summary["metrics"])
         more = [name for name in found if name in EXTRA_METRICS]

@@ -106,3 +106,24 @@ def test_building_draws_as_many_random_numbers_as_timm():
     torch.manual_seed(0)
     TimmBackbone("test_resnet", "none", 64)
     assert torch.rand(1) == expected
+
+
+def efficientnet_state(network):
+    """A state dict as `efficientnet_pytorch` stores it: other names in the same order."""
+    return {
+        f"_{name}".replace("_classifier.", "_fc."): tensor
+        for name, tensor in network.state_dict().items()
+    }
+
+
+def test_efficientnets_of_another_package_are_renamed(tmp_path):
+    network = _network_of_timm("tf_efficientnet_lite0")
+    torch.save(efficientnet_state(network), tmp_path / "lite0.pth")
+    loaded = load_network("tf_efficientnet_lite0", 64, str(tmp_path / "lite0.pth")).eval()
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = network.forward_features(images)
+        assert torch.equal(loaded.forward_features(images), expected)
+    for other in ("tf_efficientnet_lite1", "resnet18"):
+        with pytest.raises(UserError, match=r"lite0\.pth belongs to another network"):
+            load_network(other, 64, str(tmp_path / "lite0.pth"))

@@ -59,9 +59,13 @@ def test_script_prepares_what_needs_no_download(
         (["cup"], "'cup' is not a dataset; did you mean 'cub'?"),
         (
             ["zebra"],
-            "'zebra' is not a dataset; one of cub, cars, sop, inshop, glyphs, digits, folder",
+            "'zebra' is not a dataset; one of cub, cars, sop, inshop, emoji, glyphs, digits, "
+            "folder",
         ),
-        (["folder", "--archive", "x.zip"], "--url are for preparing cub, cars, sop, inshop; leave"),
+        (
+            ["folder", "--archive", "x.zip"],
+            "--url are for preparing cub, cars, sop, inshop, emoji; leave",
+        ),
         (["digits", "--url", "http://x"], "--archive and --url are for preparing"),
         (["cub", "--check", "--archive", "x.tgz"], "--archive and --url are for preparing"),
     ],

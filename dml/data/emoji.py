@@ -1,0 +1,112 @@
+"""Emoji drawn by independent designers: half of the code points train, the others are unseen."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dml.core.errors import UserError
+from dml.data.emoji_codes import EmojiNames, find_codes, read_set
+from dml.data.emoji_drawings import Classes, Drawing, draw_classes
+from dml.data.emoji_sets import SETS
+from dml.data.image_index import ImageIndex
+from dml.data.published_dataset import PublishedDataset
+
+NAME, TITLE = "emoji", "Emoji"
+TRAIN_IMAGES = 4_954
+FINGERPRINT = "f10fc9f154090f27"
+FOLDER, PACKAGES = "emoji", "packages"
+COLUMNS = ("label", "role", "code", "name", "group", "set", "drawing", "svg_sha256")
+
+
+def read_emoji(
+    root: str | Path,
+    images: int = 9_869,
+    classes: int = 1_370,
+    fingerprint: str | None = FINGERPRINT,
+) -> ImageIndex:
+    """Lists the drawings from the table `emoji/drawings.csv` that their preparation wrote.
+
+    Args:
+        root: the folder that holds `emoji/`.
+        images, classes: the counts to check against.
+        fingerprint: 16 digits of the table's hash, which depends on every drawing's SVG; None: any.
+
+    Raises:
+        UserError: the dataset is absent, not all of it is there, or it is another one.
+    """
+    folder = Path(root) / FOLDER
+    dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
+    table = folder / "drawings.csv"
+    dataset.check_tables(table)
+    rows = _read_table(dataset, table)
+    index = dataset.build_index(
+        [folder / "images" / row["code"] / f"{row['set']}.png" for row in rows],
+        [dataset.parse_class(row["label"], table) for row in rows],
+        [row["role"] for row in rows],
+    )
+    found = hashlib.sha256(table.read_bytes()).hexdigest()[:16]
+    if fingerprint not in (None, found):
+        raise UserError(
+            f"data.root: {table} lists other drawings (fingerprint {found}, the published one is "
+            f"{fingerprint}); {dataset.advice}; to use them: data.reader.fingerprint={found}"
+        )
+    return index
+
+
+def _read_table(dataset: PublishedDataset, table: Path) -> list[dict[str, str]]:
+    try:
+        with open(table, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, ValueError, csv.Error) as error:
+        raise dataset.damaged(table, str(error)) from error
+    for number, row in enumerate(rows, start=2):
+        if set(row) != set(COLUMNS) or None in row.values():
+            raise dataset.damaged(table, f"line {number} is not {','.join(COLUMNS)}")
+        if row["role"] not in ("train", "test"):
+            raise dataset.damaged(table, f"line {number}: no role '{row['role']}'")
+    return rows
+
+
+def build_emoji(folder: Path) -> None:
+    """Builds the dataset in `folder/emoji` from the packages unpacked in `folder/packages`.
+
+    The same packages give the same bytes.
+
+    Raises:
+        UserError: a package is damaged.
+    """
+    sets = {one.name: read_set(folder / PACKAGES / one.name / "package") for one in SETS}
+    found = find_codes(sets)
+    classes = _halve(draw_classes(sets, found))
+    target = folder / FOLDER
+    for code, drawings in classes.items():
+        place = target / "images" / f"{code:x}"
+        place.mkdir(parents=True)
+        for name, drawing in drawings.items():
+            (place / f"{name}.png").write_bytes(drawing.png)
+    with open(target / "drawings.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(_list_rows(classes, found))
+
+
+def _halve(classes: Classes) -> Classes:
+    """Orders the classes at random; leaves out the last of an odd number.
+
+    Ordered by a hash, which is the same on every machine and in all versions of NumPy.
+    """
+    order = sorted(classes, key=lambda code: hashlib.sha256(f"emoji {code:x}".encode()).digest())
+    return {code: classes[code] for code in order[: len(order) // 2 * 2]}
+
+
+def _list_rows(
+    classes: Mapping[int, Mapping[str, Drawing]], found: EmojiNames
+) -> Iterator[tuple[object, ...]]:
+    for label, (code, drawings) in enumerate(classes.items()):
+        role = "train" if label < len(classes) // 2 else "test"
+        about = f"{code:x}", found.names[code], found.groups.get(code, "Other")
+        for name, drawing in drawings.items():
+            yield label, role, *about, name, drawing.name, drawing.sha256

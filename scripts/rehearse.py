@@ -1,0 +1,67 @@
+"""Runs every experiment in its smallest form, on stand-ins, to its report: make rehearsal
+
+    python scripts/rehearse.py                          all experiments of the papers
+    python scripts/rehearse.py mft_table2 ccp_figure4   some of them
+
+Continues where it was stopped; experiments with problems are tried again. Writes
+docs/results/rehearsal.md when all of them have been run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from dml.core.atomic_io import write_json, write_text
+from dml.core.errors import RunStopped
+from dml.reporting.catalog import experiment_ids, load_experiment
+from dml.reporting.rehearsal import Rehearsal, rehearse, to_markdown
+
+TITLE = """\
+# Rehearsal of all experiments
+
+Written by `make rehearsal`: the first cell of every method and protocol of each experiment,
+with `scale=standin` on one CPU core, and the report of these runs. It shows that every experiment
+runs to its report; the scores mean nothing.
+
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 if nothing had problems, else 1."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiments", nargs="*", help="ids (default: all of the papers)")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs/rehearsal"))
+    options = parser.parse_args(argv)
+    papers = [id for id in experiment_ids() if load_experiment(id).source]
+    stored = options.outputs / "rehearsal.json"
+    found = _read(stored)
+    for id in options.experiments or papers:
+        if id in found and not found[id].problems:
+            continue
+        try:
+            found[id] = rehearse(id, options.outputs)
+        except RunStopped:
+            return 130
+        write_json(stored, [asdict(one) for one in found.values()])
+        one = found[id]
+        print(f"{id:18s} {one.runs} runs, {one.seconds:.0f} s", *one.problems, sep="\n    ")
+    if set(found) >= set(papers):
+        table = "\n".join(to_markdown([found[id] for id in papers]))
+        write_text(Path("docs/results/rehearsal.md"), TITLE + table + "\n")
+    return int(any(one.problems for one in found.values()))
+
+
+def _read(path: Path) -> dict[str, Rehearsal]:
+    if not path.exists():
+        return {}
+    return {one["id"]: Rehearsal(**one) for one in json.loads(path.read_text("utf-8"))}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

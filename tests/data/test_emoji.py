@@ -1,0 +1,172 @@
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dml.core.errors import UserError
+from dml.data.emoji import read_emoji
+from dml.data.prepare import prepare
+from dml.data.sources import SOURCES
+from tests.data.emoji_packages import Renderer, emoji_source, packages, packed
+from tests.killed_process import die_at
+
+READ = {"images": 36, "classes": 4, "fingerprint": None}
+
+
+@pytest.fixture(autouse=True)
+def renderer(monkeypatch):
+    monkeypatch.setitem(sys.modules, "resvg_py", Renderer)
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> Path:
+    return packed(tmp_path / "archives", packages())
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def content(root: Path) -> dict[str, bytes]:
+    files = sorted(path for path in (root / "emoji").rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def nothing_is_left(root: Path) -> bool:
+    return [path.name for path in root.iterdir()] == [".emoji.lock"]
+
+
+def test_two_preparations_give_the_same_bytes(archives: Path, tmp_path: Path):
+    source = emoji_source(archives)
+    for name in ("one", "two"):
+        prepare(source, tmp_path / name, [archives], say=quiet)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    assert len(content(tmp_path / "one")) == 36 + 1
+    first = read_emoji(tmp_path / "one", **READ)
+    assert first.fingerprint() == read_emoji(tmp_path / "two", **READ).fingerprint()
+
+
+def test_half_of_the_code_points_train_and_the_others_are_unseen(archives: Path, tmp_path: Path):
+    prepare(emoji_source(archives), tmp_path, [archives], say=quiet)
+    index = read_emoji(tmp_path, **READ)
+    assert (index.name, index.stand_in, len(index.images)) == ("emoji", False, 36)
+    assert index.labels.tolist() == np.repeat(range(4), 9).tolist()
+    assert index.roles.tolist() == ["train"] * 18 + ["test"] * 18
+    codes = [path.parent.name for path in index.images]
+    assert len(set(codes)) == 4
+    assert codes != sorted(codes)  # a random half, the same on every machine
+    assert index.images[0].name == "noto.png"
+
+
+def test_the_last_of_an_odd_number_of_classes_is_left_out(tmp_path: Path):
+    made = packages({"1f34e": "red-apple", "1f415": "dog", "1f680": "rocket"})
+    archives = packed(tmp_path / "archives", made)
+    prepare(emoji_source(archives, 18, 2), tmp_path, [archives], say=quiet)
+    assert len(read_emoji(tmp_path, images=18, classes=2, fingerprint=None).images) == 18
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda data: data[: len(data) // 2], "noto-1.2.9.tgz: sha256 is"),
+        (lambda data: data[:-20] + bytes(20), "noto-1.2.9.tgz: sha256 is"),
+        (lambda data: b"<html>", "noto-1.2.9.tgz: sha256 is"),
+    ],
+)
+def test_broken_half_and_altered_archives_leave_nothing(
+    harm, message: str, archives: Path, tmp_path: Path
+):
+    source = emoji_source(archives)
+    noto = archives / source.files[0].name
+    noto.write_bytes(harm(noto.read_bytes()))
+    with pytest.raises(UserError, match=message) as raised:
+        prepare(source, tmp_path / "data", [archives], say=quiet)
+    assert "\n" not in str(raised.value)
+    assert nothing_is_left(tmp_path / "data")
+
+
+def test_archive_of_another_version_is_refused_by_name(archives: Path, tmp_path: Path):
+    source = emoji_source(archives)
+    message = (
+        r"^--archive iconify-json-noto-1\.2\.8\.tgz: emoji needs iconify-json-noto-1\.2\.9\.tgz$"
+    )
+    with pytest.raises(UserError, match=message):
+        prepare(source, tmp_path, [Path("iconify-json-noto-1.2.8.tgz")])
+    with pytest.raises(UserError, match=r"the folder holds no file of emoji, such as iconify-json"):
+        prepare(source, tmp_path, [tmp_path])
+
+
+def test_packages_with_other_drawings_are_not_the_dataset(archives: Path, tmp_path: Path):
+    source = emoji_source(archives, images=37)
+    with pytest.raises(UserError, match=r"not the published Emoji: .* found 36 of 37 images"):
+        prepare(source, tmp_path / "data", [archives], say=quiet)
+    assert nothing_is_left(tmp_path / "data")
+    broken = packages()
+    broken["twemoji"].codes = [1]
+    archives = packed(tmp_path / "others", broken)
+    with pytest.raises(UserError, match="twemoji is not a package of drawings"):
+        prepare(emoji_source(archives), tmp_path / "data", [archives], say=quiet)
+    assert nothing_is_left(tmp_path / "data")
+
+
+def test_killed_preparation_is_repeated(archives: Path, tmp_path: Path):
+    source, root = emoji_source(archives), tmp_path / "data"
+    assert die_at("unpacked", prepare, source, root, [archives]) == -9
+    assert not (root / "emoji").exists()
+    prepare(source, root, [archives], say=quiet)
+    assert len(source.read(root).images) == 36
+
+
+def test_without_npm_the_command_names_every_package(
+    archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError) as raised:
+        prepare(SOURCES["emoji"], tmp_path / "data")
+    message = str(raised.value)
+    assert "\n" not in message
+    assert "packages @iconify-json/noto@1.2.9 @iconify-json/twemoji@" in message
+    assert message.endswith(
+        f"run: python scripts/prepare_data.py emoji --root {tmp_path / 'data'} --archive packages"
+    )
+    noto = archives / SOURCES["emoji"].files[0].name
+    with pytest.raises(UserError, match=r"type mkdir .* packages @iconify-json/twemoji@"):
+        prepare(SOURCES["emoji"], tmp_path / "data", [noto])
+
+
+def test_a_missing_renderer_is_named_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    said: list[str] = []
+    with pytest.raises(UserError, match=r"pip install resvg-py=="):
+        prepare(SOURCES["emoji"], tmp_path / "data", say=said.append)
+    assert said == []
+
+
+def test_absent_other_and_damaged_lists_name_the_command(archives: Path, tmp_path: Path):
+    advice = rf"; run: python scripts/prepare_data\.py emoji --root {tmp_path}"
+    with pytest.raises(UserError, match=rf"^data\.root: Emoji is not under .*{advice}$"):
+        read_emoji(tmp_path)
+    prepare(emoji_source(archives), tmp_path, [archives], say=quiet)
+    with pytest.raises(UserError, match=r"found 36 of 9869 images .* and 4 of 1370 classes"):
+        read_emoji(tmp_path)
+    with pytest.raises(UserError, match=rf"other drawings .*{advice}.*reader\.fingerprint=\w+$"):
+        read_emoji(tmp_path, images=36, classes=4)
+    table = tmp_path / "emoji" / "drawings.csv"
+    rows = list(csv.reader(table.read_text().splitlines()))
+    for row, message in [
+        (rows[1][:-1], "line 2 is not label,"),
+        ([*rows[1], "x"], "line 2 is not label,"),
+        (["0", "trial", *rows[1][2:]], "line 2: no role 'trial'"),
+        (["a", *rows[1][1:]], "'a' is not a class"),
+    ]:
+        lines = [rows[0], row, *rows[2:]]
+        table.write_text("\n".join(map(",".join, lines)))
+        with pytest.raises(UserError, match=f"drawings.csv is damaged: {message}.*{advice}"):
+            read_emoji(tmp_path, **READ)
+    table.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=rf"drawings.csv is damaged: .*{advice}"):
+        read_emoji(tmp_path, **READ)

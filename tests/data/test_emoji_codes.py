@@ -1,0 +1,124 @@
+import pytest
+
+from dml.core.errors import UserError
+from dml.data.emoji_codes import find_codes, read_mozilla_table, read_set, single_code_point
+from dml.data.emoji_sets import SETS
+from tests.data.emoji_packages import NAMES, packages, rectangle, unpacked
+
+CODES = {int(code, 16) for code in NAMES}
+
+
+def read_all(folder, made):
+    unpacked(folder, made)
+    return find_codes({one.name: read_set(folder / one.name / "package") for one in SETS})
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("1f600", 0x1F600),
+        ("2764-fe0f", 0x2764),
+        ("1f468-200d-1f4bb", None),  # a profession
+        ("31-fe0f-20e3", None),  # a keycap
+        ("31", None),
+        ("20e3", None),
+        ("1f44d-1f3fd", None),  # a skin tone
+        ("1f3fd", None),
+        ("1f1e9-1f1ea", None),  # a flag
+        ("1f1e9", None),
+        ("e0c3", None),  # private
+    ],
+)
+def test_only_single_code_points_are_emoji_of_their_own(text, code):
+    assert single_code_point(text) == code
+
+
+def test_all_sets_are_mapped_by_codes_names_and_the_table(tmp_path):
+    found = read_all(tmp_path, packages())
+    assert {name: set(drawings) for name, drawings in found.drawings.items()} == {
+        one.name: CODES for one in SETS
+    }
+    assert found.drawings["fxemoji"][0x1F34E] == "redapple"
+    assert found.names[0x1F680] == "rocket"
+    assert found.groups == {0x1F34E: "Food & Drink", 0x1F415: "Animals & Nature"}
+
+
+def test_left_out_kinds(tmp_path):
+    made = packages()
+    noto, streamline = made["noto"], made["streamline-emojis"]
+    for codes, name in [
+        ("1f415-200d-1f9ba", "service-dog"),
+        ("1f415-1f3fb", "dog-light-skin-tone"),
+        ("1f1e9-1f1ea", "flag-germany"),
+        ("f8ff", "private"),
+    ]:
+        noto.codes[codes], noto.bodies[name] = name, rectangle(name)
+        streamline.bodies[name] = rectangle(f"streamline {name}")
+    noto.codes["e123"] = "rocket"  # one name, two code points: the drawing may be of either
+    streamline.bodies["turkey"] = rectangle("a flag")
+    for name in ("noto", "openmoji"):
+        made[name].codes["1f983"], made[name].bodies["turkey"] = "turkey", rectangle("a bird")
+    found = read_all(tmp_path, made)
+    assert set(found.drawings["noto"]) == CODES - {0x1F680} | {0x1F983}
+    assert set(found.drawings["openmoji"]) == CODES | {0x1F983}
+    assert set(found.drawings["streamline-emojis"]) == CODES
+
+
+def test_names_are_found_by_aliases_unicode_names_and_without_numbers(tmp_path):
+    made = packages()
+    made["twemoji"].aliases = {"spaceship": {"parent": "rocket"}, "god": {"parent": "dog", "h": 1}}
+    for name, others in {
+        "emojione": {"spaceship": "rocket", "god": "dog"},
+        "noto-v1": {"basketball-and-hoop": "basketball"},  # Unicode's name
+        "streamline-emojis": {"dog-1": "dog", "rocket-2": "rocket"},
+    }.items():
+        for new, old in others.items():
+            made[name].bodies[new] = made[name].bodies.pop(old)
+    found = read_all(tmp_path, made).drawings
+    assert found["emojione"] == {
+        0x1F34E: "red-apple",
+        0x1F680: "spaceship",
+        0x1F3C0: "basketball",
+    }
+    assert found["noto-v1"][0x1F3C0] == "basketball-and-hoop"
+    assert found["streamline-emojis"].get(0x1F415) == "dog-1"
+    assert 0x1F680 not in found["streamline-emojis"]
+
+
+def test_a_name_of_two_code_points_identifies_neither(tmp_path):
+    made = packages()
+    made["twemoji"].codes = {
+        code: "dog" if name == "rocket" else "rocket" if name == "dog" else name
+        for code, name in made["twemoji"].codes.items()
+    }
+    found = read_all(tmp_path, made).drawings
+    assert set(found["emojione"]) == CODES - {0x1F415, 0x1F680}
+
+
+def test_the_table_is_sorted_and_unambiguous():
+    table = read_mozilla_table()
+    assert list(table) == sorted(table)
+    assert len(set(table.values())) == len(table) > 1000
+    assert all(single_code_point(f"{code:x}") == code for code in table.values())
+
+
+@pytest.mark.parametrize(
+    ("stem", "content"),
+    [
+        ("icons", None),
+        ("icons", "{"),
+        ("icons", "[1]"),
+        ("icons", '{"icons": {"dog": {}}}'),
+        ("chars", "[1]"),
+        ("metadata", "[1]"),
+        ("metadata", None),
+    ],
+)
+def test_what_is_no_package_is_named(tmp_path, stem, content):
+    folder = unpacked(tmp_path, packages()) / "noto" / "package"
+    if content is None:
+        (folder / f"{stem}.json").unlink()
+    else:
+        (folder / f"{stem}.json").write_text(content)
+    with pytest.raises(UserError, match=r"^data\.root: noto is not a package of drawings \("):
+        read_set(folder)

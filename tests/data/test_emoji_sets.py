@@ -1,0 +1,26 @@
+import re
+from pathlib import Path
+
+from dml.data.emoji_sets import PICTURE_SETS, SETS
+
+NOTE = Path(__file__).parents[2] / "data" / "README.md"
+
+
+def test_every_set_is_fixed_by_version_and_checksum():
+    assert len({one.name for one in SETS}) == len({one.sha256 for one in SETS}) == 9
+    for one in SETS:
+        assert re.fullmatch(r"\d+\.\d+\.\d+", one.version)
+        assert re.fullmatch(r"[0-9a-f]{64}", one.sha256)
+        assert one.newer is None or one.newer in {other.name for other in SETS}
+
+
+def test_pictures_hold_no_drawing_under_share_alike():
+    left_out = {one.name for one in SETS} - {one.name for one in PICTURE_SETS}
+    assert left_out == {"openmoji", "emojione-v1"}
+    assert PICTURE_SETS[0].credit == "Noto Emoji (Google, Apache-2.0)"
+
+
+def test_the_note_on_the_data_credits_every_set():
+    note = NOTE.read_text(encoding="utf-8")
+    for one in SETS:
+        assert f"| `{one.name}` {one.version} | {one.title}, {one.author} | {one.license} |" in note

@@ -1,0 +1,41 @@
+"""Rehearsals: what they run, and what they report."""
+
+from dml.core.errors import UserError
+from dml.reporting import rehearsal
+from dml.reporting.catalog import list_cells
+from dml.reporting.rehearsal import Rehearsal, rehearse, select_cells, to_markdown
+
+SMALL = (
+    *("data=digits", "device=cpu", "backbone.width=4", "data.eval_batch_size=1000"),
+    *("protocol.epochs=1", "protocol.steps_per_epoch=2", "protocol.repeats=1"),
+)
+
+
+def test_a_cell_of_each_method_is_run_and_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsal, "STAND_IN", ("scale=standin", *SMALL))
+    found = rehearse("metrix_figure4", tmp_path)
+    cells = list_cells("metrix_figure4", ["scale=standin", *SMALL, f"outputs={tmp_path}"])
+    methods = {cell.config.method.name for cell in cells}
+    assert (found.cells, found.runs, found.problems) == (len(cells), len(methods), [])
+    assert {cell.config.method.name for cell in select_cells(cells)} == methods
+    assert (tmp_path / "reports" / "metrix_figure4.html").exists()
+
+
+def test_what_fails_is_reported_in_a_line(tmp_path, monkeypatch):
+    def fail(cfg, config):
+        raise UserError("first line\nsecond line")
+
+    monkeypatch.setattr(rehearsal, "STAND_IN", ("scale=standin", *SMALL))
+    monkeypatch.setattr(rehearsal, "run", fail)
+    found = rehearse("metrix_figure4", tmp_path)
+    assert found.runs == 0
+    assert all(line.endswith(": first line") for line in found.problems)
+    assert len(found.problems) == 2
+
+
+def test_the_table_counts_problems():
+    found = [Rehearsal("a", 4, 2, 8, 90.0), Rehearsal("b", 1, 0, 0, 30.0, ["x|y: broken"])]
+    lines = list(to_markdown(found))
+    assert lines[2] == "| a | 2 of 4 | 8 | 90 | ran to its report |"
+    assert lines[3] == "| b | 0 of 1 | 0 | 30 | x/y: broken |"
+    assert lines[-1] == "2 experiments, 2 runs, 8 models, 2 minutes, 1 with problems."
