@@ -63,8 +63,14 @@ class Section:
         dim = "" if key.dim is None else f"{key.dim}-d"
         evaluation = "" if key.evaluation == "single" else key.evaluation
         stand_in = "stand-in data" if self.stand_in else ""
-        parts = [key.data, key.backbone, dim, key.protocol, evaluation, stand_in]
+        parts = [key.data, key.backbone, dim, key.protocol, evaluation, stand_in, self._name]
         return list(filter(None, parts))
+
+    @property
+    def _name(self) -> str:
+        """Name that was given to all runs with `name=`; empty without one."""
+        names = {row.group.label for row in self.rows if row.group}
+        return f'"{name}"' if len(names) == 1 and (name := next(iter(names))) else ""
 
     @property
     def title(self) -> str:
