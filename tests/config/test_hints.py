@@ -13,7 +13,7 @@ CIRCLE = "loss=custom loss._target_=pytorch_metric_learning.losses.CircleLoss"
 OPTIONS = {
     "lr=0.1": "write optim.lr=0.1",
     "epochs=10": "write protocol.epochs=10",
-    "recall_at=1": "python evaluate.py run=<run folder> recall_at=[1,10]",
+    "recall_at=1": "python evaluate.py run=<run folder> recall_at=[1,10] scores a trained run",
     "batch_size=64": "write data.batch_size=64",
     "weight_decay=0.1": "write optim.weight_decay=0.1",
     "num_workers=4": "write data.workers=4",

@@ -135,7 +135,7 @@ class TestHub:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "outputs").mkdir(exist_ok=True)
         for source in ("outputs/mistyped", tmp_path / "user/name", "a/b/c", "name"):
-            with pytest.raises(UserError, match=r"has no config\.yaml"):
+            with pytest.raises(UserError, match=r"there is no folder"):
                 dml.load(source)
         assert asked == []
 

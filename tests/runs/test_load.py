@@ -1,4 +1,5 @@
 import warnings
+from functools import reduce
 
 import pytest
 import torch
@@ -31,8 +32,8 @@ def test_a_run_older_than_some_options_loads_and_is_finished(run_tiny, capsys):
     summary, folder = run_tiny()
     stored = yaml.safe_load((folder / "config.yaml").read_text())
     for addition in ADDED_LATER:
-        node, _, key = addition.option.rpartition(".")
-        stored[node].pop(key, None)
+        *path, key = addition.option.split(".")
+        reduce(lambda node, name: node.get(name, {}), path, stored).pop(key, None)
     (folder / "config.yaml").write_text(yaml.safe_dump(stored))
     embedder, _ = dml.load(folder)
     assert embedder.embedding_size == summary["embedding_size"]

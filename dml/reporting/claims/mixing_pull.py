@@ -1,4 +1,4 @@
-"""Why mixing may not help: the pull of Metrix's mixed loss on pairs, along a plain training."""
+"""Pull of Metrix's mixed loss on pairs, measured along a training with the plain loss."""
 
 from __future__ import annotations
 
