@@ -37,7 +37,7 @@ class Description:
         text: two sentences about it.
         cost: time and memory of a step, in words.
         use: advice when to choose it, one sentence.
-        equation: LaTeX, or empty.
+        equation: LaTeX, or empty; an empty line separates equations.
         symbols: symbols of the equation that are not common to all pages.
         losses: of a method: the losses that it takes, in Markdown.
     """
@@ -50,6 +50,11 @@ class Description:
     equation: str = ""
     symbols: str = ""
     losses: str = ""
+
+    @property
+    def equations(self) -> list[str]:
+        """The equations one by one."""
+        return [one.strip() for one in self.equation.split("\n\n") if one.strip()]
 
 
 def load_papers() -> dict[str, Paper]:

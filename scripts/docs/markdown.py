@@ -45,5 +45,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Returns the beginning of a text up to the first full stop or colon before a blank."""
-    return re.split(r"(?<=[^.\s]{2})[.:](?=\s|$)", text, maxsplit=1)[0].rstrip(".:")
+    """Returns the beginning of a text up to its first full stop; `Eq. 8` is none."""
+    return re.split(r"\.(?=\s+[A-Z(]|\s*$)", text, maxsplit=1)[0]

@@ -125,7 +125,7 @@ def _tabulate_choices(group: str) -> str:
         header = read_header(path)
         command = header.commands[0] if header.commands else f"python train.py {group}={path.stem}"
         target = next((one for one in read_options(path) if one.name == "_target_"), None)
-        text = first_sentence(header.text) or (target.comment if target else "")
+        text = first_sentence(header.text).partition(": ")[0].rstrip(":") or (target.comment if target else "")
         rows.append((code(path.stem), escape(text), code(command)))
     return table(("choice", "description", "command"), rows)
 

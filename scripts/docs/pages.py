@@ -34,7 +34,7 @@ def find_outdated(folder: Path) -> list[str]:
         str(path.relative_to(folder)): path.read_text(encoding="utf-8")
         for path in folder.rglob("*.md")
     }
-    generated = {name for name, text in stored.items() if text.startswith(NOTE)}
+    generated = {name for name, text in stored.items() if NOTE in text}
     return sorted(
         name for name in generated | set(pages) if stored.get(name) != pages.get(name)
     )

@@ -105,12 +105,13 @@ def make_python_pages() -> dict[str, str]:
         entries[_find_part(name)].append(name)
     pages = {}
     for key, part in _PARTS.items():
-        rows = [(f"`{_written(name)}`", _summarize(name)) for name in entries[key]]
+        rows = [(_link(_written(name), part.title), _summarize(name)) for name in entries[key]]
         pages[f"reference/python/{key}.md"] = render(
             "python.md",
             title=part.title,
             text=part.text,
             summary=table(("name", "description"), rows),
+            members="losses" not in key,  # theirs are parts of the computation
             names=[(name, _written(name)) for name in entries[key]],
         )
     return pages
@@ -170,6 +171,11 @@ def _written(name: str) -> str:
     """Returns the name that users import: `dml.load` for `dml.runs.load.load`."""
     last = name.rpartition(".")[2]
     return f"dml.{last}" if dml.FOR_USERS.get(last) == name.rpartition(".")[0] else name
+
+
+def _link(name: str, package: str) -> str:
+    """Returns a link to the entry of a name, without the package that the page is about."""
+    return f"[`{name.removeprefix(f'{package}.')}`](#{name.rpartition('.')[2].lower()})"
 
 
 def _summarize(name: str) -> str:

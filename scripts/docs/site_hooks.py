@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+from markdown import Extension, Markdown
+from markdown.inlinepatterns import SimpleTextInlineProcessor
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +25,20 @@ OUTSIDE = {
 }
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _EQUATION = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
+
+
+class _NoUnderscores(Extension):
+    """Makes underscores plain text: `F_i` and `[x]_+` in the equations of docstrings."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - name of the library
+        pattern = SimpleTextInlineProcessor("(_+)")
+        md.inlinePatterns.register(pattern, "underscore", 65)  # after code and links
+
+
+def on_config(config: Any) -> Any:
+    """Adds the extension above, for pages and docstrings."""
+    config.markdown_extensions.append(_NoUnderscores())
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
