@@ -18,7 +18,7 @@ _ENVIRONMENT = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
-    autoescape=False,  # noqa: S701 - Markdown
+    autoescape=False,
 )
 
 
@@ -28,9 +28,7 @@ def render(template: str, **values: object) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def tabulate_arguments(
-    options: list[WrittenOption], meanings: dict[str, str], prefix: str
-) -> str:
+def tabulate_arguments(options: list[WrittenOption], meanings: dict[str, str], prefix: str) -> str:
     """Returns the table of the arguments of a loss or a method.
 
     Args:
@@ -48,7 +46,8 @@ def tabulate_arguments(
             comment = f"{comment}; other protocols and data set another value".lstrip("; ")
         meaning = meanings.get(argument, "")
         rows.append((code(option.name), code(default), escape(meaning), escape(comment)))
-    return table(("option", "default", "meaning", "range and published values" if meanings else "meaning"), rows)
+    last = "range and published values" if meanings else "meaning"
+    return table(("option", "default", "meaning", last), rows)
 
 
 def tabulate_space(name: str) -> str:

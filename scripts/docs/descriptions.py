@@ -63,7 +63,7 @@ def load_papers() -> dict[str, Paper]:
 
 
 def load_descriptions(kind: str) -> dict[str, Description]:
-    """Returns the descriptions of all `losses` or `methods`, by their choice on the command line."""
+    """Returns the descriptions of all `losses` or `methods` by their names in commands."""
     papers = load_papers()
     return {
         name: Description(**{**entry, "papers": tuple(papers[key] for key in entry["papers"])})

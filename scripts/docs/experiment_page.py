@@ -26,7 +26,9 @@ def make_experiment_page() -> dict[str, str]:
 def _make_row(one: Experiment) -> tuple[str, ...]:
     item = one.id.partition("_")[2].partition("_")[0]
     place = item.replace("table", "Table ").replace("figure", "Figure ")
-    others = [name[1:] for name in one.tables if name[1:].isdigit() and f"Table {name[1:]}" != place]
+    others = [
+        name[1:] for name in one.tables if name[1:].isdigit() and f"Table {name[1:]}" != place
+    ]
     if others:
         place += f", numbers also in {', '.join(others)}"
     if one.paper == "claims":

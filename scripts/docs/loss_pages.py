@@ -24,9 +24,9 @@ _KEYS = ("loss.name", "loss.result_id", "loss.batch_kind", "loss._target_")
 _COMMON = {"embedding_regularizer", "embedding_reg_weight", "reducer", "distance", "collect_stats"}
 _COMMON |= {"weight_init_func", "weight_regularizer", "weight_reg_weight"}
 _BATCHES = {
-    "pair": "needs several images of a class in a batch. The protocols `mlrc`, `mlrc_ccp`, `holdout` "
-    "and `conventional` draw four of each class; `data.sampler=balanced data.images_per_class=4` "
-    "does so with any other",
+    "pair": "needs several images of a class in a batch. The protocols `mlrc`, `mlrc_ccp`, "
+    "`holdout` and `conventional` draw four of each class; "
+    "`data.sampler=balanced data.images_per_class=4` does so with any other",
     "classification": "takes any batch, since images are compared with learned vectors",
 }
 
@@ -58,9 +58,7 @@ def _make_page(name: str, description: Description) -> str:
     target, kind = options["loss._target_"].value, options["loss.batch_kind"].value
     ours = target.startswith("dml.")
     arguments = [
-        one
-        for one in options.values()
-        if one.name.startswith("loss.") and one.name not in _KEYS
+        one for one in options.values() if one.name.startswith("loss.") and one.name not in _KEYS
     ]
     common = [one for one in arguments if not ours and _is_common(one)]
     meanings = read_docstring(get_object(target)).arguments if ours else {}
@@ -92,7 +90,7 @@ def _is_common(option: WrittenOption) -> bool:
 def _describe_learning_rate(ratio: WrittenOption) -> str:
     if ratio.value == "null":
         return "none"
-    text = ratio.comment.replace("optim.lr × this", f"`optim.lr` × {ratio.value}")
+    text = ratio.comment.replace("optim.lr", "`optim.lr`").replace("this", ratio.value)
     return escape(text.replace("optim.loss_lr", "`optim.loss_lr`"))
 
 

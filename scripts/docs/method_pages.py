@@ -5,6 +5,7 @@ from __future__ import annotations
 from hydra.utils import get_object
 
 from dml.core.installation import CONFIGS
+from dml.methods.options import ALL_LOSSES, PROXY_LOSSES, SAMPLE_LOSSES
 from scripts.docs.commented_yaml import WrittenOption, read_header, read_options
 from scripts.docs.component_pages import (
     render,
@@ -17,6 +18,19 @@ from scripts.docs.docstrings import read_docstring
 from scripts.docs.markdown import escape, table
 
 _KEYS = ("name", "result_id", "_target_")
+
+
+def _list_losses(names: str, *, miner: bool = True) -> str:
+    kept = [name for name in names.split(" | ") if miner or name != "ms_miner"]
+    return ", ".join(f"[`{name}`](../losses/{name}.md)" for name in kept)
+
+
+_LOSSES = {
+    "all": _list_losses(ALL_LOSSES),
+    "samples": _list_losses(SAMPLE_LOSSES),
+    "samples_without_miner": _list_losses(SAMPLE_LOSSES, miner=False),
+    "proxies": _list_losses(PROXY_LOSSES),
+}
 
 
 def make_method_pages() -> dict[str, str]:
@@ -50,6 +64,7 @@ def _make_page(name: str, description: Description) -> str:
         "method.md",
         name=name,
         description=description,
+        losses=description.losses.format(**_LOSSES),
         header=read_header(path),
         target=target,
         arguments=_tabulate(own, read_docstring(get_object(target)).arguments, prefix),

@@ -25,7 +25,12 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...], type[schema.Node] | None], ...
     ("transform", "Augmentation and test images", ("train",), schema.TransformConfig),
     ("embedder", "Network head", ("embedder/default",), None),
     ("optim", "Optimizer", ("train", "optim/*"), schema.OptimConfig),
-    ("protocol", "Protocol", ("train", "protocol/traditional", "protocol/*"), schema.ProtocolConfig),
+    (
+        "protocol",
+        "Protocol",
+        ("train", "protocol/traditional", "protocol/*"),
+        schema.ProtocolConfig,
+    ),
     ("protocol.stopping", "", ("protocol/traditional", "protocol/*"), schema.StoppingConfig),
     ("evaluation", "Evaluation", ("train",), schema.EvaluationConfig),
     ("search", "Search", ("search/bayes",), schema.SearchConfig),
@@ -124,8 +129,10 @@ def _tabulate_choices(group: str) -> str:
     for path in sorted((CONFIGS / group).glob("*.yaml")):
         header = read_header(path)
         command = header.commands[0] if header.commands else f"python train.py {group}={path.stem}"
-        target = next((one for one in read_options(path) if one.name == "_target_"), None)
-        text = first_sentence(header.text).partition(": ")[0].rstrip(":") or (target.comment if target else "")
+        choice = f"{group}={path.stem}"
+        targets = [one.comment for one in read_options(path) if one.name == "_target_"]
+        about = first_sentence(header.text).partition(": ")[0].rstrip(":") or "".join(targets)
+        text = load_meanings().get(choice, about)
         rows.append((code(path.stem), escape(text), code(command)))
     return table(("choice", "description", "command"), rows)
 
@@ -138,9 +145,9 @@ def _tabulate_group_options(group: str) -> str:
 
 
 def _rows_of_file(group: str, choice: str) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in read_options(CONFIGS / group / f"{choice}.yaml"):
-        if one.name.startswith(("name", "_target_", "defaults")) or not one.value:
+        if one.name.startswith(("name", "_", "defaults")) or not one.value:
             continue
         name = one.name if one.name.startswith(f"{group}.") else f"{group}.{one.name}"
         default = code(_shorten(one.value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from scripts.docs.experiment_page import make_experiment_page
@@ -12,6 +13,7 @@ from scripts.docs.option_pages import make_option_pages
 from scripts.docs.python_pages import make_python_pages
 
 
+@cache
 def make_pages() -> dict[str, str]:
     """Returns the text of every generated page by its path below `docs/`."""
     return {
@@ -35,9 +37,7 @@ def find_outdated(folder: Path) -> list[str]:
         for path in folder.rglob("*.md")
     }
     generated = {name for name, text in stored.items() if NOTE in text}
-    return sorted(
-        name for name in generated | set(pages) if stored.get(name) != pages.get(name)
-    )
+    return sorted(name for name in generated | set(pages) if stored.get(name) != pages.get(name))
 
 
 def write_pages(folder: Path) -> list[str]:

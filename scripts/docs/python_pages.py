@@ -55,7 +55,7 @@ _PARTS = {
     ),
     "methods": _Part(
         "dml.methods",
-        "Methods that turn a batch into a loss: [a method of your own](../../own_code.md#a-method).",
+        "Methods, which turn a batch into a loss: [your own](../../own_code.md#a-method).",
         ("dml.methods",),
     ),
     "retrieval": _Part(
