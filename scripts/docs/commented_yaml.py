@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 _COMMAND = re.compile(r"# (python \S.*?)(?:\s{2,}(\S.*))?$")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from dml.core.installation import CONFIGS
 from dml.reporting.catalog import experiment_ids, load_experiment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from dml.core.installation import CONFIGS
 
