@@ -1,6 +1,7 @@
 # make demo    installs, and trains with three losses on drawn characters: a table and pictures
 # make test    runs the tests (make soak: the long ones, before a release)
 # make rehearsal  runs every experiment in its smallest form to its report (an hour; continues)
+# make docs    writes the generated pages of docs/, and builds the site into build/site
 # make lint    checks style, types and import directions (make format corrects the style)
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TEST_PROCESSES ?= 2
 
-.PHONY: install demo test soak rehearsal lint format clean
+.PHONY: install demo test soak rehearsal docs lint format clean
 
 install: $(INSTALLED)
 
@@ -33,6 +34,14 @@ soak: $(INSTALLED)
 
 rehearsal: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/rehearse.py
+
+# Its packages are installed at the first call; they are not needed for anything else.
+docs: $(INSTALLED)
+	@$(BIN)/python scripts/make_docs.py
+	@$(BIN)/python -c 'import mkdocs' 2> /dev/null || \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[docs]"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "the site is in build/site; with its search: python -m http.server --directory build/site"
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .

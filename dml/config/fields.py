@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +33,14 @@ def _problem(message: str) -> PydanticCustomError:
     return PydanticCustomError(PROBLEM, "{message}", {"message": message})
 
 
-def one_of(names: Collection[str]) -> AfterValidator:
+@dataclass(frozen=True)
+class Names(AfterValidator):
+    """Accepts text that is one of `names`, which the reference of the options lists."""
+
+    names: tuple[str, ...]
+
+
+def one_of(names: Collection[str]) -> Names:
     """Accepts text that is one of `names`."""
 
     def check(text: str) -> str:
@@ -42,7 +50,7 @@ def one_of(names: Collection[str]) -> AfterValidator:
             )
         return text
 
-    return AfterValidator(check)
+    return Names(check, tuple(names))
 
 
 def _matching(pattern: str, message: str) -> AfterValidator:

@@ -51,8 +51,8 @@ class ChanceConstrained(BatchMethod):
     """Alternating projections with re-initialized proxies (ccp, Algorithms 1 and 2).
 
     The loss of a batch is L(samples, proxies) + w · L(samples, samples); from stage 1 on the
-    network's gradient has λ(θ − θ*) added, θ* being the best weights of the stage before. (The
-    paper prints the opposite sign, which would push away from θ*.) θ continues from its last value,
+    network's gradient has `λ(θ − θ*)` added, `θ*` being the best weights of the stage before. (The
+    paper prints the opposite sign, which would push away from it.) θ continues from its last value,
     and the optimizer keeps its state; new proxies replace the old ones in place.
 
     Proxies are embeddings before the normalizer and are clipped for the loss. The pool of a stage

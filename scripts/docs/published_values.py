@@ -1,0 +1,35 @@
+"""Hyperparameters that papers print, by loss and dataset, from `configs/params`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from dml.core.installation import CONFIGS
+
+DATASETS = {"default": "others", "cub": "CUB", "cars": "Cars", "sop": "SOP", "inshop": "In-Shop"}
+
+
+def list_published_values(loss: str) -> list[tuple[str, str, dict[str, str]]]:
+    """Returns the tables with values for a loss, as (table, dataset, option → value)."""
+    found = []
+    for name, table in _load_tables().items():
+        datasets = table.get(loss, {})
+        for key, values in datasets.items():
+            dataset = "all" if len(datasets) == 1 else DATASETS.get(key, key)
+            found.append((name, dataset, {key: _write(value) for key, value in values.items()}))
+    return found
+
+
+@cache
+def _load_tables() -> dict[str, dict[str, Any]]:
+    return {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in sorted((CONFIGS / "params").glob("*.yaml"))
+    }
+
+
+def _write(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
