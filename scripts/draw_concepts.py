@@ -29,26 +29,28 @@ RANKED = (0, 1, 1, 0, 1, 0)  # relevance of the neighbors in the example of docs
 def draw_zero_shot_retrieval(path: Path) -> None:
     """Draws images of training classes, and queries of unseen classes with their neighbors."""
     digits = read_digits()
+    pixels = np.asarray(digits.images)
     rows = [np.flatnonzero(digits.labels == label) for label in range(10)]
     unseen = np.flatnonzero(digits.labels >= 5)
-    points = torch.tensor(digits.images[unseen][..., 0].reshape(len(unseen), -1).astype(np.float32))
+    points = torch.tensor(pixels[unseen][..., 0].reshape(len(unseen), -1).astype(np.float32))
     queries = [int(np.flatnonzero(unseen == rows[label][at])[0]) for label, at in _HARD_QUERIES]
     found = nearest_neighbors(points, k=6).indices[queries]
     figure = plt.figure(figsize=(8, 2.6), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(5, 7.6), wspace=0.06)
+    grid = figure.add_gridspec(1, 2, width_ratios=(5, 7.6), wspace=0.06)
+    left, right = figure.add_subfigure(grid[0]), figure.add_subfigure(grid[1])
     left.suptitle("training: classes 0 to 4", fontsize=10)
     for axis, row in zip(
         left.subplots(3, 5).flat, (r[i] for i in range(3) for r in rows[:5]), strict=False
     ):
-        _show(axis, digits.images[row], None)
+        _show(axis, pixels[row], None)
     right.suptitle("test: queries of classes 5 to 9 and their nearest neighbors", fontsize=10)
     panels = right.subplots(len(queries), 7, width_ratios=[1.25, *[1] * 6])
     for line, query, neighbors in zip(panels, queries, found.tolist(), strict=True):
         label = digits.labels[unseen[query]]
-        _show(line[0], digits.images[unseen[query]], GREY)
+        _show(line[0], pixels[unseen[query]], GREY)
         for axis, one in zip(line[1:], neighbors, strict=True):
             right_one = digits.labels[unseen[one]] == label
-            _show(axis, digits.images[unseen[one]], GREEN if right_one else RED)
+            _show(axis, pixels[unseen[one]], GREEN if right_one else RED)
     save(figure, path)
 
 
@@ -105,9 +107,8 @@ def draw_protocols(path: Path) -> None:
 
 def draw_selection_on_test(path: Path) -> None:
     """Draws the bias of the best of many noisy scores, simulated: equal networks, n evaluations."""
-    noise = np.random.default_rng(0).normal(0, 0.5, (20_000, 200))
+    noise, chosen = np.random.default_rng(0).normal(0, 0.5, (2, 20_000, 200))
     counts = np.unique(np.geomspace(1, 200, 40).astype(int))
-    chosen = noise[:, ::-1]  # scores of other images, with which the epoch is selected
     figure, axis = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
     best = [noise[:, :n].max(axis=1).mean() for n in counts]
     fair = [
