@@ -173,7 +173,7 @@ def draw_charges(path: Path) -> None:
     delta, alpha = 0.2, 4.0
     potential = DecayingPotential(alpha, delta, delta, min_distance=0.01)
     r = torch.linspace(0.15, 0.6, 300, dtype=torch.float64)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3.1), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
     left.plot(r, potential.attraction(r.square())[0], color=BLUE, label="same class: attraction")
     left.plot(r, potential.repulsion(r.square())[0], color=RED, label="other class: repulsion")
     left.axvline(delta, color=GREY, ls="--", lw=1)
