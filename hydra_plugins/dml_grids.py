@@ -10,6 +10,8 @@ from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
 
 from dml.config.grids import GridFailed, expand_grids
+from dml.core.installation import shell_command
+from dml.core.launcher import export_sweep_size
 
 
 class GridSweeper(BasicSweeper):
@@ -38,6 +40,8 @@ class GridSweeper(BasicSweeper):
         """
         self._given = arguments
         returns = super().sweep(arguments)
+        if len(self.launcher.jobs) > 1 and not self.launcher.is_basic:
+            print(f"{len(self.launcher.jobs)} runs have ended; {shell_command('runs')} lists them")
         if self.launcher.failures:
             raise GridFailed(self.launcher.jobs, self.launcher.failures)
         return returns
@@ -49,6 +53,7 @@ class GridSweeper(BasicSweeper):
         assert self.hydra_context is not None
         loader = self.hydra_context.config_loader
         jobs = expand_grids(self.params, self.grids, self._given, loader)
+        self.launcher.size = len(jobs)
         return [list(batch) for batch in self.split_overrides_to_chunks(jobs, max_batch_size)]
 
 
@@ -57,14 +62,21 @@ class _PatientLauncher:
 
     def __init__(self, launcher: Any) -> None:
         self.launcher = launcher
+        self.size = 0  # of all batches
         self.jobs: list[list[str]] = []
         self.failures: list[tuple[list[str], Exception]] = []
+
+    @property
+    def is_basic(self) -> bool:
+        """True for Hydra's own launcher, whose jobs run in this process."""
+        return type(self.launcher).__name__ == "BasicLauncher"
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Runs a batch of jobs."""
-        results = self.launcher.launch(job_overrides, initial_job_idx=initial_job_idx)
+        with export_sweep_size(self.size):
+            results = self.launcher.launch(job_overrides, initial_job_idx=initial_job_idx)
         for overrides, result in zip(job_overrides, results, strict=True):
             self.jobs.append(list(overrides))
             if result.status == JobStatus.FAILED:

@@ -19,6 +19,7 @@ from dml.core.atomic_io import write_json, write_text
 from dml.core.errors import RunStopped
 from dml.reporting.catalog import experiment_ids, load_experiment
 from dml.reporting.rehearsal import Rehearsal, rehearse, to_markdown
+from dml.runs.console import console
 
 TITLE = """\
 # Rehearsal of all experiments
@@ -41,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     papers = [id for id in experiment_ids() if load_experiment(id).source]
     stored = options.outputs / "rehearsal.json"
     found = _read(stored)
+    console.quiet = True  # a line per experiment is enough
     for id in options.experiments or papers:
         if id in found and not found[id].problems:
             continue
@@ -50,7 +52,12 @@ def main(argv: list[str] | None = None) -> int:
             return 130
         write_json(stored, [asdict(one) for one in found.values()])
         one = found[id]
-        print(f"{id:18s} {one.runs} runs, {one.seconds:.0f} s", *one.problems, sep="\n    ")
+        print(
+            f"{id:18s} {one.runs} runs, {one.seconds:.0f} s",
+            *one.problems,
+            sep="\n    ",
+            flush=True,
+        )
     if set(found) >= set(papers):
         table = "\n".join(to_markdown([found[id] for id in papers]))
         write_text(Path("docs/results/rehearsal.md"), TITLE + table + "\n")

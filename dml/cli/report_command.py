@@ -13,7 +13,8 @@ DESCRIPTION = """\
 Our results beside the published ones: {report} mft_table1
 
 Takes ids of experiments, `all`, or `single` for runs of no experiment ({train} -m …).
-Prints tables and writes one HTML page with its pictures, Markdown and CSV to outputs/reports.
+Prints tables and writes one HTML page with its pictures, Markdown and CSV to outputs/reports;
+<id>_runs.csv there holds all that others need to show these runs (--results).
 """
 
 
@@ -31,12 +32,17 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, help="folder of reports (default: <runs>/reports)")
     parser.add_argument("--no-figures", action="store_true", help="tables only, which is faster")
+    parser.add_argument(
+        "--results", type=Path, action="append", default=[], metavar="<id>_runs.csv",
+        help="runs that somebody sent, shown beside one's own (several times)",
+    )  # fmt: skip
     options = parser.parse_args(argv)
     from dml.reporting.report_files import write_reports  # late: --help need not load torch
 
     out = options.out or options.runs / "reports"
     try:
-        write_reports(options.experiments, options.runs, out, figures=not options.no_figures)
+        figures = not options.no_figures
+        write_reports(options.experiments, options.runs, out, figures, options.results)
     except UserError as error:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)

@@ -80,6 +80,8 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
     if action in ("list", "best", "clean"):
         root, words = _take_folder(words, root)
     runs = list_runs(root)
+    if action in ("compare", "rm"):
+        _refuse_parents(words, runs)
     if action == "compare":
         if len(words) != 2:
             raise UserError(f"compare: takes two runs; type {shell_command('runs')} compare A B")
@@ -109,6 +111,16 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
     return 0
 
 
+def _refuse_parents(words: Sequence[str], runs: Sequence[ListedRun]) -> None:
+    """Raises UserError for a folder of runs among words that must each be one run."""
+    from dml.reporting.run_list import is_run
+
+    names = {run.labels.get("name") for run in runs}
+    for word in words:
+        if word not in names and Path(word).is_dir() and not is_run(Path(word)):
+            raise UserError(f"{word}: not a run folder; --runs {word} looks for runs below it")
+
+
 def _take_folder(words: Sequence[str], root: Path) -> tuple[Path, list[str]]:
     """Returns the folder among the words, if there is one, and the conditions.
 
@@ -119,6 +131,8 @@ def _take_folder(words: Sequence[str], root: Path) -> tuple[Path, list[str]]:
     for word in words:
         if word in conditions:
             continue
+        if word in ACTIONS:
+            raise UserError(f"{word}: type it first: {shell_command('runs')} {word} …")
         if not Path(word).is_dir():
             hint = nearest(word, ACTIONS)
             raise UserError(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.hydra_command import command, typed_overrides
-from dml.core.launcher import read_launch
+from dml.core.launcher import read_launch, read_sweep_size
 
 _folders: list[tuple[Path, Path]] = []  # outputs and run folder of each run of this process
 
@@ -22,7 +22,15 @@ def train(cfg: Any) -> float | None:
 
     overrides = typed_overrides()
     _folders.append((Path(config.outputs), RunFolder.of(cfg, config, overrides).path))
-    return selection_score(run(cfg, config, overrides))
+    return selection_score(run(cfg, config, overrides, sweep_place()))
+
+
+def sweep_place() -> str:
+    """Returns `run 2 of 6` in a multirun, else an empty text."""
+    from hydra.core.hydra_config import HydraConfig
+
+    size = read_sweep_size()
+    return f"run {HydraConfig.get().job.num + 1} of {size}" if size > 1 else ""
 
 
 def resume(folder: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,21 +19,15 @@ from omegaconf.errors import OmegaConfBaseException
 from dml.config.check import check
 from dml.config.command_line import SEARCHPATH, expand_sweep, is_multirun
 from dml.config.config_groups import CONFIGS, list_groups
-from dml.config.hints import Vocabulary, is_usual_slip, suggest_choice, suggest_option
+from dml.config.flatten import flatten
+from dml.config.hints import Vocabulary, suggest_choice, suggest_option
 from dml.config.schema import Config, EvaluateConfig
 from dml.config.stray_words import explain_stray_words
+from dml.config.unknown_options import explain_unknown, list_siblings
 from dml.core.errors import ConfigError, nearest
 
-NO_ACCUMULATION = (
-    "these losses compare all images of a batch, and the gradients of small batches do not add up "
-    "to those of a large one; use precision=bf16, or torchrun and more GPUs, which share a batch"
-)
 # Errors that composing raises for a wrong word; a list of numbers for a group breaks Hydra itself.
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
-# Nodes that take options which their file does not list, with a `+` before the name.
-OPEN_NODES = {"loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
-              "optim.schedule", "optim.schedule_args", "space.own", "protocol.lookup",
-              "hydra.launcher"}  # fmt: skip
 
 
 def explain(words: Sequence[str], config_name: str) -> list[str]:
@@ -91,17 +85,24 @@ class _Command:
         loader = GlobalHydra.instance().config_loader()
         return sorted(loader.get_group_options(group, overrides=list(self.search_paths)))
 
+    def compose(self) -> Any:
+        """Returns the config of the accepted overrides as plain values, Hydra's own among them."""
+        accepted = compose(self.config_name, overrides=self.accepted, return_hydra_config=True)
+        return OmegaConf.to_container(accepted)
+
     def list_options(self) -> list[str]:
         """Returns the dotted names of all options, those of Hydra among them."""
-        accepted = compose(self.config_name, overrides=self.accepted, return_hydra_config=True)
-        return list_options(OmegaConf.to_container(accepted))
+        return list_options(self.compose())
 
     def suggest(self, name: str, value: str) -> str:
         """Returns the hint for an option that is typed in another form; see `dml.config.hints`."""
-        ours = [one for one in self.list_options() if not one.startswith(("hydra.", "space."))]
+        config = self.compose()
+        ours = [one for one in list_options(config) if not one.startswith(("hydra.", "space."))]
         if name in ours and name not in self.groups:
             return f"; write {name}={value}"
-        return suggest_option(name, value, Vocabulary(ours, self.choices))
+        flat = flatten(config)
+        numbers = {one for one in ours if type(flat.get(one)) in (int, float)}
+        return suggest_option(name, value, Vocabulary(ours, self.choices, numbers))
 
     def add_all(self, words: list[str]) -> list[str]:
         """Adds the words that compose and returns the problems of the others.
@@ -178,7 +179,7 @@ class _Command:
         if sign == "+":
             return f"{name}: exists already; leave out the +"
         if "Could not override" in str(reason):
-            inside = ", ".join(_list_siblings(f"{name}.", options))
+            inside = ", ".join(list_siblings(f"{name}.", options))
             return f"{name}: cannot be chosen as a whole; its options are {inside}"
         return f"{name}: {str(reason).splitlines()[0]}"
 
@@ -200,22 +201,8 @@ class _Command:
 
     def _explain_unknown(self, name: str, value: str, options: Sequence[str]) -> str:
         """Returns the problem of a name that is no option."""
-        if "accumul" in name:
-            return f"{name}: not supported, for a reason: {NO_ACCUMULATION}"
-        return f"{name}: no such option{self._suggest(name, value, options)}"
-
-    def _suggest(self, name: str, value: str, options: Sequence[str]) -> str:
-        """Suggests a similar name, the names beside it, or a + to add a new one."""
-        above = {name[:place] for place, letter in enumerate(name) if letter == "."}
-        siblings = list(_list_siblings(name, options))
-        is_open = bool(above & OPEN_NODES)
-        if (not is_open or is_usual_slip(name)) and (hint := self.suggest(name, value)):
-            return hint
-        others = [one for one in options if one not in above]
-        hint = nearest(name, siblings if is_open else [*others, *self.groups])
-        if siblings and not hint:
-            hint = "; valid are " + ", ".join(siblings)
-        return f"{hint}; +{name}={value} adds it" if is_open else hint
+        node = self.compose().get(name.partition(".")[0])
+        return explain_unknown(name, value, options, self.groups, node, self.suggest)
 
 
 def suggest_for_flag(name: str, value: str, config_name: str) -> str:
@@ -250,9 +237,3 @@ def list_options(node: Any, path: str = "") -> list[str]:
     for key, child in node.items():
         names += list_options(child, f"{path}{key}.")
     return names
-
-
-def _list_siblings(name: str, options: Sequence[str]) -> Iterator[str]:
-    """Yields the options beside `name` in its node."""
-    parent = name.rpartition(".")[0]
-    return (option for option in options if parent and option.rpartition(".")[0] == parent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -44,10 +44,12 @@ class Vocabulary:
     Attributes:
         options: dotted names, nodes among them.
         choices: group → its choices.
+        numbers: the options whose values are numbers.
     """
 
     options: Sequence[str]
     choices: dict[str, list[str]]
+    numbers: Collection[str] = ()
 
 
 def suggest_option(name: str, value: str, vocabulary: Vocabulary) -> str:
@@ -61,8 +63,16 @@ def suggest_option(name: str, value: str, vocabulary: Vocabulary) -> str:
     if word in EXPLAINED:
         commands = {name: shell_command(name) for name in ("train", "evaluate")}
         return f"; {EXPLAINED[word].format(value=value or '<name>', **commands)}"
-    words = list(dict.fromkeys(_find_commands(word, value, vocabulary)))
+    found = (_check_number(one, vocabulary) for one in _find_commands(word, value, vocabulary))
+    words = list(dict.fromkeys(found))
     return f"; write {' or '.join(words)}" if words else ""
+
+
+def _check_number(command: str, vocabulary: Vocabulary) -> str:
+    """Returns the command, with `<number>` for a word that cannot be the option's value."""
+    name, _, value = command.partition("=")
+    wrong = name.lstrip("+") in vocabulary.numbers and re.fullmatch(r"[A-Za-z_]+", value)
+    return f"{name}=<number>" if wrong and value not in ("null", "inf", "nan") else command
 
 
 def is_usual_slip(name: str) -> bool:
@@ -89,7 +99,7 @@ def _find_commands(word: str, value: str, vocabulary: Vocabulary) -> Iterator[st
     elif same := [one for one in vocabulary.options if one.rpartition(".")[2] == leaf]:
         yield from (f"{option}={value}" for option in same[:MAX_CHOICES])
     else:
-        yield from _find_in_other_choices(leaf, value)
+        yield from filter(None, (find_choices_with(leaf, value, one) for one in HAVE_OPTIONS))
 
 
 def _replace_switch(word: str, value: str) -> str:
@@ -98,7 +108,7 @@ def _replace_switch(word: str, value: str) -> str:
     if word in GPU_COUNTS or (word == "gpu" and len(numbers) > 1):
         count = int(numbers[0]) if len(numbers) == 1 else len(numbers)
         train = shell_command("train").replace("dml-", "--no-python dml-").removeprefix("python ")
-        return "device=cuda" if count < 2 else f"torchrun --nproc_per_node={count} {train} …"
+        return "device=cuda" if count < 2 else f"torchrun --nproc-per-node={count} {train} …"
     if word == "gpu" and numbers:
         return f"device=cuda:{numbers[0]}"
     if word in SEED_LISTS and numbers:
@@ -109,19 +119,19 @@ def _replace_switch(word: str, value: str) -> str:
     return ""
 
 
-def _find_in_other_choices(leaf: str, value: str) -> Iterator[str]:
-    """Yields a command per group: a choice that has the option, the option, and other choices."""
-    for group in HAVE_OPTIONS:
-        found = {
-            choice: option
-            for choice, options in _options_of_choices(group).items()
-            for option in options
-            if option.rpartition(".")[2] == leaf
-        }
-        if found:
-            first, *more = list(found)[:MAX_CHOICES]
-            also = f" (also {', '.join(more)})" if more else ""
-            yield f"{group}={first} {found[first]}={value}{also}"
+def find_choices_with(leaf: str, value: str, group: str) -> str:
+    """Returns a choice of a group that has an option, the option, and other choices; or nothing."""
+    found = {
+        choice: option
+        for choice, options in _options_of_choices(group).items()
+        for option in options
+        if option.rpartition(".")[2] == leaf
+    }
+    if not found:
+        return ""
+    first, *more = list(found)[:MAX_CHOICES]
+    also = f" (also {', '.join(more)})" if more else ""
+    return f"{group}={first} {found[first]}={value}{also}"
 
 
 @cache

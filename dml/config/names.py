@@ -47,5 +47,12 @@ def former_names(options: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def method_name(loss: str, method: str) -> str:
+    """Returns the name of loss and method as options: `ms`, `ms + metrix`, or `untrained`."""
+    if method == "untrained":
+        return method
+    return loss if method == "plain" else f"{loss} + {method}"
+
+
 for resolver in (class_name, folder_name, grid_size):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

@@ -79,6 +79,17 @@ def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
     return accepted
 
 
+def takes_argument(target: str, name: str) -> bool:
+    """Returns True if a class takes an argument, and for one that cannot be imported or read."""
+    try:
+        found = import_target(target, "")
+        return name in accepted_parameters(found) or (
+            not inspect.isclass(found) and _has_kwargs(found)
+        )
+    except (ConfigError, TypeError, ValueError):
+        return True
+
+
 def find_argument_problems(
     node: dict[str, Any], option: str, *reserved: str, given: Iterable[str] = ()
 ) -> Iterator[str]:

@@ -84,6 +84,10 @@ EXPLAINED = {
     ),
     **dict.fromkeys(("folds", "num_folds", "n_folds", "kfold", "k_fold"), "protocol=mlrc has four"),
     **dict.fromkeys(("debug", "fast_dev_run", "dry_run"), "protocol.epochs=1 is a short run"),
+    **dict.fromkeys(
+        ("recall_at", "recall", "recalls", "k", "ks", "topk"),
+        "{evaluate} run=<run folder> recall_at=[1,10] scores a trained run",
+    ),
     "miner": "loss=ms_miner has one; any other: "
     "+loss.miner._target_=pytorch_metric_learning.miners.<class>",
 }

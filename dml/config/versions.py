@@ -58,6 +58,7 @@ ADDED_LATER: tuple[Addition, ...] = (
     Addition("evaluation.test_curve", False),
     Addition("evaluation.backend", "auto"),
     Addition("optim.schedule_args", {}),
+    Addition("experiment.claims", []),
     Addition("data.reader.first_class", 0, _is_glyphs),
 )
 

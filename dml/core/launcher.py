@@ -6,7 +6,11 @@ Other launchers (plain `srun`, `mpirun`) start unconnected processes: use them t
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+SWEEP_SIZE = "DML_SWEEP_SIZE"  # environment variable: number of runs of a multirun
 
 
 @dataclass(frozen=True)
@@ -47,3 +51,19 @@ def export_submitit_ranks() -> None:
     if submitit.JobEnvironment().num_tasks > 1:
         # Every process sees all GPUs of its machine and takes the one of its local rank.
         submitit.helpers.TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
+
+
+@contextmanager
+def export_sweep_size(count: int) -> Iterator[None]:
+    """Sets the number of runs of a multirun, for this process and those that it starts."""
+    os.environ[SWEEP_SIZE] = str(count)
+    try:
+        yield
+    finally:
+        del os.environ[SWEEP_SIZE]
+
+
+def read_sweep_size() -> int:
+    """Returns the number of runs of the multirun that started this process; 1 without one."""
+    value = os.environ.get(SWEEP_SIZE, "")
+    return int(value) if value.isdigit() else 1

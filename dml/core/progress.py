@@ -54,6 +54,11 @@ def format_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def format_epoch(epoch: float) -> str:
+    """Returns `3`, or `0.61` where evaluations are counted in steps."""
+    return f"{round(epoch, 2):g}"
+
+
 class Display:
     """The line of a command about the work in progress; see `open_display`.
 

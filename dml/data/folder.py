@@ -57,7 +57,8 @@ def read_folder(root: str | Path) -> ImageIndex:
     if len(names) < 2:
         _refuse(
             root,
-            f"images of {len(names)} classes, at least 2 are needed; expected <class>/<image> or "
+            f"images of {len(names)} classes, at least 2 are needed; name another place with "
+            f"data.root=<place>, which has <class>/<image> or "
             f"<split>/<class>/<image> in a folder, with image files {' '.join(SUFFIXES)}, "
             f"or a CSV file with the columns path,label",
         )

@@ -127,7 +127,7 @@ def _download_once(path: Path, url: str, weights: str, token: str | None = None)
     except DownloadError as error:
         raise UserError(
             f"backbone.weights={weights}: {error}; download it elsewhere and place it here as "
-            f"{path}"
+            f"{path}, or start from random weights with backbone.weights=none"
         ) from error
     except ChecksumError as error:
         raise UserError(

@@ -9,9 +9,10 @@ from typing import Any
 
 from dml.core.statistics import Estimate
 from dml.reporting.finished_runs import FinishedRun
+from dml.reporting.option_texts import differing_options, format_option
 from dml.reporting.published_results import ResultKey
 from dml.reporting.rows import Number, Row
-from dml.reporting.run_groups import RunGroup, differing_options, format_option
+from dml.reporting.run_groups import RunGroup
 from dml.runs.console import is_score
 
 OFF_THE_SHELF = "untrained"  # the method whose runs train nothing

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from dml.reporting.option_texts import differing_options, format_option
 from dml.reporting.published_results import PublishedResult
-from dml.reporting.run_groups import RunGroup, differing_options, format_option
+from dml.reporting.run_groups import RunGroup
 
 
 class CaveatKind(Enum):

@@ -22,7 +22,7 @@ from dml.reporting.picture import (
     keep_percent,
     line_style,
 )
-from dml.reporting.run_groups import RunGroup
+from dml.reporting.run_groups import RunGroup, name_places
 from dml.runs.console import is_score, title
 
 NamedGroup = tuple[str, RunGroup]  # a name for legends, and the runs
@@ -63,13 +63,13 @@ class Curve:
 
 
 def learning_curves(groups: Sequence[NamedGroup], column: str | None) -> Iterator[Picture]:
-    """Yields one picture per dataset: a column of `history.csv` against epochs, a line per group.
+    """Yields a picture per dataset and protocol: a column of `history.csv` against epochs.
 
     Args:
         groups: groups with their names.
         column: to draw; None for the metric that selected the epoch.
     """
-    for data, selected_by, own in _by_data(groups):
+    for data, selected_by, own in _by_place(groups):
         column_of = column or selected_by
         curves = _average_all(own, column_of)
         if curves:
@@ -83,8 +83,8 @@ def learning_curves(groups: Sequence[NamedGroup], column: str | None) -> Iterato
 
 
 def runtime_curves(groups: Sequence[NamedGroup]) -> Iterator[Picture]:
-    """Yields one picture per dataset: the selecting score against minutes of training."""
-    for data, column, own in _by_data(groups):
+    """Yields one picture per dataset and protocol: the selecting score against minutes."""
+    for data, column, own in _by_place(groups):
         curves = _average_all(own, column, timed=True)
         devices = {str(run.summary.get("device")) for _, _, group in own for run in group.runs}
         if curves:
@@ -119,15 +119,20 @@ def average_curve(
     return Curve(name, number, x, tuple(Estimate(tuple(at)) for at in values.T), tails)
 
 
-def _by_data(
+def _by_place(
     groups: Sequence[NamedGroup],
 ) -> Iterator[tuple[str, str, list[tuple[int, str, RunGroup]]]]:
-    """Yields per dataset the metric that selected the epoch, and its groups, numbered and named."""
+    """Yields for each place the metric that selected the epoch, and its numbered, named groups.
+
+    Runs of two protocols are two pictures: their scores are of different images.
+    """
     groups = [(n, group) for n, group in groups if any(run.history.rows for run in group.runs)]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(n for n, _ in groups))}
-    for data in dict.fromkeys(group.data for _, group in groups):
-        own = [(numbers[n], n, group) for n, group in groups if group.data == data]
-        yield data, str(own[0][2].first.summary["selected_by"]).partition(" ")[0], own
+    places = name_places([group for _, group in groups])
+    for place in dict.fromkeys(places):
+        pairs = [pair for pair, at in zip(groups, places, strict=True) if at == place]
+        own = [(numbers[name], name, group) for name, group in pairs]
+        yield place, str(own[0][2].first.summary["selected_by"]).partition(" ")[0], own
 
 
 def _average_all(

@@ -108,6 +108,16 @@ class RunCollection:
     unreadable: tuple[UnreadableRun, ...]
     unfinished: tuple[Path, ...]
 
+    def join(self, other: RunCollection) -> RunCollection:
+        """Returns the runs of both; a finished run of equal folder name counts once."""
+        known = {run.folder.name for run in self.finished}
+        more = [run for run in other.finished if run.folder.name not in known]
+        return RunCollection(
+            (*self.finished, *more),
+            (*self.unreadable, *other.unreadable),
+            (*self.unfinished, *other.unfinished),
+        )
+
 
 def collect_runs(root: Path, experiment: str) -> RunCollection:
     """Reads all runs of an experiment.

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from dml.reporting.option_columns import differing_options
+from dml.reporting.option_texts import differing_options
 from dml.reporting.run_list import GROUPS, ListedRun
 
 LABELS = ("name", "note", "experiment", *GROUPS)

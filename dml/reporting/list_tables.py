@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from dml.core.metric_names import metric_label
-from dml.reporting.option_columns import common_names, option_columns
+from dml.core.progress import format_epoch
+from dml.reporting.option_columns import common_names, given_name, option_columns
 from dml.reporting.run_groups_by_seed import SeedGroup
 from dml.reporting.run_list import ListedRun, State
 
@@ -142,7 +143,7 @@ def run_table(runs: Sequence[ListedRun], width: int) -> list[Text]:
     after = [
         *seed_column(runs),
         *score_columns(runs),
-        Column("epoch", [_epoch(run) for run in runs], 4, True),
+        Column("epoch", [epoch_of(run) for run in runs], 4, True),
         Column("age", [format_age(run.age) for run in runs], 3, True),
         Column("size", [format_size(run.size) for run in runs], 6, True),
     ]
@@ -214,9 +215,9 @@ def _ids(group: SeedGroup) -> str:
 
 
 def name_column(runs: Sequence[ListedRun]) -> list[Column]:
-    """Returns the column of names given with `name=`; none if no run has one."""
-    names = [" ".join(run.labels.get("name", "").split())[:24] for run in runs]
-    return [Column("name", names, 1)] if any(names) else []
+    """Returns the column of names given with `name=`; none if all runs have the same or none."""
+    names = [given_name(run)[:24] for run in runs]
+    return [Column("name", names, 1)] if len(set(names)) > 1 else []
 
 
 def seed_column(runs: Sequence[ListedRun]) -> list[Column]:
@@ -230,9 +231,9 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.2f}"
 
 
-def _epoch(run: ListedRun) -> str:
+def epoch_of(run: ListedRun) -> str:
     """Returns best (last, if unfinished) and number of epochs."""
-    return "" if run.epoch is None else f"{run.epoch:g}/{run.epochs}"
+    return "" if run.epoch is None else f"{format_epoch(run.epoch)}/{run.epochs}"
 
 
 def terminal() -> Console:

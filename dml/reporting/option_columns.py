@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dml.reporting.option_texts import differing_options, format_option, short_names
 from dml.reporting.run_list import GROUPS, ListedRun
 
 # Follow from the names of the groups, or are columns of their own.
@@ -13,27 +14,6 @@ NOT_COMPARED = ("seed", *(f"{group}.name" for group in GROUPS))
 ENDS_NOT_COMPARED = ("._target_", ".result_id")
 # How often a run was repeated and what was measured beside the scores does not make it another.
 NOT_IN_GROUPS = ("seed", "protocol.repeats", "evaluation.")
-
-
-def differing_options(options: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the sorted names of the options that are not equal in all mappings."""
-    names = sorted(set().union(*options)) if options else []
-    return [
-        name
-        for name in names
-        if any(one.get(name, "") != options[0].get(name, "") for one in options)
-    ]
-
-
-def format_option(value: Any) -> str:
-    """Returns an option's value as it is typed on the command line."""
-    if isinstance(value, list):
-        return f"[{','.join(map(format_option, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value is None:
-        return "null"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def option_columns(runs: Sequence[ListedRun]) -> dict[str, list[str]]:
@@ -47,19 +27,30 @@ def option_columns(runs: Sequence[ListedRun]) -> dict[str, list[str]]:
     for group in GROUPS:
         if len({run.labels[group] for run in readable}) > 1:
             columns[group] = [_label(run, group) for run in runs]
-    for name, short in shorten(_find_differing(readable)).items():
+    for name, short in short_names(_find_differing(readable)).items():
         columns[short] = [_cell(run.options, name) for run in runs]
     return columns
 
 
 def common_names(runs: Sequence[ListedRun]) -> str:
-    """Returns the names of `GROUPS` that all runs share: `cub, mlrc, plain, bn_inception`."""
+    """Returns the names of `GROUPS` that all runs share: `cub, mlrc, plain, bn_inception`.
+
+    A name that all were given with `name=` comes first, in quotation marks.
+    """
     readable = [run for run in runs if run.labels]
-    return ", ".join(
+    given = {given_name(run) for run in readable}
+    named = [f'"{name}"' for name in given if name and len(given) == 1]
+    shared = [
         _label(readable[0], group)
         for group in GROUPS
         if readable and len({run.labels[group] for run in readable}) == 1
-    )
+    ]
+    return ", ".join([*named, *shared])
+
+
+def given_name(run: ListedRun) -> str:
+    """Returns what was given with `name=`, in one line; empty without it."""
+    return " ".join(run.labels.get("name", "").split())
 
 
 def _label(run: ListedRun, group: str) -> str:
@@ -79,12 +70,6 @@ def _find_differing(runs: Sequence[ListedRun]) -> list[str]:
             if name not in NOT_COMPARED and not name.endswith(ENDS_NOT_COMPARED):
                 found[name] += len(options)
     return [name for name, _ in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))]
-
-
-def shorten(names: Sequence[str]) -> dict[str, str]:
-    """Returns dotted name → its last part, or as many parts as make it unique; in order."""
-    last = Counter(name.rpartition(".")[2] for name in names)
-    return {name: leaf if last[leaf := name.rpartition(".")[2]] == 1 else name for name in names}
 
 
 def _cell(options: Mapping[str, Any], name: str) -> str:

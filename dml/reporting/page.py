@@ -9,14 +9,16 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dml.core.progress import format_epoch
 from dml.reporting import tables
 from dml.reporting.caveats import CaveatKind
 from dml.reporting.comparison import Verdict
+from dml.reporting.option_texts import format_option
 from dml.reporting.pairwise_tests import Family
 from dml.reporting.report import Report, Section
 from dml.reporting.report_figures import Figures
 from dml.reporting.rows import Row
-from dml.reporting.run_groups import RunGroup, format_option
+from dml.reporting.run_groups import RunGroup
 from dml.reporting.settings import setting_columns
 
 
@@ -121,7 +123,7 @@ def _run_provenance(folder: str, summary: Mapping[str, Any]) -> dict[str, str]:
     texts = {
         "folder": folder,
         "seed": str(summary["seed"]),
-        "best epoch": ", ".join(f"{job.get('best_epoch', 0):g}" for job in summary["jobs"]),
+        "best epoch": ", ".join(format_epoch(job.get("best_epoch", 0)) for job in summary["jobs"]),
         "selected by": str(summary["selected_by"]),
         "commit": str(summary.get("git_revision") or "unknown"),
         "device": str(summary.get("device", "unknown")),

@@ -63,8 +63,14 @@ class Section:
         dim = "" if key.dim is None else f"{key.dim}-d"
         evaluation = "" if key.evaluation == "single" else key.evaluation
         stand_in = "stand-in data" if self.stand_in else ""
-        parts = [key.data, key.backbone, dim, key.protocol, evaluation, stand_in]
+        parts = [key.data, key.backbone, dim, key.protocol, evaluation, stand_in, self._name]
         return list(filter(None, parts))
+
+    @property
+    def _name(self) -> str:
+        """Name that was given to all runs with `name=`; empty without one."""
+        names = {row.group.label for row in self.rows if row.group}
+        return f'"{name}"' if len(names) == 1 and (name := next(iter(names))) else ""
 
     @property
     def title(self) -> str:
@@ -131,15 +137,20 @@ class Report:
         return f"{done} of {cells} cells run"
 
 
-def build_report(about: ExperimentConfig, cells: Sequence[Cell], root: Path) -> Report:
+def build_report(
+    about: ExperimentConfig, cells: Sequence[Cell], root: Path, shared: Path | None = None
+) -> Report:
     """Returns the report of an experiment.
 
     Args:
         about: its description; `about.id` is the folder of its runs below `root`.
         cells: all its runs; none for runs of no experiment.
         root: folder of run folders.
+        shared: another folder of run folders, of runs that somebody sent.
     """
     runs = collect_runs(root, about.id)
+    if shared is not None:
+        runs = runs.join(collect_runs(shared, about.id))
     if about.source is None:  # which measures to print is up to the runs
         found = dict.fromkeys(name for run in runs.finished for name in run.summary["metrics"])
         more = [name for name in found if name in EXTRA_METRICS]

@@ -17,6 +17,7 @@ from dml.reporting.curves import NamedGroup, learning_curves, runtime_curves
 from dml.reporting.embedding_maps import embedding_maps, list_save_commands
 from dml.reporting.picture import Picture, load_picture
 from dml.reporting.report import Report
+from dml.reporting.run_groups import name_places
 from dml.reporting.sweep_figures import heat_maps, hyperparameter_curves
 from dml.runs.console import is_score
 
@@ -40,14 +41,15 @@ def draw_figures(report: Report) -> Figures:
 def name_groups(report: Report) -> list[NamedGroup]:
     """Returns the groups of a report in the order of its rows, with distinct names.
 
-    The name is the row's, with backbone and embedding size where a dataset has it more than once.
+    The name is the row's, with backbone and embedding size where a dataset and protocol have it
+    more than once.
     """
     first_rows = {id(row.group): row for row in reversed(report.rows) if row.group}
     rows = list(reversed(first_rows.values()))
-    counts = Counter((row.key.data, row.name) for row in rows)
+    counts = Counter((row.key.data, row.key.protocol, row.name) for row in rows)
     named = []
     for row in rows:
-        unique = counts[row.key.data, row.name] == 1
+        unique = counts[row.key.data, row.key.protocol, row.name] == 1
         name = row.name if unique else f"{row.name}, {row.key.backbone} {row.key.dim}-d"
         if row.group is not None:
             named.append((name, row.group))
@@ -81,8 +83,9 @@ def _draw_kind(kind: str, report: Report, groups: list[NamedGroup]) -> Iterator[
         yield from embedding_maps(groups)
     else:
         best = _best_groups(report, metric)  # of own runs, which may be many
-        for of, group in groups:
+        places = name_places([group for _, group in groups])
+        for (of, group), place in zip(groups, places, strict=True):
             path = group.first.folder / "figures" / f"{name}.png"
             if path.exists() and (report.of_paper or id(group) in best):
-                text = f"{name.replace('_', ' ')} of {of} on {group.data}"
+                text = f"{name.replace('_', ' ')} of {of} on {place}"
                 yield load_picture(path, text, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
@@ -20,12 +21,19 @@ from dml.reporting.finished_runs import experiments_with_runs
 from dml.reporting.page import render_page
 from dml.reporting.report import Report, build_report, outputs_override
 from dml.reporting.report_figures import draw_figures
+from dml.reporting.shared_runs import unpack_runs, write_runs
 from dml.reporting.terminal import terminal_tables
 
 MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows one line each
 
 
-def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = True) -> list[Path]:
+def write_reports(
+    names: Sequence[str],
+    root: Path,
+    out: Path,
+    figures: bool = True,
+    results: Sequence[Path] = (),
+) -> list[Path]:
     """Prints and writes the reports of some experiments.
 
     Args:
@@ -33,9 +41,10 @@ def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = T
         root: folder of run folders.
         out: folder of the reports.
         figures: False leaves out the pictures.
+        results: CSV files of runs that somebody sent, shown beside those in `root`.
 
     Returns:
-        The written files: HTML, Markdown, CSV.
+        The written files: HTML, Markdown, CSV, and the runs as CSV.
 
     Raises:
         UserError: an experiment does not exist, or `single` has no runs.
@@ -49,7 +58,12 @@ def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = T
     if not ids:
         return written
     shown = show_progress(ids, "reading the runs of experiment", len(ids))
-    reports = [_build_report(id, id in known, root) for id in shown]
+    with TemporaryDirectory() as folder:
+        shared = Path(folder)
+        for path in results:
+            unpack_runs(path, shared)
+        reports = [_build_report(id, id in known, root, shared) for id in shown]
+        sent = write_runs([run for report in reports for run in report.runs.finished])
     console = Console(highlight=False, emoji=False, markup=False)
     if len(reports) > MAX_TABLES:
         console.print(_overview(reports))
@@ -65,6 +79,7 @@ def write_reports(names: Sequence[str], root: Path, out: Path, figures: bool = T
         out / f"{stem}.html": render_page(reports, drawn, datetime.now()),
         out / f"{stem}.md": to_markdown(reports),
         out / f"{stem}.csv": to_csv(reports),
+        out / f"{stem}_runs.csv": sent,
     }
     for path, text in files.items():
         write_text(path, text)
@@ -80,9 +95,9 @@ def _write_claims(id: str, root: Path, out: Path) -> list[Path]:
     return written
 
 
-def _build_report(id: str, known: bool, root: Path) -> Report:
+def _build_report(id: str, known: bool, root: Path, shared: Path) -> Report:
     cells = catalog.list_cells(id, outputs_override(root)) if known else ()
-    return build_report(catalog.load_experiment(id), cells, root)
+    return build_report(catalog.load_experiment(id), cells, root, shared)
 
 
 def _resolve_names(names: Sequence[str], known: Sequence[str], root: Path) -> list[str]:

@@ -19,8 +19,9 @@ from dml.reporting.caveats import (
 )
 from dml.reporting.comparison import TIMES, Comparison, compare
 from dml.reporting.finished_runs import comparable_options
+from dml.reporting.option_texts import differing_options
 from dml.reporting.published_results import PublishedResult, ResultKey, find_results
-from dml.reporting.run_groups import RunGroup, differing_options, label_rows
+from dml.reporting.run_groups import RunGroup, label_rows
 from dml.runs.folder.summary import protocol_id, result_id
 from dml.runs.jobs.job_list import FOLDS
 

@@ -11,13 +11,8 @@ from rich.text import Text
 from dml.core.errors import UserError
 from dml.core.metric_names import is_retrieval_metric, metric_label
 from dml.reporting.list_tables import GAP, Column, format_table
-from dml.reporting.option_columns import (
-    ENDS_NOT_COMPARED,
-    common_names,
-    differing_options,
-    format_option,
-    group_key,
-)
+from dml.reporting.option_columns import ENDS_NOT_COMPARED, common_names, group_key
+from dml.reporting.option_texts import differing_options, format_option
 from dml.reporting.run_curves import draw_curves, read_curves
 from dml.reporting.run_groups_by_seed import group_by_seed, pair_by_seed
 from dml.reporting.run_list import ListedRun

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from dml.core.errors import UserError, nearest
-from dml.reporting.option_columns import format_option
+from dml.reporting.option_texts import format_option
 from dml.reporting.run_list import GROUPS, ListedRun, State
 
 LABELS = (*GROUPS, "experiment", "name", "note")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dml.config.names import method_name
 from dml.core.statistics import Estimate
 from dml.reporting.finished_runs import FinishedRun
+from dml.reporting.option_texts import differing_options, format_option
 from dml.reporting.published_results import ResultKey, parse_setting
 
-DASH = "\u2013"  # where there is no number or value
 MAX_LABEL_OPTIONS = 4  # options named in the label of a row; the others are counted
 
 
@@ -49,10 +51,18 @@ class RunGroup:
     @property
     def method(self) -> str:
         """Loss and method: `ms`, `ms + metrix`, or `untrained`."""
-        loss, method = self.first.summary["loss"], self.first.summary["method"]
-        if method == "untrained":
-            return method
-        return loss if method == "plain" else f"{loss} + {method}"
+        return method_name(self.first.summary["loss"], self.first.summary["method"])
+
+    @property
+    def protocol(self) -> str:
+        """Name of the protocol."""
+        return self.first.summary["protocol"]
+
+    @property
+    def label(self) -> str:
+        """Names given to the runs with `name=`; empty without any."""
+        names = (" ".join(str(run.summary.get("name") or "").split()) for run in self.runs)
+        return ", ".join(filter(None, dict.fromkeys(names)))
 
     def key(self, evaluation: str) -> ResultKey:
         """Returns what the numbers of an evaluation were measured on."""
@@ -96,13 +106,13 @@ def group_runs(runs: Iterable[FinishedRun]) -> list[RunGroup]:
     ]
 
 
-def differing_options(options: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the sorted names of the options that are not equal in all mappings."""
-    names = sorted(set().union(*options)) if options else []
+def name_places(groups: Sequence[RunGroup]) -> list[str]:
+    """Returns the data of each group, with the protocol where the data have several of them."""
+    places = {(group.data, group.protocol) for group in groups}
+    several = {data for data, number in Counter(data for data, _ in places).items() if number > 1}
     return [
-        name
-        for name in names
-        if any(one.get(name, "") != options[0].get(name, "") for one in options)
+        f"{group.data}, {group.protocol}" if group.data in several else group.data
+        for group in groups
     ]
 
 
@@ -129,8 +139,3 @@ def label_rows(
             parts.append(f"and {len(names) - MAX_LABEL_OPTIONS} more options")
         labels.append(", ".join(parts))
     return labels
-
-
-def format_option(value: Any) -> str:
-    """Returns an option's value as it is typed on the command line."""
-    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from dml.reporting.option_texts import DASH, differing_options, format_option, short_names
 from dml.reporting.rows import Row
-from dml.reporting.run_groups import DASH, differing_options, format_option
 
 # Options whose values depend on loss and method by default; a column only where rows of one method
 # differ. Tables of `protocol.lookup` act through other options alone.
@@ -15,12 +15,13 @@ OF_METHODS = (
     *("optim.loss_lr", "data.sampler", "data.images_per_class"),
 )
 NEVER = ("protocol.lookup.",)
+NAME = "name"  # given by users, and no option that decides the result
 MAX_COLUMNS = 6  # further settings share one column
 Columns = dict[str, Callable[[Row], str]]
 
 
 def list_settings(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Returns the dotted names of the options in which rows with runs differ.
+    """Returns the dotted names of the options in which rows with runs differ, after any `name`.
 
     Of options with the same value in every row, such as two paths of one dataset, the first counts.
     """
@@ -36,21 +37,15 @@ def list_settings(rows: Sequence[Row]) -> tuple[str, ...]:
     for name in sorted(found, key=lambda name: (not name.startswith(OF_METHODS), name)):
         if not name.startswith(NEVER):
             by_texts.setdefault(tuple(setting_text(row, name) for row in rows), name)
-    return tuple(by_texts.values())
+    named = (NAME,) if len({row.group.label for row in rows if row.group}) > 1 else ()
+    return *named, *by_texts.values()
 
 
 def setting_text(row: Row, name: str) -> str:
     """Returns the value of an option, or a dash where a row does not have it."""
+    if name == NAME:
+        return (row.group and row.group.label) or DASH
     return format_option(row.options[name]) if name in row.options else DASH
-
-
-def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Returns the last part of each dotted name, or the whole name where two parts are equal."""
-    last = [name.rpartition(".")[2] for name in names]
-    return {
-        name: part if last.count(part) == 1 else name
-        for name, part in zip(names, last, strict=True)
-    }
 
 
 def setting_columns(names: Sequence[str]) -> Columns:

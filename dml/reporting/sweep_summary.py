@@ -12,6 +12,7 @@ from dml.core.metric_names import metric_label
 from dml.reporting.list_tables import (
     Column,
     best_table,
+    epoch_of,
     fit_columns,
     format_table,
     name_column,
@@ -62,7 +63,7 @@ def _sweep_table(runs: Sequence[ListedRun], width: int) -> Text:
     after = [
         *seed_column(runs),
         *_score_columns(runs),
-        Column("best epoch", [f"{run.epoch:g}/{run.epochs}" for run in runs], 2, True),
+        Column("best epoch", [epoch_of(run) for run in runs], 2, True),
         Column("id", [run.id for run in runs]),
         Column("run folder", [str(run.folder) for run in runs], 9),
     ]

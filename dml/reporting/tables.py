@@ -8,10 +8,10 @@ from dataclasses import replace
 from dml.core.installation import shell_command
 from dml.reporting.caveats import CaveatKind
 from dml.reporting.comparison import Verdict
+from dml.reporting.option_texts import DASH
 from dml.reporting.pairwise_tests import Family
 from dml.reporting.report import Report, Section
 from dml.reporting.rows import Row
-from dml.reporting.run_groups import DASH
 from dml.reporting.settings import setting_columns
 from dml.runs.console import is_score, title
 
@@ -194,7 +194,7 @@ def caption(section: Section, report: Report, metrics: Sequence[str] | None = No
     if not std and any(one.n == 2 for one in estimates):
         parts.append("in brackets: standard deviation of two repeats")
     if any(best_rows(section, metric) for metric in metrics):
-        parts.append("bold: highest")
+        parts.append("bold: highest after training" if section.baselines else "bold: highest")
     if section.selected_on_test:
         parts.append("best epoch selected on the test images, as in the literature")
     return "; ".join(parts)

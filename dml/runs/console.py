@@ -7,10 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from dml.config.names import method_name
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label as title
 from dml.core.progress import postpone_line
 from dml.core.run_logger import run_logger
+
+NOT_MEASURED = "\u2013"
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -37,8 +40,9 @@ def _results_table(summary: dict[str, Any]) -> Table:
     """A table of the scores before and after training, in percent; also of joined models."""
     repeats = next(iter(summary["metrics"].values()))["repeats"]
     stand_in = " — stand-in data" if summary["stand_in"] else ""
+    name = method_name(summary["loss"], summary["method"])
     table = Table(
-        title=f"{summary['data']}: {summary['result_id']} ({summary['protocol']}){stand_in}",
+        title=f"{summary['data']}: {name} ({summary['protocol']}){stand_in}",
         caption=f"percent on {summary['classes_tested']}; best epoch by {summary['selected_by']}",
     )
     of = "" if repeats == 1 else f" (mean of {repeats} ± 95 %)"
@@ -54,13 +58,18 @@ def _results_table(summary: dict[str, Any]) -> Table:
     for column in columns:
         table.add_column(column, justify="right")
     for name in filter(is_score, summary["metrics"]):
-        cells = [_format_score(values[name], column) for column, values in columns.items()]
+        cells = [_format_score(values.get(name), column) for column, values in columns.items()]
         table.add_row(title(name), *cells)
     return table
 
 
-def _format_score(value: dict[str, Any], column: str) -> str:
-    """A mean in percent, with its interval if there is one; untrained scores have none."""
+def _format_score(value: dict[str, Any] | None, column: str) -> str:
+    """A mean in percent, with its interval if there is one; a dash for what was not measured.
+
+    Untrained scores have no interval, and no `evaluation.measures` of the finished network.
+    """
+    if value is None:
+        return NOT_MEASURED
     half = value["ci95"] if column != "untrained" else None
     return f"{100 * value['mean']:.2f}" + ("" if half is None else f" ± {100 * half:.2f}")
 

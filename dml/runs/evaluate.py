@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dml.config.names import method_name
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
@@ -20,7 +21,6 @@ from dml.runs.build import Builder
 from dml.runs.console import console, print_line, scores_tables
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job_list import FOLDS, protocol_test
 from dml.runs.jobs.resource_errors import translate_resource_errors
 from dml.runs.load import load_config, load_embedder
@@ -83,7 +83,8 @@ def _evaluate(config: EvaluateConfig, given: Collection[str]) -> dict[str, Any]:
             config = config.model_copy(update={"precision": trained.precision})
         index = _read_index(trained)  # before the weights: a wrong path is reported at once
         embedder = load_embedder(trained, folder, MODEL)
-        name, target = f"{result_id(trained)} on {trained.data.name}", folder.path
+        method = method_name(trained.loss["name"], trained.method["name"])
+        name, target = f"{method} on {trained.data.name}", folder.path
         models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
         if models > 1:  # the scores of the run are means over all of them
             name += f", {MODEL} of {models} models"

@@ -38,13 +38,16 @@ from dml.training.interrupts import StopRequest
 from dml.training.process_group import ProcessGroup
 
 
-def run(cfg: DictConfig, config: Config, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def run(
+    cfg: DictConfig, config: Config, overrides: Sequence[str] = (), place: str = ""
+) -> dict[str, Any]:
     """Trains, evaluates and reports; a finished run stays unchanged, an unfinished one continues.
 
     Args:
         cfg: as composed by Hydra.
         config: the same, checked (`dml.config.check.check`).
         overrides: words of the command line, for the name of a new folder and `command.txt`.
+        place: `run 2 of 6` of a multirun, shown while it runs.
 
     Returns:
         The summary, which is also in the run folder.
@@ -53,7 +56,7 @@ def run(cfg: DictConfig, config: Config, overrides: Sequence[str] = ()) -> dict[
         UserError: a problem that the user can solve.
         RunStopped: the run was asked to stop; its state is saved.
     """
-    return _run(RunFolder.of(cfg, config, overrides), cfg, config, overrides)
+    return _run(RunFolder.of(cfg, config, overrides), cfg, config, overrides, place)
 
 
 def selection_score(summary: dict[str, Any]) -> float | None:
@@ -78,11 +81,15 @@ def resume(path: str | Path) -> dict[str, Any]:
 
 
 def _run(
-    folder: RunFolder, cfg: DictConfig, config: Config, overrides: Sequence[str] | None = None
+    folder: RunFolder,
+    cfg: DictConfig,
+    config: Config,
+    overrides: Sequence[str] | None = None,
+    place: str = "",
 ) -> dict[str, Any]:
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
-        with open_display(console):
+        with open_display(console), show_phase(place):
             return Experiment(folder, cfg, config, world, overrides).run()
 
 

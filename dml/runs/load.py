@@ -106,9 +106,11 @@ def export(
 
     Raises:
         UserError: the folder is not a run folder, has no such model, or has several and neither
-            repeat nor fold says which.
+            repeat nor fold says which; the target is a run folder.
     """
     run, target, config = RunFolder(run_folder), Path(folder), load_config(run_folder)
+    if RunFolder(target).config.exists():
+        raise UserError(f"export: {target} is a run folder; name another folder")
     models = list_models(run.path)
     if repeat is None and fold is None and len(models) > 1:
         raise UserError(
@@ -172,6 +174,8 @@ def load_config(run_folder: str | Path) -> Config:
 def load_cfg(run_folder: str | Path) -> DictConfig:
     """Returns the config of a run as it is stored; see `load_config`."""
     path = RunFolder(run_folder).config
+    if not Path(run_folder).is_dir():
+        raise ConfigError([f"run: there is no folder {run_folder}"])
     if not path.exists():
         raise ConfigError([f"run: {run_folder} is not a run folder: it has no config.yaml"])
     cfg = _read_yaml(path)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dml.core.metric_names import metric_label
-from dml.core.progress import Part, format_seconds
+from dml.core.progress import Part, format_epoch, format_seconds
 from dml.core.run_logger import run_logger
 from dml.runs.console import print_line
 from dml.training.clock import StepClock, TimeSpent
@@ -66,7 +66,7 @@ class RunPosition:
         """Prints a line about the model (repeat, fold); in a search it is logged only."""
         name = f"repeat{key[0]}-fold{key[1]}  " if self.repeats * self.folds > 1 else ""
         if self.trials:
-            run_logger.info("trial %d  %s%s", self.trial, name, line)
+            run_logger.info("trial %d  %s%s", self.trial + 1, name, line)
         else:
             print_line(f"{name}{line}")
 
@@ -76,7 +76,9 @@ class RunPosition:
         return self.repeats * self.folds - number - 1 + self.models_later
 
 
-def describe_evaluation(row: Mapping[str, float], epochs: int, metric: str, best: Stopping) -> str:
+def describe_evaluation(
+    row: Mapping[str, float], epochs: int, metric: str, best: Stopping, untrained: float = 0.0
+) -> str:
     """Returns the line of an evaluation.
 
     Args:
@@ -84,14 +86,16 @@ def describe_evaluation(row: Mapping[str, float], epochs: int, metric: str, best
         epochs: of the training.
         metric: the score to show.
         best: knows the best evaluation, this one included.
+        untrained: score before training; 0 where it is not known.
     """
-    epoch = row["epoch"]
-    text = f"epoch {epoch:>{len(str(epochs))}g} of {epochs}"
+    text = f"epoch {format_epoch(row['epoch']):>{len(str(epochs))}} of {epochs}"
     score = f"{metric_label(metric)} {100 * row[metric]:.2f}"
     if "loss" not in row:
         return f"{text}  {score}  untrained"
     loss = format_loss(row["loss"], row["loss"] - row.get("loss_without_constant", row["loss"]))
-    mark = "best so far" if best.best_epoch == epoch else describe_best(best)
+    is_best = round(best.best_epoch, 6) == row["epoch"]  # as `history.csv` rounds it
+    mark = "best so far" if row[metric] >= untrained else "below untrained"
+    mark = mark if is_best else describe_best(best)
     return f"{text}  {loss}  {score}  {mark}"
 
 
@@ -99,7 +103,7 @@ def describe_best(best: Stopping) -> str:
     """Returns the best score and its epoch; empty before the first evaluation."""
     if best.best_score < 0:
         return ""
-    return f"best {100 * best.best_score:.2f} in epoch {best.best_epoch:g}"
+    return f"best {100 * best.best_score:.2f} in epoch {format_epoch(best.best_epoch)}"
 
 
 def format_loss(loss: float, constant: float = 0.0) -> str:
@@ -137,6 +141,7 @@ class TrainingStatus:
         self.place, self.models_after = position.parts(key), position.models_after(key)
         self.constant = float(getattr(state.method, "loss_constant", 0.0))
         self.step = 0
+        self._untrained = 0.0
         self._losses: list[Tensor] = []
         self._loss = _SmoothedMean()
         self._first: tuple[int, float] | None = None  # step and time
@@ -172,7 +177,10 @@ class TrainingStatus:
 
     def show_evaluation(self, row: Mapping[str, float]) -> None:
         """Prints the line of an evaluation; those of a search's trials are logged only."""
-        line = describe_evaluation(row, self.train.epochs, self.train.select_metric, self.best)
+        metric = self.train.select_metric
+        if "loss" not in row:
+            self._untrained = row[metric]
+        line = describe_evaluation(row, self.train.epochs, metric, self.best, self._untrained)
         self.position.show(self.key, line)
 
     def __call__(self) -> list[Part]:

@@ -85,6 +85,16 @@ def test_invalid_value(changed, override, message):
     assert problems(changed(override))[0].startswith(message)
 
 
+def test_a_single_word_for_a_list(changed):
+    (line,) = problems(changed("evaluation.measures=nmi"))
+    assert line.endswith("must be a list of texts; write evaluation.measures=[nmi]")
+
+
+def test_a_file_without_the_defaults_of_custom(changed):
+    (line,) = problems(changed("~loss.name", "~loss.result_id"))
+    assert line.endswith("missing; a file of your own in loss/ needs the line 'defaults: [custom]'")
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

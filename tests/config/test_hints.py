@@ -13,6 +13,7 @@ CIRCLE = "loss=custom loss._target_=pytorch_metric_learning.losses.CircleLoss"
 OPTIONS = {
     "lr=0.1": "write optim.lr=0.1",
     "epochs=10": "write protocol.epochs=10",
+    "recall_at=1": "python evaluate.py run=<run folder> recall_at=[1,10]",
     "batch_size=64": "write data.batch_size=64",
     "weight_decay=0.1": "write optim.weight_decay=0.1",
     "num_workers=4": "write data.workers=4",
@@ -21,7 +22,7 @@ OPTIONS = {
     "loss.lr=1": "write optim.loss_lr=1",
     "model.pretrained=false": "write backbone.weights=none",
     "pretrained=true": "write backbone.weights=imagenet",
-    "gpus=2": "write torchrun --nproc_per_node=2 train.py …",
+    "gpus=2": "write torchrun --nproc-per-node=2 train.py …",
     "gpus=1": "write device=cuda",
     "gpu=1": "write device=cuda:1",
     "model=resnet50": "write backbone=resnet50",

@@ -174,7 +174,8 @@ def test_an_unreachable_hub_names_file_and_place():
     line = str(error.value)
     assert line.startswith("backbone.weights=imagenet: ")
     assert "/owner/net/resolve/main/model.safetensors: " in line
-    assert line.endswith(f"place it here as {cache_folder() / 'net.safetensors'}")
+    assert f"place it here as {cache_folder() / 'net.safetensors'}" in line
+    assert line.endswith("backbone.weights=none")
     assert "\n" not in line
 
 

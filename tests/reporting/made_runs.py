@@ -103,6 +103,7 @@ def write_run(
         "backbone": cfg.backbone.name,
         "loss": cfg.loss.name,
         "method": cfg.method.name,
+        "name": cfg.name,
         "seed": cfg.seed,
         "embedding_size": cfg.embedder.size,
         "metrics": {metric: {}},

@@ -74,3 +74,13 @@ def test_pictures_are_described(group):
     assert svg(picture.light) != svg(picture.dark)
     (timed,) = runtime_curves([("mf_cwms", group)])
     assert "on hand" in timed.title
+
+
+def test_protocols_have_pictures_of_their_own(composed, tmp_path):
+    for protocol in ("traditional", "holdout"):
+        cfg = composed("data=digits", f"protocol={protocol}")
+        write_history(write_run(tmp_path, cfg, [[0.1]]), {(0, 0): [0.1, 0.2]})
+    groups = group_runs(collect_runs(tmp_path, "single").finished)
+    pictures = list(learning_curves([("mfcwms", group) for group in groups], None))
+    places = sorted(picture.title.partition(" on ")[2] for picture in pictures)
+    assert places == ["digits, holdout", "digits, traditional"]

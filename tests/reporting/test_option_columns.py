@@ -1,11 +1,4 @@
-from dml.reporting.option_columns import (
-    common_names,
-    differing_options,
-    format_option,
-    group_key,
-    option_columns,
-    shorten,
-)
+from dml.reporting.option_columns import common_names, group_key, option_columns
 from dml.reporting.run_list import read_run
 from tests.reporting.listed_runs import write_listed_run
 
@@ -29,14 +22,3 @@ def test_unreadable_runs_have_empty_cells(tmp_path):
     paths = (write_listed_run(tmp_path, lr=0.1), broken, write_listed_run(tmp_path, lr=0.2))
     assert option_columns([read_run(path) for path in paths]) == {"lr": ["0.1", "", "0.2"]}
     assert common_names([read_run(broken)]) == ""
-
-
-def test_names_and_values():
-    assert differing_options([{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1}]) == ["b"]
-    assert shorten(["optim.lr", "a.scale", "b.scale"]) == {
-        "optim.lr": "lr",
-        "a.scale": "a.scale",
-        "b.scale": "b.scale",
-    }
-    words = [format_option(v) for v in (None, True, 1e-4, 3, [0.5, None], "x")]
-    assert words == ["null", "true", "0.0001", "3", "[0.5,null]", "x"]

@@ -6,7 +6,7 @@ import pytest
 
 from dml.reporting.catalog import load_experiment
 from dml.reporting.report import build_report
-from dml.reporting.settings import setting_columns, short_names
+from dml.reporting.settings import setting_columns
 from dml.reporting.tables import build_grid
 from tests.reporting.made_runs import write_run
 
@@ -53,6 +53,15 @@ def test_many_settings_share_the_last_column():
     assert list(columns) == ["a0", "a1", "a2", "a3", "a4", "a5", "other settings"]
 
 
-def test_equal_last_parts_keep_their_whole_names():
-    found = short_names(["optim.lr", "data.size", "transform.size"])
-    assert list(found.values()) == ["lr", "data.size", "transform.size"]
+def test_names_are_a_column(own):
+    report = own("loss=ms name=baseline", "loss=mfcont seed=0", "loss=mfcont seed=1 name=again")
+    header, lines = build_grid(report.sections[0], report)
+    assert header[:2] == ["method", "name"]
+    assert [line[:2] for line in lines] == [["mfcont", "again"], ["ms", "baseline"]]
+    assert [row.name for row in report.rows] == ["mfcont", "ms"]
+
+
+def test_a_name_that_all_rows_share_is_in_the_title(own):
+    report = own("loss=ms name=baseline", "loss=mfcont name=baseline")
+    assert report.sections[0].settings == ()
+    assert report.sections[0].title.endswith(', "baseline"')

@@ -21,7 +21,7 @@ def test_the_scores_of_a_run_are_reproduced(run_tiny, evaluated, precision):
 
 def test_one_of_several_models_is_named(run_tiny, evaluated):
     _, folder = run_tiny("protocol.repeats=2", "protocol.epochs=1")
-    assert evaluated(f"run={folder}")["name"] == "mf_cwms on digits, repeat0-fold0 of 2 models"
+    assert evaluated(f"run={folder}")["name"] == "mfcwms on digits, repeat0-fold0 of 2 models"
 
 
 def test_the_data_of_a_run_is_found_at_its_path_or_a_given_one(run_tiny, evaluated, monkeypatch):
@@ -136,7 +136,7 @@ def test_the_command(monkeypatch, capfd, tmp_path):
 
     monkeypatch.setattr("sys.argv", ["evaluate.py", "run=nowhere", f"outputs={tmp_path}"])
     assert command(evaluate, "evaluate") == 2
-    assert capfd.readouterr().err.startswith("error: run: nowhere is not a run folder")
+    assert capfd.readouterr().err.startswith("error: run: there is no folder nowhere")
     monkeypatch.setattr("sys.argv", ["evaluate.py", "save=float8", "embedings=x"])
     assert command(evaluate, "evaluate") == 2
     err = capfd.readouterr().err

@@ -14,7 +14,12 @@ from dml.runs.experiment import resume
 def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
     with pytest.raises(UserError, match=r"has no config\.yaml"):
         dml.load(tmp_path)
+    with pytest.raises(UserError, match=f"run: there is no folder {tmp_path}/absent"):
+        dml.load(tmp_path / "absent")
     _, folder = run_tiny()
+    with pytest.raises(UserError, match="is a run folder; name another folder"):
+        dml.export(folder, folder)
+    assert not (folder / "model.safetensors").exists()
     with pytest.raises(UserError, match="there is repeat0-fold0"):
         dml.load(folder, repeat=7)
     (folder / "config.yaml").write_text("{")

@@ -99,18 +99,18 @@ def test_evaluations():
     best = Stopping(None)
     rows = [
         {"epoch": 0.0, "map_at_r": 0.1},
-        {"epoch": 1.0, "map_at_r": 0.3, "loss": 69.5, "loss_without_constant": 0.5},
+        {"epoch": 0.609756, "map_at_r": 0.3, "loss": 9.5, "loss_without_constant": 0.5},
         {"epoch": 2.0, "map_at_r": 0.2, "loss": 0.25},
     ]
     lines = []
     for row in rows:
         if "loss" in row:
-            best.update(row["map_at_r"], row["epoch"], 0)
+            best.update(row["map_at_r"], round(41 * row["epoch"]) / 41, 0)  # `row` is rounded
         lines.append(describe_evaluation(row, 10, "map_at_r", best))
     assert lines == [
         "epoch  0 of 10  MAP@R 10.00  untrained",
-        "epoch  1 of 10  loss 69.5000 (69.0000 + 0.5000)  MAP@R 30.00  best so far",
-        "epoch  2 of 10  loss 0.2500  MAP@R 20.00  best 30.00 in epoch 1",
+        "epoch 0.61 of 10  loss 9.5000 (9.0000 + 0.5000)  MAP@R 30.00  best so far",
+        "epoch  2 of 10  loss 0.2500  MAP@R 20.00  best 30.00 in epoch 0.61",
     ]
 
 
@@ -123,3 +123,12 @@ def test_evaluations_of_trials_are_not_printed(capfd):
     RunPosition(folds=4, trials=3).show((0, 1), "epoch 2")
     RunPosition().show((0, 0), "epoch 3")
     assert capfd.readouterr().out == "repeat0-fold1  epoch 1\nepoch 3\n"
+
+
+def test_a_best_score_below_that_of_the_untrained_network():
+    best = Stopping(None)
+    best.update(0.3, 1.0, 10)
+    row = {"epoch": 1.0, "map_at_r": 0.3, "loss": 0.5}
+    line = describe_evaluation(row, 10, "map_at_r", best, untrained=0.4)
+    assert line.endswith("MAP@R 30.00  below untrained")
+    assert describe_evaluation(row, 10, "map_at_r", best, untrained=0.2).endswith("best so far")

@@ -33,9 +33,9 @@ def own_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "title", "folder"),
     [
-        (0, "digits: ms+Noisy (traditional)", "digits-traditional-ms-Noisy-small_cnn"),
-        (1, "stripes: mf_cwms (validation)", "stripes-validation-mfcwms-plain-small_cnn"),
-        (2, "stripes: ms+Noisy (validation)", "stripes-validation-ms-Noisy-small_cnn"),
+        (0, "digits: ms + Noisy (traditional)", "digits-traditional-ms-Noisy-small_cnn"),
+        (1, "stripes: mfcwms (validation)", "stripes-validation-mfcwms-plain-small_cnn"),
+        (2, "stripes: ms + Noisy (validation)", "stripes-validation-ms-Noisy-small_cnn"),
     ],
 )
 def test_examples(own_folder, command_line, number, title, folder):

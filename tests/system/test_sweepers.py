@@ -13,6 +13,7 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.sweeper import Sweeper
 
 from dml.cli import command
+from dml.cli.train_command import sweep_place
 from dml.core.errors import UserError
 
 TINY = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
@@ -98,18 +99,39 @@ def launch_in_processes(launcher, job_overrides, initial_job_idx):
     return returns
 
 
+@pytest.fixture
+def other_launcher(monkeypatch):
+    """Hydra's own launcher with processes, under another name."""
+    monkeypatch.setattr(LAUNCHER, "launch", launch_in_processes)
+    name, LAUNCHER.__name__ = LAUNCHER.__name__, "OtherLauncher"
+    yield
+    LAUNCHER.__name__ = name
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_failures_in_other_processes_are_listed(monkeypatch, capfd, tmp_path):
+def test_failures_in_other_processes_are_listed(other_launcher, monkeypatch, capfd, tmp_path):
     def job(cfg):
         if cfg.seed != 1:
             raise UserError(f"seed: {cfg.seed} fails")
         return 0.5
 
-    monkeypatch.setattr(LAUNCHER, "launch", launch_in_processes)
     words = ["-m", f"hydra.sweep.dir={tmp_path}", "optim.lr=0.1", "seed=0,1,2"]
     monkeypatch.setattr("sys.argv", ["train.py", *words])
     assert command(job, "train") == 1
     assert len(started) == 3
-    err = capfd.readouterr().err
+    out, err = capfd.readouterr()
+    assert "3 runs have ended; python scripts/runs.py lists them" in out
     assert err.count("error: seed: ") == 2
     assert err.endswith("2 of 3 runs failed:\n  seed=0: seed: 0 fails\n  seed=2: seed: 2 fails\n")
+
+
+def test_a_run_of_a_sweep_knows_its_place(monkeypatch, capfd, tmp_path):
+    places = []
+    words = ["-m", f"hydra.sweep.dir={tmp_path}", "optim.lr=0.1", "seed=0,1,2"]
+    monkeypatch.setattr("sys.argv", ["train.py", *words])
+    assert command(lambda cfg: places.append(sweep_place()), "train") == 0
+    assert places == ["run 1 of 3", "run 2 of 3", "run 3 of 3"]
+    assert "have ended" not in capfd.readouterr().out
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    assert command(lambda cfg: places.append(sweep_place()), "train") == 0
+    assert places[-1] == ""

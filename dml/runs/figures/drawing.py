@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageColor
 
 from dml.core.atomic_io import replace_file
+from dml.core.progress import format_epoch
 from dml.runs.console import title
 
 matplotlib.use("Agg")  # no display on a cluster
@@ -43,7 +44,11 @@ def learning_curve(
         epochs = [row["epoch"] for row in rows]
         values = [100 * row[select] for row in rows]
         best = max(rows[1:] or rows, key=lambda row: row[select])
-        label = f"best {100 * best[select]:.1f} at epoch {best['epoch']:g}" if alone else None
+        label = (
+            f"best {100 * best[select]:.1f} at epoch {format_epoch(best['epoch'])}"
+            if alone
+            else None
+        )
         top.plot(epochs, values, color=BLUE, lw=1.6, alpha=1 if alone else 0.5)
         top.plot(best["epoch"], 100 * best[select], "o", color=ORANGE, label=label)
         if number == 0:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dml.config.names import method_name
 from dml.config.schema import Config
 from dml.runs.context import RunContext
 from dml.runs.figures.drawing import learning_curve
@@ -14,7 +15,6 @@ from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.figures.positivity_curve import draw_model_positivity
 from dml.runs.figures.stages import stage_curve
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.folder.summary import result_id
 from dml.runs.jobs.job import JobRun
 from dml.runs.jobs.job_list import Job
 from dml.runs.scores.evaluator import SplitEmbeddings
@@ -29,7 +29,7 @@ def draw_figures(context: RunContext, jobs: Sequence[Job], folder: RunFolder) ->
     Neighbors and map show the test images as embedded by the network before and after training.
     """
     config = context.config
-    name = f"{result_id(config)} on {config.data.name}"
+    name = f"{method_name(config.loss['name'], config.method['name'])} on {config.data.name}"
     context.world.broadcast_from_main(lambda: _draw_curves(config, jobs, folder, name))
     first = JobRun(context, jobs[0], folder.job(jobs[0].name))
     networks = {"before training": first.embed_test()}  # a new job has the initial weights

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dml.core.atomic_io import write_json
 from dml.core.errors import RunStopped
-from dml.core.progress import show_status
+from dml.core.progress import format_epoch, show_status
 from dml.core.signals import raise_on_signals
 from dml.data.samplers import BatchSchedule
 from dml.runs.console import print_line
@@ -202,7 +202,7 @@ class JobRun:
             lambda: tables.rewind(self.job.key, trainer.rows, trainer.step)
         )
         if loaded is not None and not trainer.finished:
-            print_line(f"continuing {self.job.name} from epoch {trainer.epoch:g}")
+            print_line(f"continuing {self.job.name} from epoch {format_epoch(trainer.epoch)}")
 
     def _describe_training(self, trainer: Trainer, best: dict[str, Any]) -> dict[str, Any]:
         total, batch_size = trainer.clock.total, self.config.data.batch_size

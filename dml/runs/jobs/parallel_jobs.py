@@ -82,6 +82,7 @@ class _Running:
         epochs: shared number of completed epochs.
         best: of the evaluations shown so far.
         shown: step of the last one.
+        untrained: score before training.
     """
 
     job: Job
@@ -89,6 +90,7 @@ class _Running:
     epochs: Any
     best: Stopping
     shown: float = -1.0
+    untrained: float = 0.0
 
 
 class _Processes:
@@ -171,10 +173,14 @@ class _Processes:
             if row["step"] <= one.shown:
                 continue
             one.shown = row["step"]
+            score = row[protocol.select_metric]
             if "loss" in row:
-                one.best.update(row[protocol.select_metric], row["epoch"], int(row["step"]))
+                one.best.update(score, row["epoch"], int(row["step"]))
+            else:
+                one.untrained = score
             if printed and not self.context.position.trials:
-                line = describe_evaluation(row, protocol.epochs, protocol.select_metric, one.best)
+                metric = protocol.select_metric
+                line = describe_evaluation(row, protocol.epochs, metric, one.best, one.untrained)
                 print_line(f"{one.job.name}  {line}", logged=False)
         return rows
 
@@ -207,7 +213,8 @@ class _ParallelStatus:
         self.search_parts, self.models = context.position.search_parts(), models
         self.running = running
         self.epochs = context.config.protocol.epochs
-        self.done, self._started = 0, time.monotonic()
+        self.done = 0
+        self._first: tuple[float, float] | None = None  # time and epochs, once there are any
 
     def update(self, waiting: int) -> None:
         """Receives the number of models that no process has taken yet."""
@@ -218,11 +225,16 @@ class _ParallelStatus:
         parts = [*self.search_parts, Part(f"{self.done} of {self.models} models done", 90)]
         completed = [one.epochs.value for one in list(self.running.values())]
         if completed:
-            present = ", ".join(str(min(int(one) + 1, self.epochs)) for one in completed)
-            parts.append(Part(f"running: epoch {present} of {self.epochs}", 60))
+            present = " and ".join(str(min(int(one) + 1, self.epochs)) for one in completed)
+            noun = "epoch" if len(completed) == 1 else "epochs"
+            parts.append(Part(f"running: {noun} {present} of {self.epochs}", 60))
         if epochs := sum(completed) + self.done * self.epochs:
-            left = (time.monotonic() - self._started) * (self.models * self.epochs / epochs - 1)
-            parts.append(Part(f"run {format_seconds(left)} left", 80))
+            self._first = self._first or (time.monotonic(), epochs)
+            started, before = self._first
+            if epochs > before:
+                pace = (time.monotonic() - started) / (epochs - before)
+                left = pace * (self.models * self.epochs - epochs)
+                parts.append(Part(f"run {format_seconds(left)} left", 80))
         return parts
 
 

@@ -212,7 +212,8 @@ def _print_trial(study: Study, trial: ClaimedTrial) -> None:
     params = "  ".join(f"{name} {_format_value(value)}" for name, value in trial.params.items())
     best = find_best(study.trials())
     mark = "  best so far" if best is not None and best.number == trial.number else ""
-    print_line(f"trial {trial.number}  {outcome}{mark}  {params}")
+    place = f"trial {trial.number + 1} of {study.config.trials}"
+    print_line(f"{place}  {outcome}{mark}  {params}")
 
 
 def _format_value(value: Any) -> str:
