@@ -7,7 +7,6 @@ and what the recipes change on other datasets.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,8 +127,9 @@ def _markdown(rows: list[list[str]]) -> str:
 def updated(page: str) -> str:
     """Returns the page with both tables between their markers."""
     for marker, table in (("settings", settings_table()), ("recipes", recipes_table())):
-        pattern = rf"(<!-- {marker} -->\n).*?(<!-- /{marker} -->)"
-        page = re.sub(pattern, lambda m, table=table: f"{m[1]}{table}\n{m[2]}", page, flags=re.S)
+        before, start, rest = page.partition(f"<!-- {marker} -->\n")
+        _, end, after = rest.partition(f"<!-- /{marker} -->")
+        page = f"{before}{start}{table}\n{end}{after}"
     return page
 
 

@@ -10,9 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOUR = ROOT / "docs" / "notebooks" / "tour.ipynb"
-SMALL = (
-    "data.reader.classes=20 data.reader.per_class=10 embedder.size=8 backbone.width=4 device=cpu"
-)
+SMALL = "data.reader.classes=20 data.reader.per_class=10 embedder.size=8 backbone.width=4"
 
 
 def test_the_tour(tmp_path, monkeypatch):
