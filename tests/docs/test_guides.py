@@ -12,8 +12,10 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from dml.cli import evaluate_command, prepare_command, report_command, runs_command, train_command
@@ -79,10 +81,10 @@ def workplace(stored_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # commands add the current folder
     shutil.copytree(stored_run, tmp_path / RUN)
-    for number in range(24):
-        path = tmp_path / "photos" / f"kind{number // 3}" / f"{number}.png"
+    for number in range(96):
+        path = tmp_path / "photos" / f"kind{number // 12}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.effect_noise((40, 40), 4 * number + 10).save(path)
+        Image.effect_noise((20, 20), number + 10).save(path)
     return tmp_path
 
 
@@ -150,3 +152,22 @@ def test_every_guide_is_one_screen_and_has_a_title():
         lines = page.read_text(encoding="utf-8").splitlines()
         assert lines[0].startswith("# "), page.name
         assert len(lines) <= (110 if page.stem == "getting_started" else 80), page.name
+
+
+def test_the_examples_of_contributing():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(compile(block, "CONTRIBUTING.md", "exec"), names)
+    names["test_mfcont_is_eq_8"]()
+    distance = names["mean_distance"](torch.eye(3), torch.tensor([0, 0, 1]))
+    assert distance == pytest.approx(2**0.5)
+
+
+@pytest.mark.parametrize(
+    "error", re.findall(r"^error: (.*)$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.M)
+)
+def test_the_messages_of_contributing(error, command_line):
+    words = {"data.batch_size": "data.batch_size=0", "loss": "loss=mfcwm"}
+    status, _, err = command_line(words[error.partition(":")[0]])
+    assert (status, err) == (2, f"error: {error}\n")
