@@ -24,7 +24,7 @@ def test_the_worked_example_is_what_the_metrics_compute(capsys):
     assert scores["r_precision"] == pytest.approx(2 / 3)
     assert scores["map_at_r"] == pytest.approx(7 / 18)
     assert names["average_precision"] == pytest.approx(53 / 90)
-    stated = {float(number) for number in re.findall(r"= (\d+\.\d)\\,\\%", page)}
+    stated = {float(number) for number in re.findall(r"\$: (\d+\.\d) %", page)}
     computed = (scores["r_precision"], scores["map_at_r"], names["average_precision"])
     assert stated == {round(100 * value, 1) for value in computed}
 
