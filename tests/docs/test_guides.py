@@ -1,6 +1,7 @@
 """Commands and Python blocks of docs/guides run as they are written, in a small form.
 
-Commands below a comment such as `<!-- needs data -->` are composed and checked, not run.
+Commands below a comment such as `<!-- needs data -->`, and those of docs/concepts, are composed and
+checked, not run.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from PIL import Image
 
 from dml.cli import evaluate_command, prepare_command, report_command, runs_command, train_command
 from dml.config.check import check
-from dml.config.command_line import is_multirun
 from dml.config.schema import Config
 from tests.conftest import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+CONCEPTS = sorted((ROOT / "docs" / "concepts").glob("*.md"))
 RUN = "outputs/single/digits-traditional-mfcwms-plain-small_cnn/seed0-12345678"
 BLOCK = re.compile(r"(?:<!-- (needs [^>]*|slow) -->\n)?```(sh|python)\n(.*?)```", re.S)
 FILE = re.compile(r"^`(my_\S+\.py)`:\n\n```python\n(.*?)```", re.M | re.S)
@@ -63,6 +64,8 @@ def commands(code: str) -> Iterator[list[str]]:
 
 def smaller(words: list[str]) -> list[str]:
     """Returns the words of a `train.py` command with options that make it tiny."""
+    grids = [word for word in words if "," in word and "[" not in word]
+    words = [_first_value(word) if word in grids[1:] else word for word in words]
     chosen = {word.partition("=")[0].lstrip("+") for word in words}
     if chosen & {"resume", "--help"}:
         return words
@@ -125,14 +128,21 @@ def test_a_guide_runs_as_written(page, workplace, monkeypatch, capsys):
 
 
 def composed_commands() -> Iterator[tuple[str, list[str]]]:
-    for page in GUIDES:
+    """Yields the commands that are not run, each with the first value of a grid."""
+    for page in (*GUIDES, *CONCEPTS):
         for reason, language, code in blocks(page):
-            if not (reason and language == "sh"):
+            if language != "sh" or not (reason or page in CONCEPTS):
                 continue
             for words in commands(code):
-                grid = any("," in word for word in words) or is_multirun(words)
-                if words[0] == "train.py" and not grid and "experiment=" not in " ".join(words):
-                    yield page.stem, words[1:]
+                if words[0] == "train.py" and "experiment=" not in " ".join(words):
+                    options = [word for word in words[1:] if "=" in word and word[:5] != "hydra"]
+                    yield page.stem, [_first_value(word) for word in options]
+                else:
+                    assert (ROOT / words[0]).is_file(), words
+
+
+def _first_value(word: str) -> str:
+    return word if "[" in word or "{" in word else word.partition(",")[0]
 
 
 @pytest.mark.parametrize(("page", "words"), list(composed_commands()))
