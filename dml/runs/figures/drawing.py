@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from dml.core.atomic_io import replace_file
 from dml.core.progress import format_epoch
 from dml.runs.console import title
 
-matplotlib.use("Agg")  # no display on a cluster
+if "MPLBACKEND" not in os.environ:  # a notebook's, or the user's
+    matplotlib.use("Agg")  # no display on a cluster
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 

@@ -1,0 +1,183 @@
+"""Commands and Python blocks of docs/guides run as they are written, in a small form.
+
+Commands below a comment such as `<!-- needs data -->`, and those of docs/concepts, are composed and
+checked, not run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from dml.cli import evaluate_command, prepare_command, report_command, runs_command, train_command
+from dml.config.check import check
+from dml.config.schema import Config
+from tests.conftest import TINY
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+CONCEPTS = sorted((ROOT / "docs" / "concepts").glob("*.md"))
+RUN = "outputs/single/digits-traditional-mfcwms-plain-small_cnn/seed0-12345678"
+BLOCK = re.compile(r"(?:<!-- (needs [^>]*|slow) -->\n)?```(sh|python)\n(.*?)```", re.S)
+FILE = re.compile(r"^`(my_\S+\.py)`:\n\n```python\n(.*?)```", re.M | re.S)
+COMMANDS = {
+    "train.py": train_command.main,
+    "evaluate.py": evaluate_command.main,
+    "scripts/runs.py": runs_command.main,
+    "scripts/report.py": report_command.main,
+    "scripts/prepare_data.py": prepare_command.main,
+}
+SETUP = ("git", "cd", "make", "source", "pip", "wandb", "tensorboard")  # installation, services
+SEPARATE = ("scripts/plan.py", "scripts/list_published.py")  # have tests of their own
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str, str]]:
+    """Yields the blocks of a guide as (reason not to run it or "", language, code)."""
+    text = page.read_text(encoding="utf-8")
+    files = {code for _, code in FILE.findall(text)}
+    for reason, language, code in BLOCK.findall(text):
+        if code not in files:
+            yield reason, language, code
+
+
+def commands(code: str) -> Iterator[list[str]]:
+    """Yields the words of each line after `python`; those of set-up commands are left out."""
+    for line in code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line.replace("<run folder>", RUN))
+        if words[0] == "torchrun":
+            words = ["python", *words[words.index("train.py") :]]
+        if words[0] in SETUP:
+            continue
+        assert words[0] == "python", line
+        yield words[1:]
+
+
+def smaller(words: list[str]) -> list[str]:
+    """Returns the words of a `train.py` command with options that make it tiny."""
+    grids = [word for word in words if "," in word and "[" not in word]
+    words = [_first_value(word) if word in grids[1:] else word for word in words]
+    chosen = {word.partition("=")[0].lstrip("+") for word in words}
+    if chosen & {"resume", "--help"}:
+        return words
+    small = [word for word in TINY if word.partition("=")[0] not in chosen]
+    changed = [word.replace("protocol.epochs=2", "protocol.epochs=1") for word in (*small, *words)]
+    return [word for word in changed if _has_width(words) or "backbone.width" not in word]
+
+
+def _has_width(words: list[str]) -> bool:
+    return not any(word.startswith("backbone=custom") for word in words)
+
+
+@pytest.fixture
+def workplace(stored_run, tmp_path, monkeypatch):
+    """The current folder, with a finished run, photos and the files that a guide shows."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands add the current folder
+    shutil.copytree(stored_run, tmp_path / RUN)
+    for number in range(96):
+        path = tmp_path / "photos" / f"kind{number // 12}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((20, 20), number + 10).save(path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def stored_run(tmp_path_factory) -> Path:
+    """A finished run on digits."""
+    from dml.runs.experiment import run
+    from dml.runs.folder.run_folder import RunFolder
+    from tests.conftest import compose_config, without_pictures
+
+    cfg = compose_config(f"outputs={tmp_path_factory.mktemp('run')}", *TINY, "protocol.epochs=1")
+    with without_pictures():
+        run(cfg, check(cfg, Config))
+    return RunFolder.of(cfg, check(cfg, Config)).path
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_a_guide_runs_as_written(page, workplace, monkeypatch, capsys):
+    for name, content in FILE.findall(page.read_text(encoding="utf-8")):
+        (workplace / name).write_text(content)
+    names: dict[str, object] = {}
+    for reason, language, code in blocks(page):
+        if reason:
+            continue
+        if language == "python":
+            exec(compile(code, str(page), "exec"), names)
+            continue
+        for words in commands(code):
+            if words[0] in SEPARATE:
+                continue
+            more = smaller(words[1:]) if words[0] == "train.py" else words[1:]
+            monkeypatch.setattr("sys.argv", [words[0], *more])
+            try:
+                status = COMMANDS[words[0]]()
+            except SystemExit as end:
+                status = end.code
+            assert not status, f"{words}: {capsys.readouterr().err}"
+
+
+def composed_commands() -> Iterator[tuple[str, list[str]]]:
+    """Yields the commands that are not run, each with the first value of a grid."""
+    for page in (*GUIDES, *CONCEPTS):
+        for reason, language, code in blocks(page):
+            if language != "sh" or not (reason or page in CONCEPTS):
+                continue
+            for words in commands(code):
+                if words[0] == "train.py" and "experiment=" not in " ".join(words):
+                    options = [word for word in words[1:] if "=" in word and word[:5] != "hydra"]
+                    yield page.stem, [_first_value(word) for word in options]
+                else:
+                    assert (ROOT / words[0]).is_file(), words
+
+
+def _first_value(word: str) -> str:
+    return word if "[" in word or "{" in word else word.partition(",")[0]
+
+
+@pytest.mark.parametrize(("page", "words"), list(composed_commands()))
+def test_commands_that_need_something_are_valid(page, words, composed):
+    check(composed(*words), Config)
+
+
+def test_separate_scripts_exist_and_are_shown():
+    for name in SEPARATE:
+        assert importlib.util.spec_from_file_location("script", ROOT / name)
+        assert (ROOT / name).is_file()
+    assert any(name in page.read_text() for name in SEPARATE for page in GUIDES)
+
+
+def test_every_guide_is_one_screen_and_has_a_title():
+    for page in GUIDES:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith("# "), page.name
+        assert len(lines) <= (110 if page.stem == "getting_started" else 80), page.name
+
+
+def test_the_examples_of_contributing():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(compile(block, "CONTRIBUTING.md", "exec"), names)
+    names["test_mfcont_is_eq_8"]()
+    distance = names["mean_distance"](torch.eye(3), torch.tensor([0, 0, 1]))
+    assert distance == pytest.approx(2**0.5)
+
+
+@pytest.mark.parametrize(
+    "error", re.findall(r"^error: (.*)$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.M)
+)
+def test_the_messages_of_contributing(error, command_line):
+    words = {"data.batch_size": "data.batch_size=0", "loss": "loss=mfcwm"}
+    status, _, err = command_line(words[error.partition(":")[0]])
+    assert (status, err) == (2, f"error: {error}\n")
