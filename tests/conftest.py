@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -143,6 +144,15 @@ def command_line(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
         return status, out, err
 
     return run_command
+
+
+@pytest.fixture
+def own_modules(monkeypatch) -> Iterator[None]:
+    """The import path that commands extend is restored, modules named `my_*` are forgotten."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name in [name for name in sys.modules if name.startswith("my_")]:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

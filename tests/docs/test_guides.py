@@ -10,7 +10,6 @@ import importlib.util
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,10 +78,9 @@ def _has_width(words: list[str]) -> bool:
 
 
 @pytest.fixture
-def workplace(stored_run, tmp_path, monkeypatch):
+def workplace(stored_run, tmp_path, monkeypatch, own_modules):
     """The current folder, with a finished run, photos and the files that a guide shows."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # commands add the current folder
     shutil.copytree(stored_run, tmp_path / RUN)
     for number in range(96):
         path = tmp_path / "photos" / f"kind{number // 12}" / f"{number}.png"

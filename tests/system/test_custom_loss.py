@@ -29,13 +29,12 @@ def words_of(command: str) -> list[str]:
 
 
 @pytest.fixture
-def my_folder(tmp_path, monkeypatch):
+def my_folder(tmp_path, monkeypatch, own_modules):
     """A current folder with the file of the example."""
     code = find_block("## Your loss", "python")
     assert len([line for line in code.splitlines() if line.strip()]) <= 15
     (tmp_path / "my_losses.py").write_text(code)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem("sys.modules", "my_losses", raising=False)
     monkeypatch.syspath_prepend(tmp_path)  # as dml.cli does, and undone after the test
     return tmp_path
 

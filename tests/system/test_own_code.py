@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ COMMANDS = [
 
 
 @pytest.fixture
-def own_folder(tmp_path, monkeypatch):
+def own_folder(tmp_path, monkeypatch, own_modules):
     """A folder with every file that the document shows."""
     files = re.findall(r"^`(\S+)`:\n\n```\w+\n(.*?)```", DOCUMENT, re.M | re.S)
     assert len(files) == 4
@@ -26,7 +25,6 @@ def own_folder(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # the command adds the folder
     return tmp_path
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,11 @@ def _block(language):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, own_modules):
     (tmp_path / "my_nets.py").write_text(_block("python"))
     (tmp_path / "my_configs" / "backbone").mkdir(parents=True)
     (tmp_path / "my_configs" / "backbone" / "net.yaml").write_text(_block("yaml"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "my_nets", raising=False)
     return tmp_path
 
 
