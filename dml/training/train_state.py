@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +51,9 @@ class TrainState:
     def end_epoch(self) -> None:
         """Steps a scheduler that counts epochs."""
         if self.scheduler is not None and not isinstance(self.scheduler, ReduceLROnPlateau):
-            self.scheduler.step()
+            with warnings.catch_warnings():  # a run resumed at the end of its first epoch
+                warnings.filterwarnings("ignore", "Detected call of `lr_scheduler", UserWarning)
+                self.scheduler.step()
 
     def end_evaluation(self, score: float) -> None:
         """Steps a scheduler that follows the score of each evaluation."""
