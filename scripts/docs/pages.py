@@ -10,6 +10,7 @@ from scripts.docs.loss_pages import make_loss_pages
 from scripts.docs.markdown import NOTE
 from scripts.docs.method_pages import make_method_pages
 from scripts.docs.option_pages import make_option_pages
+from scripts.docs.protocol_page import make_protocol_page
 from scripts.docs.python_pages import make_python_pages
 
 
@@ -21,6 +22,7 @@ def make_pages() -> dict[str, str]:
         **make_method_pages(),
         **make_experiment_page(),
         **make_option_pages(),
+        **make_protocol_page(),
         **make_python_pages(),
     }
 

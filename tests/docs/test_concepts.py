@@ -29,10 +29,6 @@ def test_the_worked_example_is_what_the_metrics_compute(capsys):
     assert stated == {round(100 * value, 1) for value in computed}
 
 
-def test_the_table_of_protocols_is_up_to_date(capsys):
-    assert load_script("tabulate_protocols").main(["--check"]) == 0, capsys.readouterr().out
-
-
 def test_every_concept_has_one_picture():
     assert [page.stem for page in PAGES] == [picture.stem for picture in PICTURES]
     assert set(load_script("draw_concepts").PICTURES) == {page.stem for page in PAGES}

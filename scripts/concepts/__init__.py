@@ -1,0 +1,1 @@
+"""Pictures of docs/concepts, each drawn from the code that it explains."""

@@ -1,0 +1,133 @@
+"""The page of protocols: every setting side by side, and what recipes change on a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from dml.config.flatten import flatten
+from dml.core.installation import CONFIGS
+from scripts.docs.markdown import NOTE, code, table
+
+PROTOCOLS = {
+    "mlrc": "bn_inception",
+    "mlrc_ccp": "bn_inception",
+    "holdout": "bn_inception",
+    "validation": "bn_inception",
+    "traditional": "bn_inception",
+    "conventional": "bn_inception",
+    "pfml": "resnet50",
+    "metrix": "resnet50",
+}
+DATASETS = ("cars", "sop", "inshop")
+NONE = "\N{EN DASH}"
+HIDDEN = (
+    "defaults",
+    "protocol.name",
+    "protocol.result_id",
+    "protocol.lookup.",
+    "data.name",
+    "optim.name",
+)
+RENAMED = {"optim._target_": "optimizer", "optim.schedule._target_": "optim.schedule"}
+TEXT = """{note}
+# Settings of the protocols
+
+Read from `configs/protocol/`, composed for CUB and the first network of the paper, for losses with
+proxies or mean fields (losses of pairs take four images of a class under `mlrc` and `mlrc_ccp`). A
+dash means: none. [Protocols](../concepts/protocols.md) says which to choose.
+
+{settings}
+
+## Other datasets
+
+What `configs/recipe/` changes on Cars, SOP and In-Shop:
+
+{recipes}
+"""
+
+
+def make_protocol_page() -> dict[str, str]:
+    """Returns the page by its path."""
+    text = TEXT.format(note=NOTE, settings=_settings_table(), recipes=_recipes_table())
+    return {"reference/protocols.md": text}
+
+
+def _settings_table() -> str:
+    """Returns a table with a row for each option that a protocol sets."""
+    configs = [_compose(name, "cub") for name in PROTOCOLS]
+    options = sorted({option for name in PROTOCOLS for option in _options_of(name)}, key=_order)
+    rows = [["backbone", *PROTOCOLS.values()]]
+    for option in options:
+        values = [_cell(OmegaConf.select(config, option)) for config in configs]
+        if option != "optim.schedule" and any(value != NONE for value in values):
+            rows.append([_name(option), *values])
+    return table(["option", *map(code, PROTOCOLS)], rows)
+
+
+def _recipes_table() -> str:
+    """Returns a table of what the recipes of a protocol change on a dataset."""
+    rows = []
+    for protocol in PROTOCOLS:
+        for data in DATASETS:
+            changes = "; ".join(_changes(protocol, data))
+            if changes:
+                rows.append([code(protocol), code(data), changes])
+    return table(["protocol", "dataset", "changes"], rows)
+
+
+def _changes(protocol: str, data: str) -> Iterator[str]:
+    """Yields the options of a recipe; values that refer to others are composed."""
+    for option, value in _read("recipe", f"{protocol}_{data}").items():
+        if "$" in str(value):
+            value = OmegaConf.select(_compose(protocol, data), option)
+        if value is not None:
+            yield f"{_name(option)} {_cell(value)}"
+
+
+def _options_of(protocol: str) -> set[str]:
+    """Returns the options that a protocol's file sets, and its optimizer's class and arguments."""
+    optimizer = {"optim._target_", "optim.args.betas", "optim.args.momentum"}
+    return optimizer | set(_read("protocol", protocol))
+
+
+def _read(group: str, name: str) -> dict[str, Any]:
+    """Returns the options of a file; nothing if there is no such file."""
+    path = CONFIGS / group / f"{name}.yaml"
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    options = flatten(content) if content else {}
+    return {option: value for option, value in options.items() if not option.startswith(HIDDEN)}
+
+
+def _compose(protocol: str, data: str) -> DictConfig:
+    words = [f"protocol={protocol}", f"data={data}", f"backbone={PROTOCOLS[protocol]}"]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("train", words)
+
+
+def _order(option: str) -> tuple[int, str]:
+    groups = ("protocol", "data", "embedder", "optim", "transform")
+    return groups.index(option.split(".")[0]), "" if option == "optim._target_" else option
+
+
+def _name(option: str) -> str:
+    return code(RENAMED.get(option, option))
+
+
+def _cell(value: Any) -> str:
+    """Returns a value in short; without a value, a dash."""
+    if value is None:
+        return NONE
+    if OmegaConf.is_config(value) or isinstance(value, list):
+        return "[" + ", ".join(_cell(part) for part in value) + "]"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, str) and value.startswith("torch.optim"):
+        return value.rsplit(".", 1)[1]
+    return str(value)
