@@ -1,6 +1,6 @@
 # make demo    installs, and trains with three losses on drawn characters: a table and pictures
 # make test    runs the tests (make soak: the long ones, before a release)
-# make rehearsal  runs every experiment in its smallest form to its report (an hour; continues)
+# make rehearsal  runs every experiment in its smallest form to its report (continues)
 # make docs    writes the generated pages of docs/, and builds the site into build/site
 # make lint    checks style, types and import directions (make format corrects the style)
 

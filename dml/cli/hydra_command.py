@@ -87,7 +87,7 @@ def _refuse_switch(folder: str) -> None:
 
 def _refuse_absent(folder: str) -> None:
     if folder and "/" in folder and not os.path.isdir(folder):
-        raise ConfigError([f"resume: there is no folder {folder}"])
+        raise ConfigError([f"resume: folder {folder} does not exist"])
 
 
 def _refuse_other_words(folder: str) -> None:

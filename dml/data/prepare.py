@@ -122,7 +122,7 @@ def _check_obtainable(
 ) -> None:
     absent = [path for path in given.values() if not Path(path).is_file()]
     if absent:
-        raise UserError(f"--archive {absent[0]}: there is no such file")
+        raise UserError(f"--archive {absent[0]} does not exist")
     dataset.check_tools()
     lacking = [
         file

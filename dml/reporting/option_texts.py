@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-DASH = "\u2013"  # where there is no number or value
-
 
 def differing_options(options: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the sorted names of the options that are not equal in all mappings."""

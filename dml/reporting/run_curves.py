@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from matplotlib.ticker import MaxNLocator
-
 from dml.core.metric_names import metric_label
 from dml.reporting.option_columns import group_key, option_columns
 from dml.reporting.run_list import ListedRun
@@ -84,8 +82,9 @@ def draw_curves(curves: Sequence[LearningCurve], selected_by: str, title: str, p
         title: of the picture.
         path: PNG to write.
     """
+    from matplotlib.ticker import MaxNLocator  # late, as below: lists draw nothing
 
-    from dml.runs.figures.drawing import COLORS, GREY, plt, save
+    from dml.runs.figures.drawing import COLORS, GREY, plt, save, tidy
 
     figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
     groups = list(dict.fromkeys(curve.group for curve in curves))
@@ -109,8 +108,7 @@ def draw_curves(curves: Sequence[LearningCurve], selected_by: str, title: str, p
     axis.set_ylabel(f"{metric_label(metric)} on {classes or 'test'} images, in percent")
     axis.set_ylim(bottom=0)
     axis.set_title(title, fontsize=11)
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
+    tidy(axis)
     if len(groups) <= MAX_LABELS:
         beside: dict[str, Any] = (
             {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if len(groups) > 4 else {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from dml.reporting.option_texts import DASH, differing_options, format_option, short_names
+from dml.reporting.option_texts import differing_options, format_option, short_names
 from dml.reporting.rows import Row
+from dml.runs.console import DASH
 
 # Options whose values depend on loss and method by default; a column only where rows of one method
 # differ. Tables of `protocol.lookup` act through other options alone.

@@ -8,12 +8,11 @@ from dataclasses import replace
 from dml.core.installation import shell_command
 from dml.reporting.caveats import CaveatKind
 from dml.reporting.comparison import Verdict
-from dml.reporting.option_texts import DASH
 from dml.reporting.pairwise_tests import Family
 from dml.reporting.report import Report, Section
 from dml.reporting.rows import Row
 from dml.reporting.settings import setting_columns
-from dml.runs.console import is_score, title
+from dml.runs.console import DASH, is_score, title
 
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
 MAX_COMMANDS = 5  # that the terminal shows

@@ -13,7 +13,7 @@ from dml.core.metric_names import metric_label as title
 from dml.core.progress import postpone_line
 from dml.core.run_logger import run_logger
 
-NOT_MEASURED = "\u2013"
+DASH = "\u2013"  # shown for missing numbers and values
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -69,7 +69,7 @@ def _format_score(value: dict[str, Any] | None, column: str) -> str:
     Untrained scores have no interval, and no `evaluation.measures` of the finished network.
     """
     if value is None:
-        return NOT_MEASURED
+        return DASH
     half = value["ci95"] if column != "untrained" else None
     return f"{100 * value['mean']:.2f}" + ("" if half is None else f" ± {100 * half:.2f}")
 

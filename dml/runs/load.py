@@ -175,7 +175,7 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
     """Returns the config of a run as it is stored; see `load_config`."""
     path = RunFolder(run_folder).config
     if not Path(run_folder).is_dir():
-        raise ConfigError([f"run: there is no folder {run_folder}"])
+        raise ConfigError([f"run: folder {run_folder} does not exist"])
     if not path.exists():
         raise ConfigError([f"run: {run_folder} is not a run folder: it has no config.yaml"])
     cfg = _read_yaml(path)

@@ -136,7 +136,7 @@ def test_the_command(monkeypatch, capfd, tmp_path):
 
     monkeypatch.setattr("sys.argv", ["evaluate.py", "run=nowhere", f"outputs={tmp_path}"])
     assert command(evaluate, "evaluate") == 2
-    assert capfd.readouterr().err.startswith("error: run: there is no folder nowhere")
+    assert capfd.readouterr().err.startswith("error: run: folder nowhere does not exist")
     monkeypatch.setattr("sys.argv", ["evaluate.py", "save=float8", "embedings=x"])
     assert command(evaluate, "evaluate") == 2
     err = capfd.readouterr().err

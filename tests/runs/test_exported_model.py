@@ -135,7 +135,7 @@ class TestHub:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "outputs").mkdir(exist_ok=True)
         for source in ("outputs/mistyped", tmp_path / "user/name", "a/b/c", "name"):
-            with pytest.raises(UserError, match=r"there is no folder"):
+            with pytest.raises(UserError, match=r"folder .* does not exist"):
                 dml.load(source)
         assert asked == []
 

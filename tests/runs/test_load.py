@@ -15,7 +15,7 @@ from dml.runs.experiment import resume
 def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
     with pytest.raises(UserError, match=r"has no config\.yaml"):
         dml.load(tmp_path)
-    with pytest.raises(UserError, match=f"run: there is no folder {tmp_path}/absent"):
+    with pytest.raises(UserError, match=f"run: folder {tmp_path}/absent does not exist"):
         dml.load(tmp_path / "absent")
     _, folder = run_tiny()
     with pytest.raises(UserError, match="is a run folder; name another folder"):

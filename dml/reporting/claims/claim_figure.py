@@ -7,12 +7,12 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from dml.core.atomic_io import replace_file
 from dml.core.statistics import mean_interval
 from dml.reporting.claims.claim_tests import ClaimTest
 from dml.reporting.claims.seed_results import CurvePoint
-from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, RED, plt
+from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, RED, plt, save, tidy
 
+STEPS = "steps_to_95"
 STYLES = ("-", "--", ":")
 VERDICT_COLORS = {"holds": GREEN, "does not hold": RED, "undecided": GREY}
 MEASURES = {
@@ -30,20 +30,16 @@ def draw_claims(curves: Sequence[CurvePoint], tests: Sequence[ClaimTest], path: 
         tests: a panel each for scores and for steps.
         path: PNG to write.
     """
-    scores = [one for one in tests if one.measure != "steps_to_95"]
-    steps = [one for one in tests if one.measure == "steps_to_95"]
-    panels = [group for group in (scores, steps) if group]
-    figure, axes = plt.subplots(
-        1 + len(panels), 1, figsize=(8, 4.2 + sum(0.5 + 0.34 * len(one) for one in panels)),
-        height_ratios=[4.2, *(0.5 + 0.34 * len(one) for one in panels)], layout="constrained",
-        squeeze=False,
-    )  # fmt: skip
-    _draw_curves(axes[0, 0], curves)
-    for axis, group in zip(axes[1:, 0], panels, strict=True):
-        _draw_differences(axis, group)
-    with replace_file(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=130)
-    plt.close(figure)
+    groups = [[one for one in tests if (one.measure == STEPS) == steps] for steps in (False, True)]
+    panels = [group for group in groups if group]
+    heights = [4.2, *(0.6 + 0.3 * len(group) for group in panels)]
+    figure = plt.figure(figsize=(8, sum(heights)), layout="constrained")
+    # Each with axes of its own width: the labels of differences are long.
+    first, *others = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    _draw_curves(first.subplots(), curves)
+    for part, group in zip(others, panels, strict=True):
+        _draw_differences(part.subplots(), group)
+    save(figure, path)
 
 
 def _draw_curves(axis: Axes, curves: Sequence[CurvePoint]) -> None:
@@ -60,7 +56,7 @@ def _draw_curves(axis: Axes, curves: Sequence[CurvePoint]) -> None:
     axis.set_xlabel("step")
     axis.set_ylabel("MAP@R on test classes, percent")
     axis.legend(frameon=False, fontsize=9)
-    _clean(axis)
+    tidy(axis)
 
 
 def _draw_differences(axis: Axes, tests: Sequence[ClaimTest]) -> None:
@@ -72,11 +68,6 @@ def _draw_differences(axis: Axes, tests: Sequence[ClaimTest]) -> None:
     labels = [f"{one.claim.short}, {MEASURES[one.measure]}" for one in reversed(tests)]
     axis.set_yticks(range(len(tests)), labels, fontsize=8.5)
     axis.set_ylim(-0.7, len(tests) - 0.3)
-    unit = "steps fewer" if tests[0].measure == "steps_to_95" else "percentage points more"
+    unit = "steps fewer" if tests[0].measure == STEPS else "percentage points more"
     axis.set_xlabel(f"{unit} (mean and 95 % interval; right of zero: as claimed)", fontsize=9)
-    _clean(axis)
-
-
-def _clean(axis: Axes) -> None:
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
+    tidy(axis)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -16,13 +14,14 @@ from torch import Tensor, nn
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.core.atomic_io import replace_file, write_text
+from dml.core.atomic_io import write_text
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.similarity_changes import SimilarityChanges, similarity_changes
 from dml.reporting.catalog import Cell
+from dml.reporting.claims.seed_results import write_csv
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
-from dml.runs.figures.drawing import COLORS, GREY, plt
+from dml.runs.figures.drawing import COLORS, GREY, plt, save, tidy
 from dml.runs.jobs.job import JobRun
 
 KINDS = {  # of mixed pairs: title, anchors of anchor-negative pairs
@@ -61,11 +60,7 @@ def explain_mixing(cell: Cell, steps: int, every: int, out: Path) -> list[Pull]:
         out: PNG to write; a CSV file of the same name is written beside it.
     """
     pulls = list(_measure(cell, steps, every))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(asdict(pulls[0])), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(pull) for pull in pulls)
-    write_text(out.with_suffix(".csv"), text.getvalue())
+    write_text(out.with_suffix(".csv"), write_csv(pulls))
     _draw(pulls, out)
     return pulls
 
@@ -94,17 +89,14 @@ def _measure(cell: Cell, steps: int, every: int) -> Iterator[Pull]:
             if step % every == 0:
                 for name, some in found.items():
                     if some:
-                        yield Pull(step, name, *(_mean(some, key) for key in _KEYS))
+                        yield Pull(step, name, *_means(some))
                     some.clear()
             if step == steps:
                 return
 
 
-_KEYS = ("positive", "negative", "positive_share", "negative_share")
-
-
-def _mean(changes: Sequence[SimilarityChanges], key: str) -> float:
-    return fmean(getattr(one, key) for one in changes)
+def _means(changes: Sequence[SimilarityChanges]) -> Iterator[float]:
+    return (fmean(getattr(one, key.name) for one in changes) for key in fields(SimilarityChanges))
 
 
 def _losses(loss: nn.Module) -> dict[str, Callable[..., Tensor]]:
@@ -145,9 +137,6 @@ def _draw(pulls: Sequence[Pull], path: Path) -> None:
     axes[1].plot([], [], color=GREY, ls="--", label="pairs of two classes")
     for axis in axes:
         axis.set_xlabel("step of training with the clean loss")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        tidy(axis)
     figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=3)
-    with replace_file(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=130)
-    plt.close(figure)
+    save(figure, path)

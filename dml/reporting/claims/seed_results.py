@@ -1,4 +1,4 @@
-"""Results of one claim's runs: a row per arm and seed, as written to and read from CSV."""
+"""Results of one claim's runs: a row per arm and seed, as it is written to CSV."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from dml.core.errors import UserError
@@ -88,28 +87,13 @@ def read_results(cells: Iterable[Cell]) -> tuple[list[SeedResult], list[CurvePoi
     return results, curves
 
 
-def write_csv(rows: Sequence[SeedResult] | Sequence[CurvePoint]) -> str:
-    """Returns a table with a column per field; numbers are written in full."""
+def write_csv(rows: Sequence[Any]) -> str:
+    """Returns dataclasses of one kind as a table, a column per field; numbers in full."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [one.name for one in fields(rows[0])], lineterminator="\n")
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     return text.getvalue()
-
-
-def read_csv(path: Path) -> list[SeedResult]:
-    """Returns the results in a file of `write_csv`."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return [_parse(row) for row in csv.DictReader(file)]
-
-
-def _parse(row: dict[str, str]) -> SeedResult:
-    kinds: dict[str, Any] = {"int": int, "float": float, "str": str}
-    values: dict[str, Any] = {
-        one.name: kinds[str(one.type).partition(" |")[0]](row[one.name]) if row[one.name] else None
-        for one in fields(SeedResult)
-    }
-    return SeedResult(**values)
 
 
 def _read_curve(run: FinishedRun, arm: str) -> list[CurvePoint]:

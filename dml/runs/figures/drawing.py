@@ -18,6 +18,7 @@ from dml.runs.console import title
 if "MPLBACKEND" not in os.environ:  # a notebook's, or the user's
     matplotlib.use("Agg")  # no display on a cluster
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Colors of Okabe and Ito without yellow: distinct for color-blind readers, on white and on black.
@@ -68,8 +69,7 @@ def learning_curve(
     bottom.set_ylabel("training loss")
     bottom.set_xlabel("epoch")
     for axis in (top, bottom):
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        tidy(axis)
     save(figure, path)
 
 
@@ -144,6 +144,12 @@ def _frame_image(image: np.ndarray, frame: str) -> np.ndarray:
     edge = MARGIN + FRAME
     cell[edge:-edge, edge:-edge] = np.asarray(fitted)
     return cell
+
+
+def tidy(axis: Axes) -> None:
+    """Adds a pale grid and removes the frame above and to the right."""
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dml.runs.console import title
-from dml.runs.figures.drawing import BLUE, GREY, ORANGE, plt, save
+from dml.runs.figures.drawing import BLUE, GREY, ORANGE, plt, save, tidy
 
 
 def stage_curve(rows: Sequence[dict[str, float]], select: str, name: str, path: Path) -> None:
@@ -51,8 +51,7 @@ def stage_curve(rows: Sequence[dict[str, float]], select: str, name: str, path: 
     bottom.set_ylabel("covering radius")
     bottom.legend(frameon=False, fontsize=9)
     for axis in (top, bottom):
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        tidy(axis)
     save(figure, path)
 
 

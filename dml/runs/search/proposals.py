@@ -88,7 +88,10 @@ def _create_sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
 
 
 def _grid_point(number: int, space: dict[str, BaseDistribution]) -> Params:
-    """Returns combination `number` of all choices; the last option varies fastest."""
+    """Returns combination `number` of all choices; the last option varies fastest.
+
+    Optuna's GridSampler would need its own attributes in the stored trials.
+    """
     combinations = itertools.product(*(_choices(space[name]) for name in sorted(space)))
     point = next(itertools.islice(combinations, number, None))
     return dict(zip(sorted(space), point, strict=True))

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from dml.core.atomic_io import replace_file, write_text
-from dml.runs.figures.drawing import BLUE, GREY, ORANGE
+from dml.core.atomic_io import write_text
+from dml.runs.figures.drawing import BLUE, GREY, ORANGE, save, tidy
 from dml.runs.folder.run_folder import RunFolder
 
 
@@ -117,8 +117,5 @@ def _draw_importances(shares: dict[str, float], path: Path) -> None:
 
 def _save(figure: Figure, path: Path) -> None:
     for axis in figure.axes:
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    with replace_file(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=130)
-    plt.close(figure)
+        tidy(axis)
+    save(figure, path)

@@ -1,7 +1,8 @@
 """Claims are tested as scipy would, on made results and on those that docs/results ships."""
 
+import csv
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import stats
 from dml.core.errors import ConfigError
 from dml.reporting.catalog import load_experiment
 from dml.reporting.claims.claim_tests import Claim, evaluate_claims, read_claims
-from dml.reporting.claims.seed_results import SeedResult, read_csv, write_csv
+from dml.reporting.claims.seed_results import SeedResult, write_csv
 
 SHIPPED = Path(__file__).resolve().parents[3] / "docs" / "results"
 PAGES = [path for path in sorted(SHIPPED.glob("claims_*.csv")) if "_curves" not in path.stem]
@@ -20,6 +21,17 @@ BASE = SeedResult(
     steps_to_95=300, stages=None, chosen="optim.lr=0.001", trials=6, run="0a1b2c3d",
     revision="0123456789ab", device="cpu", torch="2.15.0", command="python train.py",
 )  # fmt: skip
+
+
+def read_csv(path):
+    """Results as `write_csv` wrote them."""
+    kinds = {one.name: str(one.type).partition(" |")[0] for one in fields(SeedResult)}
+    convert = {"int": int, "float": float, "str": str}
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            SeedResult(**{k: convert[kinds[k]](v) if v else None for k, v in row.items()})
+            for row in csv.DictReader(file)
+        ]
 
 
 def made_results(seeds=10, **shifts):
