@@ -3,7 +3,6 @@
     python scripts/plan.py all                                   every experiment, a line each
     python scripts/plan.py mft_table1                            every run of one, with its command
     python scripts/plan.py mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
-    python scripts/plan.py all --readme                          update the table in README.md
 
 Trainings include the folds and trials of searches. Estimated hours are those of one GPU, or of one
 CPU core for claims_* (the rule is in dml/reporting/cost.py); those of finished runs are measured,
@@ -15,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -29,7 +27,6 @@ from dml.reporting.experiment_progress import (
     budget_overrides,
     cell_status,
     measure_progress,
-    update_readme,
 )
 from dml.runs.console import console
 
@@ -44,7 +41,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("experiment", help="an id, or all")
     parser.add_argument("overrides", nargs="*", help="options of train.py")
     parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
-    parser.add_argument("--readme", action="store_true", help="update the table in README.md")
     options = parser.parse_intermixed_args(argv)
     ids = experiment_ids() if options.experiment == "all" else [options.experiment]
     try:
@@ -52,11 +48,6 @@ def main(argv: list[str] | None = None) -> int:
     except (UserError, HydraException, OmegaConfBaseException) as error:
         print(f"error: {first_line(error)}", file=sys.stderr)
         return 1
-    if options.readme:
-        path = Path(__file__).resolve().parent.parent / "README.md"
-        text = update_readme(path.read_text(encoding="utf-8"), {x.id: x.status for x in found})
-        path.write_text(text, encoding="utf-8")
-        return 0
     if options.experiment != "all":
         _print_cells(found[0])
     console.print(_table(found))

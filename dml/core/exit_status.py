@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """The exit status of a command; the README lists them for users."""
+    """The exit status of a command; docs/guides/resume.md lists them for users."""
 
     FINISHED = 0
     FAILED = 1

@@ -30,7 +30,7 @@ from dml.reporting.composition_cache import load_or_compute
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job_list import FOLDS
 
-PAPERS = ("mft", "pfml", "metrix", "ccp")  # in the order of the README
+PAPERS = ("mft", "pfml", "metrix", "ccp")  # in the order of docs/experiments.md
 KINDS = ("table", "figure", "text")
 METRICS = ["map_at_r", "precision_at_1", "r_precision", "best_epoch"]  # where a file names none
 FIGURES = ["learning_curves", "neighbors"]  # of runs of no experiment

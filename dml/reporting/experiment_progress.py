@@ -1,18 +1,17 @@
-"""Progress of experiments: runs that are finished, started or missing, and the README's table."""
+"""Progress of experiments: runs that are finished, started or missing."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dml.reporting.catalog import Cell, experiment_ids, list_cells, load_experiment
+from dml.reporting.catalog import Cell, list_cells
 from dml.reporting.cost import estimate_hours, sum_hours
 
-BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"  # around the README's table
 BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
 
 
@@ -32,7 +31,6 @@ class Progress:
         id: id of the experiment.
         cells: all runs.
         done: number of finished runs.
-        stand_in: finished runs of the experiment on stand-in data, whatever the overrides.
         measured: hours that the finished runs took.
         estimated: hours of all runs on a GPU, or on one core with `device=cpu`; None if unknown.
     """
@@ -40,7 +38,6 @@ class Progress:
     id: str
     cells: tuple[Cell, ...]
     done: int
-    stand_in: int
     measured: float
     estimated: float | None
 
@@ -59,17 +56,6 @@ class Progress:
         """Models to train, finished or not."""
         return sum(cell.trainings for cell in self.cells)
 
-    @property
-    def status(self) -> str:
-        """`run`, `12 of 30 cells`, `stand-in only`, `not run`, or `a script`."""
-        if not self.cells:
-            return "a script"
-        if self.done == len(self.cells):
-            return "run"
-        if self.done:
-            return f"{self.done} of {len(self.cells)} cells"
-        return "stand-in only" if self.stand_in else "not run"
-
 
 def measure_progress(
     experiment: str, overrides: Sequence[str] = (), runs: str = "outputs"
@@ -83,12 +69,10 @@ def measure_progress(
     """
     cells = tuple(list_cells(experiment, [*overrides, f"outputs={runs}"]))
     summaries = list(filter(None, (_read_summary(cell.folder) for cell in cells)))
-    folders = Path(runs, experiment).glob("*/*")
     return Progress(
         id=experiment,
         cells=cells,
         done=len(summaries),
-        stand_in=sum(bool(_read_summary(folder).get("stand_in")) for folder in folders),
         measured=sum(summary["wall_seconds"] for summary in summaries) / 3600,
         estimated=sum_hours([estimate_hours(cell) for cell in cells]),
     )
@@ -105,25 +89,6 @@ def cell_status(cell: Cell) -> CellStatus:
 def budget_overrides(cell: Cell) -> list[str]:
     """Returns the overrides that give a run another budget than its experiment: `BUDGET`."""
     return [word for word in cell.overrides if word.partition("=")[0].lstrip("+") in BUDGET]
-
-
-def update_readme(readme: str, status: Mapping[str, str]) -> str:
-    """Returns the README with an updated table of the papers' experiments.
-
-    Args:
-        readme: text with the table between `BEGIN` and `END`.
-        status: `Progress.status` of each experiment.
-    """
-    rows = ["| experiment | what | GPU hours | status |", "|---|---|---|---|"]
-    for id in experiment_ids():
-        about = load_experiment(id)
-        if about.source is None:  # claims have a table of verdicts
-            continue
-        hours = "-" if about.gpu_hours is None else f"{about.gpu_hours:,g}"
-        rows.append(f"| `experiment={id}` | {about.title} | {hours} | {status[id]} |")
-    before, _, rest = readme.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return before + BEGIN + "\n" + "\n".join(rows) + "\n" + END + after
 
 
 def _read_summary(folder: Path) -> dict[str, Any]:

@@ -1,24 +1,8 @@
-"""Progress of experiments: the table of the README and scripts/plan.py."""
+"""Progress of experiments, as scripts/plan.py shows it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from dml.reporting.catalog import experiment_ids
-from dml.reporting.experiment_progress import BEGIN, END, update_readme
 from scripts.plan import main
-
-
-def test_the_table_of_the_readme_is_up_to_date():
-    """All but its status, which depends on the runs of the machine that wrote it."""
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-
-    def without_status(text: str) -> list[str]:
-        table = text.partition(BEGIN)[2].partition(END)[0]
-        return [line.rpartition(" | ")[0] for line in table.strip().splitlines()]
-
-    updated = update_readme(readme, dict.fromkeys(experiment_ids(), "not run"))
-    assert without_status(readme) == without_status(updated)
 
 
 def test_plan_lists_cells_with_their_budget(tmp_path, capsys):

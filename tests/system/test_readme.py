@@ -4,33 +4,47 @@ import re
 import shlex
 from pathlib import Path
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+import pytest
+
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.reporting.catalog import list_cells
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LONGEST = 150  # lines: two screens
+TRAIN = [
+    shlex.split(code)[2:] if code.startswith("python") else shlex.split(code)[3:]
+    for code in re.findall(r"`((?:python|torchrun \S+) train\.py [^`<]*)`", README)
+]
 
 
-def block(after: str, language: str) -> str:
-    """Returns the first code block of a language after a piece of text."""
-    rest = README[README.index(after) :]
-    found = re.search(rf"```{language}\n(.*?)```", rest, re.S)
-    assert found, f"no {language} block after {after!r}"
-    return found[1]
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("words", TRAIN, ids=" ".join)
+def test_commands_of_the_table_are_valid(words, composed):
+    if "--help" in words:
+        return
+    words = [word.partition(",")[0] for word in words if word != "-m"]
+    if words[0].startswith("experiment="):
+        assert list_cells(words[0].partition("=")[2], words[1:])
+    elif "loss._target_=my_losses.CenterLoss" not in words:  # tests/docs/test_guides.py runs it
+        check(composed(*words), Config)
+
+
+def test_the_other_commands_exist():
+    commands = re.findall(r"`python ((?!train)\S+\.py)", README)
+    assert len(commands) >= 3
+    assert all((ROOT / name).is_file() for name in commands)
+    assert "\ninstall:" in (ROOT / "Makefile").read_text()
+    assert "\ndemo:" in (ROOT / "Makefile").read_text()
 
 
 def test_mistakes_are_answered_as_shown(command_line):
-    shown = block("a mistake is answered", "")
-    command, *errors = shown.strip().splitlines()
-    status, _, err = command_line(*shlex.split(command)[3:])
+    shown = re.findall(r"^```\n\$ (.*?)```", README, re.M | re.S)
+    command, *errors = shown[0].strip().splitlines()
+    status, _, err = command_line(*shlex.split(command)[2:])
     assert status == 2
     assert err.strip().splitlines() == errors
-
-
-def test_a_network_for_python_users(run_tiny):
-    import torch
-    from PIL import Image
-
-    import dml
-
-    _, folder = run_tiny()
-    embedder, transform = dml.load(folder)
-    embedding = embedder(transform(Image.new("L", (8, 8)))[None])
-    assert embedding.shape == (1, 8)
-    assert torch.allclose(embedding.norm(), torch.tensor(1.0))
