@@ -1,9 +1,13 @@
 """Pictures that explain verdicts on claims: python scripts/explain_claims.py metrix
 
-    metrix   the pull of the mixed loss on similarities of positives and negatives, along the
-             training of contrastive; writes why_metrix.png and .csv
+    metrix              the pull of the mixed loss on similarities of positives and negatives,
+                        along the training of contrastive
+    mean_field          learning curves on few and many classes
+    potential_field     learning curves by decay α and radius δ of the forces
+    chance_constraints  learning curves by positive margin, with radius and distance of classes
 
-Uses the settings of experiment=claims_metrix; a minute on one core.
+Writes why_<subject>.png and .csv. Uses the settings of experiment=claims_<subject>; minutes on one
+core. Trainings are stored in outputs/explanations and continue.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ from pathlib import Path
 from dml.core.errors import UserError
 from dml.reporting.catalog import list_cells
 from dml.reporting.claims.mixing_pull import explain_mixing
+from dml.reporting.claims.variants import EXPLANATIONS, explain
 
-STEPS, EVERY = 600, 25
+STEPS, EVERY = 600, 25  # of the training with Metrix
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,15 +29,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("subject", choices=("metrix",))
-    parser.add_argument("overrides", nargs="*", help="options of train.py, such as loss=ms")
+    parser.add_argument("subject", choices=("metrix", *EXPLANATIONS))
+    parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=3e-4")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"of training (default: {STEPS})")
     options = parser.parse_intermixed_args(argv)
-    words = ["loss=contrastive", "method=plain", "optim.lr=1e-3", *options.overrides]
     out = options.out / f"why_{options.subject}.png"
     try:
-        explain_mixing(list_cells("claims_metrix", words)[0], options.steps, EVERY, out)
+        if options.subject == "metrix":
+            words = ["loss=contrastive", "method=plain", "optim.lr=1e-3", *options.overrides]
+            explain_mixing(list_cells("claims_metrix", words)[0], STEPS, EVERY, out)
+        else:
+            explain(options.subject, out, options.overrides)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
