@@ -5,9 +5,11 @@
     mean_field          learning curves on few and many classes
     potential_field     learning curves by decay α and radius δ of the forces
     chance_constraints  learning curves by positive margin, with radius and distance of classes
+    emoji               neighbors before and after training, by a finished run of claims_emoji;
+                        writes emoji_neighbors.png
 
-Writes why_<subject>.png and .csv. Uses the settings of experiment=claims_<subject>; minutes on one
-core. Trainings are stored in outputs/explanations and continue.
+Others write why_<subject>.png and .csv, with the settings of experiment=claims_<subject>; they take
+minutes on one core. Trainings are stored in outputs/explanations and continue.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 
 from dml.core.errors import UserError
 from dml.reporting.catalog import list_cells
+from dml.reporting.claims.emoji_neighbors import CREDIT, draw_emoji_neighbors
 from dml.reporting.claims.mixing_pull import explain_mixing
 from dml.reporting.claims.variants import EXPLANATIONS, explain
 
@@ -29,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("subject", choices=("metrix", *EXPLANATIONS))
+    parser.add_argument("subject", choices=("metrix", *EXPLANATIONS, "emoji"))
     parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=3e-4")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder")
     options = parser.parse_intermixed_args(argv)
@@ -38,6 +41,9 @@ def main(argv: list[str] | None = None) -> int:
         if options.subject == "metrix":
             words = ["loss=contrastive", "method=plain", "optim.lr=1e-3", *options.overrides]
             explain_mixing(list_cells("claims_metrix", words)[0], STEPS, EVERY, out)
+        elif options.subject == "emoji":
+            out = options.out / "emoji_neighbors.png"
+            _draw_emoji(options.overrides, out)
         else:
             explain(options.subject, out, options.overrides)
     except UserError as error:
@@ -45,6 +51,15 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     print(f"written  {out}")
     return 0
+
+
+def _draw_emoji(overrides: list[str], out: Path) -> None:
+    words = ["loss=proxy_anchor", "method=plain", "data.label_noise=0.0", *overrides]
+    cell = list_cells("claims_emoji", words)[0]
+    if not (cell.folder / "summary.json").is_file():
+        raise UserError(f"not run yet: {cell.command}")
+    draw_emoji_neighbors(cell.folder, out)
+    print(f"credit   {CREDIT}")
 
 
 if __name__ == "__main__":

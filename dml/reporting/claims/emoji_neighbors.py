@@ -1,0 +1,54 @@
+"""A picture of neighbors among emoji, of those drawings that may be shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from dml.config.check import check
+from dml.config.identity import identity
+from dml.config.schema import Config
+from dml.data.emoji_sets import PICTURE_SETS
+from dml.data.image_index import Subset
+from dml.runs.build import Builder
+from dml.runs.context import RunContext
+from dml.runs.figures.neighbor_grid import draw_neighbors
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs.job import JobRun
+from dml.runs.load import load_cfg
+from dml.runs.scores.evaluator import Split
+
+CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
+
+
+def draw_emoji_neighbors(folder: Path, out: Path) -> None:
+    """Draws queries of unseen classes with their neighbors before and after training.
+
+    Queries and gallery are the test drawings of `PICTURE_SETS`. `CREDIT` belongs below the picture.
+
+    Args:
+        folder: finished run with `data=emoji`; its first model is used.
+        out: PNG to write.
+    """
+    cfg = load_cfg(folder)
+    config = check(cfg, Config)
+    builder = Builder(config)
+    context = RunContext.open(builder, identity(cfg), builder.index())
+    first = context.jobs()[0]
+    split = Split(_shown(first.test.query))
+    job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))
+    networks = {"before training": job.embed_test()}
+    job.load_best()
+    networks["after training"] = job.embed_test()
+    name = f"{config.loss['name']} on unseen emoji"
+    draw_neighbors(split, networks, nn.Identity(), name, out)
+
+
+def _shown(subset: Subset) -> Subset:
+    """Returns the images of `PICTURE_SETS`, which name the files."""
+    names = {one.name for one in PICTURE_SETS}
+    kept = [row for row in subset.rows if Path(str(subset.index.images[row])).stem in names]
+    return Subset(subset.index, np.array(kept))
