@@ -42,9 +42,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", help="options of train.py")
     parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
     options = parser.parse_intermixed_args(argv)
+    typed = [word for word in options.overrides if word.startswith("outputs=")]
+    runs = typed[-1].partition("=")[2] if typed else options.runs
     ids = experiment_ids() if options.experiment == "all" else [options.experiment]
     try:
-        found = [measure_progress(one, options.overrides, options.runs) for one in ids]
+        found = [measure_progress(one, options.overrides, runs) for one in ids]
     except (UserError, HydraException, OmegaConfBaseException) as error:
         print(f"error: {first_line(error)}", file=sys.stderr)
         return 1

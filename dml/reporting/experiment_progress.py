@@ -67,7 +67,9 @@ def measure_progress(
         overrides: options of the command line; another budget means other runs.
         runs: folder of run folders.
     """
-    cells = tuple(list_cells(experiment, [*overrides, f"outputs={runs}"]))
+    words = [word for word in overrides if not word.startswith("outputs=")]
+    place = [] if runs == "outputs" else [f"outputs={runs}"]
+    cells = tuple(list_cells(experiment, [*words, *place]))
     summaries = list(filter(None, (_read_summary(cell.folder) for cell in cells)))
     return Progress(
         id=experiment,

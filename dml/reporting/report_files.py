@@ -15,7 +15,7 @@ from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.progress import show_progress
 from dml.reporting import catalog, tables
-from dml.reporting.claims.claim_page import write_claims_page
+from dml.reporting.claims.claim_page import print_verdicts, write_claims_page
 from dml.reporting.export import to_csv, to_markdown
 from dml.reporting.finished_runs import experiments_with_runs
 from dml.reporting.page import render_page
@@ -53,7 +53,9 @@ def write_reports(
     ids = _resolve_names(names, known, root)
     written = []
     for id in [id for id in ids if catalog.load_experiment(id).claims]:
-        written += _write_claims(id, root, out)
+        for path in results:
+            print_verdicts(catalog.load_experiment(id), path)
+        written += [] if results else _write_claims(id, root, out)
         ids.remove(id)
     if not ids:
         return written

@@ -253,5 +253,5 @@ def describe_unfinished(report: Report) -> str:
     """Returns how many runs are not finished, and the command that continues or lists them."""
     first, *more = report.runs.unfinished
     if not more:
-        return f"unfinished: {first}; {shell_command('train')} resume={first} continues it"
-    return f"unfinished: {len(more) + 1} runs; {shell_command('runs')} lists them"
+        return f"not finished: {first}; {shell_command('train')} resume={first} continues it"
+    return f"not finished: {len(more) + 1} runs; {shell_command('runs')} lists them"

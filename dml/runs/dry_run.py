@@ -21,6 +21,10 @@ from dml.models.timm_networks import inspect_network
 from dml.runs.build import Builder
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
+CALLED_AS = {
+    "loss": "loss(embeddings, labels, indices_tuple)",
+    "method": "method(embedder, images, labels)",
+}
 CLASSES, PER_CLASS, SIDE, SIZE = 2, 4, 8, 8  # of the dummy images and their embeddings
 
 
@@ -82,9 +86,12 @@ def _try_method(config: Config, method: nn.Module, size: int) -> None:
         method.attach(pool)  # type: ignore[operator]
         loss, _ = method(network, torch.rand(len(labels), 3, SIDE, SIDE), labels)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            got = "x".join(map(str, loss.shape)) if isinstance(loss, torch.Tensor) else repr(loss)
+            tensor = isinstance(loss, torch.Tensor)
+            got = f"a tensor of shape {list(loss.shape)}" if tensor else repr(loss)
             option = _option_of(method)
-            raise ConfigError([f"{option}: must return one number, a 0-d tensor, got {got}"])
+            raise ConfigError([f"{option}: must return one number, a 0-d tensor, returned {got}"])
+        if not loss.requires_grad:
+            raise ConfigError([f"{_option_of(method)}: its value has no gradient; is it detached?"])
         loss.backward()
     except ConfigError:
         raise
@@ -93,8 +100,10 @@ def _try_method(config: Config, method: nn.Module, size: int) -> None:
     except Exception as error:  # of any class, by a custom loss or miner
         if is_out_of_memory(error):
             raise
+        option = _option_of(method)
+        called = f" of {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
         reason = describe_failure(error)
-        raise ConfigError([f"{_option_of(method)}: it fails on a batch: {reason}"]) from error
+        raise ConfigError([f"{option}: it fails on a batch{called}: {reason}"]) from error
 
 
 def _option_of(method: nn.Module) -> str:

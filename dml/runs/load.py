@@ -207,8 +207,11 @@ def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:
         state = read_checkpoint(path)
     except FileNotFoundError as error:
         existing = sorted(entry.name for entry in (folder.path / "checkpoints").glob("*"))
-        hint = f"; there is {', '.join(existing)}" if existing else ""
-        raise UserError(f"run: {path} does not exist{hint}") from error
+        if not (existing and job not in existing):
+            raise UserError(
+                f"run: {folder.path} ended before its first evaluation and has no trained network"
+            ) from error
+        raise UserError(f"run: {path} does not exist; there is {', '.join(existing)}") from error
     if "weights" in config.backbone:
         config.backbone["weights"] = "none"  # they are in the checkpoint: no download
     embedder = Builder(config).embedder()

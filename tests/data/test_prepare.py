@@ -209,7 +209,7 @@ def test_dataset_behind_a_login_says_which_file_to_get(root: Path):
         UserError, match=r"--archive x\.zip: cars needs car_ims\.tgz and cars_annos"
     ):
         prepare(SOURCES["cars"], root, archives=[Path("x.zip")])
-    with pytest.raises(UserError, match=r"--archive x\.tgz: there is no such file"):
+    with pytest.raises(UserError, match=r"--archive x\.tgz does not exist"):
         prepare(SOURCES["cub"], root, archives=[Path("x.tgz")])
 
 

@@ -13,6 +13,13 @@ def test_plan_lists_cells_with_their_budget(tmp_path, capsys):
     assert main(["mft_table99"]) == 1
 
 
+def test_plan_reads_the_runs_of_another_folder(tmp_path, capsys):
+    assert main(["mft_table12", f"outputs={tmp_path}", "loss.alpha=1"]) == 0
+    assert f"loss.alpha=1 outputs={tmp_path}" in capsys.readouterr().out
+    assert main(["mft_table12", "loss.alpha=1"]) == 0
+    assert "outputs=" not in capsys.readouterr().out
+
+
 def test_plan_says_that_a_cost_is_unknown(tmp_path, capsys):
     words = ["mft_table12", "data=folder", "data.root=images", "loss.alpha=1"]
     assert main([*words, "--runs", str(tmp_path)]) == 0

@@ -119,5 +119,5 @@ def test_unfinished_runs_are_one_line_at_the_end(composed, tmp_path):
             (folder / "summary.json").unlink()
     report = build_report(load_experiment("single"), (), tmp_path)
     assert list(tables.list_notes(report)) == [
-        "unfinished: 2 runs; python scripts/runs.py lists them"
+        "not finished: 2 runs; python scripts/runs.py lists them"
     ]

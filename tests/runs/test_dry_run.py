@@ -1,4 +1,5 @@
 import pytest
+from torch import nn
 
 from dml.config.check import check
 from dml.config.schema import Config
@@ -15,6 +16,18 @@ HERE = __name__
         (
             ["loss=ms", f"loss._target_={HERE}.failing"],
             "loss: it fails on a batch",
+        ),
+        (
+            ["loss=custom", f"loss._target_={HERE}.OneArgument"],
+            r"loss: it fails on a batch of loss\(embeddings, labels, indices_tuple\): .*forward",
+        ),
+        (
+            ["loss=custom", f"loss._target_={HERE}.Lengths"],
+            r"loss: must return one number, a 0-d tensor, returned a tensor of shape \[8\]",
+        ),
+        (
+            ["loss=custom", f"loss._target_={HERE}.Detached"],
+            "loss: its value has no gradient; is it detached?",
         ),
         (
             ["loss=ms", f"loss._target_={HERE}.nothing"],
@@ -93,12 +106,31 @@ def test_a_schedule_made_for_fewer_epochs(composed):
         dry_run(Builder(check(cfg, Config)))
 
 
+class OneArgument(nn.Module):
+    """A loss without labels."""
+
+    def forward(self, embeddings):
+        return embeddings.sum()
+
+
+class Lengths(nn.Module):
+    """A loss that is not averaged."""
+
+    def forward(self, embeddings, labels, indices_tuple=None):
+        return embeddings.norm(dim=1)
+
+
+class Detached(nn.Module):
+    """A loss that trains nothing."""
+
+    def forward(self, embeddings, labels, indices_tuple=None):
+        return embeddings.detach().sum()
+
+
 def nothing(*args, **kwargs):
     """A target that accepts any argument and creates nothing."""
 
 
 def failing(**kwargs):
     """A loss that fails only when it is computed."""
-    from torch import nn
-
     return nn.Bilinear(2, 2, 2)

@@ -74,7 +74,9 @@ def test_a_run_without_a_model(run_tiny):
     (folder / "checkpoints" / "repeat0-fold0" / "best.pt").unlink()
     with pytest.raises(UserError, match="has no model yet"):
         dml.load_all(folder)
-    with pytest.raises(UserError, match=r"best\.pt does not exist"):
+    with pytest.raises(
+        UserError, match="ended before its first evaluation and has no trained network"
+    ):
         dml.load(folder)
 
 

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich.table import Table
 
 from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import write_text
@@ -17,7 +18,13 @@ from dml.core.statistics import Estimate
 from dml.reporting.catalog import Cell
 from dml.reporting.claims.claim_figure import MEASURES, draw_claims
 from dml.reporting.claims.claim_tests import evaluate_claims, read_claims
-from dml.reporting.claims.seed_results import SeedResult, read_results, write_csv
+from dml.reporting.claims.seed_results import (
+    SeedResult,
+    read_csv,
+    read_results,
+    write_csv,
+)
+from dml.runs.console import console
 
 
 def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path) -> list[Path]:
@@ -58,6 +65,24 @@ def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path)
         write_text(path, text)
     draw_claims(curves, tests, picture)
     return [*texts, picture]
+
+
+def print_verdicts(about: ExperimentConfig, path: Path) -> None:
+    """Prints the verdicts of a CSV file that `write_claims_page` wrote, computed anew.
+
+    Raises:
+        UserError: the file does not hold results of these claims.
+    """
+    tests = evaluate_claims(read_claims(about.claims), read_csv(path))
+    if not tests:
+        raise UserError(f"{path} holds no results of {about.id}")
+    table = Table("claim", "measure", "difference", "p (Holm)", "verdict", title=str(path))
+    for one in tests:
+        change, digits = one.difference, one.digits
+        shown = f"{change.mean:+.{digits}f} ± {change.half_width:.{digits}f}"
+        p_value = "< 0.0001" if one.corrected < 1e-4 else f"{one.corrected:.2g}"
+        table.add_row(one.claim.text, MEASURES[one.measure], shown, p_value, one.verdict)
+    console.print(table)
 
 
 def _render(id: str, **values: Any) -> str:

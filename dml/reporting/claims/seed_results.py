@@ -1,4 +1,4 @@
-"""Results of one claim's runs: a row per arm and seed, as it is written to CSV."""
+"""Results of one claim's runs: a row per arm and seed, as written to CSV and read back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from dml.core.errors import UserError
@@ -94,6 +95,24 @@ def write_csv(rows: Sequence[Any]) -> str:
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     return text.getvalue()
+
+
+def read_csv(path: Path) -> list[SeedResult]:
+    """Returns the results in a file of `write_csv`.
+
+    Raises:
+        UserError: it is not such a file.
+    """
+    kinds = {one.name: str(one.type).partition(" |")[0] for one in fields(SeedResult)}
+    convert: dict[str, Any] = {"int": int, "float": float, "str": str}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [
+                SeedResult(**{k: convert[kinds[k]](v) if v else None for k, v in row.items()})
+                for row in csv.DictReader(file)
+            ]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise UserError(f"{path} does not hold results of claims: {error!r}") from error
 
 
 def _read_curve(run: FinishedRun, arm: str) -> list[CurvePoint]:

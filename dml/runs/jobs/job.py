@@ -105,6 +105,10 @@ class JobRun:
         self._restore(trainer, tables)
         with show_status(self.status):
             trainer.fit()
+        if trainer.epoch < self.config.protocol.epochs:
+            stopping = self.config.protocol.stopping
+            line = f"stopped early: no improvement in {stopping.patience} {stopping.unit}"
+            self.context.position.show(self.job.key, line)
         with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
             return self._conclude(trainer, tables, untrained, test)
 

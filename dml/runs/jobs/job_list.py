@@ -7,7 +7,9 @@ A protocol is a file of `configs/protocol`; the class splits that it can name ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -108,11 +110,20 @@ def _cut_folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Sp
     try:
         folds = CLASS_FOLDS[splits](train.num_classes)
     except ValueError as error:
+        needed = next(n for n in count(train.num_classes + 1) if _has_folds(splits, n))
         raise UserError(
-            f"protocol: '{train.index.name}' has {train.num_classes} training classes, too few to "
-            f"set some apart for validation; take other data, or protocol=traditional"
+            f"protocol: '{train.index.name}' has {train.num_classes} training classes; "
+            f"{needed} are needed, since some are set apart for validation. Take "
+            f"more classes, or protocol=traditional, which selects the epoch on the test classes"
         ) from error
     return [(train.of_classes(some), Split(train.of_classes(rest))) for some, rest in folds]
+
+
+def _has_folds(splits: str, classes: int) -> bool:
+    with suppress(ValueError):
+        CLASS_FOLDS[splits](classes)
+        return True
+    return False
 
 
 def validation_notes(jobs: Sequence[Job]) -> Iterator[str]:

@@ -1,18 +1,18 @@
 """Claims are tested as scipy would, on made results and on those that docs/results ships."""
 
-import csv
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from dml.cli.report_command import main
 from dml.core.errors import ConfigError
 from dml.reporting.catalog import load_experiment
 from dml.reporting.claims.claim_tests import Claim, evaluate_claims, read_claims
-from dml.reporting.claims.seed_results import SeedResult, write_csv
+from dml.reporting.claims.seed_results import SeedResult, read_csv, write_csv
 
 SHIPPED = Path(__file__).resolve().parents[3] / "docs" / "results"
 PAGES = [path for path in sorted(SHIPPED.glob("claims_*.csv")) if "_curves" not in path.stem]
@@ -23,15 +23,20 @@ BASE = SeedResult(
 )  # fmt: skip
 
 
-def read_csv(path):
-    """Results as `write_csv` wrote them."""
-    kinds = {one.name: str(one.type).partition(" |")[0] for one in fields(SeedResult)}
-    convert = {"int": int, "float": float, "str": str}
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
-            SeedResult(**{k: convert[kinds[k]](v) if v else None for k, v in row.items()})
-            for row in csv.DictReader(file)
-        ]
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_the_command_recomputes_the_verdicts_of_a_page(page, capsys):
+    assert main([page.stem, "--results", str(page)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    text = page.with_suffix(".md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| (\S+ ± \S+) \| [^|]* \| (?:holds|does not|undecided)", text)
+    assert len(rows) >= 1
+    assert all(row in out for row in rows)
+
+
+def test_other_files_are_refused(tmp_path, capsys):
+    other = SHIPPED / "claims_mean_field_curves.csv"
+    assert main(["claims_mean_field", "--results", str(other)]) == 1
+    assert "does not hold results of claims" in capsys.readouterr().err
 
 
 def made_results(seeds=10, **shifts):

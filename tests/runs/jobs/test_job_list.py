@@ -64,7 +64,10 @@ def test_holdout_is_one_model_on_two_thirds():
 
 
 def test_too_few_classes_for_validation():
-    with pytest.raises(UserError, match="3 training classes, too few"):
+    with pytest.raises(
+        UserError,
+        match=r"3 training classes; 4 are needed, .* selects the epoch on the test classes",
+    ):
         job_list.create_jobs("mlrc", 1, index_of(6))
 
 
