@@ -18,6 +18,12 @@ from dml.training.device import resolve_device
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
+def list_jobs(config: Config, index: ImageIndex) -> list[Job]:
+    """Returns the models of a run, in order; see `create_jobs`."""
+    p, noise = config.protocol, config.data.label_noise
+    return create_jobs(p.splits, p.repeats, index, noise, config.seed)
+
+
 @dataclass(frozen=True)
 class RunContext:
     """The objects that all models of a run share.
@@ -69,8 +75,7 @@ class RunContext:
 
     def jobs(self) -> list[Job]:
         """The models of the run, in order; see `create_jobs`."""
-        p, noise = self.config.protocol, self.config.data.label_noise
-        return create_jobs(p.splits, p.repeats, self.index, noise, self.config.seed)
+        return list_jobs(self.config, self.index)
 
     def with_config(self, config: Config, identity: dict[str, Any]) -> RunContext:
         """Returns a context with another config, and the same data and device."""

@@ -21,13 +21,14 @@ from dml.core.signals import raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_results
-from dml.runs.context import RunContext
+from dml.runs.context import RunContext, list_jobs
 from dml.runs.dry_run import dry_run
 from dml.runs.figures.run_figures import draw_figures
 from dml.runs.folder.run_folder import SEARCH_LOCK, Busy, RunFolder
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.folder.tracker_info import complete_tracker, tracker_info
+from dml.runs.jobs.job_data import schedule_batches
 from dml.runs.jobs.job_list import validation_notes
 from dml.runs.jobs.train_jobs import train_jobs
 from dml.runs.load import load_cfg
@@ -128,6 +129,8 @@ class Experiment:
         dry_run(self.builder)
         with show_phase(f"reading {self.config.data.name}"):
             index = self.builder.index()
+        # Before weights are downloaded: too few classes or images.
+        schedule_batches(self.config, list_jobs(self.config, index)[0])
         with StopRequest(self.config.max_minutes) as stop:
             if self.config.search is not None:
                 return self._search(index, stop)

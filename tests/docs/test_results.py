@@ -29,3 +29,13 @@ def test_verdicts_are_those_of_the_pages(page):
     stated = SUMMARY.findall(page.read_text(encoding="utf-8"))
     assert len(stated) >= 5
     assert set(stated) <= verdicts_of_pages()
+
+
+def test_the_program_that_recomputes_a_verdict(capsys, monkeypatch):
+    """Its last comment is what it prints, and what the page says."""
+    monkeypatch.chdir(ROOT)
+    (code,) = re.findall(r"```python\n(.*?)```", (RESULTS / "README.md").read_text("utf-8"), re.S)
+    exec(compile(code, "docs/results/README.md", "exec"), {})
+    printed = capsys.readouterr().out.strip()
+    assert code.strip().endswith(f"# {printed}")
+    assert printed in (RESULTS / "claims_mean_field.md").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import yaml
+from PIL import Image
 
 from dml.config.identity import digest
 from dml.core.errors import UserError
@@ -178,3 +179,35 @@ def test_the_history_has_a_loss_with_a_constant_without_it_too(run_tiny):
     assert rest == pytest.approx(100 * math.log(2))
     _, folder = run_tiny("protocol.epochs=1", "loss=mfcont")
     assert "loss_without_constant" not in (folder / "history.csv").read_text()
+
+
+def test_an_early_end_is_explained(run_tiny, capsys):
+    early = ("protocol.epochs=40", "protocol.stopping.patience=1", "optim.lr=1e-9")
+    summary, _ = run_tiny(*early)
+    out = capsys.readouterr().out
+    assert summary["jobs"][0]["steps"] < 40 * summary["jobs"][0]["best_step"]
+    assert "\nstopped early: no improvement in 1 evaluation\n" in out
+    run_tiny("protocol.epochs=1")
+    assert "stopped early" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("data.batch_size=5000", "data.batch_size: 5000 does not fit 901 training images"),
+        ("protocol=validation", "protocol: 'few' has 3 training classes; 4 are needed"),
+    ],
+)
+def test_too_little_data_leaves_no_folder(run_tiny, tmp_path, monkeypatch, option, message):
+    """And downloads no weights, which are loaded later."""
+    if option.startswith("protocol"):
+        for number in range(18):
+            path = tmp_path / "few" / f"kind{number // 3}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.effect_noise((8, 8), number + 9).save(path)
+        words = ("data=folder", f"data.root={tmp_path}/few", "transform.size=16")
+    else:
+        words = ()
+    with pytest.raises(UserError, match=message):
+        run_tiny(*words, option)
+    assert not (tmp_path / "outputs").exists()

@@ -107,7 +107,8 @@ class JobRun:
             trainer.fit()
         if trainer.epoch < self.config.protocol.epochs:
             stopping = self.config.protocol.stopping
-            line = f"stopped early: no improvement in {stopping.patience} {stopping.unit}"
+            unit = stopping.unit.removesuffix("s") if stopping.patience == 1 else stopping.unit
+            line = f"stopped early: no improvement in {stopping.patience} {unit}"
             self.context.position.show(self.job.key, line)
         with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
             return self._conclude(trainer, tables, untrained, test)

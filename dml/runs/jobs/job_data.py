@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
 from dml.data.samplers import BatchSchedule, build_schedule
@@ -12,6 +13,26 @@ from dml.runs.context import RunContext
 from dml.runs.jobs.job_list import Job
 from dml.runs.scores.evaluator import Evaluator, Split
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+
+
+def schedule_batches(config: Config, job: Job, seed: int = 0) -> BatchSchedule:
+    """Returns the rows of every training batch.
+
+    Raises:
+        UserError: there are not enough images to fill the batches.
+    """
+    data = config.data
+    try:
+        return build_schedule(
+            data.sampler,
+            job.train.labels,
+            batch_size=data.batch_size,
+            images_per_class=data.images_per_class,
+            seed=seed,
+            steps_per_epoch=config.protocol.steps_per_epoch,
+        )
+    except ValueError as error:
+        raise UserError(f"data.{error}") from error
 
 
 class JobData:
@@ -48,18 +69,7 @@ class JobData:
         Raises:
             UserError: there are not enough images to fill the batches.
         """
-        data = self._config.data
-        try:
-            return build_schedule(
-                data.sampler,
-                self._job.train.labels,
-                batch_size=data.batch_size,
-                images_per_class=data.images_per_class,
-                seed=self._seed,
-                steps_per_epoch=self._config.protocol.steps_per_epoch,
-            )
-        except ValueError as error:
-            raise UserError(f"data.{error}") from error
+        return schedule_batches(self._config, self._job, self._seed)
 
     def training_batches(
         self, schedule: BatchSchedule, start: int, stop: int, world: ProcessGroup
