@@ -205,7 +205,8 @@ def test_too_little_data_leaves_no_folder(run_tiny, tmp_path, monkeypatch, optio
             path = tmp_path / "few" / f"kind{number // 3}" / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.effect_noise((8, 8), number + 9).save(path)
-        words = ("data=folder", f"data.root={tmp_path}/few", "transform.size=16")
+        words = ("data=folder", f"data.root={tmp_path}/few", "backbone=small_cnn")
+        words += ("transform.size=16",)
     else:
         words = ()
     with pytest.raises(UserError, match=message):
