@@ -39,6 +39,9 @@ def draw_claims(curves: Sequence[CurvePoint], tests: Sequence[ClaimTest], path: 
     _draw_curves(first.subplots(), curves)
     for part, group in zip(others, panels, strict=True):
         _draw_differences(part.subplots(), group)
+        unit = "steps fewer" if group[0].measure == STEPS else "percentage points more"
+        about = f"{unit} (mean and 95 % interval; right of zero: as claimed)"
+        part.supxlabel(about, fontsize=9)  # may be wider than the axes
     save(figure, path)
 
 
@@ -66,8 +69,7 @@ def _draw_differences(axis: Axes, tests: Sequence[ClaimTest]) -> None:
         half = one.difference.half_width
         axis.errorbar(one.difference.mean, place, xerr=half, fmt="o", color=color, capsize=3, ms=5)
     labels = [f"{one.claim.short}, {MEASURES[one.measure]}" for one in reversed(tests)]
+    labels = [label.replace(", relative", ",\nrelative") for label in labels]
     axis.set_yticks(range(len(tests)), labels, fontsize=8.5)
     axis.set_ylim(-0.7, len(tests) - 0.3)
-    unit = "steps fewer" if tests[0].measure == STEPS else "percentage points more"
-    axis.set_xlabel(f"{unit} (mean and 95 % interval; right of zero: as claimed)", fontsize=9)
     tidy(axis)
