@@ -8,9 +8,6 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from dml.config.check import check
-from dml.config.identity import identity
-from dml.config.schema import Config
 from dml.data.emoji_sets import PICTURE_SETS
 from dml.data.image_index import Subset
 from dml.runs.build import Builder
@@ -18,7 +15,7 @@ from dml.runs.context import RunContext
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
-from dml.runs.load import load_cfg
+from dml.runs.load import load_config, load_embedder
 from dml.runs.scores.evaluator import Split
 
 CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
@@ -33,15 +30,15 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
         folder: finished run with `data=emoji`; its first model is used.
         out: PNG to write.
     """
-    cfg = load_cfg(folder)
-    config = check(cfg, Config)
+    config = load_config(folder)
     builder = Builder(config)
-    context = RunContext.open(builder, identity(cfg), builder.index())
+    context = RunContext.open(builder, {}, builder.index())
     first = context.jobs()[0]
     split = Split(_shown(first.test.query))
     job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))
     networks = {"before training": job.embed_test()}
-    job.load_best()
+    trained = load_embedder(config, RunFolder(folder), first.name)
+    job.embedder.load_state_dict(trained.state_dict())
     networks["after training"] = job.embed_test()
     name = f"{config.loss['name']} on unseen emoji"
     draw_neighbors(split, networks, nn.Identity(), name, out)

@@ -105,14 +105,15 @@ def read_csv(path: Path) -> list[SeedResult]:
     """
     kinds = {one.name: str(one.type).partition(" |")[0] for one in fields(SeedResult)}
     convert: dict[str, Any] = {"int": int, "float": float, "str": str}
+    results = []
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return [
-                SeedResult(**{k: convert[kinds[k]](v) if v else None for k, v in row.items()})
-                for row in csv.DictReader(file)
-            ]
+            for row in csv.DictReader(file):
+                values: Any = {k: convert[kinds[k]](v) if v else None for k, v in row.items()}
+                results.append(SeedResult(**values))
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise UserError(f"{path} does not hold results of claims: {error!r}") from error
+    return results
 
 
 def _read_curve(run: FinishedRun, arm: str) -> list[CurvePoint]:
