@@ -84,6 +84,18 @@ ANSWERS: dict[str, Any] = {
 }
 
 
+_group = torch._C._group_tensors_by_device_and_dtype
+
+
+def _group_by_device(lists: Any, with_indices: bool = False) -> dict[Any, Any]:
+    """Groups of tensors for `foreach` kernels, by the device they claim."""
+    groups = _group(lists, with_indices)
+    return {
+        (next(one for one in tensors[0] if one is not None).device, dtype): (tensors, places)
+        for (_, dtype), (tensors, places) in groups.items()
+    }
+
+
 def _pin(self: Tensor, *more: Any) -> Tensor:
     return self.detach().clone()
 
@@ -119,6 +131,7 @@ def pretended_cuda() -> Iterator[None]:
         for name in ("tensor", "as_tensor"):
             patch.setattr(torch, name, device.made_on(getattr(torch, name)))
         patch.setattr(torch.nn.functional, "one_hot", device.one_hot)
+        patch.setattr(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
         patch.setattr(torch, "autocast", Autocast)
         patch.setattr(torch.amp, "autocast", Autocast)
         supported = [*optimizer._foreach_supported_types, OnCuda]
