@@ -183,13 +183,14 @@ class TestNames:
 def test_tests_mirror_the_source():
     """`tests/a/b/test_c.py` tests `dml/a/b/c.py`, or the package `dml/a/b/c/`.
 
-    `tests/scripts/` and `tests/configs/` mirror their folders in the same way. Tests of whole
-    commands, which belong to no module, are in `tests/system/`.
+    `tests/scripts/` and `tests/configs/` mirror their folders in the same way. Tests that belong to
+    no module are in `tests/system/`, of whole commands, and in `tests/pretended_cuda/`, of what a
+    GPU would refuse or wait for.
     """
     found = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         place = path.relative_to(ROOT / "tests")
-        if place.parts[0] == "system" or path == Path(__file__).resolve():
+        if place.parts[0] in ("system", "pretended_cuda") or path == Path(__file__).resolve():
             continue
         source = place.with_name(place.name.removeprefix("test_")).with_suffix("")
         candidates = [ROOT / "dml" / source, ROOT / source]

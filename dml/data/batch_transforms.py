@@ -29,7 +29,8 @@ class BatchTransform(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Transforms one image 3×H×W."""
-        return self.change(image[None], self.draw().to(image.device)[None])[0]
+        drawn = self.draw().to(image.device, non_blocking=True)
+        return self.change(image[None], drawn[None])[0]
 
 
 def batch_transforms(transform: object) -> list[BatchTransform] | None:
@@ -46,10 +47,12 @@ class RandomFlip(BatchTransform):
         """Returns one number in [0, 1)."""
         return torch.rand(1)
 
+    def forward(self, image: Tensor) -> Tensor:
+        """Mirrors one image or not; the host decides, which would wait for a GPU's number."""
+        return image.flip(-1) if self.draw()[0] < 0.5 else image
+
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
         """Mirrors the images whose number is below one half."""
-        if len(images) == 1:  # large images come one by one
-            return images.flip(-1) if drawn[0, 0] < 0.5 else images
         return torch.where(drawn[:, :, None, None] < 0.5, images.flip(-1), images)
 
 

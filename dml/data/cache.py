@@ -88,7 +88,8 @@ class PixelCache:
         if self._one_size is None:
             return None
         images_NHWC = self.pixels.view(-1, *self._one_size, 3)
-        return images_NHWC[torch.from_numpy(rows).to(self.pixels.device)].permute(0, 3, 1, 2)
+        rows_B = torch.from_numpy(rows).to(self.pixels.device, non_blocking=True)
+        return images_NHWC[rows_B].permute(0, 3, 1, 2)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is not None and self.pixels.device.type == "cpu":

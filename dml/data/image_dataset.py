@@ -109,7 +109,8 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
                 for step, numbers in zip(self.steps, drawn, strict=True):
                     numbers.append(step.draw())
         for step, numbers in zip(self.steps, drawn, strict=True):
-            images = step.change(images, torch.stack(numbers).to(images.device))
+            drawn_Bk = torch.stack(numbers).to(images.device, non_blocking=True)
+            images = step.change(images, drawn_Bk)
         return images, torch.from_numpy(self.subset.labels[rows])
 
 

@@ -6,6 +6,7 @@ Shapes: B images in a batch, D embedding dimensions, C classes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral
 from typing import SupportsFloat
 
@@ -25,17 +26,41 @@ def refuse_arguments(loss: nn.Module, **arguments: object) -> None:
             raise ValueError(f"{name} must be None: {type(loss).__name__} cannot use it")
 
 
+class ValueChecks:
+    """Checks of values on the device, which are read together: each reading waits for a GPU."""
+
+    def __init__(self) -> None:
+        self._wrong: list[Tensor] = []
+        self._refusals: list[Callable[[], None]] = []
+
+    def add(self, wrong: Tensor, refuse: Callable[[], None]) -> None:
+        """Adds a flag (a scalar), and a function that raises ValueError if the flag is set."""
+        self._wrong.append(wrong)
+        self._refusals.append(refuse)
+
+    def read(self) -> None:
+        """Raises ValueError for the first flag that is set."""
+        if not self._wrong:
+            return
+        device = self._wrong[0].device
+        flags = torch.stack([wrong.to(device) for wrong in self._wrong]).tolist()
+        for wrong, refuse in zip(flags, self._refusals, strict=True):
+            if wrong:
+                refuse()
+
+
 def check_batch(
     embeddings: Tensor,
     labels: Tensor,
+    checks: ValueChecks,
     num_classes: int | None = None,
     embedding_size: int | None = None,
     names: tuple[str, str] = ("embeddings", "labels"),
 ) -> Tensor:
     """Returns the labels as int64 beside the embeddings.
 
-    Raises ValueError unless these are B×D finite embeddings with B labels in 0..C−1. On a GPU all
-    values are checked together, with one synchronization.
+    Raises ValueError unless these are B×D embeddings with B integer labels. That embeddings are
+    finite and labels in 0..C−1 is added to `checks`.
     """
     x, y = names
     for name, value in zip(names, (embeddings, labels), strict=True):
@@ -63,20 +88,27 @@ def check_batch(
     outside = labels < 0 if num_classes is None else (labels < 0) | (labels >= num_classes)
     # a sum shows NaN and infinity at a tenth of the cost of checking every number
     total = to_working_precision(embeddings.detach()).sum()
-    flags = torch.stack([total.isfinite(), outside.any()])
-    sum_is_finite, is_outside = flags.tolist()
-    if not sum_is_finite and not embeddings.isfinite().all():  # else the sum has overflowed
-        raise ValueError(f"{x} must be finite, got NaN or infinity")
-    if is_outside:
+
+    def refuse_embeddings() -> None:
+        if not embeddings.isfinite().all():  # else the sum has overflowed
+            raise ValueError(f"{x} must be finite, got NaN or infinity")
+
+    def refuse_labels() -> None:
         bound = "at least 0" if num_classes is None else f"in 0..{num_classes - 1}"
         raise ValueError(f"{y} must be {bound}, got {int(labels.min())}..{int(labels.max())}")
+
+    checks.add(total.isfinite().logical_not(), refuse_embeddings)
+    checks.add(outside.any(), refuse_labels)
     return labels
 
 
-def check_self_index(self_index: Tensor, anchors: int, references: int, like: Tensor) -> Tensor:
+def check_self_index(
+    self_index: Tensor, anchors: int, references: int, like: Tensor, checks: ValueChecks
+) -> Tensor:
     """Returns `self_index` as int64 on the device of `like`.
 
-    Raises ValueError unless it holds an integer from −1 to `references` − 1 per anchor.
+    Raises ValueError unless it holds an integer per anchor. That these lie from −1 to
+    `references` − 1 is added to `checks`.
     """
     if not isinstance(self_index, Tensor) or self_index.shape != (anchors,):
         raise ValueError(f"self_index must be a tensor of {anchors} positions, one per embedding")
@@ -85,8 +117,11 @@ def check_self_index(self_index: Tensor, anchors: int, references: int, like: Te
     self_index = self_index.to(like.device, torch.long)
     if not reads_values(like):
         return self_index
-    if ((self_index < -1) | (self_index >= references)).any():
+
+    def refuse() -> None:
         raise ValueError(f"self_index must be in -1..{references - 1}")
+
+    checks.add(((self_index < -1) | (self_index >= references)).any(), refuse)
     return self_index
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.losses.arguments import (
+    ValueChecks,
     check_batch,
     check_integer,
     check_self_index,
@@ -87,16 +88,21 @@ class ClassificationLoss(MetricLoss):
             ValueError: an argument has the wrong shape, type or values; names the argument.
         """
         refuse_arguments(self, ref_emb=ref_emb, ref_labels=ref_labels, self_index=self_index)
-        labels_B = check_batch(embeddings, labels, self.num_classes, self.embedding_size)
+        checks = ValueChecks()
+        labels_B = check_batch(embeddings, labels, checks, self.num_classes, self.embedding_size)
         with self.without_autocast(embeddings):
             x_BD = to_working_precision(embeddings)
-            return self.batch_loss(x_BD, labels_B, self._image_weights(x_BD, indices_tuple))
+            weight_B = self._image_weights(x_BD, indices_tuple, checks)
+            return self.batch_loss(x_BD, labels_B, weight_B)
 
-    def _image_weights(self, x_BD: Tensor, indices_tuple: Any) -> Tensor | None:
+    def _image_weights(
+        self, x_BD: Tensor, indices_tuple: Any, checks: ValueChecks
+    ) -> Tensor | None:
         """Returns the weights that a tuple gives the images (B); None without a tuple."""
-        if indices_tuple is None:
+        mined = _check_optional(indices_tuple, x_BD, len(x_BD), checks)
+        checks.read()
+        if mined is None:
             return None
-        mined = check_mined(indices_tuple, len(x_BD), len(x_BD), x_BD)
         if self.mined_images == "none":
             name = type(self).__name__
             warnings.warn(
@@ -172,23 +178,26 @@ class PairLoss(MetricLoss):
         Raises:
             ValueError: an argument has the wrong shape, type or values; names the argument.
         """
-        labels_B = check_batch(embeddings, labels)
+        checks = ValueChecks()
+        labels_B = check_batch(embeddings, labels, checks)
         with self.without_autocast(embeddings):
             x_BD = to_working_precision(embeddings)
             if ref_emb is None and ref_labels is None:
                 refuse_arguments(self, self_index=self_index)
                 self_B = torch.arange(len(labels_B), device=labels_B.device)
-                mined = _check_optional(indices_tuple, x_BD, len(x_BD))
+                mined = _check_optional(indices_tuple, x_BD, len(x_BD), checks)
+                checks.read()
                 return self.pair_loss(x_BD, x_BD, Pairs(labels_B, labels_B, self_B, mined))
             if ref_emb is None or ref_labels is None:
                 raise ValueError("ref_emb and ref_labels must be given together")
             names = ("ref_emb", "ref_labels")
-            labels_R = check_batch(ref_emb, ref_labels, None, embeddings.shape[1], names)
+            labels_R = check_batch(ref_emb, ref_labels, checks, None, embeddings.shape[1], names)
             if self_index is not None:
-                self_index = check_self_index(self_index, len(x_BD), len(ref_emb), x_BD)
+                self_index = check_self_index(self_index, len(x_BD), len(ref_emb), x_BD, checks)
+            mined = _check_optional(indices_tuple, x_BD, len(ref_emb), checks)
+            checks.read()
             dtype = torch.promote_types(x_BD.dtype, to_working_precision(ref_emb).dtype)
             ref_RD, labels_R = ref_emb.to(x_BD.device, dtype), labels_R.to(x_BD.device)
-            mined = _check_optional(indices_tuple, x_BD, len(ref_emb))
             pairs = Pairs(labels_B, labels_R, self_index, mined)
             return self.pair_loss(x_BD.to(dtype), ref_RD, pairs)
 
@@ -197,8 +206,12 @@ class PairLoss(MetricLoss):
         raise NotImplementedError
 
 
-def _check_optional(indices_tuple: Any, x_BD: Tensor, others: int) -> Mined | None:
-    return None if indices_tuple is None else check_mined(indices_tuple, len(x_BD), others, x_BD)
+def _check_optional(
+    indices_tuple: Any, x_BD: Tensor, others: int, checks: ValueChecks
+) -> Mined | None:
+    if indices_tuple is None:
+        return None
+    return check_mined(indices_tuple, len(x_BD), others, x_BD, checks)
 
 
 def pair_masks(labels_B: Tensor, labels_R: Tensor, self_B: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dml.losses.arguments import reads_values
+from dml.losses.arguments import ValueChecks, reads_values
 
 Mined = tuple[Tensor, ...]
 
 
-def check_mined(indices_tuple: Any, anchors: int, others: int, like: Tensor) -> Mined:
+def check_mined(
+    indices_tuple: Any, anchors: int, others: int, like: Tensor, checks: ValueChecks
+) -> Mined:
     """Returns the tensors of a tuple as int64 on the device of `like`.
 
     Args:
@@ -27,9 +29,10 @@ def check_mined(indices_tuple: Any, anchors: int, others: int, like: Tensor) -> 
         anchors: B.
         others: R, or B without references.
         like: the embeddings.
+        checks: gets the check that all positions lie in batch or references.
 
     Raises:
-        ValueError: it is not such a tuple, or holds positions outside of batch or references.
+        ValueError: it is not such a tuple.
     """
     is_tuple = isinstance(indices_tuple, tuple | list) and len(indices_tuple) in (3, 4)
     if not is_tuple or not all(_is_index(part) for part in indices_tuple):
@@ -48,11 +51,14 @@ def check_mined(indices_tuple: Any, anchors: int, others: int, like: Tensor) -> 
     outside = [
         ((part < 0) | (part >= limit)).any() for part, limit in zip(mined, limits, strict=True)
     ]
-    if torch.stack(outside).any():  # one synchronization
+
+    def refuse() -> None:
         raise ValueError(
             f"indices_tuple must hold positions in the {anchors} embeddings and, for positives and "
             f"negatives, in the {others} they are compared with"
         )
+
+    checks.add(torch.stack(outside).any(), refuse)
     return mined
 
 
@@ -68,10 +74,10 @@ def mined_masks(mined: Mined, anchors: int, others: int) -> tuple[Tensor, Tensor
     A pair that is listed several times counts once.
     """
     a1, positives, a2, negatives = mined if len(mined) == 4 else (*mined[:2], mined[0], mined[2])
-    masks = a1.new_zeros(2, anchors, others, dtype=torch.bool)
-    masks[0, a1, positives] = True
-    masks[1, a2, negatives] = True
-    return masks[0], masks[1]
+    masks = a1.new_zeros(2, anchors * others, dtype=torch.bool)
+    masks[0].index_fill_(0, a1 * others + positives, True)  # masks[0, i] = True would copy the True
+    masks[1].index_fill_(0, a2 * others + negatives, True)
+    return masks[0].view(anchors, others), masks[1].view(anchors, others)
 
 
 def image_weights(mined: Mined, images: int, like: Tensor, only_anchors: bool) -> Tensor:

@@ -2,11 +2,11 @@
 
 Shapes: N charges, D dimensions, T and W rows and columns of a tile, K pairs.
 
-Charges are sorted by class and cut into blocks that never split a class. Pairs within a block
-attract or repel and are all computed. Pairs of different blocks can only repel, and only within
-the potential's reach, so tiles are screened first: a quarter of the coordinates gives a lower
-bound of r², at a quarter of the cost. Pairs possibly within reach are computed with distances in
-float64; forces between charges that nearly touch come from difference vectors.
+Charges are sorted by class and cut into blocks; on a CPU these never split a class. Pairs within
+a block attract or repel and are all computed. Pairs of different classes can only repel, and only
+within the potential's reach, so tiles are screened first: on a CPU, a quarter of the coordinates
+gives a lower bound of r² at a quarter of the cost. Pairs possibly within reach are computed with
+distances in float64; forces between charges that nearly touch come from difference vectors.
 """
 
 from __future__ import annotations
@@ -43,11 +43,8 @@ class _Charges:
         self.potential = potential
         self.order_N = labels_N.argsort(stable=True)
         self.labels_N = labels_N[self.order_N]
-        # the only synchronization with a GPU before the screen
-        self.counts: list[int] = self.labels_N.unique_consecutive(return_counts=True)[1].tolist()
         self.on_gpu = x_ND.is_cuda
         self.rows, self.columns = GPU_TILE if self.on_gpu else CPU_TILE
-
         self.exact_ND = torch.empty_like(x_ND, dtype=torch.float64)
         self.norm_N1 = self.exact_ND.new_empty(len(x_ND), 1)
         for start in range(0, len(x_ND), self.columns):
@@ -62,56 +59,79 @@ class _Charges:
         self.energy = self.exact_ND.new_zeros(())
         self.force_ND = torch.zeros_like(x_ND, dtype=self.dtype) if forces else None
 
-    def blocks(self) -> list[slice]:
+    def add_all(self) -> None:
+        """Adds the energy and the forces of all pairs."""
+        if self.on_gpu:
+            self._add_all_on_gpu()
+            return
+        counts: list[int] = self.labels_N.unique_consecutive(return_counts=True)[1].tolist()
+        blocks = self._class_blocks(counts)
+        for block in blocks:
+            self._add_with_classes((block, block))
+        for tile in self._tiles_after(blocks):
+            self._add_between(tile)
+        size = len(self.labels_N)
+        self.energy += self.potential.far * (size**2 - sum(count**2 for count in counts))
+
+    def _class_blocks(self, counts: list[int]) -> list[slice]:
         """Cuts the charges into blocks of about `rows` charges at class boundaries."""
         blocks, start, end = [], 0, 0
-        for count in self.counts:
+        for count in counts:
             if end > start and end + count - start > self.rows:
                 blocks.append(slice(start, end))
                 start = end
             end += count
         return [*blocks, slice(start, end)]
 
-    def add_all(self) -> None:
-        """Adds the energy and the forces of all pairs."""
-        blocks = self.blocks()
-        for block in blocks:
-            self._add_within(block)
-        size = len(self.z_ND)
-        tiles = [
+    def _tiles_after(self, blocks: list[slice]) -> list[Tile]:
+        """Returns the tiles of each block and the charges behind it."""
+        size = len(self.labels_N)
+        return [
             (block, slice(start, min(start + self.columns, size)))
             for block in blocks
             for start in range(block.stop, size, self.columns)
         ]
-        if self.on_gpu:
-            self._add_between_on_gpu(tiles)
-        else:
-            for tile in tiles:
-                self._add_between(tile)
-        pairs_of_classes = size**2 - sum(count**2 for count in self.counts)
-        self.energy += self.potential.far * pairs_of_classes
 
-    def _add_within(self, block: slice) -> None:
-        """Adds the pairs of one block; only these can be of the same class."""
-        r2_TT = self._squared_distances((block, block))
-        labels_T = self.labels_N[block]
-        same_TT = labels_T[:, None] == labels_T
-        pull_TT, pull_slope_TT = self.potential.attraction(r2_TT)
-        push_TT, push_slope_TT = self.potential.repulsion(r2_TT)
-        value_TT = torch.where(same_TT, pull_TT, push_TT).fill_diagonal_(0)
-        self.energy += value_TT.sum(dtype=torch.float64)
-        if self.force_ND is not None:
-            slope_TT = torch.where(same_TT, pull_slope_TT, push_slope_TT).fill_diagonal_(0)
-            self._add_forces(block, block, slope_TT)
+    def _add_all_on_gpu(self) -> None:
+        """Adds all pairs after one wait; blocks split classes, which the host does not know."""
+        size = len(self.labels_N)
+        blocks = [slice(i, min(i + self.rows, size)) for i in range(0, size, self.rows)]
+        tiles = [*((block, block) for block in blocks), *self._tiles_after(blocks)]
+        flags = [[True, True, False]]
+        if len(tiles) > 1 or self.potential.steep:
+            flags = torch.stack([self._screen(tile) for tile in tiles]).tolist()
+        for tile, (near, of_class, touching) in zip(tiles, flags, strict=True):
+            if of_class:
+                self._add_with_classes(tile, touching)
+            elif near:
+                self._add_tile(tile, touching)
+        up_to_N = torch.searchsorted(self.labels_N, self.labels_N, right=True)
+        count_N = up_to_N - torch.searchsorted(self.labels_N, self.labels_N)
+        self.energy += self.potential.far * (size**2 - count_N.sum().double())
 
-    def _add_between_on_gpu(self, tiles: list[Tile]) -> None:
-        """Screens all tiles, waits for the results once, and adds the tiles within reach."""
-        if not tiles:
-            return
-        flags = torch.stack([self._may_reach(tile, self.z_ND).any() for tile in tiles]).tolist()
-        for tile, flag in zip(tiles, flags, strict=True):
-            if flag:
-                self._add_tile(tile)
+    def _screen(self, tile: Tile) -> Tensor:
+        """Returns whether pairs of a tile are within reach, of a class, and nearly touch (3)."""
+        rows, columns = tile
+        near = self._may_reach(tile, self.z_ND).any()
+        touching = torch.zeros_like(near)
+        if self.potential.steep:
+            touching_TW = self._squared_distances(tile, False) < CLOSE**2
+            touching = (touching_TW.fill_diagonal_(False) if rows == columns else touching_TW).any()
+        # the labels are sorted: if any pair is of a class, the one nearest to the diagonal is
+        corner = max(columns.start, rows.stop - 1)
+        of_class = self.labels_N[rows.stop - 1] == self.labels_N[corner]
+        return torch.stack([near, of_class, touching])
+
+    def _add_with_classes(self, tile: Tile, touching: bool | None = None) -> None:
+        """Adds the pairs of a tile that may be of the same class."""
+        rows, columns = tile
+        r2_TW = self._squared_distances(tile, touching)
+        same_TW = self.labels_N[rows, None] == self.labels_N[columns]
+        forms = zip(self.potential.attraction(r2_TW), self.potential.repulsion(r2_TW), strict=True)
+        value_TW, slope_TW = (torch.where(same_TW, pull_TW, push_TW) for pull_TW, push_TW in forms)
+        if rows == columns:
+            value_TW, slope_TW = value_TW.fill_diagonal_(0), slope_TW.fill_diagonal_(0)
+        self._add_pairs(tile, value_TW, slope_TW)
 
     def _add_between(self, tile: Tile) -> None:
         """Adds the pairs of a tile in the cheapest way."""
@@ -136,14 +156,19 @@ class _Charges:
         closeness_TW = torch.addmm(z_WE.square().sum(dim=1), z_TE, z_WE.T, beta=-0.5)
         return closeness_TW > half_squared_T1 - (self.potential.reach**2 + SCREEN_ERROR) / 2
 
-    def _add_tile(self, tile: Tile) -> None:
+    def _add_tile(self, tile: Tile, touching: bool | None = None) -> None:
         """Adds all pairs of a tile of different classes."""
-        value_TW, slope_TW = self.potential.repulsion(self._squared_distances(tile))
-        self.energy += 2 * value_TW.sum(dtype=torch.float64)  # both orders
+        self._add_pairs(tile, *self.potential.repulsion(self._squared_distances(tile, touching)))
+
+    def _add_pairs(self, tile: Tile, value_TW: Tensor, slope_TW: Tensor) -> None:
+        """Adds the values and the forces of all pairs of a tile."""
+        rows, columns = tile
+        orders = 1 if rows == columns else 2
+        self.energy += orders * value_TW.sum(dtype=torch.float64)
         if self.force_ND is not None:
-            rows, columns = tile
             self._add_forces(rows, columns, slope_TW)
-            self._add_forces(columns, rows, slope_TW.T)
+            if orders == 2:
+                self._add_forces(columns, rows, slope_TW.T)
 
     def _add_single_pairs(self, tile: Tile, pairs_K2: Tensor) -> None:
         """Adds some pairs of a tile of different classes by direct differences."""
@@ -159,12 +184,15 @@ class _Charges:
                 self.force_ND.index_add_(0, i_K, force_KD)
                 self.force_ND.index_add_(0, j_K, force_KD, alpha=-1)
 
-    def _squared_distances(self, tile: Tile) -> Tensor:
-        """Returns r², accurate in working precision wherever forces act."""
+    def _squared_distances(self, tile: Tile, touching: bool | None = None) -> Tensor:
+        """Returns r², accurate where forces act; finding out what touches waits for a GPU."""
         rows, columns = tile
         z_TD = self.exact_ND[rows]
         z_WD = z_TD if rows == columns else self.exact_ND[columns]
-        small = CLOSE if self.potential.steep else 0.0
+        if touching:
+            apart_TW = torch.cdist(z_TD, z_WD, compute_mode="donot_use_mm_for_euclid_dist")
+            return apart_TW.square_().to(self.dtype)
+        small = CLOSE if self.potential.steep and touching is None else 0.0
         squared_T, squared_W = self.squared_N[rows], self.squared_N[columns]
         return squared_distances(z_TD, z_WD, squared_T, squared_W, small).to(self.dtype)
 

@@ -64,7 +64,7 @@ class IMix(Plain):
         """Returns the loss of images B×3×H×W with labels B; logs `loss_mixed`."""
         embeddings = embedder(images)
         differ_BB = labels[:, None] != labels
-        chance_BB = torch.rand(differ_BB.shape).to(images.device)
+        chance_BB = torch.rand(differ_BB.shape).to(images.device, non_blocking=True)
         partner_B = chance_BB.masked_fill(~differ_BB, -1).argmax(dim=1)
         own_B = torch.arange(len(labels), device=labels.device)
         lambda_B = draw_lambdas(len(labels), self.alpha, "batch", like=images)
@@ -132,7 +132,7 @@ class MoCHi(Plain):
             u_BD = unit_rows(to_working_precision(embeddings))[0]
             s_BB = u_BD @ u_BD.T
             same_BB = labels[:, None] == labels
-            other_BB = ~torch.eye(len(labels)).to(same_BB)
+            other_BB = ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
             s_BK, present_BK = self._mix_negatives(s_BB, ~same_BB)
             s_BU = torch.cat([s_BB, s_BK], dim=1)
             y_BU = torch.cat([same_BB.to(s_BB.dtype), torch.zeros_like(s_BK)], dim=1)
@@ -146,14 +146,15 @@ class MoCHi(Plain):
         k = min(self.hard_negatives, len(s_BB))
         hard_BK = s_BB.detach().masked_fill(~negative_BB, -torch.inf).topk(k, dim=1).indices
         exists_BK = negative_BB.gather(1, hard_BK)
-        lambda_BK = torch.rand(hard_BK.shape).to(s_BB)
+        lambda_BK = torch.rand(hard_BK.shape).to(s_BB, non_blocking=True)
         own_B1 = torch.arange(len(s_BB), device=s_BB.device)[:, None]
         if self.pairs == "anc_neg":
             first_BK, lambda_BK = own_B1.expand_as(hard_BK), lambda_BK / 2
         else:
             # The negatives come first in their row; each of the others is equally likely.
             count_B1 = exists_BK.sum(dim=1, keepdim=True)
-            step_BK = (torch.rand(hard_BK.shape).to(s_BB) * (count_B1 - 1)).long() + 1
+            chance_BK = torch.rand(hard_BK.shape).to(s_BB, non_blocking=True)
+            step_BK = (chance_BK * (count_B1 - 1)).long() + 1
             place_BK = (torch.arange(k, device=s_BB.device) + step_BK) % count_B1.clamp_min(1)
             first_BK = hard_BK.gather(1, place_BK)
             exists_BK = exists_BK & (count_B1 > 1)
@@ -196,7 +197,7 @@ class ProxySynthesis(Plain):
             u_BD = unit_rows(to_working_precision(embeddings))[0]
             proxies: Tensor = self.loss.proxies  # type: ignore[assignment]
             p_CD = unit_rows(proxies.to(u_BD))[0]
-            partner_B = torch.randperm(len(labels)).to(labels.device)
+            partner_B = torch.randperm(len(labels)).to(labels.device, non_blocking=True)
             first_V = (labels != labels[partner_B]).nonzero().squeeze(1)
             second_V = partner_B[first_V]
             # one new class per pair of classes

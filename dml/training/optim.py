@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
@@ -132,18 +133,32 @@ def named_schedule(schedule: str | dict[str, Any], epochs: int) -> dict[str, Any
     return NAMED_SCHEDULES[schedule] | length
 
 
+def _fuses_on_gpu(optimizer_class: Callable[..., Optimizer]) -> bool:
+    """Returns whether an optimizer has a fused kernel for GPUs; torch 2.11's Adagrad has none."""
+    if "fused" not in inspect.signature(optimizer_class).parameters:
+        return False
+    for one in getattr(optimizer_class, "__mro__", ()):  # it may be derived from one of torch's
+        kernel = f"_fused_{one.__name__.lower()}_"
+        if hasattr(torch.ops.aten, kernel):
+            return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{kernel}", "CUDA")
+    return True
+
+
 def build_optimizer(
     optimizer_class: Callable[..., Optimizer],
     groups: list[dict[str, Any]],
     args: dict[str, Any],
 ) -> Optimizer:
-    """Returns the optimizer over the groups, fused on GPUs unless `args.fused` is false.
+    """Returns the optimizer over the groups, fused on GPUs unless `args` choose otherwise.
+
+    They do with `fused`, or with `foreach` or `differentiable`, which torch refuses beside it.
 
     Raises:
         ConfigError: `args` does not fit the optimizer.
     """
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
-    if on_gpu and "fused" in inspect.signature(optimizer_class).parameters:
+    chosen = args.get("foreach") or args.get("differentiable")
+    if on_gpu and not chosen and _fuses_on_gpu(optimizer_class):
         args = {"fused": True, **args}
     try:
         optimizer = optimizer_class(groups, **args)

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+KERNELS = ("fused", "foreach", "capturable", "differentiable")  # options of torch's optimizers
 LOGGED_GROUPS = ("backbone", "loss")  # the other groups share the learning rate of the backbone
 
 
@@ -76,6 +77,17 @@ class TrainState:
         """Restores what `state_dict` returned."""
         self.embedder.load_state_dict(state["embedder"])
         self.method.load_state_dict(state["method"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(self._with_own_kernels(state["optimizer"]))
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
+
+    def _with_own_kernels(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """Returns an optimizer's state with the kernels of this one.
+
+        They suit the device, and a run may have been stopped on another.
+        """
+        groups = [
+            group | {name: own[name] for name in KERNELS if name in own}
+            for group, own in zip(stored["param_groups"], self.optimizer.param_groups, strict=True)
+        ]
+        return {**stored, "param_groups": groups}

@@ -17,6 +17,8 @@ def backend(request, monkeypatch):
     """The backend's name; "plain" is what a GPU runs, here on the CPU."""
     if request.param == "plain":
         monkeypatch.setattr(exact_search, "CpuSearch", PlainSearch)
+    if request.param == "faiss":
+        pytest.importorskip("faiss")
     return "faiss" if request.param == "faiss" else "torch"
 
 

@@ -39,6 +39,7 @@ def test_equals_the_reference_with_a_gallery(case, generator):
 @pytest.mark.parametrize("case", LABELS)
 @pytest.mark.parametrize("split", [False, True])
 def test_equals_pml(case, split, generator):
+    pytest.importorskip("faiss")  # its search
     labels = LABELS[case](generator)
     embeddings = clustered(labels, 16, 1.0, generator)
     query = torch.randperm(len(labels), generator=generator)[:80] if split else slice(None)

@@ -193,7 +193,8 @@ class Metrix(Plain):
         anchors_AD = sources_SD = u_BD
         own_A = torch.arange(len(labels), device=labels.device)
         same_AS = labels[:, None] == labels
-        positive_AS, negative_AS = same_AS & ~torch.eye(len(labels)).to(same_AS), ~same_AS
+        self_AS = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+        positive_AS, negative_AS = same_AS & ~self_AS, ~same_AS
         hard_negatives = self.hard_negatives.get(mix_type)
         if self.form.others == "proxies":  # the mixes are the anchors
             partner_AS = positive_AS if pair_kind == "pos_pos" else negative_AS
@@ -217,7 +218,7 @@ class Metrix(Plain):
         s_AS = anchors_AD @ sources_SD.T
         negative_AS = keep_hardest(negative_AS, s_AS, hard_negatives)
         if mix_type == "input" and self.input_positives is not None:
-            chance_AS = torch.rand(positive_AS.shape).to(s_AS)
+            chance_AS = torch.rand(positive_AS.shape).to(s_AS, non_blocking=True)
             positive_AS = keep_hardest(positive_AS, chance_AS, self.input_positives)
         pairs = build_mixing_pairs(pair_kind, positive_AS, negative_AS, own_A)
         return anchors_AD, sources_SD, pairs

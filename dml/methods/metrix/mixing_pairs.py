@@ -55,18 +55,25 @@ def build_mixing_pairs(
         own_A: index of the anchor itself among the sources, for "anc_neg".
     """
     number_of_sources = positive_AS.shape[1]
+    first_AS = negative_AS if kind == "neg_neg" else positive_AS
+    second_AS = positive_AS if kind == "pos_pos" else negative_AS
+    count_A = second_AS.sum(dim=1)
+    if kind != "anc_neg":
+        count_A = count_A * first_AS.sum(dim=1)
+    # The host needs these numbers for the sizes of all lists: one wait for a GPU, not one each.
+    firsts, incidences, longest = torch.stack(
+        [first_AS.sum(), count_A.sum(), count_A.max()]
+    ).tolist()
     if kind == "anc_neg":
-        anchor_E, second_E = negative_AS.nonzero(as_tuple=True)
+        anchor_E, second_E = _list_true(second_AS, incidences)
         first_E = own_A[anchor_E]
     else:
-        first_AS = negative_AS if kind == "neg_neg" else positive_AS
-        second_AS = positive_AS if kind == "pos_pos" else negative_AS
-        anchor_F, first_F = first_AS.nonzero(as_tuple=True)
-        row_E, second_E = second_AS[anchor_F].nonzero(as_tuple=True)
+        anchor_F, first_F = _list_true(first_AS, firsts)
+        row_E, second_E = _list_true(second_AS[anchor_F], incidences)
         anchor_E, first_E = anchor_F[row_E], first_F[row_E]
     # A mix does not depend on the anchor: anchors of a class share their mixes.
     code_V, pair_E = (first_E * number_of_sources + second_E).unique(return_inverse=True)
-    pair_AK, present_AK = _pad_by_anchor(anchor_E, pair_E, len(positive_AS))
+    pair_AK, present_AK = _pad_by_anchor(anchor_E, pair_E, count_A, longest)
     first_V = code_V.div(number_of_sources, rounding_mode="floor")
     return MixingPairs(first_V, code_V % number_of_sources, pair_AK, present_AK, kind)
 
@@ -94,16 +101,21 @@ def draw_lambdas(pairs: int, concentration: float, per: str, like: Tensor) -> Te
     alpha = torch.tensor(concentration, dtype=torch.float64)
     beta = torch.distributions.Beta(alpha, alpha)
     lambdas = beta.sample((pairs,)) if per == "pair" else beta.sample().expand(pairs)
-    return lambdas.to(like)
+    return lambdas.to(like, non_blocking=True)
 
 
-def _pad_by_anchor(anchor_E: Tensor, pair_E: Tensor, anchors: int) -> tuple[Tensor, Tensor]:
+def _list_true(mask: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Returns rows and columns of the `count` true entries of a matrix, in order."""
+    return torch.nonzero_static(mask, size=count).unbind(dim=1)
+
+
+def _pad_by_anchor(
+    anchor_E: Tensor, pair_E: Tensor, count_A: Tensor, longest: int
+) -> tuple[Tensor, Tensor]:
     """Returns a list sorted by anchor as a padded matrix with a row per anchor, and its mask."""
-    count_A = torch.bincount(anchor_E, minlength=anchors)
     start_A = count_A.cumsum(0) - count_A
     column_E = torch.arange(len(anchor_E), device=anchor_E.device) - start_A[anchor_E]
-    longest = int(count_A.max()) if len(anchor_E) else 0
-    pair_AK = anchor_E.new_zeros(anchors, longest)
+    pair_AK = anchor_E.new_zeros(len(count_A), longest)
     pair_AK[anchor_E, column_E] = pair_E
     present_AK = torch.arange(longest, device=anchor_E.device) < count_A[:, None]
     return pair_AK, present_AK

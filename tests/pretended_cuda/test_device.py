@@ -1,0 +1,113 @@
+"""The pretended device refuses what a GPU refuses, counts what waits, and leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.pretended_cuda.torch_cuda import ANSWERS, pretended_cuda
+from tests.pretended_cuda.waits import count_waits
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.arange(6.0, device="cuda").view(2, 3)
+
+
+def test_a_tensor_and_all_that_comes_of_it_are_on_the_device(x):
+    layer = nn.Linear(3, 2).to("cuda")
+    y = layer(x)
+    y.sum().backward()
+    for one in (x, x.T, x + 1, x.double(), x.new_zeros(2), y, layer.weight, layer.weight.grad):
+        assert one.is_cuda
+        assert one.device == torch.device("cuda", 0)
+    assert isinstance(layer.weight, nn.Parameter)
+    assert x.cpu().device == torch.zeros(1).device == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda x: x + torch.ones(3),
+        lambda x: x @ torch.ones(3),
+        lambda x: torch.ones(2, 3) @ x.T,
+        lambda x: torch.cat([x, torch.ones(1, 3)]),
+        lambda x: torch.ones(2, 3).add_(x),
+        lambda x: torch.ones(3)[torch.zeros(1, dtype=torch.long, device="cuda")],
+        lambda x: nn.Linear(3, 2)(x),
+        lambda x: nn.functional.cross_entropy(x, torch.zeros(2, dtype=torch.long)),
+    ],
+)
+def test_two_devices_in_one_operation_are_refused(x, mix):
+    with pytest.raises(RuntimeError, match="on the same device"):
+        mix(x)
+
+
+def test_numpy_and_products_of_integers_are_refused(x):
+    for convert in (lambda x: x.numpy(), np.asarray):
+        with pytest.raises(TypeError, match=r"use Tensor\.cpu"):
+            convert(x)
+    with pytest.raises(RuntimeError, match="not implemented"):
+        x.long() @ x.long().T
+    with pytest.raises(RuntimeError, match="too early"):
+        x.to("cpu", non_blocking=True)
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (lambda x: x.sum() * 2 + 1, 0),
+        (lambda x: x.where(x > 2, 0), 0),
+        (lambda x: x.masked_fill_(x > 2, 0), 0),
+        (lambda x: x + torch.tensor(1.0), 0),
+        (lambda x: torch.ones(3).to("cuda", non_blocking=True), 0),
+        (lambda x: x.sum().item(), 1),
+        (lambda x: float(x.sum()), 1),
+        (lambda x: bool(x.any()), 1),
+        (lambda x: x.tolist(), 1),
+        (lambda x: x.cpu(), 1),
+        (lambda x: x[x > 2], 1),
+        (lambda x: (x > 2).nonzero(), 1),
+        (lambda x: x.unique(), 1),
+        (lambda x: torch.bincount(x.long().flatten()), 2),
+        (lambda x: torch.ones(3).to("cuda"), 1),
+        (lambda x: torch.tensor([1.0, 2.0], device="cuda"), 1),
+        (lambda x: torch.cuda.synchronize(), 1),
+    ],
+)
+def test_what_waits_is_counted_by_its_line(x, operation: Callable[[Tensor], object], expected: int):
+    with count_waits() as waits:
+        operation(x)
+    assert waits.total() == expected
+    assert all(__file__ in wait.where for wait in waits)
+
+
+def test_its_random_numbers_are_its_own():
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    torch.cuda.manual_seed(5)
+    drawn = torch.rand(4, device="cuda")
+    assert torch.equal(torch.rand(4), expected)
+    torch.cuda.manual_seed(5)
+    assert torch.equal(drawn.cpu(), torch.rand(4, device="cuda").cpu())
+
+
+def test_nothing_is_left_of_it():
+    """A second device inside the first one: what it exchanges is put back."""
+
+    def found() -> dict[str, object]:
+        named = {f"torch.cuda.{name}": getattr(torch.cuda, name) for name in ANSWERS}
+        names = ("to", "cpu", "cuda", "pin_memory")
+        tensor = {f"Tensor.{name}": Tensor.__dict__.get(name) for name in names}
+        return named | tensor | {"tensor": torch.tensor, "autocast": torch.autocast}
+
+    outside = found()
+    with pretended_cuda():
+        inside = found()
+    assert found() == outside
+    assert inside["tensor"] is not outside["tensor"]

@@ -1,0 +1,119 @@
+"""Input and evaluation on the pretended device: scores of the CPU, no waits per image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dml.data.cache import open_image_source
+from dml.data.digits import read_digits
+from dml.data.folder import read_folder
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.loaders import Batches, LoaderOptions, eval_batches, train_batches
+from dml.data.samplers import RandomBatches
+from dml.data.transforms import ToInput, eval_transform, train_transform
+from dml.models.embedder import Embedder
+from dml.models.small_cnn import SmallCNN
+from dml.retrieval import nearest_neighbors, retrieval_metrics
+from dml.runs.scores.evaluator import Evaluator, Split
+from tests.data.trees import save
+from tests.pretended_cuda.waits import count_waits, listed
+from tests.retrieval import reference
+
+CROP = train_transform("random_resized_crop", 32, resize=40, scale=(0.16, 1), ratio=(0.75, 1.33))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> ImageIndex:
+    root = tmp_path_factory.mktemp("photos")
+    for number, size in enumerate([(50, 37), (30, 40), (40, 40), (41, 63)] * 2):
+        save(root / str(number % 2) / f"{number}.jpg", number, "RGB", size)
+    return read_folder(root)
+
+
+def read(batches: Batches) -> list[tuple[Tensor, Tensor]]:
+    with count_waits() as waits:
+        found = list(batches)
+    assert not waits, listed(waits)
+    return [(images.cpu(), labels.cpu()) for images, labels in found]
+
+
+@pytest.mark.parametrize(
+    ("cache", "cache_device"),
+    [(None, "cpu"), ("full", "cpu"), (40, "cpu"), ("full", "cuda"), (40, "cuda")],
+)
+def test_photos_reach_the_device_without_waits(photos, tmp_path, cache, cache_device):
+    view = photos.subset("train", "test")
+    found = {}
+    for device in ("cpu", "cuda"):
+        source = open_image_source(
+            photos, cache, cache_device if device == "cuda" else "cpu", tmp_path
+        )
+        options = LoaderOptions(ToInput([0.5] * 3, [0.2] * 3), torch.device(device), source=source)
+        schedule = RandomBatches(view.labels, 3, seed=1)
+        training = train_batches(view, CROP, options, schedule, seed=5, start=0, stop=4)
+        testing = eval_batches(view, eval_transform(32, resize=40), options, 4)
+        found[device] = [*read(training), *read(testing)]
+    for (images, labels), (expected, same) in zip(found["cuda"], found["cpu"], strict=True):
+        assert torch.equal(labels, same)
+        levels = (images - expected).abs().max() * 0.2 * 255
+        assert levels <= (1.01 if cache == 40 else 2.01)  # one for each time they are resized
+
+
+@pytest.mark.parametrize("cache_device", ["cpu", "cuda"])
+def test_images_in_memory_reach_the_device_without_waits(cache_device, tmp_path):
+    digits = read_digits()
+    transform = train_transform("random_crop", None, padding=1)
+    view = digits.subset("train")
+    source = open_image_source(digits, None, cache_device, tmp_path)
+    options = LoaderOptions(ToInput([0.5] * 3, [0.2] * 3), torch.device("cuda"), source=source)
+    schedule = RandomBatches(view.labels, 8, seed=1)
+    training = train_batches(view, transform, options, schedule, seed=5, start=0, stop=3)
+    assert len(read(training)) == 3
+    assert len(read(eval_batches(view, eval_transform(None), options, 500))) == 2
+
+
+def test_waits_of_an_evaluation_do_not_grow_with_its_images():
+    digits = read_digits()
+    torch.manual_seed(0)
+    embedder = Embedder(SmallCNN(width=4), 8, pooling="avg")
+    counts, scores = [], {}
+    for images in (300, 600, 896):
+        rows = np.flatnonzero(digits.roles == "test")[:: 896 // images][:images]
+        split = Split(Subset(digits, rows))
+        for device in ("cpu", "cuda"):
+            options = LoaderOptions(ToInput([0.5] * 3, [0.2] * 3), torch.device(device))
+            evaluator = Evaluator(split, eval_transform(None), options, batch_size=64)
+            embedder = embedder.to(device)
+            with count_waits() as waits:
+                scores[device] = evaluator(embedder)
+        assert scores["cuda"] == pytest.approx(scores["cpu"], rel=1e-6)
+        counts.append(waits.total())
+    assert len(set(counts)) == 1, f"{counts}{listed(waits)}"
+    assert counts[0] <= 32, listed(waits)
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_neighbors_and_scores_are_those_of_the_cpu(split, dtype):
+    torch.manual_seed(0)
+    labels = torch.arange(30).repeat_interleave(7)
+    x = (torch.randn(30, 16)[labels] + 1.5 * torch.randn(len(labels), 16)).to(dtype)
+    x[5] = x[40]  # a tie
+    parts = (x[::2], labels[::2], x[1::2], labels[1::2]) if split else (x, labels)
+    expected = retrieval_metrics(*parts, recall_at=(1, 2, 4, 8))
+    found = retrieval_metrics(*(part.cuda() for part in parts), recall_at=(1, 2, 4, 8))
+    assert found == pytest.approx(expected, rel=1e-9)
+    points = parts[::2]
+    near = nearest_neighbors(*(part.cuda() for part in points), k=5, backend="torch")
+    assert near.indices.is_cuda
+    assert torch.equal(near.indices.cpu(), nearest_neighbors(*points, k=5, backend="torch").indices)
+
+
+@pytest.mark.parametrize("case", reference.CASES)
+def test_neighbors_are_those_of_the_float64_ranking(case):
+    embeddings = reference.CASES[case](torch.Generator().manual_seed(0))
+    found = nearest_neighbors(embeddings.cuda(), k=9)
+    assert torch.equal(found.indices.cpu(), reference.ranking(embeddings)[1][:, :9])

@@ -1,0 +1,46 @@
+"""Potentials of many charges on the pretended device: tiles cut anywhere, one wait for all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dml.losses import potential_energy
+from dml.losses.potential_energy import mean_energy
+from dml.losses.potential_functions import DecayingPotential, GrowingPotential, Potential
+from tests.losses.test_potential_energy import crowd
+from tests.pretended_cuda.waits import count_waits, listed
+
+
+@pytest.mark.parametrize("classes", [3, 17, 60])  # more, as many, and fewer than fill a block
+@pytest.mark.parametrize("near", [1e-5, 0.002, 0.1, 0.5])
+@pytest.mark.parametrize(
+    "potential",
+    [
+        DecayingPotential(4.0, 0.2, 0.2, 0.01),
+        DecayingPotential(0.0, 0.2, 0.4, 0.01),
+        DecayingPotential(6.0, 0.1, 0.3, 0.001),
+        GrowingPotential(0.2, "hinge"),
+        GrowingPotential(0.2, "square"),
+    ],
+)
+def test_tiles_that_split_classes_give_the_energy_and_the_forces_of_the_cpu(
+    potential: Potential, near: float, classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, _ = crowd(120, near)
+    labels = torch.arange(120) % classes
+    values, gradients = [], []
+    for tile in (None, (16, 24)):
+        x = x.cuda() if tile else x
+        x = x.detach().requires_grad_()
+        if tile is not None:
+            monkeypatch.setattr(potential_energy, "GPU_TILE", tile)
+        with count_waits() as waits:
+            value = mean_energy(x, labels.to(x.device), potential)
+        value.backward()
+        values.append(value.detach().cpu())
+        gradients.append(x.grad.cpu())
+    assert waits.total() == 1 + 1, listed(waits)  # one for the labels that the test copies
+    torch.testing.assert_close(values[1], values[0], rtol=1e-9, atol=1e-12)
+    scale = gradients[0].abs().max()
+    torch.testing.assert_close(gradients[1] / scale, gradients[0] / scale, rtol=0, atol=1e-8)

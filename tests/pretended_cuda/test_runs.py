@@ -1,0 +1,103 @@
+"""Runs on the pretended device: each protocol, continued and moved runs, `evaluate.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dml.config.config_groups import CONFIGS
+from dml.core.errors import RunStopped
+from dml.tracking import History
+from dml.training.trainer import Trainer
+from tests.pretended_cuda.waits import Wait, count_waits, listed
+from tests.runs.conftest import evaluated
+
+__all__ = ["evaluated"]  # a fixture
+PROTOCOLS = sorted(path.stem for path in (CONFIGS / "protocol").glob("*.yaml"))
+RUN = ("loss=mfcont", "overwrite=true", "protocol.steps_per_epoch=3", "protocol.evaluate_every=1")
+
+
+def assert_alike(found: Path, expected: Path) -> None:
+    """The histories of the first model are those of the CPU."""
+    ours, theirs = (History(folder / "history.csv").job_rows(0, 0) for folder in (found, expected))
+    assert ours
+    for one, other in zip(ours, theirs, strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_short_training_of_each_protocol(run_tiny, protocol):
+    options = (f"protocol={protocol}", *RUN, "protocol.repeats=1", "protocol.epochs=1")
+    summary, found = run_tiny(*options, "device=cuda")
+    assert summary["device"] == torch.cuda.get_device_name()
+    found = found.rename(found.with_name("found"))
+    assert_alike(found, run_tiny(*options)[1])
+
+
+@pytest.fixture
+def around_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[Wait]:
+    """The waits of a trainer's steps; those of the loss are in `test_steps`."""
+    found: Counter[Wait] = Counter()
+    step = Trainer._train_step
+
+    def count_step(self: Trainer, *arguments: Any) -> Any:
+        with count_waits() as waits:
+            values = step(self, *arguments)
+        found.update({wait: n for wait, n in waits.items() if "losses" not in wait.where})
+        return values
+
+    monkeypatch.setattr(Trainer, "_train_step", count_step)
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("data.cache_device=cuda",),
+        ("precision=tf32", "channels_last=true", "optim=adamw"),
+        ("optim.warmup_epochs=1", "optim.clip_norm=1", "optim=sgd"),
+    ],
+    ids=" ".join,
+)
+def test_a_trainer_does_not_wait_at_its_steps(run_tiny, around_steps, options):
+    _, found = run_tiny(*RUN, "device=cuda", *options)
+    assert not around_steps, listed(around_steps)
+    found = found.rename(found.with_name("found"))
+    on_cpu = ("data.cache_device=cpu", "precision=fp32")
+    assert_alike(found, run_tiny(*RUN, *options, *on_cpu)[1])
+
+
+@pytest.mark.parametrize(("before", "after"), [("cuda", "cuda"), ("cpu", "cuda"), ("cuda", "cpu")])
+def test_a_stopped_run_goes_on_on_any_device(run_tiny, tmp_path, before, after):
+    options = ("loss=pfml", "optim=adamw", *RUN[2:])
+    with pytest.raises(RunStopped):
+        run_tiny(*options, f"device={before}", "max_minutes=1e-9")
+    _, found = run_tiny(*options, f"device={after}")
+    found = found.rename(tmp_path / "found")
+    assert_alike(found, run_tiny(*options)[1])
+
+
+@pytest.mark.parametrize("method", ["ccp", "xbm"])
+def test_a_stopped_method_goes_on(run_tiny, tmp_path, method):
+    """What it remembers moves to the device."""
+    start = ("method.start_after=1",) if method == "xbm" else ()
+    options = (f"method={method}", "loss=c1", *start, *RUN[2:])
+    with pytest.raises(RunStopped):
+        run_tiny(*options, "device=cuda", "max_minutes=1e-9")
+    _, found = run_tiny(*options, "device=cuda")
+    found = found.rename(tmp_path / "found")
+    assert_alike(found, run_tiny(*options)[1])
+
+
+def test_evaluate_py_scores_on_the_device(run_tiny, evaluated):
+    summary, folder = run_tiny(*RUN, "device=cuda")
+    of_run = evaluated(f"run={folder}", "device=cuda", "save=float32")
+    stored = evaluated(f"embeddings={folder / 'embeddings.npz'}", "device=cuda")
+    for name, score in of_run["metrics"].items():
+        assert stored["metrics"][name] == pytest.approx(score, abs=1e-9)
+    best = summary["metrics"]["map_at_r"]["mean"]
+    assert of_run["metrics"]["map_at_r"] == pytest.approx(best, abs=1e-6)
