@@ -101,9 +101,9 @@ def _try_method(config: Config, method: nn.Module, size: int) -> None:
         if is_out_of_memory(error):
             raise
         option = _option_of(method)
-        called = f" of {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
+        arguments = f", called as {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
         reason = describe_failure(error)
-        raise ConfigError([f"{option}: it fails on a batch{called}: {reason}"]) from error
+        raise ConfigError([f"{option}: it fails on a batch{arguments}: {reason}"]) from error
 
 
 def _option_of(method: nn.Module) -> str:

@@ -207,7 +207,7 @@ def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:
         state = read_checkpoint(path)
     except FileNotFoundError as error:
         existing = sorted(entry.name for entry in (folder.path / "checkpoints").glob("*"))
-        if not (existing and job not in existing):
+        if not existing or job in existing:
             raise UserError(
                 f"run: {folder.path} ended before its first evaluation and has no trained network"
             ) from error

@@ -19,7 +19,7 @@ HERE = __name__
         ),
         (
             ["loss=custom", f"loss._target_={HERE}.OneArgument"],
-            r"loss: it fails on a batch of loss\(embeddings, labels, indices_tuple\): .*forward",
+            r"it fails on a batch, called as loss\(embeddings, labels, indices_tuple\): .*forward",
         ),
         (
             ["loss=custom", f"loss._target_={HERE}.Lengths"],

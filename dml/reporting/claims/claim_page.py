@@ -80,9 +80,13 @@ def print_verdicts(about: ExperimentConfig, path: Path) -> None:
     for one in tests:
         change, digits = one.difference, one.digits
         shown = f"{change.mean:+.{digits}f} ± {change.half_width:.{digits}f}"
-        p_value = "< 0.0001" if one.corrected < 1e-4 else f"{one.corrected:.2g}"
+        p_value = _format_p_value(one.corrected)
         table.add_row(one.claim.text, MEASURES[one.measure], shown, p_value, one.verdict)
     console.print(table)
+
+
+def _format_p_value(value: float) -> str:
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
 
 
 def _render(id: str, **values: Any) -> str:
@@ -92,7 +96,7 @@ def _render(id: str, **values: Any) -> str:
     environment.filters |= {
         "number": lambda value, digits: f"{value:.{digits}f}",
         "signed": lambda value, digits: f"{value:+.{digits}f}",
-        "p_value": lambda value: "< 0.0001" if value < 1e-4 else f"{value:.2g}",
+        "p_value": _format_p_value,
     }
     return environment.get_template("claims.md.j2").render(
         id=id,
