@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from dml.retrieval.exact_order import lexical_order, score_error, squared_distances
-from dml.retrieval.exact_search import MEMORY_MB
-from dml.retrieval.inputs import Numbers, check_embeddings, check_labels
+from dml.retrieval.inputs import Numbers, check_embeddings, check_labels, working_memory
 from dml.retrieval.metrics import common_classes
 from dml.retrieval.relevant_ranks import ClassMembers
 
@@ -30,7 +29,7 @@ def mean_average_precision(
     gallery_embeddings: Numbers | None = None,
     gallery_labels: Numbers | None = None,
     *,
-    memory_mb: float = MEMORY_MB,
+    memory_mb: float | None = None,
 ) -> float:
     """Returns the mean over queries of (1/R) Σ_i P(i)·rel(i), over all ranks i of the gallery.
 
@@ -42,7 +41,7 @@ def mean_average_precision(
         labels: B integers.
         gallery_embeddings: N×D items to rank; None ranks the queries, each without itself.
         gallery_labels: N integers, together with `gallery_embeddings`.
-        memory_mb: bound on the size of the working buffers.
+        memory_mb: bound on the size of the working buffers, as for `nearest_neighbors`.
 
     Returns:
         A fraction of 1.
@@ -64,7 +63,8 @@ def mean_average_precision(
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
     members = ClassMembers(gallery_N)
-    chunk = max(1, int(memory_mb * 2**20) // (ENTRY_BYTES * min(TILE, len(gallery))))
+    memory_bytes = working_memory(memory_mb, query.device)
+    chunk = max(1, memory_bytes // (ENTRY_BYTES * min(TILE, len(gallery))))
     total = 0.0
     with torch.no_grad():
         for part in rows.split(chunk):

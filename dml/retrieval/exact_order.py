@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 CHUNK_BYTES = 16 << 20
+GPU_PAIRS = 1024, 1 << 16  # fewest and most whose distances a GPU computes at once
 FLOAT32_UNIT = 2.0**-24
 TINIEST = 2.0**-120  # what products of float32 lose where they underflow, with room to spare
 
@@ -58,6 +59,12 @@ def squared_distances(
     """
     pairs, dim = rows_P.numel(), query_ND.shape[1]
     chunk = max(1, CHUNK_BYTES // (128 * dim))
+    if query_ND.is_cuda:
+        least, chunk = GPU_PAIRS
+        if 0 < pairs < least:  # of few rows, a GPU divides the sums among more threads
+            more_P = rows_P.new_zeros(least - pairs)
+            padded = torch.cat([rows_P, more_P]), torch.cat([cols_P, more_P])
+            return squared_distances(query_ND, gallery_ND, *padded)[:pairs]
     out_P = torch.empty(pairs, dtype=torch.float64, device=query_ND.device)
     for start in range(0, pairs, chunk):
         # the last chunk reaches back over pairs already done instead of being shorter
@@ -94,9 +101,7 @@ def sort_near_ties(
             one kind are left as they are.
     """
     m = scores_nm.shape[1]
-    close = scores_nm[:, :-1] - scores_nm[:, 1:] <= 2 * error_n[:, None]
-    # candidates after the k-th matter only while they belong to its run
-    close[:, k - 1 :] = close[:, k - 1 :].cumprod(dim=1).bool()
+    close = _close_to_next(scores_nm, error_n, k)
     in_run = torch.zeros_like(scores_nm, dtype=torch.bool)
     in_run[:, :-1] = close
     in_run[:, 1:] |= close
@@ -117,6 +122,20 @@ def sort_near_ties(
     distance_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
     order_P = lexical_order(run_P, distance_P, cols_P)
     indices_nm.view(-1)[slots_P] = cols_P[order_P]
+
+
+def has_near_ties(scores_nm: Tensor, error_n: Tensor, k: int, relevant_nm: Tensor) -> Tensor:
+    """Returns for which queries (n) `sort_near_ties` might change what is seen of their first k."""
+    differ = relevant_nm[:, :-1] != relevant_nm[:, 1:]  # as some neighbors in a mixed run do
+    return (_close_to_next(scores_nm, error_n, k) & differ).any(dim=1)
+
+
+def _close_to_next(scores_nm: Tensor, error_n: Tensor, k: int) -> Tensor:
+    """Returns which candidates the next one may precede (n×(m − 1))."""
+    close = scores_nm[:, :-1] - scores_nm[:, 1:] <= 2 * error_n[:, None]
+    # candidates after the k-th matter only while they belong to its run
+    close[:, k - 1 :] = close[:, k - 1 :].cumprod(dim=1).bool()
+    return close
 
 
 def lexical_order(*keys_P: Tensor) -> Tensor:

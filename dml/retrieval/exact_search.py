@@ -19,19 +19,29 @@ import torch
 from torch import Tensor
 
 from dml.core.option_values import BACKENDS
+from dml.retrieval.candidates import Proposal
 from dml.retrieval.cpu_search import CpuSearch
-from dml.retrieval.exact_order import sort_near_ties, squared_distances
+from dml.retrieval.exact_order import squared_distances
 from dml.retrieval.faiss_backend import FaissSearch
 from dml.retrieval.float32_products import full_float32
 from dml.retrieval.full_search import FullSearch
-from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimension
+from dml.retrieval.inputs import (
+    check_counts,
+    check_embeddings,
+    check_one_dimension,
+    working_memory,
+)
 from dml.retrieval.plain_search import PlainSearch, width
-from dml.retrieval.relevant_ranks import ClassMembers, count_closer, nearest_relevant
+from dml.retrieval.relevant_ranks import (
+    ClassMembers,
+    count_closer,
+    count_closer_on_gpu,
+    nearest_relevant,
+)
 from dml.retrieval.scaled_gallery import ScaledGallery, tile_size
 
 Result = TypeVar("Result")
 
-MEMORY_MB = 64.0
 PAIR_BYTES = 64  # what looking at one query and one item exactly takes
 
 
@@ -39,7 +49,7 @@ class SearchOptions(TypedDict, total=False):
     """Options of the search that change no result; see `ExactSearch`."""
 
     backend: str
-    memory_mb: float
+    memory_mb: float | None
 
 
 class ExactSearch:
@@ -65,7 +75,7 @@ class ExactSearch:
         *,
         most: int,
         backend: str = "auto",
-        memory_mb: float = MEMORY_MB,
+        memory_mb: float | None = None,
         self_index: Tensor | None = None,
     ) -> None:
         self.query = check_embeddings(query, "query")
@@ -89,11 +99,9 @@ class ExactSearch:
                 f"k must lie between 1 and the {self.available} gallery items a query can find,"
                 f" got {most}"
             )
-        if not 0 < memory_mb < math.inf:
-            raise ValueError(f"memory_mb must be above 0 and finite, got {memory_mb}")
         self.most = most
         self.backend = backend
-        self.memory_bytes = int(memory_mb * 2**20)
+        self.memory_bytes = working_memory(memory_mb, self.query.device)
 
     def map_chunks(
         self,
@@ -104,6 +112,9 @@ class ExactSearch:
     ) -> list[Result]:
         """Finds neighbors chunk by chunk and returns the function's value for each chunk.
 
+        A GPU does not wait for the host between chunks: queries with near ties that matter are
+        found again together at the end, and the function is called for them a second time.
+
         Args:
             rows: numbers of the queries to search for.
             k_n: neighbors for each of them, ascending; a chunk gets what its last query needs.
@@ -111,17 +122,36 @@ class ExactSearch:
                 items, possibly from several threads at once.
             classes: of all queries (B) and gallery items (N). Given these, near ties are resolved
                 only between items of the query's class and others: all that metrics can see.
+
+        Returns:
+            The function's values of the first call for each query.
         """
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
             if self.own:
                 engine.prepare(len(rows), self.most)
             full = FullSearch(self.gallery, engine.gallery, self.most, engine.memory_bytes)
+            k_n = k_n.cpu()
+
+            def propose(chunk: slice) -> tuple[Tensor, int, Proposal]:
+                part, k = rows[chunk], int(k_n[chunk.stop - 1])
+                return part, k, self._propose(engine, part, k, classes)
 
             def search(chunk: slice) -> Result:
-                part, k = rows[chunk], int(k_n[chunk.stop - 1])
-                return function(part, self._nearest(engine, full, part, k, classes))
+                part, k, proposal = propose(chunk)
+                return function(part, proposal.resolve(self.gallery, full, k))
 
-            return engine.for_each(search, _chunks(k_n.cpu(), engine))
+            if classes is None or self.query.device.type == "cpu":
+                return engine.for_each(search, _chunks(k_n, engine))
+            results, doubtful = [], []
+            for chunk in _chunks(k_n, engine):
+                part, k, proposal = propose(chunk)
+                results.append(function(part, proposal.candidates.indices[:, :k]))
+                doubtful.append(proposal.is_doubtful(k))
+            again = torch.cat(doubtful).nonzero().squeeze(1)
+            rows, k_n = rows[again], k_n[again.cpu()]
+            for chunk in _chunks(k_n, engine):
+                search(chunk)
+            return results
 
     def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
         """Returns how many items precede the nearest relevant one, for queries that have one.
@@ -136,18 +166,29 @@ class ExactSearch:
         """
         members = ClassMembers(classes[1])
 
+        def find_targets(part: Tensor) -> tuple[Tensor, Tensor]:
+            pairs = members.pairs(classes[0][part])
+            return nearest_relevant(self.query[part], self.gallery, *pairs, self._own_items(part))
+
         def rank(part: Tensor) -> Tensor:
             query_nD, own_n = self.query[part], self._own_items(part)
-            pairs = members.pairs(classes[0][part])
-            target = nearest_relevant(query_nD, self.gallery, *pairs, own_n)
+            target = find_targets(part)
             return count_closer(engine.gallery, query_nD, self.gallery, target, own_n, limit)
 
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
             largest = int(members.counts[classes[0][rows]].max())
-            # a tile's items may all pass, and all of a class are compared
-            fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
-            most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
-            return torch.cat(engine.for_each(rank, rows.split(most)))
+            if self.query.device.type == "cpu":
+                # a tile's items may all pass, and all of a class are compared
+                fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
+                most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
+                return torch.cat(engine.for_each(rank, rows.split(most)))
+            fits = engine.memory_bytes // (PAIR_BYTES * largest)
+            found = [find_targets(part) for part in rows.split(max(1, fits))]
+            target = (torch.cat([one for one, _ in found]), torch.cat([one for _, one in found]))
+            return count_closer_on_gpu(
+                *(engine.gallery, self.query[rows], self.gallery, target, self._own_items(rows)),
+                *(limit, engine.memory_bytes),
+            )
 
     def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
         """Returns the Euclidean distances (n×k, float64) of the queries `rows` to gallery items."""
@@ -174,30 +215,19 @@ class ExactSearch:
             return rows
         return None if self.self_index is None else self.self_index[rows]
 
-    def _nearest(
-        self,
-        engine: PlainSearch,
-        full: FullSearch,
-        rows: Tensor,
-        k: int,
-        classes: tuple[Tensor, Tensor] | None,
-    ) -> Tensor:
-        """Returns the gallery indices (n×k) of the exact neighbors of some queries."""
+    def _propose(
+        self, engine: PlainSearch, rows: Tensor, k: int, classes: tuple[Tensor, Tensor] | None
+    ) -> Proposal:
+        """Returns the candidates of some queries."""
         query_nD, own_n = self.query[rows], self._own_items(rows)
-        scores_nm, indices_nm, error_n = engine.propose(query_nD, own_n, k)
+        candidates = engine.propose(query_nD, own_n, k)
         relevant_nm = None
         if classes is not None:
+            indices_nm = candidates.indices
             classes_nm = classes[1].index_select(0, indices_nm.flatten()).view_as(indices_nm)
             relevant_nm = classes_nm == classes[0][rows, None]
-        sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k, relevant_nm)
-        indices_nk = indices_nm[:, :k]
-        if scores_nm.shape[1] < self.available:
-            # an item outside the candidates has at most the last score plus the error
-            unsure = scores_nm[:, k - 1] - scores_nm[:, -1] <= 2 * error_n
-            if unsure.any():
-                own_u = None if own_n is None else own_n[unsure]
-                indices_nk[unsure] = full.nearest(query_nD[unsure], own_u, k)
-        return indices_nk
+        complete = candidates.scores.shape[1] >= self.available
+        return Proposal(query_nD, own_n, candidates, relevant_nm, complete)
 
 
 def _chunks(k_n: Tensor, engine: PlainSearch) -> Iterator[slice]:

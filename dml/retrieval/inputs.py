@@ -1,4 +1,4 @@
-"""Checks of embeddings, labels and counts."""
+"""Checks of embeddings, labels, counts and the bound on memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 LARGEST, SMALLEST = 1e150, 1e-150  # beyond them squares leave the range of float64
+CPU_MEMORY_MB = 64.0
+GPU_MEMORY_MB = 4096.0  # at most; and at most a quarter of what is free
 
 
 Numbers = Tensor | NDArray[Any]  # a tensor, or an array of NumPy
@@ -103,3 +105,20 @@ def check_one_dimension(first: Tensor, second: Tensor, names: str) -> None:
         raise ValueError(
             f"{names} must have one dimension, got {first.shape[1]} and {second.shape[1]}"
         )
+
+
+def working_memory(memory_mb: float | None, device: torch.device) -> int:
+    """Returns the bound on working buffers in bytes; None: what suits the device.
+
+    Raises:
+        ValueError: it is not above 0 or not finite.
+    """
+    if memory_mb is None:
+        memory_mb = CPU_MEMORY_MB
+        if device.type == "cuda":
+            unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+            free = (torch.cuda.mem_get_info(device)[0] + unused) / 2**20
+            memory_mb = max(CPU_MEMORY_MB, min(free / 4, GPU_MEMORY_MB))
+    if not 0 < memory_mb < math.inf:
+        raise ValueError(f"memory_mb must be above 0 and finite, got {memory_mb}")
+    return int(memory_mb * 2**20)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dml.retrieval.exact_search import MEMORY_MB, ExactSearch
+from dml.retrieval.exact_search import ExactSearch
 
 
 class Neighbors(NamedTuple):
@@ -26,7 +26,7 @@ def nearest_neighbors(
     *,
     k: int,
     backend: str = "auto",
-    memory_mb: float = MEMORY_MB,
+    memory_mb: float | None = None,
 ) -> Neighbors:
     """Finds the k nearest gallery items of every query, exactly.
 
@@ -41,7 +41,7 @@ def nearest_neighbors(
         backend: "torch", "faiss" (must be installed) or "auto", which means torch.
             `python scripts/benchmark.py retrieval --backends torch,faiss` compares them.
         memory_mb: bound on the size of the working buffers, in addition to a float32 copy of the
-            gallery.
+            gallery; None: 64 on a CPU, on a GPU a quarter of its free memory, at most 4,096.
 
     Raises:
         ValueError: shapes do not fit, the gallery is empty, k is out of range, or embeddings hold

@@ -176,9 +176,10 @@ def _score(
         ranked = RankedHits(hits_nk, relevant_B[part])
         values = [values_of(ranked) for values_of in METRICS.values()]
         values_MB[:, part] = torch.stack(values)
-        return torch.stack([one.sum() for one in values])
+        return part
 
-    sums = torch.stack(search.map_chunks(rows, k_n, score, classes)).sum(dim=0)
+    parts = search.map_chunks(rows, k_n, score, classes)
+    sums = torch.stack([values_MB[:, part].sum(dim=1) for part in parts]).sum(dim=0)
     late = rows[first_B[rows] == items]
     if len(late) and max(recall_at, default=0) > int(k_n[0]):
         first_B[late] = search.first_ranks(late, classes, max(recall_at))

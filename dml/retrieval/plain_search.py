@@ -48,7 +48,7 @@ class PlainSearch:
 
     squares_in_product = False  # whether −½‖g‖² is a term of the product (`score_error`)
     workers = 1
-    max_queries = 1024
+    max_queries = 1 << 14
 
     def __init__(self, gallery: ScaledGallery, available: int, memory_bytes: int) -> None:
         self.gallery, self.available, self.memory_bytes = gallery, available, memory_bytes

@@ -22,7 +22,9 @@ class RankedHits:
     """
 
     def __init__(self, hits_nk: Tensor, relevant_n: Tensor) -> None:
-        longest = int(relevant_n.max())
+        longest = hits_nk.shape[1]
+        if hits_nk.device.type == "cpu":  # reading the number would keep a GPU waiting
+            longest = int(relevant_n.max())
         self.rank_r = torch.arange(1, longest + 1, device=relevant_n.device)
         self.hits_nk = hits_nk
         self.relevant_nr = hits_nk[:, :longest] & (self.rank_r <= relevant_n[:, None])

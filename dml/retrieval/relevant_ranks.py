@@ -16,6 +16,7 @@ from dml.retrieval.exact_order import FLOAT32_UNIT, lexical_order, score_error, 
 from dml.retrieval.scaled_gallery import ScaledGallery, norms
 
 SLACK = 1.2  # room for rounding the thresholds themselves
+NEAR = 16  # items within the error of a score that `count_closer_on_gpu` compares exactly
 
 
 class ClassMembers:
@@ -84,9 +85,7 @@ def count_closer(
     """
     squared_n, index_n = target
     centered_nD, half_square_n = gallery.center_queries(query_nD)
-    error_n = score_error(norms(centered_nD), gallery.largest, query_nD.shape[1], FLOAT32_UNIT)
-    score_n = -0.5 * (squared_n * gallery.scale) * gallery.scale  # the square may overflow
-    above_n, below_n = (score_n + SLACK * error_n).float(), (score_n - SLACK * error_n).float()
+    above_n, below_n = _score_bounds(gallery, centered_nD, squared_n)
     own_row_n = None if own_n is None else gallery.place[own_n]
     closer_n = torch.zeros(len(query_nD), dtype=torch.long, device=query_nD.device)
     active = torch.arange(len(query_nD), device=query_nD.device)
@@ -115,6 +114,83 @@ def count_closer(
         precedes_P = (squared_P < squared_n[query_P]) | tied_P
         closer_n += torch.bincount(query_P[precedes_P], minlength=len(closer_n))
     return closer_n
+
+
+def count_closer_on_gpu(
+    gallery: ScaledGallery,
+    query_nD: Tensor,
+    gallery_ND: Tensor,
+    target: tuple[Tensor, Tensor],
+    own_n: Tensor | None,
+    limit: int,
+    memory_bytes: int,
+) -> Tensor:
+    """As `count_closer`, without waiting for a GPU at every tile and chunk.
+
+    Args:
+        gallery, query_nD, gallery_ND, target, own_n, limit: as there.
+        memory_bytes: bound on the working memory.
+    """
+    most = max(1, memory_bytes // (12 * len(gallery.rows)))
+
+    def some(chosen: slice | Tensor) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:
+        own = None if own_n is None else own_n[chosen]
+        return query_nD[chosen], (target[0][chosen], target[1][chosen]), own
+
+    parts = [slice(first, first + most) for first in range(0, len(query_nD), most)]
+    counted = [_count_closer_at_once(gallery, gallery_ND, *some(part)) for part in parts]
+    closer_n = torch.cat([count for count, _ in counted])
+    exact_n = torch.cat([exact for _, exact in counted]) | (closer_n >= limit)
+    for again in (~exact_n).nonzero().squeeze(1).split(most):
+        query, targets, own = some(again)
+        closer_n[again] = count_closer(gallery, query, gallery_ND, targets, own, limit)
+    return closer_n
+
+
+def _count_closer_at_once(
+    gallery: ScaledGallery,
+    gallery_ND: Tensor,
+    query_nD: Tensor,
+    target: tuple[Tensor, Tensor],
+    own_n: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Returns n counts by one product with the whole gallery, and which of them are exact.
+
+    Of the items within the error of the target's score only the `NEAR` best are counted.
+    """
+    squared_n, index_n = target
+    centered_nD, half_square_n = gallery.center_queries(query_nD)
+    above_n, below_n = _score_bounds(gallery, centered_nD, squared_n)
+    scores_nN = centered_nD @ gallery.rows.T
+    scores_nN += gallery.half_squares
+    scores_nN += half_square_n[:, None]
+    if own_n is not None:
+        scores_nN.scatter_(1, gallery.place[own_n][:, None], -torch.inf)
+    surely_nN = scores_nN > above_n[:, None]
+    closer_n = surely_nN.sum(dim=1)
+    near_n = (scores_nN > below_n[:, None]).sum(dim=1) - closer_n
+    scores_nm, rows_nm = scores_nN.masked_fill_(surely_nN, -torch.inf).topk(
+        min(NEAR, gallery.items), dim=1
+    )
+    cols_nm = gallery.order[rows_nm].clamp_(max=gallery.items - 1)  # padding is never near
+    query_P = torch.arange(len(query_nD), device=query_nD.device).repeat_interleave(
+        cols_nm.shape[1]
+    )
+    squared_P = squared_distances(query_nD, gallery_ND, query_P, cols_nm.view(-1))
+    squared_nm = squared_P.view_as(scores_nm)
+    tied_nm = (squared_nm == squared_n[:, None]) & (cols_nm < index_n[:, None])
+    precedes_nm = (squared_nm < squared_n[:, None]) | tied_nm
+    closer_n += (precedes_nm & (scores_nm > below_n[:, None])).sum(dim=1)
+    return closer_n, near_n <= cols_nm.shape[1]
+
+
+def _score_bounds(
+    gallery: ScaledGallery, centered_nD: Tensor, squared_n: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Returns scores (n, n) above and below which an item surely is closer or farther than that."""
+    error_n = score_error(norms(centered_nD), gallery.largest, centered_nD.shape[1], FLOAT32_UNIT)
+    score_n = -0.5 * (squared_n * gallery.scale) * gallery.scale  # the square may overflow
+    return (score_n + SLACK * error_n).float(), (score_n - SLACK * error_n).float()
 
 
 def _entries_above(scores_nc: Tensor, threshold_n: Tensor) -> tuple[Tensor, Tensor, Tensor]:

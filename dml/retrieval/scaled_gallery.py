@@ -134,12 +134,13 @@ class ScaledGallery:
         """Returns a point near the gallery's mean and the largest norm around it, or a bit more."""
         means = [part.to(dtype).mean(dim=0) for part in gallery_ND.split(self._step)]
         center = torch.stack(means).mean(dim=0)
-        largest = 0.0
-        for matrix in (gallery_ND,) if query_BD is gallery_ND else (gallery_ND, query_BD):
-            for part in matrix.split(self._step):
-                norm = torch.linalg.vector_norm(part.to(dtype) - center, dim=1).max()
-                largest = max(largest, float(norm))
-        return center, 1.001 * largest
+        matrices = (gallery_ND,) if query_BD is gallery_ND else (gallery_ND, query_BD)
+        largest = [
+            torch.linalg.vector_norm(part.to(dtype) - center, dim=1).max()
+            for matrix in matrices
+            for part in matrix.split(self._step)
+        ]
+        return center, 1.001 * float(torch.stack(largest).max())
 
     def _write(self, chosen_nD: Tensor, rows_nD: Tensor) -> Tensor:
         """Writes vectors centered and scaled into some rows, and returns their half squares."""

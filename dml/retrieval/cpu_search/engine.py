@@ -17,6 +17,7 @@ from dml.retrieval.cpu_search.workers import Workers, worker_count
 from dml.retrieval.plain_search import Candidates, PlainSearch, width
 from dml.retrieval.scaled_gallery import ScaledGallery
 
+MAX_QUERIES = 1024  # of one chunk
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -29,7 +30,7 @@ class CpuSearch(PlainSearch):
         super().__init__(gallery, available, memory_bytes // self.workers)
         self._table_bytes = memory_bytes
         self._table: tuple[Tensor, Tensor] | None = None
-        self.max_queries = min(self.max_queries, max_queries(len(gallery.rows)))
+        self.max_queries = min(MAX_QUERIES, max_queries(len(gallery.rows)))
 
     def __enter__(self) -> CpuSearch:
         self._pool = Workers(self.workers).__enter__()
