@@ -42,17 +42,19 @@ class ClassGroups:
 
 def group_by_class(labels_B: Tensor, dtype: torch.dtype) -> ClassGroups:
     """ClassGroups a batch by label; counts have the floating-point type `dtype`."""
+    if not labels_B.is_cuda and not torch.compiler.is_compiling():
+        label_P, slot_B, images_P = labels_B.unique(return_inverse=True, return_counts=True)
+        count_P = images_P.to(dtype)
+        return ClassGroups(slot_B, label_P, count_P, count_P.new_tensor(len(label_P)))
     sorted_B, order_B = labels_B.sort()
     starts_B = torch.ones_like(sorted_B)
     starts_B[1:] = sorted_B[1:] != sorted_B[:-1]
     slot_B = torch.empty_like(sorted_B).scatter_(0, order_B, starts_B.cumsum(0) - 1)
-    wait_for_count = not labels_B.is_cuda and not torch.compiler.is_compiling()
-    slots = int(starts_B.sum()) if wait_for_count else len(labels_B)
     one_B = torch.ones_like(labels_B, dtype=dtype)
     return ClassGroups(
         slot=slot_B,
-        label=labels_B.new_zeros(slots).scatter_(0, slot_B, labels_B),
-        count=one_B.new_zeros(slots).index_add_(0, slot_B, one_B),
+        label=torch.zeros_like(labels_B).scatter_(0, slot_B, labels_B),
+        count=torch.zeros_like(one_B).index_add_(0, slot_B, one_B),
         present=starts_B.sum().to(dtype),
     )
 
