@@ -133,7 +133,7 @@ class DataParallelLoss:
             loss.backward()
         unused = [p for p in self._averaged if p.grad is None]
         if unused:
-            # Its bucket waits for it: gradients are still those of this process alone.
+            # Its bucket waits for it; until all are complete, gradients are those of this process.
             self._left_out += unused
             self._wrapped = None
         self.world.average_gradients(self._parameters if unused else self._left_out)
@@ -154,5 +154,8 @@ def _distribute(module: nn.Module) -> nn.Module:
     with warnings.catch_warnings():
         # torch 2.15 renames the argument, which earlier versions need.
         warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)
-        # Buffers are the same on all processes: statistics of BatchNorm are those of all images.
-        return DistributedDataParallel(module, broadcast_buffers=False, init_sync=False)
+        # Weights were sent before, and buffers are the same everywhere: statistics of BatchNorm are
+        # those of all images. Gradients must not be views of the buckets (`backward`).
+        return DistributedDataParallel(
+            module, broadcast_buffers=False, init_sync=False, gradient_as_bucket_view=False
+        )

@@ -94,7 +94,7 @@ class TrainingMode:
     """Training mode of networks, set where a module has left it since the last step.
 
     `train()` visits every module and writes its mode: milliseconds of the host for a deep network,
-    which a GPU would spend waiting. To compare the modes takes a hundredth of that.
+    which a GPU would spend waiting. To compare the modes takes a fiftieth of that.
 
     Args:
         roots: the networks; modules that `train()` leaves in evaluation mode stay there.

@@ -58,7 +58,7 @@ class Unused(BatchMethod):
     def forward(self, *batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
         loss, logs = self.method(*batch)
         self._steps += 1
-        return loss * self.sometimes.prod() if self._steps % 2 else loss, logs
+        return loss * self.sometimes.mean() if self._steps % 2 else loss, logs
 
 
 def config_of(case: str) -> Config:
