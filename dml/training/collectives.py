@@ -2,8 +2,8 @@
 
 Every process computes the same loss L of the whole batch. On n processes, autograd differentiates
 the sum of their losses, nL: the gradients of any parameter, summed over the processes, are n times
-those of L, and `ProcessGroup.average_gradients` returns exactly those of a single process. This
-holds for parameters before and after a collective operation, provided that the operation passes
+those of L, and their average (`DataParallelLoss`) is exactly that of a single process. This holds
+for parameters before and after a collective operation, provided that the operation passes
 gradients back exactly: rows sent to all processes receive the sum of the gradients of all.
 """
 
@@ -26,8 +26,11 @@ class ConnectionLost(UserError):
 
 
 @contextmanager
-def translate_connection_errors() -> Iterator[None]:
+def translate_connection_errors(in_backward: bool = False) -> Iterator[None]:
     """Turns the failure of a collective operation into an error message for users.
+
+    Args:
+        in_backward: a backward pass, whose other errors (no memory, a mistake in a loss) stay.
 
     Raises:
         ConnectionLost: another process ended.
@@ -35,6 +38,9 @@ def translate_connection_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        # DistributedDataParallel passes errors of gloo on, which have no class of their own.
+        if in_backward and not (isinstance(error, dist.DistError) or "/gloo/" in str(error)):
+            raise
         line = (str(error).splitlines() or [""])[0].rsplit("] ", 1)[-1]
         reason = line.partition(". ")[0]
         raise ConnectionLost(

@@ -108,12 +108,10 @@ class ProcessGroup:
         return self._gather_uneven(rows, all_reduce_sum_(sizes).tolist())
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Gives every process the gradients that a single process would have (see `collectives`).
+        """Averages gradients over the processes; parameters without one are left out.
 
-        A few large buffers are summed instead of using DistributedDataParallel, because methods
-        call parts of the network separately and repeatedly in a step, the backbone is frozen
-        during warm-up, and loss parameters are included. The cost: communication does not overlap
-        with the backward pass.
+        All processes pass the same parameters. `DataParallelLoss` averages most gradients during
+        the backward pass, and the others here.
         """
         if self.size == 1:
             return
@@ -136,18 +134,26 @@ class ProcessGroup:
     def share_stop_request(
         self, stop: Callable[[], RunStopped | None]
     ) -> Callable[[], RunStopped | None]:
-        """Returns a function that stops all processes at the same step if one is asked to stop."""
+        """Returns a function that stops all processes at the same step if one is asked to stop.
+
+        The request of a step travels while the next one is computed, and is answered after it.
+        """
         if self.size == 1:
             return stop
+        sent: tuple[dist.Work, Tensor] | None = None
 
         def ask() -> RunStopped | None:
-            request = stop()
+            nonlocal sent
+            before, request = sent, stop()
             status = torch.tensor([0 if request is None else request.status])
             with translate_connection_errors():
-                dist.all_reduce(status, dist.ReduceOp.MAX)  # on the CPU: the GPU does not wait
-            if not int(status):
-                return None
-            return request or RunStopped("stopped with the other processes", int(status))
+                # on the CPU: the GPU does not wait
+                sent = dist.all_reduce(status, dist.ReduceOp.MAX, async_op=True), status
+                status_of_all = 0 if before is None else _received(before)
+                if not status_of_all:
+                    return None
+                _received(sent)  # nothing is under way when the processes leave
+            return request or RunStopped("stopped with the other processes", status_of_all)
 
         return ask
 
@@ -194,6 +200,13 @@ def _broadcast_object(value: Any) -> Any:
     with translate_connection_errors():
         dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
     return values[0]
+
+
+def _received(sent: tuple[dist.Work, Tensor]) -> int:
+    """Waits for an asynchronous reduction; returns its result."""
+    work, result = sent
+    work.wait()
+    return int(result)
 
 
 def _repeated_error(message: str) -> UserError:

@@ -40,10 +40,25 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "proxy_synthesis": ("proxy_nca_pp", "proxy_synthesis", {}),
     "xbm": ("c1", "xbm", {"start_after": 1}),
 }
-NETWORKS = ("batch_norm", "frozen", "bf16", "clipped", "warm-up")
+NETWORKS = ("batch_norm", "frozen", "bf16", "clipped", "warm-up", "unused")
 CASES = [*LOSSES, *METHODS, *NETWORKS]
 STEPS = 3
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 3, 0, 3, 1])
+
+
+class Unused(BatchMethod):
+    """A method with a parameter that every other step uses, and one that none uses."""
+
+    def __init__(self, method: BatchMethod) -> None:
+        super().__init__()
+        self.method = method
+        self.sometimes, self.never = (nn.Parameter(torch.ones(3)) for _ in range(2))
+        self._steps = 0
+
+    def forward(self, *batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, logs = self.method(*batch)
+        self._steps += 1
+        return loss * self.sometimes.mean() if self._steps % 2 else loss, logs
 
 
 def config_of(case: str) -> Config:
@@ -74,7 +89,8 @@ def trained(case: str, world: ProcessGroup, device: str = "cpu") -> dict[str, Te
     if world.size > 1 and case != "frozen":
         synchronize_batch_norm(embedder, torch.device("cpu"))
     embedder = embedder.to(device)
-    method: BatchMethod = Builder(config_of(case)).method(4, 5).to(device)
+    method: BatchMethod = Builder(config_of(case)).method(4, 5)
+    method = (Unused(method) if case == "unused" else method).to(device)
     parameters = [p for m in (embedder, method) for p in m.parameters() if p.requires_grad]
     # pfml's gradients are so large that a step of this rate would be a leap into the unknown
     optimizer = torch.optim.SGD(parameters, lr=1e-4 if case == "pfml" else 0.05, momentum=0.9)
@@ -143,8 +159,9 @@ def exchanges(world: ProcessGroup) -> dict[str, Any]:
     sizes_unknown = world.gather_variable(whole[: 1 + world.rank])
     stops: list[Any] = []
     for asked in (None, RunStopped("time", 75) if world.rank == 1 else None):
-        request = world.share_stop_request(lambda asked=asked: asked)()  # type: ignore[misc]
-        stops.append(None if request is None else request.status)
+        ask = world.share_stop_request(lambda asked=asked: asked)  # type: ignore[misc]
+        requests = ask(), ask()  # answered a step later
+        stops += [None if request is None else request.status for request in requests]
     drifting = Drifting(world.rank)
     problems = [problem(lambda: world.check_synchronized(drifting))]
     world.broadcast_modules(drifting)

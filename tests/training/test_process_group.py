@@ -51,7 +51,7 @@ def test_collective_operations(together):
         assert found["gathered"]
         assert found["adjoint"]
         assert found["sizes_unknown"] == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
-        assert found["stops"] == [None, 75]
+        assert found["stops"] == [None, None, None, 75]
         weights, copied, random, failed = found["problems"]
         assert "weights of process 1" in weights
         assert copied is None
