@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from dml.core.errors import UserError, nearest
 from dml.models.backbones import Backbone
+from dml.models.batch_norm_counters import counting_at_once, find_counting_layers
 from dml.models.frozen_batch_norm import freeze_batch_norm as freeze
 from dml.models.frozen_batch_norm import set_momentum
 
@@ -110,6 +112,7 @@ class Embedder(nn.Module):
         self.embedding_size = _embedding_size(size, channels, head)
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
         self.freeze_batch_norm = freeze_batch_norm
+        self._counting: list[_BatchNorm] | None = None
         self.head = _build_head(channels, self.embedding_size, head, layer_norm, init, bias)
         if freeze_batch_norm:
             freeze(backbone, affine=freeze_batch_norm_affine)
@@ -118,7 +121,10 @@ class Embedder(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """Returns the backbone's features, B×c×h×w, B×t×c or B×c."""
-        return self.backbone(images)
+        if not self._counting or torch.compiler.is_compiling():
+            return self.backbone(images)
+        with counting_at_once(self._counting):
+            return self.backbone(images)
 
     def pool(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×t×c to B×c; returns vectors B×c as they are."""
@@ -153,9 +159,12 @@ class Embedder(nn.Module):
 
     def train(self, mode: bool = True) -> Embedder:
         """Sets the mode; frozen BatchNorm layers stay in evaluation mode."""
+        changed = mode != self.training or self._counting is None
         super().train(mode)
         if self.freeze_batch_norm:
             freeze(self.backbone)  # again: the conversion to SyncBatchNorm adds new layers
+        if changed:
+            self._counting = find_counting_layers(self.backbone) if mode else []
         return self
 
 
