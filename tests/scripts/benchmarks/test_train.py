@@ -80,6 +80,17 @@ def test_a_roof_is_counted_by_hand(setting):
     assert Work(10.0, 4.0).images_per_second(2, flop_rate=5.0, byte_rate=1.0) == 0.5
 
 
+def test_operations_are_counted_by_kind(capsys):
+    train.main(["--count", "--network", "small_cnn"])
+    names, (_, total, *numbers) = map(str.split, capsys.readouterr().out.splitlines())
+    counts = dict(zip(names[5:], map(int, numbers), strict=True))
+    assert int(total) == sum(counts.values())
+    assert counts["convolutions"] == counts["BatchNorm"] == 2 * 3  # forwards and backwards
+    # All counters at once; a group each of backbone, head and loss, with its count of steps.
+    assert (counts["counters"], counts["optimizer"]) == (1, 2 * 3)
+    assert counts["products"] == 6
+
+
 def test_rows_that_do_not_exist_are_refused(capsys):
     with pytest.raises(SystemExit):
         train.main(["--only", "ours,bf16"])
