@@ -14,9 +14,11 @@ from pydantic import Field
 from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.fields import (
     MAX_PIXELS,
+    MAX_WORKERS,
     PAPERS_CROP,
     Backend,
     CacheSize,
+    Compile,
     Device,
     FolderName,
     Interval,
@@ -33,7 +35,6 @@ from dml.config.fields import (
 )
 from dml.config.node import (
     MAX_REPEATS,
-    MAX_WORKERS,
     BatchSize,
     Count,
     CountFromZero,
@@ -199,7 +200,7 @@ class Config(Node):
     device: Device
     precision: Annotated[Text, one_of(PRECISIONS)]
     channels_last: Boolean
-    compile: Boolean
+    compile: Compile
     outputs: OutputFolder
     overwrite: Boolean
     max_minutes: Positive | None

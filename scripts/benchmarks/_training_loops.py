@@ -19,6 +19,7 @@ from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, train_transform
 from dml.methods.plain import Plain
 from dml.models.backbones import Backbone
+from dml.models.compilation import compile_backbone
 from dml.models.embedder import Embedder
 from dml.training.clock import StepClock, TimeSpent
 from dml.training.interfaces import TrainConfig
@@ -66,7 +67,7 @@ class Variant:
     fused: bool = False
     channels_last: bool = False
     precision: str = "fp32"
-    compile: bool = False
+    compile: bool | str = False
     cache: str | None = None
     cache_device: str = "cpu"
 
@@ -92,6 +93,8 @@ def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
         add("+ tf32", precision="tf32")
         add("+ bf16", precision="bf16")  # slow on most CPUs
     add("+ compile", compile=True)
+    if on_gpu:
+        add("+ compile=reduce-overhead", compile="reduce-overhead")
     add("+ data.cache=full", cache="full")
     if most_workers > workers:
         add(f"+ data.workers={most_workers}", workers=most_workers)
@@ -242,8 +245,7 @@ def _our_step(loop: Loop) -> StepFunction:
     optimizer = build_optimizer(torch.optim.AdamW, groups, fused)
     if variant.channels_last:
         loop.embedder.backbone.to(memory_format=torch.channels_last)
-    if variant.compile:
-        loop.embedder.backbone.compile()
+    compile_backbone(loop.embedder, variant.compile, loop.device)
     plan = TrainConfig(1, ENDLESS, ENDLESS, precision=variant.precision)
     step = TrainingStep(TrainState(loop.embedder, loop.method, optimizer), plan)
     return lambda images, labels: step(images, labels, warming_up=False)

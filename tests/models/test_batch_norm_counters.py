@@ -66,6 +66,16 @@ def test_the_state_is_that_of_a_plain_network(backbone, images):
     embedder.load_state_dict(expected)
 
 
+def test_a_compiled_backbone_counts_too(images):
+    torch.manual_seed(1)
+    embedder = Embedder(SmallCNN(width=2), 4)
+    expected = trained(copy.deepcopy(embedder), images)
+    embedder.backbone.compile(backend="eager", fullgraph=True)
+    found = trained(embedder, images)
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
 def test_layers_that_read_their_counter_keep_it(images):
     network = nn.Sequential(
         nn.BatchNorm2d(3, momentum=None), nn.BatchNorm2d(3), Own(3), nn.BatchNorm2d(3).eval()
