@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dml.config.conversions import Boolean, Float, Text
+from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.descriptions import describe_value
 from dml.core import metric_names
 from dml.core.errors import nearest
@@ -102,6 +102,15 @@ def _compile(value: Any) -> Any:
     except ValidationError:
         modes = " | ".join(("true", "false", *COMPILE_MODES))
         raise _problem(f"{describe_value(value)} is not valid; one of {modes}") from None
+
+
+def _workers(value: Any) -> Any:
+    number = TypeAdapter(Annotated[Integer, Field(ge=0, le=MAX_WORKERS)])
+    try:
+        return value if value == AUTO else number.validate_python(value)
+    except ValidationError:
+        wanted = f"auto or a whole number from 0 to {MAX_WORKERS}"
+        raise _problem(f"{describe_value(value)} must be {wanted}") from None
 
 
 def resolve_test_resize(
@@ -236,6 +245,7 @@ Interval = Annotated[list[Float], AfterValidator(_interval)]
 TestResize = Annotated[int | str | None, BeforeValidator(_test_resize)]
 Schedule = Annotated[dict[str, Any] | str | None, BeforeValidator(_schedule)]
 Compile = Annotated[bool | str, BeforeValidator(_compile)]
+Workers = Annotated[int | str, BeforeValidator(_workers)]
 CacheSize = Annotated[int | str | None, BeforeValidator(_cache_size)]
 SelectMetric = Annotated[
     Text,

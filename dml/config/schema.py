@@ -30,6 +30,7 @@ from dml.config.fields import (
     SelectMetric,
     TargetNode,
     TestResize,
+    Workers,
     one_of,
     resolve_test_resize,
 )
@@ -71,7 +72,7 @@ class DataConfig(Node):
     batch_size: BatchSize
     images_per_class: BatchSize | None
     eval_batch_size: Count
-    workers: Annotated[Integer, Field(ge=0, le=MAX_WORKERS)]
+    workers: Workers
     cache: CacheSize
     cache_device: Device
     exif_orientation: Boolean
