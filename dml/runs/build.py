@@ -156,6 +156,7 @@ class Builder:
         """
         set_convolution_precision(self.config.precision, device)
         embedder = world.run_main_first(self.embedder).to(device)
+        embedder.tf32_products = self.config.precision == "tf32"
         if self.config.channels_last:
             embedder.backbone.to(memory_format=torch.channels_last)
         if world.size > 1 and not embedder.freeze_batch_norm:

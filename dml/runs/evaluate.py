@@ -141,6 +141,7 @@ def _score_network(
         config.data.eval_batch_size,
     )
     set_convolution_precision(config.precision, device)
+    embedder.tf32_products = config.precision == "tf32"
     with autocast(config.precision, device):
         embeddings = evaluator.embed(embedder)
     recall_at = index.recall_at if config.recall_at is None else tuple(config.recall_at)
