@@ -13,7 +13,7 @@ from dml.data.image_dataset import ImageDataset
 from dml.data.image_index import ImageIndex
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs import throughput
-from dml.runs.jobs.throughput import LoaderHint, find_remedy
+from dml.runs.jobs.throughput import LoaderHint, find_remedy, speed_note
 from dml.tracking import History
 from dml.training.clock import TimeSpent
 from tests.conftest import TINY
@@ -138,3 +138,18 @@ def test_remedies(composed, monkeypatch, overrides, in_memory, device, expected)
     index = ImageIndex("x", images, np.zeros(1, int), np.full(1, "train"))
     found = find_remedy(config, index, torch.device(device))
     assert found is None if expected is None else found.startswith(f"{expected} "), found
+
+
+FAST = ("precision=tf32", "precision=bf16", "channels_last=true", "data.cache=full")
+
+
+@pytest.mark.parametrize("option", [*FAST, "compile=true", "compile=reduce-overhead"])
+def test_fast_options_are_named_on_a_gpu_unless_one_is_set(composed, option):
+    cuda = torch.device("cuda")
+    photos = ("data=cub", "backbone=small_cnn", "transform.size=32")
+    plain, chosen = (check(composed(*photos, *more), Config) for more in ((), (option,)))
+    note = speed_note(plain, cuda)
+    assert note is not None
+    assert option.partition("=")[0] in note
+    assert speed_note(chosen, cuda) is speed_note(plain, torch.device("cpu")) is None
+    assert speed_note(check(composed("data=glyphs"), Config), cuda) is None
