@@ -1,4 +1,4 @@
-"""What the hand-written gradients of this package share."""
+"""Decorator and results of the hand-written gradients of this package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def first_order_backward(backward: Backward) -> Backward:
 
 
 def as_output(x: Tensor) -> Tensor:
-    """Returns what the `forward` of an autograd function computed in place.
+    """Returns a result that the `forward` of an autograd function computed in place.
 
     torch.compile of torch 2.11 gives no gradient to an output that an in-place operation wrote,
     without a word; a view of it has one.
