@@ -14,17 +14,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dml.config.conversions import Float, Text
+from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.descriptions import describe_value
 from dml.core import metric_names
 from dml.core.errors import nearest
-from dml.core.option_values import BACKENDS, BATCH_KINDS, SCHEDULES
+from dml.core.option_values import BACKENDS, BATCH_KINDS, COMPILE_MODES, SCHEDULES
 
 AUTO = "auto"
 MAX_PIXELS = 16_384  # of a side
+MAX_WORKERS = 1024  # far above any use, see `dml.config.node`
 PAPERS_CROP = 224 / 256  # of a test image: the share that every protocol of the papers cuts out
 PROBLEM = "problem"  # type of the errors below: their message is complete
 
@@ -83,6 +92,25 @@ def _test_resize(value: Any) -> Any:
         f"{describe_value(value)} must be auto, null or a number of pixels, at least 1, at most "
         f"{MAX_PIXELS}"
     )
+
+
+def _compile(value: Any) -> Any:
+    if value in COMPILE_MODES:
+        return value
+    try:
+        return TypeAdapter(Boolean).validate_python(value)
+    except ValidationError:
+        modes = " | ".join(("true", "false", *COMPILE_MODES))
+        raise _problem(f"{describe_value(value)} is not valid; one of {modes}") from None
+
+
+def _workers(value: Any) -> Any:
+    number = TypeAdapter(Annotated[Integer, Field(ge=0, le=MAX_WORKERS)])
+    try:
+        return value if value == AUTO else number.validate_python(value)
+    except ValidationError:
+        wanted = f"auto or a whole number from 0 to {MAX_WORKERS}"
+        raise _problem(f"{describe_value(value)} must be {wanted}") from None
 
 
 def resolve_test_resize(
@@ -216,6 +244,8 @@ Device = Annotated[Text, AfterValidator(_device)]
 Interval = Annotated[list[Float], AfterValidator(_interval)]
 TestResize = Annotated[int | str | None, BeforeValidator(_test_resize)]
 Schedule = Annotated[dict[str, Any] | str | None, BeforeValidator(_schedule)]
+Compile = Annotated[bool | str, BeforeValidator(_compile)]
+Workers = Annotated[int | str, BeforeValidator(_workers)]
 CacheSize = Annotated[int | str | None, BeforeValidator(_cache_size)]
 SelectMetric = Annotated[
     Text,

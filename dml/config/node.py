@@ -10,7 +10,6 @@ from dml.config.conversions import Float, Integer
 from dml.config.fields import MAX_PIXELS
 
 # Upper limits far above any use: a typing error must not exhaust the machine or hang.
-MAX_WORKERS = 1024
 MAX_REPEATS = 1000
 MAX_BATCH_SIZE = 1_000_000
 

@@ -14,9 +14,11 @@ from pydantic import Field
 from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.fields import (
     MAX_PIXELS,
+    MAX_WORKERS,
     PAPERS_CROP,
     Backend,
     CacheSize,
+    Compile,
     Device,
     FolderName,
     Interval,
@@ -28,12 +30,12 @@ from dml.config.fields import (
     SelectMetric,
     TargetNode,
     TestResize,
+    Workers,
     one_of,
     resolve_test_resize,
 )
 from dml.config.node import (
     MAX_REPEATS,
-    MAX_WORKERS,
     BatchSize,
     Count,
     CountFromZero,
@@ -70,7 +72,7 @@ class DataConfig(Node):
     batch_size: BatchSize
     images_per_class: BatchSize | None
     eval_batch_size: Count
-    workers: Annotated[Integer, Field(ge=0, le=MAX_WORKERS)]
+    workers: Workers
     cache: CacheSize
     cache_device: Device
     exif_orientation: Boolean
@@ -199,7 +201,7 @@ class Config(Node):
     device: Device
     precision: Annotated[Text, one_of(PRECISIONS)]
     channels_last: Boolean
-    compile: Boolean
+    compile: Compile
     outputs: OutputFolder
     overwrite: Boolean
     max_minutes: Positive | None

@@ -11,6 +11,7 @@ from typing import Literal
 SAMPLERS = ("random", "class_stream", "balanced")  # data.sampler
 AUGMENTATIONS = ("random_resized_crop", "random_affine", "random_crop", "none")
 PRECISIONS = ("fp32", "tf32", "bf16")
+COMPILE_MODES = ("reduce-overhead",)  # compile, beside true and false; modes of torch.compile
 BACKENDS = ("auto", "torch", "faiss")  # evaluation.backend
 BATCH_KINDS = ("pair", "classification")  # loss.batch_kind
 SCHEDULES = ("none", "cosine", "step")  # optim.schedule

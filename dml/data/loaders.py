@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -17,9 +18,11 @@ from torch.utils.data import DataLoader, Sampler, default_collate
 from dml.core.errors import UserError
 from dml.data.cache import PixelCache
 from dml.data.image_dataset import ImageDataset, ImageSource
-from dml.data.image_index import Subset
+from dml.data.image_index import ImageIndex, Subset
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 
+AUTO = "auto"
+MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
 HANDLER_S = 2.0  # far longer than the system takes to report a dead process
 
 
@@ -112,13 +115,19 @@ class LoaderOptions:
     rank: int = 0
     world_size: int = 1
 
-    def batches(self, subset: Subset, transform: nn.Module, **sampling: Any) -> Batches:
-        """Returns batches of a subset, in the order of `sampling` (arguments of `DataLoader`)."""
+    def batches(
+        self, subset: Subset, transform: nn.Module, keep_workers: bool = False, **sampling: Any
+    ) -> Batches:
+        """Returns batches of a subset, in the order of `sampling` (arguments of `DataLoader`).
+
+        With `keep_workers`, workers go on waiting after an iteration for the next one.
+        """
         on_device = isinstance(self.source, PixelCache) and self.source.pixels.device.type != "cpu"
+        workers = 0 if on_device else self.workers  # pixels on the device are cut there
         loader = DataLoader(
             ImageDataset(subset, transform, self.source),
-            # Pixels on the device are cut there, by this process.
-            num_workers=0 if on_device else self.workers,
+            num_workers=workers,
+            persistent_workers=keep_workers and workers > 0,
             pin_memory=self.device.type == "cuda" and not on_device,
             collate_fn=collate,
             worker_init_fn=_leave_signals_to_parent,
@@ -129,6 +138,30 @@ class LoaderOptions:
             **sampling,
         )
         return Batches(loader, self.to_input, self.device)
+
+
+def usable_workers(processes: int, most: int = MOST_WORKERS) -> int:
+    """Returns the loading processes for each of `processes` on this machine, one for a core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(most, (cores or 1) // processes))
+
+
+def resolve_workers(
+    workers: int | str, index: ImageIndex, device: torch.device, processes: int = 1
+) -> int:
+    """Returns the number that the option `data.workers` stands for.
+
+    Args:
+        workers: the number, or "auto": a CPU needs its cores for the network itself, and images in
+            memory cost less than sending them between processes.
+        index: the dataset.
+        device: of the network.
+        processes: training processes on this machine.
+    """
+    if workers != AUTO:
+        return int(workers)
+    in_memory = isinstance(index.images, np.ndarray)
+    return 0 if in_memory or device.type == "cpu" else usable_workers(processes)
 
 
 def train_batches(
@@ -158,10 +191,14 @@ def train_batches(
 def eval_batches(
     subset: Subset, transform: nn.Module, options: LoaderOptions, batch_size: int
 ) -> Batches:
-    """Returns all images of a subset in order; each rank loads one contiguous part."""
+    """Returns all images of a subset in order; each rank loads one contiguous part.
+
+    Workers are kept: the network is evaluated again and again.
+    """
     cuts = np.linspace(0, len(subset), options.world_size + 1).astype(int)
     rows = range(cuts[options.rank], cuts[options.rank + 1])
-    return options.batches(subset, transform, batch_size=batch_size, sampler=rows)
+    sampling = {"batch_size": batch_size, "sampler": rows}
+    return options.batches(subset, transform, keep_workers=True, **sampling)
 
 
 def pool_batches(

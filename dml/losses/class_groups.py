@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dml.losses.custom_backward import first_order_backward
+from dml.losses.custom_backward import as_output, first_order_backward
 
 LOG_OF_ZERO = -1e4  # in place of log 0 in empty slots: its exp is 0, differences stay finite
 
@@ -74,7 +74,7 @@ class _LogMeanExp(torch.autograd.Function):
         sum_PK += (count_P == 0)[:, None]  # log 1 in empty slots
         mean_PK = max_PK.add_(sum_PK.div_(count_P1).log_())
         ctx.save_for_backward(e_BK, mean_PK, slot_B, count_P)
-        return mean_PK
+        return as_output(mean_PK)
 
     @staticmethod
     @first_order_backward

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dml.losses.custom_backward import first_order_backward
+from dml.losses.custom_backward import as_output, first_order_backward
 
 EPSILON = 1e-12  # shorter vectors are divided by this, as in torch's F.normalize
 LARGE = 2.0**50  # vectors with larger components are scaled down before their norm is taken
@@ -61,7 +61,7 @@ class _Cosine(torch.autograd.Function):
         m_norm_C = torch.linalg.vector_norm(m_CD, dim=1).clamp_min(EPSILON)
         s_BC = (u_BD @ m_CD.T).div_(m_norm_C)
         ctx.save_for_backward(u_BD, x_norm_B1, m_CD, m_norm_C, s_BC)
-        return s_BC
+        return as_output(s_BC)
 
     @staticmethod
     @first_order_backward

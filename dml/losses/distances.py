@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dml.losses.cosine import unit_rows
-from dml.losses.custom_backward import first_order_backward
+from dml.losses.custom_backward import as_output, first_order_backward
 
 FEW = 0.02  # share of pairs up to which computing single pairs is cheaper than the whole tile
 
@@ -35,7 +35,7 @@ class _ClipToBall(torch.autograd.Function):
             torch.where(norm_T1 > 1, unit_TD, x_TD, out=out_TD)
             norms.append(norm_T1)
         ctx.save_for_backward(clipped_ND, torch.cat(norms))
-        return clipped_ND
+        return as_output(clipped_ND)
 
     @staticmethod
     @first_order_backward
@@ -104,7 +104,7 @@ class _Distances(torch.autograd.Function):
             r2_BT = squared_distances(x64_BD, y64_TD, x2_B, y2_T)
             r_BR[:, start : start + tile] = r2_BT.clamp_min_(0).sqrt_()
         ctx.save_for_backward(x_BD, y_RD, r_BR)
-        return r_BR
+        return as_output(r_BR)
 
     @staticmethod
     @first_order_backward
@@ -138,5 +138,8 @@ def distances(x_BD: Tensor, y_RD: Tensor) -> Tensor:
     """
     if x_BD.dtype == torch.float64:
         return torch.cdist(x_BD, y_RD, compute_mode="donot_use_mm_for_euclid_dist")
+    if y_RD is x_BD and torch.compiler.is_compiling():
+        # A function that gets one tensor twice is not traced; by torch 2.11 it is, wrongly.
+        y_RD = x_BD.view_as(x_BD)
     result: Tensor = _Distances.apply(x_BD, y_RD)
     return result

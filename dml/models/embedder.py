@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from dml.core.errors import UserError, nearest
 from dml.models.backbones import Backbone
+from dml.models.batch_norm_counters import counting_at_once, find_counting_layers
 from dml.models.frozen_batch_norm import freeze_batch_norm as freeze
 from dml.models.frozen_batch_norm import set_momentum
+from dml.models.tf32_products import with_tf32_products
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "avg": lambda maps_Bchw: maps_Bchw.mean(dim=(2, 3)),
@@ -67,6 +70,8 @@ class Embedder(nn.Module):
     Attributes:
         embedding_size: D.
         input: the backbone's `InputSpec`.
+        tf32_products: whether the backbone's matrix products may use TF32, see
+            `dml.models.tf32_products`.
 
     Raises:
         UserError: an option has an unknown value, or two do not fit each other.
@@ -110,6 +115,8 @@ class Embedder(nn.Module):
         self.embedding_size = _embedding_size(size, channels, head)
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
         self.freeze_batch_norm = freeze_batch_norm
+        self.tf32_products = False
+        self._counting: list[_BatchNorm] | None = None
         self.head = _build_head(channels, self.embedding_size, head, layer_norm, init, bias)
         if freeze_batch_norm:
             freeze(backbone, affine=freeze_batch_norm_affine)
@@ -118,7 +125,12 @@ class Embedder(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """Returns the backbone's features, B×c×h×w, B×t×c or B×c."""
-        return self.backbone(images)
+        if torch.compiler.is_compiling():
+            return self.backbone(images)
+        with counting_at_once(self._counting or ()):
+            if self.tf32_products:
+                return with_tf32_products(self.backbone, images)
+            return self.backbone(images)
 
     def pool(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×t×c to B×c; returns vectors B×c as they are."""
@@ -153,9 +165,12 @@ class Embedder(nn.Module):
 
     def train(self, mode: bool = True) -> Embedder:
         """Sets the mode; frozen BatchNorm layers stay in evaluation mode."""
+        changed = mode != self.training or self._counting is None
         super().train(mode)
         if self.freeze_batch_norm:
             freeze(self.backbone)  # again: the conversion to SyncBatchNorm adds new layers
+        if changed:
+            self._counting = find_counting_layers(self.backbone) if mode else []
         return self
 
 

@@ -25,6 +25,7 @@ from dml.data.image_index import ImageIndex
 from dml.data.protocol_splits import merge_query_and_gallery
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
+from dml.models.compilation import compile_backbone
 from dml.models.embedder import Embedder
 from dml.models.plain_network import complete
 from dml.runs.constructor import Constructor
@@ -155,12 +156,12 @@ class Builder:
         """
         set_convolution_precision(self.config.precision, device)
         embedder = world.run_main_first(self.embedder).to(device)
+        embedder.tf32_products = self.config.precision == "tf32"
         if self.config.channels_last:
             embedder.backbone.to(memory_format=torch.channels_last)
         if world.size > 1 and not embedder.freeze_batch_norm:
             synchronize_batch_norm(embedder, device)
-        if self.config.compile:
-            embedder.backbone.compile()  # in place: names in checkpoints stay the same
+        compile_backbone(embedder, self.config.compile, device)
         return embedder
 
     def transforms(self, embedder: Embedder) -> Transforms:

@@ -23,6 +23,7 @@ from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job_list import FOLDS, protocol_test
 from dml.runs.jobs.resource_errors import translate_resource_errors
+from dml.runs.jobs.throughput import loading_processes
 from dml.runs.load import load_config, load_embedder
 from dml.runs.scores.embeddings_file import load_embeddings, save_embeddings
 from dml.runs.scores.evaluator import Evaluator, SplitEmbeddings
@@ -132,11 +133,15 @@ def _score_network(
         split,
         transforms.test,
         LoaderOptions(
-            transforms.to_input, device, config.data.workers, builder.source(index, device)
+            transforms.to_input,
+            device,
+            loading_processes(config, index, device),
+            builder.source(index, device),
         ),
         config.data.eval_batch_size,
     )
     set_convolution_precision(config.precision, device)
+    embedder.tf32_products = config.precision == "tf32"
     with autocast(config.precision, device):
         embeddings = evaluator.embed(embedder)
     recall_at = index.recall_at if config.recall_at is None else tuple(config.recall_at)

@@ -30,6 +30,7 @@ from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.folder.tracker_info import complete_tracker, tracker_info
 from dml.runs.jobs.job_data import schedule_batches
 from dml.runs.jobs.job_list import validation_notes
+from dml.runs.jobs.throughput import speed_note
 from dml.runs.jobs.train_jobs import train_jobs
 from dml.runs.load import load_cfg
 from dml.runs.scores.ensemble import score_ensembles
@@ -200,6 +201,8 @@ class Experiment:
         for note in find_notes(self.config):
             print_line(f"note: {note}")
         context = RunContext.open(self.builder, identity(self.cfg), index, self.world)
+        if options := speed_note(self.config, context.device):
+            print_line(f"note: {options}")
         run_logger.info("device: %s", device_name(context.device))
         return context
 

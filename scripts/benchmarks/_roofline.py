@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dml.training.precision import autocast
 
+from ._operations import is_view
 from ._training_loops import Loop, synchronize
 
 SIDES = {"cpu": 1024, "cuda": 8192}  # of the matrices; the smallest that reach the full rate
@@ -69,13 +70,7 @@ class _Traffic(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        places = {tensor.untyped_storage().data_ptr() for tensor in read}
-        is_view = (
-            bool(written)
-            and all(tensor.untyped_storage().data_ptr() in places for tensor in written)
-            and not func._schema.is_mutable
-        )
-        if not is_view:
+        if not is_view(func, read, written):
             self.bytes += sum(t.numel() * t.element_size() for t in (*read, *written))
         return result
 

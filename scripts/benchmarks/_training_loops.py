@@ -19,6 +19,7 @@ from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, train_transform
 from dml.methods.plain import Plain
 from dml.models.backbones import Backbone
+from dml.models.compilation import compile_backbone
 from dml.models.embedder import Embedder
 from dml.training.clock import StepClock, TimeSpent
 from dml.training.interfaces import TrainConfig
@@ -66,7 +67,7 @@ class Variant:
     fused: bool = False
     channels_last: bool = False
     precision: str = "fp32"
-    compile: bool = False
+    compile: bool | str = False
     cache: str | None = None
     cache_device: str = "cpu"
 
@@ -92,6 +93,8 @@ def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
         add("+ tf32", precision="tf32")
         add("+ bf16", precision="bf16")  # slow on most CPUs
     add("+ compile", compile=True)
+    if on_gpu:
+        add("+ compile=reduce-overhead", compile="reduce-overhead")
     add("+ data.cache=full", cache="full")
     if most_workers > workers:
         add(f"+ data.workers={most_workers}", workers=most_workers)
@@ -115,10 +118,12 @@ class Loop:
         torch.manual_seed(0)
         view = photos(Path(setting.folder))
         self.classes = view.num_classes
-        self.embedder = Embedder(build_backbone(setting.network), DIMENSIONS).to(self.device)
+        self.embedder = Embedder(build_backbone(setting.network, setting.size), DIMENSIONS).to(
+            self.device
+        )
         self.method = Plain(_proxy_anchor(view)).to(self.device)
         plain = variant.name == PLAIN
-        self._train_on = _plain_step(self) if plain else _our_step(self)
+        self.train_on = _plain_step(self) if plain else _our_step(self)
         batches = _plain_batches if plain else _our_batches
         self._batches = self.clock.time_batches(batches(view, setting, variant, self.device))
 
@@ -130,7 +135,7 @@ class Loop:
         self.clock.start()
         for _ in range(steps):
             images, labels = next(self._batches)
-            self._train_on(images, labels)
+            self.train_on(images, labels)
         synchronize(self.device)
         self.clock.stop()
         return self.clock.lap()
@@ -142,8 +147,8 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def build_backbone(name: str) -> Backbone:
-    """Returns a network by its name in `configs/backbone`, with random weights.
+def build_backbone(name: str, size: int) -> Backbone:
+    """Returns a network with random weights, for images of `size` pixels.
 
     Raises:
         KeyError: unknown network.
@@ -155,6 +160,7 @@ def build_backbone(name: str) -> Backbone:
     makers: dict[str, Callable[[], Backbone]] = {
         "bn_inception": lambda: BNInception(weights="none"),
         "resnet50": lambda: TimmBackbone("resnet50.tv_in1k", weights="none"),
+        "vit_small": lambda: TimmBackbone("vit_small_patch16_224", "none", size),
         "small_cnn": lambda: SmallCNN(width=4),
     }
     return makers[name]()
@@ -235,12 +241,12 @@ def _our_step(loop: Loop) -> StepFunction:
     variant = loop.variant
     options = GroupOptions(lr=1e-4, weight_decay=1e-4, loss_lr=1e-2)
     groups = parameter_groups(loop.embedder, loop.method, options)
-    fused = {"fused": variant.fused} if loop.device.type == "cuda" else {}
+    fused = {"fused": variant.fused} if variant.fused or loop.device.type == "cuda" else {}
     optimizer = build_optimizer(torch.optim.AdamW, groups, fused)
     if variant.channels_last:
         loop.embedder.backbone.to(memory_format=torch.channels_last)
-    if variant.compile:
-        loop.embedder.backbone.compile()
+    loop.embedder.tf32_products = variant.precision == "tf32"
+    compile_backbone(loop.embedder, variant.compile, loop.device)
     plan = TrainConfig(1, ENDLESS, ENDLESS, precision=variant.precision)
     step = TrainingStep(TrainState(loop.embedder, loop.method, optimizer), plan)
     return lambda images, labels: step(images, labels, warming_up=False)

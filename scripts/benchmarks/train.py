@@ -2,6 +2,7 @@
 
     python scripts/benchmark.py train --device cuda
     python scripts/benchmark.py train --network small_cnn --size 32 --batch 32 --steps 5 --only ours
+    python scripts/benchmark.py train --count --network bn_inception,resnet50,vit_small
 
 The plain loop is that of the papers' repositories: PIL and torchvision's first transforms, float32
 in torch's own memory order, PML's loss, and `loss.item()` at every step; on a GPU with TF32
@@ -33,12 +34,14 @@ from dml.training.peak_memory import peak_memory_mb
 
 from ._arguments import add_device, at_least, comma_separated
 from ._measure import machine, run_in_fresh_process
+from ._operations import COLUMNS, count_operations
 from ._parallel_processes import measure_processes
 from ._roofline import count_work, measure_byte_rate, measure_flop_rate
 from ._training_loops import PLAIN, Loop, Setting, Variant, ladder
 from .input import write_photos
 
-NETWORKS = ("bn_inception", "resnet50", "small_cnn")
+NETWORKS = ("bn_inception", "resnet50", "vit_small", "small_cnn")
+COUNTED_BATCH, COUNTED_SIZE = 4, 64  # the numbers of operations depend on neither
 MEMORY_STEPS = 2  # in the second one, optimizer and gradients are there
 
 
@@ -57,6 +60,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         setting, variant = json.loads(options.memory_of)
         print(_memory_here(Setting(**setting), Variant(**variant)))
         return
+    if options.count:
+        _print_operations(options)
+        return
     device = torch.device(options.device)
     print(
         f"{machine(options.device)}, {torch.get_num_threads()} threads, {_cpus()} CPUs, "
@@ -71,6 +77,18 @@ def main(argv: Sequence[str] | None = None) -> None:
                 _table(setting, options)
                 if options.models > 1:
                     _models(setting, options)
+
+
+def _print_operations(options: argparse.Namespace) -> None:
+    """Prints the operations of our step, with all that a GPU run does by default."""
+    print(f"{'operations of a step':24}{'all':>8}" + "".join(f"{one:>14}" for one in COLUMNS))
+    with tempfile.TemporaryDirectory() as folder:
+        write_photos(Path(folder), COUNTED_BATCH)
+        for network in options.network:
+            setting = Setting(network, COUNTED_BATCH, COUNTED_SIZE, folder, options.device)
+            counts = count_operations(Loop(setting, Variant("ours", 0, fused=True)))
+            row = "".join(f"{counts[one]:14}" for one in COLUMNS)
+            print(f"{network:24}{counts.total():8}{row}", flush=True)
 
 
 def _table(setting: Setting, options: argparse.Namespace) -> None:
@@ -239,6 +257,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--models", type=at_least(1), default=4, help="parallel models; 1 leaves them out"
+    )
+    parser.add_argument(
+        "--count", action="store_true", help="count the operations of a step; measure nothing"
     )
     parser.add_argument("--no-memory", action="store_true", help="measure time only")
     parser.add_argument("--no-roof", action="store_true", help="leave out the roofline")

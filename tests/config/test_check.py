@@ -53,7 +53,7 @@ def test_all_problems_at_once(changed):
         ("data=3", "data: 3 must be a node of options"),
         ("optim.clip_value=0", "optim.clip_value: 0 must be above 0"),
         ("seed=-1", "seed: -1 must be at least 0"),
-        ("data.workers=5000", "data.workers: 5000 must be at most 1024"),
+        ("data.workers=5000", "data.workers: 5000 must be auto or a whole number from 0 to 1024"),
         ("data.label_noise=1", "data.label_noise: 1 must be below 1"),
         ("optim.lr=inf", "optim.lr: inf must be a finite number"),
         ("data.cache=big", "data.cache: 'big' must be null, full or a number of pixels"),

@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from dml.config.conversions import Boolean, Float, Integer, Text
-from dml.config.fields import CacheSize
+from dml.config.fields import CacheSize, Compile, Workers
 
 REFUSED = object()
 LARGE = 10**30
@@ -44,6 +44,13 @@ TABLE: list[tuple[Any, Any, Any]] = [
     (CacheSize, "full", "full"),
     (CacheSize, 3.0, REFUSED),
     (CacheSize, True, REFUSED),
+    *((Compile, value, True) for value in (True, "true", "on", 1)),
+    *((Compile, value, False) for value in (False, "no", "0")),
+    (Compile, "reduce-overhead", "reduce-overhead"),
+    *((Compile, value, REFUSED) for value in (2.0, None, "", "default", "reduce_overhead")),
+    (Workers, "auto", "auto"),
+    *((Workers, value, 3) for value in (3, "3")),
+    *((Workers, value, REFUSED) for value in (-1, 1025, 3.0, True, None, "many", "")),
     (list[Float], [1, "2", 2.5], [1.0, 2.0, 2.5]),
     (list[Float], [], []),
     *((list[Float], value, REFUSED) for value in (3, "3", "[1]", None, {}, [True], [None], [[1]])),

@@ -97,9 +97,8 @@ def test_references_of_another_precision_raise_both_to_the_wider(name: str) -> N
     assert half.dtype == torch.float32
 
 
-# sums over tiles leave the graph on purpose; triplets of a batch among itself because torch does
-# not trace a function that gets the same tensor twice
-LEAVE_THE_GRAPH = {"mfcwms with regularizer", "pfml", "cpml", "triplet"}
+# sums over tiles leave the graph on purpose
+LEAVE_THE_GRAPH = {"mfcwms with regularizer", "pfml", "cpml"}
 
 
 @pytest.mark.parametrize(

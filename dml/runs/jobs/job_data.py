@@ -11,6 +11,7 @@ from dml.data.samplers import BatchSchedule, build_schedule
 from dml.runs.build import Transforms
 from dml.runs.context import RunContext
 from dml.runs.jobs.job_list import Job
+from dml.runs.jobs.throughput import loading_processes
 from dml.runs.scores.evaluator import Evaluator, Split
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -48,9 +49,8 @@ class JobData:
     def __init__(self, context: RunContext, job: Job, transforms: Transforms, seed: int) -> None:
         self._config, self._world = context.config, context.world
         self._job, self._transforms, self._seed = job, transforms, seed
-        self._options = LoaderOptions(
-            transforms.to_input, context.device, context.config.data.workers, context.source
-        )
+        workers = loading_processes(context.config, context.index, context.device)
+        self._options = LoaderOptions(transforms.to_input, context.device, workers, context.source)
 
     def evaluator(self, split: Split) -> Evaluator:
         """The evaluator of a network on a split."""

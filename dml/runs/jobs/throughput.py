@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from dml.config.schema import Config
 from dml.core.launcher import read_launch
 from dml.data.image_index import ImageIndex
+from dml.data.loaders import resolve_workers, usable_workers
 from dml.runs.console import print_line
 from dml.tracking import History
 from dml.training.clock import StepClock, TimeSpent
@@ -19,7 +19,7 @@ from dml.training.peak_memory import peak_memory_mb
 # Shorter waits are not reported: small runs, and runs that read their first images.
 WAITING_SHARE = 0.3
 WAITING_SECONDS = 20.0
-MAX_WORKERS = 16  # more need memory and files, and wait for the same disk
+MOST_WORKERS = 16  # that the hint names
 
 
 class LoaderHint:
@@ -39,7 +39,7 @@ class LoaderHint:
         device: torch.device,
         report: Callable[[str], None] = print_line,
     ) -> None:
-        self.remedy = find_remedy(config, isinstance(index.images, np.ndarray), device)
+        self.remedy = find_remedy(config, index, device)
         self.report, self.reported = report, False
 
     def check(self, spent: TimeSpent) -> None:
@@ -54,25 +54,31 @@ class LoaderHint:
         )
 
 
-def find_remedy(config: Config, in_memory: bool, device: torch.device) -> str | None:
+def loading_processes(config: Config, index: ImageIndex, device: torch.device) -> int:
+    """Returns the number of loading processes of each training process of a run."""
+    return resolve_workers(config.data.workers, index, device, _training_processes(config))
+
+
+def find_remedy(config: Config, index: ImageIndex, device: torch.device) -> str | None:
     """Returns the option that loads the same images faster; None if there is none.
 
     Args:
         config: of the run.
-        in_memory: whether the dataset is decoded in memory.
+        index: its dataset.
         device: of the network.
     """
     data, kept = config.data, config.transform.resize
     on_gpu = device.type == "cuda" and data.cache_device.startswith("cuda")
-    workers = usable_workers(config)
+    workers = usable_workers(_training_processes(config), MOST_WORKERS)
+    now = loading_processes(config, index, device)
     if on_gpu:
         return None
-    if data.workers < workers:
+    if now < workers:
         return (
-            f"data.workers={workers} loads by as many processes ({data.workers} now); stop, and "
+            f"data.workers={workers} loads by as many processes ({now} now); stop, and "
             f"type the command again with it: the run continues"
         )
-    if data.cache is None and not in_memory:
+    if data.cache is None and not isinstance(index.images, np.ndarray):
         # Crops are cut from the smaller images anyway: training stays the same.
         smaller = kept is not None and (config.test_resize or np.inf) <= kept
         cache = kept if smaller else "full"
@@ -82,11 +88,22 @@ def find_remedy(config: Config, in_memory: bool, device: torch.device) -> str | 
     return None
 
 
-def usable_workers(config: Config) -> int:
-    """Loading processes for each training process of this machine, one for each of its CPUs."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = max(read_launch().local_size, config.protocol.workers)
-    return max(1, min(MAX_WORKERS, cpus // processes))
+def speed_note(config: Config, device: torch.device) -> str | None:
+    """Returns a note on the options that are worth most on a GPU; None if one of them is set.
+
+    Stand-in data are made for CPUs: there is no note on them.
+    """
+    chosen = config.channels_last or config.compile or config.data.cache is not None
+    if device.type != "cuda" or config.data.stand_in or config.precision != "fp32" or chosen:
+        return None
+    return (
+        "device: a GPU trains faster with precision=bf16 or tf32 (rounds differently: a run of its "
+        "own), channels_last=true, data.cache=full or compile=true; none of them is set"
+    )
+
+
+def _training_processes(config: Config) -> int:
+    return max(read_launch().local_size, config.protocol.workers)
 
 
 class ThroughputLog:

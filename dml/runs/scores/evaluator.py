@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from dml.core.errors import UserError
 from dml.core.progress import show_phase, show_progress
 from dml.data.image_index import Subset
-from dml.data.loaders import LoaderOptions, eval_batches
+from dml.data.loaders import Batches, LoaderOptions, eval_batches
 from dml.retrieval import retrieval_metrics
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -100,15 +101,22 @@ class Evaluator:
                 lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
             )
 
+    @cached_property
+    def _batches(self) -> list[Batches]:
+        """The batches of each subset, whose workers wait for the next evaluation."""
+        options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
+        return [
+            eval_batches(subset, self.transform, options, self.batch_size)
+            for subset in self.split.subsets
+        ]
+
     @torch.no_grad()
     def embed(self, embedder: nn.Module) -> SplitEmbeddings:
         """Embeds query and gallery in evaluation mode, and restores the mode of the network."""
         was_training = embedder.training
         embedder.eval()
         parts: list[Tensor] = []
-        options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
-        for subset in self.split.subsets:
-            batches = eval_batches(subset, self.transform, options, self.batch_size)
+        for subset, batches in zip(self.split.subsets, self._batches, strict=True):
             shown = show_progress(batches, "embedding batch", len(batches))
             local = torch.cat([embedder(images) for images, _ in shown])
             parts.append(self.world.gather(local, len(subset)))

@@ -1,6 +1,8 @@
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,9 +10,10 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
 from dml.data.image_dataset import ImageDataset
+from dml.data.image_index import ImageIndex
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs import throughput
-from dml.runs.jobs.throughput import LoaderHint, find_remedy
+from dml.runs.jobs.throughput import LoaderHint, find_remedy, speed_note
 from dml.tracking import History
 from dml.training.clock import TimeSpent
 from tests.conftest import TINY
@@ -69,7 +72,7 @@ def test_a_lost_table_does_not_stop_a_run(prepared, capsys):
 
 def test_a_slow_loader_is_reported_once_with_a_remedy(prepared, monkeypatch, capsys):
     monkeypatch.setattr(throughput, "WAITING_SECONDS", 0.02)
-    monkeypatch.setattr(throughput.os, "sched_getaffinity", lambda process: range(5))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(5))
     cfg, _ = prepared()
     items = ImageDataset.__getitems__
 
@@ -108,6 +111,7 @@ def test_short_waits_are_not_reported(composed, spent, reported):
     [
         ([], False, "cpu", "data.workers=4"),
         (["data.workers=4"], False, "cpu", "data.cache=full"),
+        ([], False, "cuda", "data.cache=full"),  # workers are chosen
         (
             ["data.workers=4", "transform.resize=256", "transform.test_resize=256"],
             False,
@@ -128,7 +132,24 @@ def test_short_waits_are_not_reported(composed, spent, reported):
     ],
 )
 def test_remedies(composed, monkeypatch, overrides, in_memory, device, expected):
-    monkeypatch.setattr(throughput.os, "sched_getaffinity", lambda process: range(4))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(4))
     config = check(composed(*overrides), Config)
-    found = find_remedy(config, in_memory, torch.device(device))
+    images = np.zeros((1, 8, 8, 3), np.uint8) if in_memory else [Path("1.jpg")]
+    index = ImageIndex("x", images, np.zeros(1, int), np.full(1, "train"))
+    found = find_remedy(config, index, torch.device(device))
     assert found is None if expected is None else found.startswith(f"{expected} "), found
+
+
+FAST = ("precision=tf32", "precision=bf16", "channels_last=true", "data.cache=full")
+
+
+@pytest.mark.parametrize("option", [*FAST, "compile=true", "compile=reduce-overhead"])
+def test_fast_options_are_named_on_a_gpu_unless_one_is_set(composed, option):
+    cuda = torch.device("cuda")
+    photos = ("data=cub", "backbone=small_cnn", "transform.size=32")
+    plain, chosen = (check(composed(*photos, *more), Config) for more in ((), (option,)))
+    note = speed_note(plain, cuda)
+    assert note is not None
+    assert option.partition("=")[0] in note
+    assert speed_note(chosen, cuda) is speed_note(plain, torch.device("cpu")) is None
+    assert speed_note(check(composed("data=glyphs"), Config), cuda) is None

@@ -44,7 +44,7 @@ def test_the_whole_suite_at_a_tiny_size(capsys, monkeypatch):
 
 
 def test_each_row_of_the_ladder_adds_an_option():
-    for device, names in (("cpu", 6), ("cuda", 10)):
+    for device, names in (("cpu", 6), ("cuda", 11)):
         rungs = ladder(device, 2, 8)
         assert len(rungs) == names
         for before, after in pairwise(rungs[1:]):
@@ -78,6 +78,17 @@ def test_a_roof_is_counted_by_hand(setting):
     weights = 4 * sum(p.numel() for p in loop.embedder.parameters())
     assert work.bytes > 3 * weights
     assert Work(10.0, 4.0).images_per_second(2, flop_rate=5.0, byte_rate=1.0) == 0.5
+
+
+def test_operations_are_counted_by_kind(capsys):
+    train.main(["--count", "--network", "small_cnn"])
+    names, (_, total, *numbers) = map(str.split, capsys.readouterr().out.splitlines())
+    counts = dict(zip(names[5:], map(int, numbers), strict=True))
+    assert int(total) == sum(counts.values())
+    assert counts["convolutions"] == counts["BatchNorm"] == 2 * 3  # forwards and backwards
+    # All counters at once; a group each of backbone, head and loss, with its count of steps.
+    assert (counts["counters"], counts["optimizer"]) == (1, 2 * 3)
+    assert counts["products"] == 6
 
 
 def test_rows_that_do_not_exist_are_refused(capsys):
