@@ -1,13 +1,15 @@
 """The time between two evaluations with checkpoints written beside training, or in its thread.
 
     python scripts/benchmark.py checkpoints --device cuda
-    python scripts/benchmark.py checkpoints --batch 4 --size 64 --steps 6
+    python scripts/benchmark.py checkpoints --step-ms 20
 
 An interval is a save of the best and of the last state (weights; weights and the two moments of
 Adam) and the steps after it. `beside` copies both states and writes them while the steps run, as a
 run does; what is not written after the steps is waited for. `in its thread` writes them first, and
 `none` saves nothing. All three take turns; times are medians over rounds, ratios medians of the
-ratios of a round. Images are random numbers on the device.
+ratios of a round. `held` is the time until the first step. Images are random numbers on the device.
+With `--step-ms` a step is a pause of the host, which waits like that for a GPU; a state is written
+that one step of training made.
 """
 
 from __future__ import annotations
@@ -61,15 +63,27 @@ class Interval:
         self._labels = torch.randint(CLASSES, shape[:1], device=self.device)
         self.checkpoints = Checkpoints(folder, {})
 
-    def seconds(self, save: Callable[[], None]) -> float:
-        """Returns the time of a save and the steps after it, everything on disk at the end."""
+        self._step()  # the optimizer has its state
+
+    def seconds(self, save: Callable[[], None]) -> tuple[float, float]:
+        """Returns the time of a save and the steps after it, everything on disk; that of the save.
+
+        The device has nothing left to do before and after.
+        """
         start = time.perf_counter()
         save()
+        held = time.perf_counter() - start
         for _ in range(self.options.steps):
-            self._train_on(self._images, self._labels, warming_up=False)
+            if self.options.step_ms is None:
+                self._step()
+            else:
+                time.sleep(self.options.step_ms / 1e3)
         synchronize(self.device)
         self.checkpoints.wait()
-        return time.perf_counter() - start
+        return time.perf_counter() - start, held
+
+    def _step(self) -> None:
+        self._train_on(self._images, self._labels, warming_up=False)
 
     def beside(self) -> None:
         """Saves as a run does."""
@@ -100,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "in its thread": interval.in_its_thread,
             "beside": interval.beside,
         }
-        found: dict[str, list[float]] = {way: [] for way in ways}
+        found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
         for number in range(options.rounds + 1):
             for way, save in ways.items():
                 seconds = interval.seconds(save)
@@ -113,9 +127,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"{options.batch} at {options.size}, {options.steps} steps, {size:.0f} MB of files, "
         f"medians of {options.rounds} rounds"
     )
-    for way, times in found.items():
-        ratios = [own / none for own, none in zip(times, found["none"], strict=True)]
-        print(f"{way:16}{median(times):8.2f} s{median(ratios):7.2f}x")
+    print(f"{'':16}{'interval':>10}{'ratio':>8}{'held':>10}")
+    for way, pairs in found.items():
+        times, held = zip(*pairs, strict=True)
+        ratios = [own / none for own, (none, _) in zip(times, found["none"], strict=True)]
+        print(f"{way:16}{median(times):8.2f} s{median(ratios):7.2f}x{median(held):8.2f} s")
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -126,6 +142,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=at_least(2), default=32)
     parser.add_argument("--size", type=at_least(8), default=224, help="side of the images")
     parser.add_argument("--steps", type=at_least(1), default=183, help="default: an epoch of CUB")
+    parser.add_argument("--step-ms", type=at_least(1), help="a step is a pause of so long")
     parser.add_argument("--rounds", type=at_least(1), default=5)
     parser.add_argument("--folder", help="on the disk to measure; default: that of temporary files")
     add_device(parser)
