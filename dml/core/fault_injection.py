@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from threading import Lock
 
 _passed: Counter[str] = Counter()
+_counting = Lock()  # checkpoints are written by a thread
 
 
 def fault_point(name: str) -> None:
@@ -23,6 +25,7 @@ def fault_point(name: str) -> None:
     point, _, count = place.partition(":")
     if point != name or (rank and rank != os.environ.get("RANK")):
         return
-    _passed[name] += 1
-    if _passed[name] == int(count or 1):
-        os.kill(os.getpid(), signal.SIGKILL)
+    with _counting:
+        _passed[name] += 1
+        if _passed[name] == int(count or 1):
+            os.kill(os.getpid(), signal.SIGKILL)

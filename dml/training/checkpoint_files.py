@@ -1,7 +1,8 @@
 """Checkpoints of the complete training state, in plain types and tensors.
 
 `last.pt` is written after every evaluation, `previous.pt` is the one before it, `best.pt` holds the
-weights of the best evaluation. A file is either complete or absent: see `dml.core.atomic_io`.
+weights of the best evaluation. A file is either complete or absent: see `dml.core.atomic_io`. A
+thread writes them while training goes on: see `dml.training.background_writer`.
 
 Their content is that of `dml.training.train_state`, with the progress of `dml.training.trainer`.
 """
@@ -9,18 +10,19 @@ Their content is that of `dml.training.train_state`, with the progress of `dml.t
 from __future__ import annotations
 
 import errno
-import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dml.core.atomic_io import replace_file
-from dml.core.errors import UserError
+from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
 from dml.core.run_logger import run_logger
+from dml.training.background_writer import BackgroundWriter, copy_state
 
 
 class Checkpoints:
@@ -35,6 +37,8 @@ class Checkpoints:
     def __init__(self, folder: str | Path, identity: dict[str, Any]) -> None:
         self.folder = Path(folder)
         self.identity = identity
+        self._writer = BackgroundWriter()
+        self._best_state: dict[str, Any] | None = None  # of the next `save`
 
     @property
     def last(self) -> Path:
@@ -51,20 +55,74 @@ class Checkpoints:
         """The file of the weights of the best evaluation."""
         return self.folder / "best.pt"
 
+    def keep_best(self, state: dict[str, Any]) -> None:
+        """Copies `state`, which the next `save` writes as `best.pt`."""
+        self._best_state = copy_state(state)
+
     def save(self, state: dict[str, Any]) -> None:
-        """Saves `state` as `last.pt`; the former `last.pt` becomes `previous.pt`."""
+        """Copies `state` and starts to write it as `last.pt`, after the best state if there is one.
+
+        The former `last.pt` becomes `previous.pt`. Waits until the states of the `save` before are
+        written.
+
+        Raises:
+            UserError: they could not be written.
+        """
+        self._writer.wait()
+        best, self._best_state = self._best_state, None
+        self._writer.start(partial(self._write, copy_state(state), best))
+
+    def check(self) -> None:
+        """Raises the UserError of files that could not be written; does not wait."""
+        self._writer.check()
+
+    def wait(self) -> None:
+        """Waits until everything is written.
+
+        Raises:
+            UserError: it could not be.
+        """
+        self._writer.wait()
+
+    @contextmanager
+    def until_written(self) -> Iterator[None]:
+        """A context at whose end everything is written, however it ends.
+
+        Raises:
+            UserError: it could not be, so that a run which ends or stops is not saved.
+        """
+        try:
+            yield
+        except RunStopped:
+            self.wait()
+            raise
+        except BaseException:  # of this process alone, maybe: no waiting with others
+            self._writer.wait_quietly()
+            raise
+        self.wait()
+
+    def _write(self, state: dict[str, Any], best: dict[str, Any] | None) -> None:
+        if best is not None:  # first, since the last state names its step
+            with _replace_file(self.best) as temporary:
+                self._serialize(best, temporary)
+            self._log_save(self.best, best)
         with _replace_file(self.last) as temporary:
-            temporary.write_bytes(_serialize({"identity": self.identity, **state}))
+            self._serialize(state, temporary)
             if self.last.exists():
                 self.last.replace(self.previous)
             fault_point("between_checkpoints")
         self._log_save(self.last, state)
 
-    def save_best(self, state: dict[str, Any]) -> None:
-        """Saves `state` as `best.pt`."""
-        with _replace_file(self.best) as temporary:
-            temporary.write_bytes(_serialize({"identity": self.identity, **state}))
-        self._log_save(self.best, state)
+    def _serialize(self, state: dict[str, Any], path: Path) -> None:
+        # To an open file: with a path torch.save writes its name into the file, and equal states
+        # would no longer be equal files.
+        with open(path, "wb") as file:
+            try:
+                torch.save({"identity": self.identity, **state}, file)
+            except RuntimeError as error:  # torch's writer ends the file after a failed write too
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
 
     def _log_save(self, path: Path, state: dict[str, Any]) -> None:
         run_logger.info("saved %s/%s, step %s", self.folder.name, path.name, state.get("step"))
@@ -80,6 +138,7 @@ class Checkpoints:
         Raises:
             UserError: none of the checkpoints can be read, or they belong to another run.
         """
+        self._writer.wait()
         if not self.last.exists() and not self.previous.exists():
             return None
         note = ""
@@ -107,6 +166,7 @@ class Checkpoints:
         Raises:
             UserError: it is absent, unreadable, or belongs to another run.
         """
+        self._writer.wait()
         try:
             state = read_checkpoint(self.best)
         except FileNotFoundError as error:
@@ -186,11 +246,3 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a checkpoint of this program")
     return content
-
-
-def _serialize(content: dict[str, Any]) -> bytes:
-    # In memory, since torch.save writes the name of its file into the file: equal states would no
-    # longer be equal files.
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    return buffer.getvalue()

@@ -69,12 +69,17 @@ class Trainer:
         return self.step / self.config.steps_per_epoch
 
     def fit(self) -> None:
-        """Trains to the end, from the current state.
+        """Trains to the end, from the current state; afterwards all checkpoints are on disk.
 
         Raises:
             RunStopped: `should_stop` asked for it; the state is saved.
-            UserError: the loss is no longer finite; the last good checkpoint is kept.
+            UserError: the loss is no longer finite, or a checkpoint could not be written; the last
+                good one is kept.
         """
+        with self.checkpoints.until_written():
+            self._fit()
+
+    def _fit(self) -> None:
         if self.step == 0 and self.rows == 0:
             self._evaluate_untrained()
         if self.pending_evaluation:
@@ -94,13 +99,14 @@ class Trainer:
                 self.state.end_epoch()
             if self.finished:
                 break
+            self.checkpoints.check()
             self._stop_if_asked()
 
     def _evaluate_untrained(self) -> None:
         self.first_metrics = self._score()
         self._log(self.first_metrics)
         if self._at_end:  # no epochs: the untrained network is the result
-            self._save_best(self.first_metrics)
+            self._keep_best(self.first_metrics)
             self.finished = True
         self.save()
 
@@ -122,13 +128,14 @@ class Trainer:
             ) from error
 
     def _evaluate(self) -> None:
-        """Scores, saves the best, ends the epoch, decides whether to continue, and saves."""
+        """Scores, keeps the best, ends the epoch, decides whether to continue, and saves."""
         state = self.state
         self.world.check_synchronized(state.embedder, state.method)
         metrics = self._score_or_save()
+        self.checkpoints.wait()  # the history is one row ahead of them, at most
         score = metrics[self.config.select_metric]
         if self.stopping.update(score, self.epoch, self.step):
-            self._save_best(metrics)
+            self._keep_best(metrics)
         rates = state.learning_rates()
         extra = state.method.on_evaluation(state.embedder, score)  # type: ignore[operator]
         self._log({**self._mean_values(), **rates, **extra, **metrics})
@@ -188,12 +195,12 @@ class Trainer:
         self.callbacks.log({"epoch": round(self.epoch, 6), **metrics}, self.step)
         self.rows += 1
 
-    def _save_best(self, metrics: Metrics) -> None:
+    def _keep_best(self, metrics: Metrics) -> None:
         progress = {"step": self.step, "epoch": self.epoch, "metrics": metrics}
-        self.checkpoints.save_best({**progress, **self.state.weights()})
+        self.checkpoints.keep_best({**progress, **self.state.weights()})
 
     def save(self) -> None:
-        """Writes the last checkpoint."""
+        """Copies the state, which is written beside training."""
         self.checkpoints.save(self.state_dict())
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -99,6 +99,8 @@ class _State:
 
     leaving = False  # `Tensor.to` asks for the CPU
     random: Tensor | None = None  # state of the device's generator
+    # Copies to the CPU that were not waited for, with their numbers.
+    late: ClassVar[list[tuple[Tensor, Tensor]]] = []
 
 
 def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -112,8 +114,9 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     on_cuda = (bool(there) and not _State.leaving) or (
         asked is not None and torch.device(asked).type == "cuda"
     )
+    late = False
     if func in COPIES:
-        _check_copy(func, args, kwargs, on_cuda)
+        late = _check_copy(func, args, kwargs, on_cuda)
     elif there:
         name = func._schema.name.partition("::")[2]
         here = [x for x in flat if isinstance(x, Tensor) and not isinstance(x, OnCuda)]
@@ -125,6 +128,9 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     drawing = on_cuda and torch.Tag.nondeterministic_seeded in func.tags
     with torch._C._DisableTorchDispatch():
         out = _draw(func, args, kwargs) if drawing else func(*args, **kwargs)
+        if late:
+            _State.late.append((out, out.clone()))
+            _ = out.fill_(torch.nan) if out.is_floating_point() else out.bitwise_not_()
         given = {id(x) for x in flat}
         return tree_map(lambda x: _placed(x, on_cuda, given), out)
 
@@ -178,11 +184,20 @@ def _refuse_type(name: str, first: OnCuda) -> None:
         raise RuntimeError(f'"{name}_cuda" not implemented for {first.dtype}')
 
 
-def _check_copy(func: Any, args: Any, kwargs: Any, on_cuda: bool) -> None:
+def finish_copies() -> None:
+    """Gives the copies to the CPU that were not waited for their numbers."""
+    with torch._C._DisableTorchDispatch():
+        for tensor, numbers in _State.late:
+            tensor.copy_(numbers)
+    _State.late.clear()
+
+
+def _check_copy(func: Any, args: Any, kwargs: Any, on_cuda: bool) -> bool:
     """Counts a copy between the devices, unless the host goes on at once.
 
     A copy from ordinary memory with `non_blocking` does not wait for the device either: CUDA
-    copies the numbers aside first.
+    copies the numbers aside first. Returns True for a copy to the CPU that is not waited for: its
+    numbers are wrong until the host waits for the device.
     """
     if func is aten._to_copy.default:
         to_cuda, source, free = on_cuda, args[0], kwargs.get("non_blocking", False)
@@ -191,13 +206,14 @@ def _check_copy(func: Any, args: Any, kwargs: Any, on_cuda: bool) -> None:
         free = kwargs.get("non_blocking", len(args) > 2 and args[2])
     from_cuda = isinstance(source, OnCuda)
     if to_cuda == from_cuda:
-        return
+        return False
     if from_cuda and free:
-        raise RuntimeError("a copy to the CPU is not waited for: its numbers may be read too early")
+        return True
     if from_cuda:
         note_wait("copy to the CPU")
     elif source.numel() and not free:
         note_wait("copy to the GPU")
+    return False
 
 
 def _note_waiting(func: Any, name: str, args: Any, kwargs: Any) -> None:

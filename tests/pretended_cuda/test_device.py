@@ -53,8 +53,17 @@ def test_numpy_and_products_of_integers_are_refused(x):
             convert(x)
     with pytest.raises(RuntimeError, match="not implemented"):
         x.long() @ x.long().T
-    with pytest.raises(RuntimeError, match="too early"):
-        x.to("cpu", non_blocking=True)
+
+
+def test_a_copy_that_is_not_waited_for_is_wrong_until_the_host_waits(x):
+    copies = [part.to("cpu", non_blocking=True) for part in (x, x.long(), x > 2)]
+    for wait in (lambda: None, torch.cuda.synchronize):
+        wait()
+        right = [
+            torch.equal(copy, part.cpu())
+            for copy, part in zip(copies, (x, x.long(), x > 2), strict=True)
+        ]
+        assert right == [wait is torch.cuda.synchronize] * 3
 
 
 @pytest.mark.parametrize(

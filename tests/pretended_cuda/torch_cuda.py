@@ -31,6 +31,7 @@ class Event:
         return True
 
     def synchronize(self) -> None:
+        device.finish_copies()
         note_wait("event")
 
     def wait(self, stream: Any = None) -> None:
@@ -58,6 +59,11 @@ def _seed(seed: int) -> None:
     device.set_random_state(torch.Generator().manual_seed(seed).get_state())
 
 
+def _synchronize(*number: Any) -> None:
+    device.finish_copies()
+    note_wait("synchronize")
+
+
 ANSWERS: dict[str, Any] = {
     "is_available": lambda: True,
     "is_initialized": lambda: False,
@@ -73,7 +79,7 @@ ANSWERS: dict[str, Any] = {
     "memory_allocated": lambda *number: 1 << 20,
     "reset_peak_memory_stats": lambda *number: None,
     "empty_cache": lambda: None,
-    "synchronize": lambda *number: note_wait("synchronize"),
+    "synchronize": _synchronize,
     "current_stream": lambda *number: Stream(),
     "is_current_stream_capturing": lambda: False,
     "Event": Event,

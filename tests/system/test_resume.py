@@ -3,8 +3,10 @@
 Kills at random moments, over minutes or hours: `test_endurance.py`.
 """
 
+import math
 import multiprocessing
 import os
+import random
 import signal
 import time
 
@@ -17,8 +19,12 @@ from dml.core.exit_status import ExitStatus
 from dml.methods.plain import Plain
 from dml.runs.experiment import resume
 from dml.runs.folder.run_folder import RunFolder
+from dml.tracking import History
+from dml.training.checkpoint_files import Checkpoints, read_checkpoint
+from dml.training.stopping import Stopping
+from dml.training.trainer import Trainer
 from tests.conftest import TINY
-from tests.killed_process import KILLED, die_at
+from tests.killed_process import KILLED, die_after, die_at
 from tests.system.finished_runs import JOB, only_run_folder, results_of, start
 from tests.system.limited_process import run_limited, train_command
 
@@ -43,6 +49,80 @@ def test_killed_at_a_fault_point_and_continued(prepared, undisturbed, point, wor
     assert not folder.summary.exists()
     start(cfg)
     assert results_of(folder) == undisturbed
+
+
+class TestKilledAtRandomMoments:
+    """Also while the thread beside training writes, which a slow disk makes a third of the time."""
+
+    @pytest.fixture(autouse=True)
+    def _slow_disk(self, monkeypatch):
+        sync = os.fsync
+
+        def slow(descriptor):
+            if ".pt." in os.readlink(f"/proc/self/fd/{descriptor}"):
+                time.sleep(0.05)
+            sync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", slow)
+
+    @pytest.fixture(autouse=True)
+    def _every_evaluation_is_the_best(self, monkeypatch):
+        """So that `best.pt` is written each time."""
+        update = Stopping.update
+
+        def forget_and_update(self, *evaluation):
+            self.best_score = -math.inf
+            return update(self, *evaluation)
+
+        monkeypatch.setattr(Stopping, "update", forget_and_update)
+
+    @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
+    def test_nothing_is_lost(self, prepared, kills):
+        options = (f"protocol.epochs={4 * kills}", "protocol.stopping.patience=null")
+        options = (*options, "protocol.steps_per_epoch=3")
+        cfg, calm = prepared(*options, name="calm")
+        began = time.monotonic()
+        start(cfg)
+        interval = (time.monotonic() - began) / (4 * kills)  # of an evaluation
+        cfg, folder = prepared(*options)
+        moments, saved = random.Random(kills), -1
+        for number in range(kills):
+            last, starting = folder.job(JOB) / "last.pt", number % 4 == 3
+            seconds = moments.uniform(0, interval * (10 if starting else 1.5))
+
+            def pause(process, last=last, seconds=seconds, starting=starting):
+                before = written_at(last)
+                while not starting and written_at(last) == before and process.is_alive():
+                    time.sleep(0.001)
+                time.sleep(seconds)
+
+            assert die_after(pause, start, cfg) == KILLED
+            step = self.check_files(folder)
+            assert step >= saved
+            saved = step
+        assert saved > 0
+        start(cfg)
+        assert results_of(folder) == results_of(calm)
+
+    def check_files(self, folder):
+        """Asserts that the files fit together; returns the step from which the run continues."""
+        loaded = Checkpoints(folder.job(JOB), {})
+        loaded._check_identity = lambda *more: None
+        found = loaded.load(Trainer.RESUMABLE)
+        if found is None:
+            return 0
+        state, note = found
+        assert not note
+        best_step = state["stopping"]["best_step"]
+        assert best_step == 0 or read_checkpoint(loaded.best)["step"] >= best_step
+        rows = History(folder.history).job_rows(0, 0)
+        assert state["rows"] <= len(rows) <= state["rows"] + 1
+        return state["step"]
+
+
+def written_at(path):
+    """Returns when a file was written, or None."""
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def test_a_random_loss_continues_with_the_same_random_numbers(prepared, monkeypatch):

@@ -104,6 +104,15 @@ def test_a_process_that_fails_ends_the_run_of_the_other(together):
     assert "the same command continues" in first
 
 
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_of_both(together, alone):
+    place, found = together
+    first, second = (one["unsaved"] for one in found)
+    assert first == second
+    assert "last.pt: No space left on device; the checkpoint before it is intact" in first
+    folder = start(place / "unsaved", *RUNS["batch_norm"])
+    assert_alike(history(folder), alone["batch_norm"])
+
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

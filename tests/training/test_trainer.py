@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import time
@@ -6,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from dml.core.errors import RunStopped
+from dml.core.errors import RunStopped, UserError
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
@@ -189,6 +190,19 @@ def test_a_restored_state_continues_the_training(make):
     assert again.step == 3
     again.fit()
     assert torch.equal(backbone(again), backbone(undisturbed))
+
+
+def test_a_full_disk_stops_the_training_at_a_later_step(make, monkeypatch):
+    trainer = make(epochs=1, steps_per_epoch=400, evaluate_every=400)
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    trainer.callbacks.on_step = lambda *more: time.sleep(0.01)
+    with pytest.raises(UserError, match="No space left on device; the checkpoint before it"):
+        trainer.fit()
+    assert 0 < trainer.step < 400
 
 
 def test_a_plateau_halves_the_rate_once_an_evaluation(make):
