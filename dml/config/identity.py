@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from dml.config.fields import PAPERS_CROP, resolve_test_resize
 from dml.config.flatten import flatten
 from dml.config.names import former_names
-from dml.config.versions import as_in_older_runs
+from dml.config.versions import REMOVED, as_in_older_runs
 
 # Options that do not change the result: device, speed, place and presentation of a run.
 NOT_IN_DIGEST = (
@@ -28,7 +28,7 @@ NOT_IN_DIGEST = (
     "overwrite",
     "max_minutes",
     "data.workers",
-    "data.cache_device",
+    *REMOVED,  # none of them ever changed it
     "evaluation.backend",
     "evaluation.keep_embeddings",
     "protocol.workers",

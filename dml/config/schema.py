@@ -74,7 +74,6 @@ class DataConfig(Node):
     eval_batch_size: Count
     workers: Workers
     cache: CacheSize
-    cache_device: Device
     exif_orientation: Boolean
     skip_corrupt: Boolean
 

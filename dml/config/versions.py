@@ -73,6 +73,9 @@ LOOKUPS_ADDED_LATER: tuple[str, ...] = (
     "protocol.lookup.standin_images_per_class",
 )
 
+# Options that are no more, and that stored configs of older runs may hold.
+REMOVED: tuple[str, ...] = ("data.cache_device",)
+
 # Dotted path of a class that moved → its path in older runs, which the identity keeps.
 MOVED_TARGETS: dict[str, str] = {}
 
@@ -101,10 +104,14 @@ def as_in_older_runs(options: dict[str, Any]) -> dict[str, Any]:
 def upgrade(cfg: DictConfig) -> None:
     """Completes the stored config of an older run in place.
 
-    Replaces the paths of classes that moved, and adds the options that it lacks, at the value that
-    gives the behavior from before.
+    Replaces the paths of classes that moved, drops options that are no more, and adds the options
+    that it lacks, at the value that gives the behavior from before.
     """
     _replace_targets(cfg, {old: new for new, old in MOVED_TARGETS.items()})
+    for option in REMOVED:
+        parent, _, name = option.rpartition(".")
+        if (node := OmegaConf.select(cfg, parent)) is not None:
+            node.pop(name, None)
     options = flatten(OmegaConf.to_container(cfg, resolve=False))
     for one in ADDED_LATER:
         if one.option not in options and one.applies(options):

@@ -8,7 +8,6 @@ sizes are known only once an image is decoded.
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
@@ -32,8 +31,6 @@ from dml.data.threads import map_in_threads
 from dml.data.transforms import ResizeShorter
 
 MAGIC = 0x31534C45584950  # "PIXELS1" in the file
-SHARE_OF_FREE_MEMORY = 0.5  # of a GPU; the rest is for the network
-log = logging.getLogger(__name__)
 
 
 class PixelCache:
@@ -45,7 +42,7 @@ class PixelCache:
         path: the file behind `pixels`; processes that receive a copy of this object map it again.
     """
 
-    def __init__(self, pixels: Tensor, table: np.ndarray, path: Path | None = None) -> None:
+    def __init__(self, pixels: Tensor, table: np.ndarray, path: Path) -> None:
         self.pixels, self.table, self.path = pixels, table, path
         sizes = table[:, 1:]
         self._one_size = sizes[0].tolist() if (sizes == sizes[0]).all() else None
@@ -70,14 +67,6 @@ class PixelCache:
             raise UserError(f"data.cache: {path} is damaged; delete it, it will be written again")
         return cls(torch.from_file(str(path), size=pixels, dtype=torch.uint8), table, path)
 
-    @classmethod
-    def of_array(cls, images: np.ndarray) -> PixelCache:
-        """Wraps decoded images N×H×W×3."""
-        count, height, width, _ = images.shape
-        offsets = np.arange(count) * height * width * 3
-        table = np.stack([offsets, np.full(count, height), np.full(count, width)], axis=1)
-        return cls(torch.from_numpy(images).reshape(-1), table)
-
     def __getitem__(self, row: int) -> Tensor:
         offset, height, width = self.table[row].tolist()
         image = self.pixels[offset : offset + height * width * 3]
@@ -88,57 +77,32 @@ class PixelCache:
         if self._one_size is None:
             return None
         images_NHWC = self.pixels.view(-1, *self._one_size, 3)
-        rows_B = torch.from_numpy(rows).to(self.pixels.device, non_blocking=True)
-        return images_NHWC[rows_B].permute(0, 3, 1, 2)
+        return images_NHWC[torch.from_numpy(rows)].permute(0, 3, 1, 2)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.path is not None and self.pixels.device.type == "cpu":
-            return PixelCache.open, (self.path,)
-        return PixelCache, (self.pixels, self.table, self.path)
-
-    def to(self, device: torch.device) -> PixelCache:
-        """Returns the images in the memory of `device`, or this object if they do not fit there."""
-        if device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(device)
-            if self.pixels.numel() > SHARE_OF_FREE_MEMORY * free:
-                log.warning(
-                    "data.cache_device: %.1f GB of pixels beside the network do not fit in "
-                    "%.1f GB of free GPU memory; they stay in main memory",
-                    self.pixels.numel() / 1e9,
-                    free / 1e9,
-                )
-                return self
-        return PixelCache(self.pixels.to(device), self.table, self.path)
+        return PixelCache.open, (self.path,)
 
 
 def open_image_source(
-    index: ImageIndex, cache: int | str | None, cache_device: str, root: str | Path
+    index: ImageIndex, cache: int | str | None, root: str | Path
 ) -> ImageSource | None:
-    """Opens what `data.cache` and `data.cache_device` ask for; None: decode at every access.
+    """Opens what `data.cache` asks for; None: decode at every access.
 
     Args:
-        index: the dataset.
+        index: the dataset; images in memory need no cache.
         cache: None, `full`, or the shorter side in pixels of the images that are kept.
-        cache_device: `cpu` (a memory-mapped file) or a CUDA device (all of it in its memory).
         root: `data.root`; the files of the cache are kept in `.cache` under it.
 
     Raises:
-        UserError: values that do not go together; see also `open_cache`.
+        UserError: `cache` is none of these; see also `open_cache`.
     """
-    in_memory = isinstance(index.images, np.ndarray)
-    device = torch.device(cache_device)
-    if cache is None and not in_memory and device.type != "cpu":
-        raise UserError(
-            f"data.cache_device: {cache_device} needs decoded images; set data.cache=256 or full"
-        )
-    if device.type == "cpu" and (cache is None or in_memory):
+    if cache is None or isinstance(index.images, np.ndarray):
         return None
-    if not (cache in (None, "full") or (isinstance(cache, int) and cache > 0)):
+    if not (cache == "full" or (isinstance(cache, int) and cache > 0)):
         raise UserError(f"data.cache: '{cache}' is neither null, full nor a number of pixels")
     folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
     side = cache if isinstance(cache, int) else None
-    pixels = open_cache(index, side, folder / ".cache")
-    return pixels if device.type == "cpu" else pixels.to(device)
+    return open_cache(index, side, folder / ".cache")
 
 
 def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> PixelCache:
@@ -148,7 +112,7 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     that was edited or moved is decoded again, so that it never gets the pixels of another one.
 
     Args:
-        index: the dataset; images in memory are used directly.
+        index: the dataset, of files.
         side: shorter side of the kept images in pixels; None keeps the full resolution.
         folder: where the files are kept.
 
@@ -156,8 +120,7 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
         UserError: an image cannot be decoded, or the folder cannot be written (to the end).
         KeyboardInterrupt, RunStopped: at a signal while decoding or waiting; no file is left.
     """
-    if isinstance(index.images, np.ndarray):
-        return PixelCache.of_array(index.images)
+    assert not isinstance(index.images, np.ndarray)
     upright = ("upright",) if index.apply_orientation else ()
     digest = hash_listing(index.images, MAGIC, side, *upright)
     name = f"{index.name}-{side or 'full'}-{digest}.pixels"

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, default_collate
 
 from dml.core.errors import UserError
-from dml.data.cache import PixelCache
 from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
@@ -122,13 +121,11 @@ class LoaderOptions:
 
         With `keep_workers`, workers go on waiting after an iteration for the next one.
         """
-        on_device = isinstance(self.source, PixelCache) and self.source.pixels.device.type != "cpu"
-        workers = 0 if on_device else self.workers  # pixels on the device are cut there
         loader = DataLoader(
             ImageDataset(subset, transform, self.source),
-            num_workers=workers,
-            persistent_workers=keep_workers and workers > 0,
-            pin_memory=self.device.type == "cuda" and not on_device,
+            num_workers=self.workers,
+            persistent_workers=keep_workers and self.workers > 0,
+            pin_memory=self.device.type == "cuda",
             collate_fn=collate,
             worker_init_fn=_leave_signals_to_parent,
             # The generator keeps DataLoader from drawing its workers' base seed from the global

@@ -125,11 +125,9 @@ class Builder:
         index = replace(index, apply_orientation=data.exif_orientation)
         return merge_query_and_gallery(index) if data.query_gallery == "none" else index
 
-    def source(self, index: ImageIndex, device: torch.device) -> ImageSource | None:
+    def source(self, index: ImageIndex) -> ImageSource | None:
         """The cache of `data.cache`, or None to decode images at every access."""
-        data = self.config.data
-        cache_device = str(device) if data.cache_device == "cuda" else data.cache_device
-        return open_image_source(index, data.cache, cache_device, data.root)
+        return open_image_source(index, self.config.data.cache, self.config.data.root)
 
     def embedder(self) -> Embedder:
         """The network, with the weights of its backbone.

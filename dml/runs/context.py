@@ -62,7 +62,7 @@ class RunContext:
             UserError: there is no such device, or options of the cache exclude each other.
         """
         device = resolve_device(builder.config.device, world)
-        source = builder.source(index, device)
+        source = builder.source(index)
         hint = LoaderHint(builder.config, index, device)
         protocol = builder.config.protocol
         position = RunPosition(protocol.repeats, FOLDS[protocol.splits])

@@ -136,7 +136,7 @@ def _score_network(
             transforms.to_input,
             device,
             loading_processes(config, index, device),
-            builder.source(index, device),
+            builder.source(index),
         ),
         config.data.eval_batch_size,
     )

@@ -69,7 +69,6 @@ class Variant:
     precision: str = "fp32"
     compile: bool | str = False
     cache: str | None = None
-    cache_device: str = "cpu"
 
 
 def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
@@ -98,8 +97,6 @@ def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
     add("+ data.cache=full", cache="full")
     if most_workers > workers:
         add(f"+ data.workers={most_workers}", workers=most_workers)
-    if on_gpu:
-        add("+ data.cache_device=cuda", cache_device="cuda")
     return rungs
 
 
@@ -220,7 +217,6 @@ def _plain_step(loop: Loop) -> StepFunction:
 def _our_batches(
     view: Subset, setting: Setting, variant: Variant, device: torch.device
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    cache_device = str(device) if variant.cache_device == "cuda" else "cpu"
     return train_batches(
         view,
         train_transform("random_resized_crop", setting.size),
@@ -228,7 +224,7 @@ def _our_batches(
             ToInput(MEAN, STD),
             device,
             variant.workers,
-            open_image_source(view.index, variant.cache, cache_device, setting.folder),
+            open_image_source(view.index, variant.cache, setting.folder),
         ),
         RandomBatches(view.labels, setting.batch, seed=0),
         seed=0,

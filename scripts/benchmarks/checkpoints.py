@@ -53,7 +53,9 @@ class Interval:
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         torch.manual_seed(0)
         self.options, self.device = options, torch.device(options.device)
-        embedder = Embedder(build_backbone(options.network), DIMENSIONS).to(self.device)
+        embedder = Embedder(build_backbone(options.network, options.size), DIMENSIONS).to(
+            self.device
+        )
         method: nn.Module = Plain(MeanFieldContrastiveLoss(CLASSES, DIMENSIONS)).to(self.device)
         groups = parameter_groups(embedder, method, GroupOptions(lr=1e-4, loss_lr=1e-2))
         self.state = TrainState(embedder, method, build_optimizer(torch.optim.Adam, groups, {}))

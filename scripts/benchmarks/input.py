@@ -73,7 +73,7 @@ def train_paths(view: Subset, workers: int, folder: str) -> dict[str, OpenLoader
     schedule = RandomBatches(view.labels, BATCH, seed=0)
 
     def ours(cache: int | str | None, to_input: nn.Module) -> OpenLoader:
-        source = open_image_source(view.index, cache, "cpu", folder)
+        source = open_image_source(view.index, cache, folder)
         return lambda: iter(
             train_batches(
                 view,
@@ -100,7 +100,7 @@ def eval_paths(view: Subset, workers: int, folder: str) -> dict[str, OpenLoader]
     plain = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.ToTensor(), v1.Normalize(MEAN, STD)])
 
     def ours(cache: int | str | None, to_input: nn.Module) -> OpenLoader:
-        source = open_image_source(view.index, cache, "cpu", folder)
+        source = open_image_source(view.index, cache, folder)
         return lambda: iter(
             eval_batches(
                 view,

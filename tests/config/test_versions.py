@@ -51,6 +51,13 @@ def test_an_older_config_is_upgraded(older, changed):
     assert kept.data.crops == 3
 
 
+def test_options_that_are_no_more_are_dropped(older, changed):
+    stored = changed("+data.cache_device=cuda")
+    assert digest(stored) == digest(older)
+    versions.upgrade(stored)
+    assert "cache_device" not in stored.data
+
+
 def test_upgrade_keeps_references(older):
     OmegaConf.update(older, "seed", "${protocol.nowhere}")
     versions.upgrade(older)

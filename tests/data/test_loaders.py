@@ -1,13 +1,15 @@
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.data.cache import PixelCache
+from dml.data.cache import open_cache
 from dml.data.image_dataset import ImageDataset
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, eval_batches, resolve_workers, train_batches
@@ -170,9 +172,14 @@ def test_batches_are_contiguous_floats(view: Subset):
     ids=["affine", "shift", "shift and resize", "flip", "as it is", "resize"],
 )
 def test_small_images_get_the_same_pixels_alone_and_in_any_batch(
-    view: Subset, transform: nn.Module, in_cache: bool
+    view: Subset, transform: nn.Module, in_cache: bool, tmp_path: Path
 ):
-    source = PixelCache.of_array(view.index.images) if in_cache else None
+    source = None
+    if in_cache:
+        files = [tmp_path / f"{row}.png" for row in range(len(view))]
+        for file, image in zip(files, view.index.images, strict=True):
+            Image.fromarray(image).save(file)
+        source = open_cache(replace(view.index, images=files), None, tmp_path)
     dataset = ImageDataset(view, transform, source)
     keys = list(enumerate(augmentation_seeds(0, 0, 40)))
     state = torch.get_rng_state()

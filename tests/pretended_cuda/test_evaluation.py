@@ -42,17 +42,12 @@ def read(batches: Batches) -> list[tuple[Tensor, Tensor]]:
     return [(images.cpu(), labels.cpu()) for images, labels in found]
 
 
-@pytest.mark.parametrize(
-    ("cache", "cache_device"),
-    [(None, "cpu"), ("full", "cpu"), (40, "cpu"), ("full", "cuda"), (40, "cuda")],
-)
-def test_photos_reach_the_device_without_waits(photos, tmp_path, cache, cache_device):
+@pytest.mark.parametrize("cache", [None, "full", 40])
+def test_photos_reach_the_device_without_waits(photos, tmp_path, cache):
     view = photos.subset("train", "test")
     found = {}
     for device in ("cpu", "cuda"):
-        source = open_image_source(
-            photos, cache, cache_device if device == "cuda" else "cpu", tmp_path
-        )
+        source = open_image_source(photos, cache, tmp_path)
         options = LoaderOptions(ToInput([0.5] * 3, [0.2] * 3), torch.device(device), source=source)
         schedule = RandomBatches(view.labels, 3, seed=1)
         training = train_batches(view, CROP, options, schedule, seed=5, start=0, stop=4)
@@ -60,17 +55,14 @@ def test_photos_reach_the_device_without_waits(photos, tmp_path, cache, cache_de
         found[device] = [*read(training), *read(testing)]
     for (images, labels), (expected, same) in zip(found["cuda"], found["cpu"], strict=True):
         assert torch.equal(labels, same)
-        levels = (images - expected).abs().max() * 0.2 * 255
-        assert levels <= (1.01 if cache == 40 else 2.01)  # one for each time they are resized
+        assert torch.equal(images, expected)
 
 
-@pytest.mark.parametrize("cache_device", ["cpu", "cuda"])
-def test_images_in_memory_reach_the_device_without_waits(cache_device, tmp_path):
+def test_images_in_memory_reach_the_device_without_waits():
     digits = read_digits()
     transform = train_transform("random_crop", None, padding=1)
     view = digits.subset("train")
-    source = open_image_source(digits, None, cache_device, tmp_path)
-    options = LoaderOptions(ToInput([0.5] * 3, [0.2] * 3), torch.device("cuda"), source=source)
+    options = LoaderOptions(ToInput([0.5] * 3, [0.2] * 3), torch.device("cuda"))
     schedule = RandomBatches(view.labels, 8, seed=1)
     training = train_batches(view, transform, options, schedule, seed=5, start=0, stop=3)
     assert len(read(training)) == 3

@@ -125,7 +125,6 @@ def assert_alike(found, expected):
 @pytest.mark.parametrize(
     "options",
     [
-        ("data.cache_device=cuda",),
         ("precision=tf32", "channels_last=true"),
         ("precision=bf16",),
         ("data.workers=2",),

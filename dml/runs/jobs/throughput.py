@@ -68,11 +68,8 @@ def find_remedy(config: Config, index: ImageIndex, device: torch.device) -> str 
         device: of the network.
     """
     data, kept = config.data, config.transform.resize
-    on_gpu = device.type == "cuda" and data.cache_device.startswith("cuda")
     workers = usable_workers(_training_processes(config), MOST_WORKERS)
     now = loading_processes(config, index, device)
-    if on_gpu:
-        return None
     if now < workers:
         return (
             f"data.workers={workers} loads by as many processes ({now} now); stop, and "
@@ -83,8 +80,6 @@ def find_remedy(config: Config, index: ImageIndex, device: torch.device) -> str 
         smaller = kept is not None and (config.test_resize or np.inf) <= kept
         cache = kept if smaller else "full"
         return f"data.cache={cache} decodes every image only once, in runs started with it"
-    if device.type == "cuda":
-        return "data.cache_device=cuda cuts images on the GPU; the run continues with it"
     return None
 
 

@@ -125,9 +125,9 @@ def test_short_waits_are_not_reported(composed, spent, reported):
             "data.cache=full",  # testing sees whole images
         ),
         (["data.workers=4", "data.cache=full"], False, "cpu", None),
-        (["data.workers=4", "data.cache=full"], False, "cuda", "data.cache_device=cuda"),
+        (["data.workers=4", "data.cache=full"], False, "cuda", None),
         (["data.workers=4"], True, "cpu", None),
-        (["data.workers=4"], True, "cuda", "data.cache_device=cuda"),
+        (["data.workers=4"], True, "cuda", None),
         (["protocol=mlrc", "protocol.workers=3"], False, "cpu", "data.workers=1"),
     ],
 )
