@@ -57,8 +57,8 @@ class TrainingStep:
         """
         self._freeze_backbone(warming_up)
         self._mode.restore()
-        loss, logs = self._loss(images, labels)
         self.optimizer.zero_grad(set_to_none=True)
+        loss, logs = self._loss(images, labels)
         if self._parallel is None:
             loss.backward()
         else:

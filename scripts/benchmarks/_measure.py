@@ -1,12 +1,14 @@
-"""Time and memory of a training step, for the suites that compare steps."""
+"""Time, memory and waits of a training step, for the suites that compare steps."""
 
 from __future__ import annotations
 
+import csv
 import platform
 import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +41,37 @@ def added_peak(step: Step, device: str) -> float:
     resident = _status_kb("VmRSS")
     step()
     return (_status_kb("VmHWM") - resident) * 1024 / 1e6
+
+
+def count_waits(step: Step, steps: int, device: str) -> float | None:
+    """Returns how often the host waits for a GPU in a step; None on a CPU."""
+    if device != "cuda":
+        return None
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            for _ in range(steps):
+                step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing CUDA" in str(one.message) for one in found) / steps
+
+
+def read_timm_rates(path: Path | None) -> dict[tuple[str, int], float]:
+    """Returns the images/s in training by network and batch that timm's benchmark.py wrote.
+
+    Args:
+        path: of its CSV (`--results-file`); None: no file.
+    """
+    if path is None:
+        return {}
+    with open(path, newline="", encoding="utf-8") as file:
+        return {
+            (row["model"], int(row["train_batch_size"])): float(row["train_samples_per_sec"])
+            for row in csv.DictReader(file)
+            if row.get("train_samples_per_sec")
+        }
 
 
 def run_in_fresh_process(module: str, *arguments: str) -> float:

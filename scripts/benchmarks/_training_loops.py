@@ -137,6 +137,10 @@ class Loop:
         self.clock.stop()
         return self.clock.lap()
 
+    def step(self) -> None:
+        """Trains on the next batch, without a clock."""
+        self.train_on(*next(self._batches))
+
 
 def synchronize(device: torch.device) -> None:
     """Waits until a GPU has finished its work."""
@@ -158,6 +162,7 @@ def build_backbone(name: str, size: int) -> Backbone:
         "bn_inception": lambda: BNInception(weights="none"),
         "resnet50": lambda: TimmBackbone("resnet50.tv_in1k", weights="none"),
         "vit_small": lambda: TimmBackbone("vit_small_patch16_224", "none", size),
+        "vit_base": lambda: TimmBackbone("vit_base_patch16_224", "none", size),
         "small_cnn": lambda: SmallCNN(width=4),
     }
     return makers[name]()

@@ -9,11 +9,18 @@ in torch's own memory order, PML's loss, and `loss.item()` at every step; on a G
 convolutions, torch's default. Ours begins with the same network and loss in strict
 float32, and gets one option more with every row. Photos are synthetic JPEG files of 500x375.
 
+timm's own script, in timm's repository, measures the network alone, without loader and loss:
+
+    python benchmark.py --bench train --model resnet50 -b 128 --amp --channels-last \
+        --results-file timm.csv
+    python scripts/benchmark.py train --device cuda --timm timm.csv
+
 All loops of a table run in turns, a few steps each, so that a busy machine is busy for all: rates
 are medians over rounds, ratios medians of the ratios of a round. `waiting` is the share of time
 without a batch, `memory` the peak of a fresh process of one loop (of the GPU's allocator; on a CPU
-of all it holds), `roof` the share of what matrix products and memory would allow at the rates
-measured in the same run. Below, parallel models on the device compared with one after the other.
+of all it holds), `waits` how often the host waits for the GPU in a step, `roof` the share of what
+matrix products and memory would allow at the rates measured in the same run. Below, parallel models
+on the device compared with one after the other.
 """
 
 from __future__ import annotations
@@ -21,10 +28,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
@@ -33,24 +39,22 @@ import torch
 from dml.training.peak_memory import peak_memory_mb
 
 from ._arguments import add_device, at_least, comma_separated
-from ._measure import machine, run_in_fresh_process
+from ._measure import count_waits, machine, read_timm_rates, run_in_fresh_process
 from ._operations import COLUMNS, count_operations
 from ._parallel_processes import measure_processes
+from ._rates import measure, print_rates, report_progress
 from ._roofline import count_work, measure_byte_rate, measure_flop_rate
 from ._training_loops import PLAIN, Loop, Setting, Variant, ladder
 from .input import write_photos
 
-NETWORKS = ("bn_inception", "resnet50", "vit_small", "small_cnn")
+BATCHES = {"bn_inception": 32, "resnet50": 128, "vit_base": 64, "vit_small": 128, "small_cnn": 32}
+TIMM_NAMES = {
+    "resnet50": "resnet50",
+    "vit_base": "vit_base_patch16_224",
+    "vit_small": "vit_small_patch16_224",
+}
 COUNTED_BATCH, COUNTED_SIZE = 4, 64  # the numbers of operations depend on neither
 MEMORY_STEPS = 2  # in the second one, optimizer and gradients are there
-
-
-@dataclass
-class Measured:
-    """Rates and shares of waiting of one loop, a number per round."""
-
-    rates: list[float] = field(default_factory=list)
-    waiting: list[float] = field(default_factory=list)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -70,9 +74,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"of {options.steps} steps"
     )
     with tempfile.TemporaryDirectory() as folder:
-        write_photos(Path(folder), max(options.images, *options.batch))
+        batches = {one: options.batch or [BATCHES[one]] for one in options.network}
+        write_photos(Path(folder), max(options.images, *map(max, batches.values())))
         for network in options.network:
-            for batch in options.batch:
+            for batch in batches[network]:
                 setting = Setting(network, batch, options.size, folder, device.type)
                 _table(setting, options)
                 if options.models > 1:
@@ -96,7 +101,7 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
     print(f"\n{setting.network}, batch {setting.batch}")
     loops = {}
     for variant in variants:
-        _progress(f"preparing {variant.name}")
+        report_progress(f"preparing {variant.name}")
         try:
             loops[variant] = Loop(setting, variant)
             loops[variant].advance(1 + options.drained)  # compiles, empties the loader
@@ -104,47 +109,15 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
             loops.pop(variant, None)
             print(f"{variant.name:32}not possible: {(str(error).splitlines() or [repr(error)])[0]}")
     measured = measure(loops, options.steps, options.rounds, options.drained)
+    for variant, loop in loops.items():
+        measured[variant].waits = count_waits(loop.step, options.steps, setting.device)
     roofs = {} if options.no_roof else _roofs(loops)
-    _report(measured, roofs, {} if options.no_memory else _memory(setting, list(measured)))
-
-
-def measure(
-    loops: dict[Variant, Loop], steps: int, rounds: int, drained: int
-) -> dict[Variant, Measured]:
-    """Returns rates in images/s and shares of waiting, round by round.
-
-    Args:
-        loops: which have run already.
-        steps: measured steps of each loop in a round.
-        rounds: each measures all loops in turn.
-        drained: steps before these, since the loader filled its queue while others ran.
-    """
-    measured = {variant: Measured() for variant in loops}
-    for number in range(1, rounds + 1):
-        for variant, loop in loops.items():
-            _progress(f"round {number} of {rounds}: {variant.name}")
-            loop.advance(drained)
-            spent = loop.advance(steps)
-            measured[variant].rates.append(spent.images_per_second(loop.setting.batch))
-            measured[variant].waiting.append(spent.waiting_share)
-    return measured
-
-
-def _report(
-    measured: dict[Variant, Measured], roofs: dict[str, float], memory: dict[Variant, float]
-) -> None:
-    print(f"{'':32}{'images/s':>10}{'ratio':>8}{'waiting':>9}{'memory':>11}{'roof':>7}")
-    first = next(iter(measured.values()), Measured()).rates
-    for variant, found in measured.items():
-        rate = median(found.rates)
-        ratio = median(own / plain for own, plain in zip(found.rates, first, strict=True))
-        used = f"{memory[variant]:8.0f} MB" if variant in memory else ""
-        roof = f"{rate / roofs[variant.precision]:6.0%}" if variant.precision in roofs else ""
-        print(
-            f"{variant.name:32}{rate:10.1f}{ratio:7.2f}x{median(found.waiting):9.0%}"
-            f"{used:>11}{roof:>7}",
-            flush=True,
-        )
+    print_rates(measured, roofs, {} if options.no_memory else _memory(setting, list(measured)))
+    of_timm = read_timm_rates(options.timm).get(
+        (TIMM_NAMES.get(setting.network, ""), setting.batch)
+    )
+    if of_timm is not None:
+        print(f"{'timm, benchmark.py':32}{of_timm:10.1f}")
 
 
 def _roofs(loops: dict[Variant, Loop]) -> dict[str, float]:
@@ -174,7 +147,7 @@ def _models(setting: Setting, options: argparse.Namespace) -> None:
         return
     one, parallel = [], []
     for number in range(1, options.rounds + 1):
-        _progress(f"parallel models: round {number} of {options.rounds}")
+        report_progress(f"parallel models: round {number} of {options.rounds}")
         one.append(measure_processes(1, setting, variant, options.steps))
         parallel.append(measure_processes(options.models, setting, variant, options.steps))
     ratio = median(b / a for a, b in zip(one, parallel, strict=True))
@@ -189,7 +162,7 @@ def _memory(setting: Setting, variants: Sequence[Variant]) -> dict[Variant, floa
     """Returns the peak MB of a fresh process for each loop."""
     found = {}
     for variant in variants:
-        _progress(f"memory of {variant.name}")
+        report_progress(f"memory of {variant.name}")
         question = json.dumps([asdict(setting), asdict(variant)])
         found[variant] = run_in_fresh_process("scripts.benchmarks.train", "--memory-of", question)
     return found
@@ -208,11 +181,6 @@ def _chosen(options: argparse.Namespace) -> list[Variant]:
     return [rung for rung in rungs if rung.name == PLAIN or rung.name in options.only]
 
 
-def _progress(text: str) -> None:
-    """Prints the current step to stderr; only the table goes to stdout."""
-    print(f"… {text}", file=sys.stderr, flush=True)
-
-
 def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -226,13 +194,14 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--network",
-        type=comma_separated(NETWORKS),
-        default="bn_inception,resnet50",
-        help=", ".join(NETWORKS),
+        type=comma_separated(tuple(BATCHES)),
+        default="bn_inception,resnet50,vit_base",
+        help=", ".join(BATCHES),
     )
     parser.add_argument(
-        "--batch", type=_sizes, default="32,128", help="images of a step (default 32,128)"
+        "--batch", type=_sizes, help="images of a step (default: by network, 32 to 128)"
     )
+    parser.add_argument("--timm", type=Path, help="CSV file of timm's benchmark.py")
     parser.add_argument(
         "--size", type=at_least(1), default=224, help="side of the crops (default 224)"
     )

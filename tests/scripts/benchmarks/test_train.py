@@ -1,11 +1,13 @@
 """The suite `train` at a tiny size, and the parts of its figures."""
 
+import warnings
 from itertools import pairwise
 
 import pytest
 import torch
 
 from scripts.benchmarks import _roofline, train
+from scripts.benchmarks._measure import count_waits, read_timm_rates
 from scripts.benchmarks._roofline import Work, count_work
 from scripts.benchmarks._training_loops import PLAIN, Loop, Setting, Variant, ladder
 from scripts.benchmarks.input import write_photos
@@ -43,8 +45,30 @@ def test_the_whole_suite_at_a_tiny_size(capsys, monkeypatch):
     assert not any("not possible" in line for line in lines)
 
 
+def test_rates_of_timm_are_read_from_its_file(tmp_path):
+    (tmp_path / "timm.csv").write_text(
+        "model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size\n"
+        "resnet50,812.34,157.5,128,224\nvit_base_patch16_224,,,64,224\n"
+    )
+    assert read_timm_rates(tmp_path / "timm.csv") == {("resnet50", 128): 812.34}
+    assert read_timm_rates(None) == {}
+
+
+def test_waits_are_counted_from_the_warnings_of_torch(monkeypatch):
+    modes = []
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def step():
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+        warnings.warn("something else", stacklevel=1)
+
+    assert count_waits(step, 3, "cuda") == 1
+    assert modes == ["warn", "default"]
+    assert count_waits(step, 3, "cpu") is None
+
+
 def test_each_row_of_the_ladder_adds_an_option():
-    for device, names in (("cpu", 6), ("cuda", 11)):
+    for device, names in (("cpu", 6), ("cuda", 10)):
         rungs = ladder(device, 2, 8)
         assert len(rungs) == names
         for before, after in pairwise(rungs[1:]):
