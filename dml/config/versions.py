@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dml.config.flatten import flatten
 
@@ -111,7 +111,8 @@ def upgrade(cfg: DictConfig) -> None:
     for option in REMOVED:
         parent, _, name = option.rpartition(".")
         if (node := OmegaConf.select(cfg, parent)) is not None:
-            node.pop(name, None)
+            with open_dict(node):
+                node.pop(name, None)
     options = flatten(OmegaConf.to_container(cfg, resolve=False))
     for one in ADDED_LATER:
         if one.option not in options and one.applies(options):

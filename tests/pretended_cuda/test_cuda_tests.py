@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.data import test_cache
-from tests.data.test_cache import photos
 from tests.losses import test_metric_loss
 from tests.system import test_on_cuda
 from tests.system.test_on_cuda import embedded
 
-__all__ = ["embedded", "photos"]  # fixtures
+__all__ = ["embedded"]  # a fixture
 
 
 def without_skips(test: Callable[..., None]) -> Callable[..., None]:
@@ -33,8 +31,5 @@ def without_skips(test: Callable[..., None]) -> Callable[..., None]:
 
 
 test_cuda_equals_cpu = without_skips(test_metric_loss.test_cuda_equals_cpu)
-test_pixels = without_skips(
-    test_cache.test_pixels_on_the_gpu_give_the_same_batches_within_one_level
-)
 test_ccp = without_skips(test_on_cuda.test_ccp_takes_the_steps_of_the_cpu)
 test_scores = without_skips(test_on_cuda.test_scores_are_those_of_the_cpu)
