@@ -238,6 +238,8 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     names = [rung.name for rung in ladder(options.device, options.workers, options.most_workers)]
     if unknown := [name for name in options.only if name not in names]:
         parser.error(f"--only: unknown {', '.join(unknown)}; choose from {', '.join(names)}")
+    if options.timm and not options.timm.is_file():
+        parser.error(f"--timm: no file {options.timm}")
     # A loader keeps two batches ready for each of its workers.
     options.drained = 2 * options.most_workers if options.device == "cuda" else 1
     return options

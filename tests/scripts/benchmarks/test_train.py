@@ -54,6 +54,12 @@ def test_rates_of_timm_are_read_from_its_file(tmp_path):
     assert read_timm_rates(None) == {}
 
 
+def test_a_missing_file_of_timm_is_reported_before_measuring(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        train.main(["--timm", str(tmp_path / "timm.csv")])
+    assert "--timm: no file" in capsys.readouterr().err
+
+
 def test_waits_are_counted_from_the_warnings_of_torch(monkeypatch):
     modes = []
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
