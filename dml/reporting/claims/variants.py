@@ -142,7 +142,7 @@ def _draw(about: Explanation, points: Sequence[Point], path: Path) -> None:
         axis.set_xlabel("step")
         tidy(axis)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    columns = 4 if count > 3 else count
+    columns = min(count, 2 * columns)  # as many as fit into the width
     figure.legend(
         handles, labels, frameon=False, fontsize=9, loc="outside lower center", ncols=columns
     )
