@@ -34,6 +34,7 @@ from dml.retrieval.inputs import (
 from dml.retrieval.plain_search import PlainSearch, width
 from dml.retrieval.relevant_ranks import (
     ClassMembers,
+    Targets,
     count_closer,
     count_closer_on_gpu,
     nearest_relevant,
@@ -166,14 +167,12 @@ class ExactSearch:
         """
         members = ClassMembers(classes[1])
 
-        def find_targets(part: Tensor) -> tuple[Tensor, Tensor]:
+        def find_targets(part: Tensor) -> Targets:
             pairs = members.pairs(classes[0][part])
             return nearest_relevant(self.query[part], self.gallery, *pairs, self._own_items(part))
 
         def rank(part: Tensor) -> Tensor:
-            query_nD, own_n = self.query[part], self._own_items(part)
-            target = find_targets(part)
-            return count_closer(engine.gallery, query_nD, self.gallery, target, own_n, limit)
+            return count_closer(engine.gallery, self.gallery, find_targets(part), limit)
 
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
             largest = int(members.counts[classes[0][rows]].max())
@@ -183,12 +182,9 @@ class ExactSearch:
                 most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
                 return torch.cat(engine.for_each(rank, rows.split(most)))
             fits = engine.memory_bytes // (PAIR_BYTES * largest)
-            found = [find_targets(part) for part in rows.split(max(1, fits))]
-            target = (torch.cat([one for one, _ in found]), torch.cat([one for _, one in found]))
-            return count_closer_on_gpu(
-                *(engine.gallery, self.query[rows], self.gallery, target, self._own_items(rows)),
-                *(limit, engine.memory_bytes),
-            )
+            parts = [find_targets(part) for part in rows.split(max(1, fits))]
+            targets, memory_bytes = Targets.concatenate(parts), engine.memory_bytes
+            return count_closer_on_gpu(engine.gallery, self.gallery, targets, limit, memory_bytes)
 
     def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
         """Returns the Euclidean distances (n×k, float64) of the queries `rows` to gallery items."""

@@ -8,6 +8,9 @@ Shapes: n queries, N gallery items, c items of one tile, P pairs, D dimensions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -39,10 +42,58 @@ class ClassMembers:
         return rows_P, self.order[begin_n[rows_P] + torch.arange(len(rows_P), device=rows_P.device)]
 
 
+@dataclass(frozen=True)
+class Targets:
+    """Queries, each with the gallery item up to which its ranking is counted.
+
+    Attributes:
+        queries: n×D.
+        squared_n: squared distance of that item (float64).
+        index_n: its gallery index, which decides ties.
+        own_n: gallery index of each query itself, which does not count, or None.
+    """
+
+    queries: Tensor
+    squared_n: Tensor
+    index_n: Tensor
+    own_n: Tensor | None
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Targets]) -> Targets:
+        """Returns the targets of all parts in one."""
+        own = [part.own_n for part in parts if part.own_n is not None]
+        return cls(
+            torch.cat([part.queries for part in parts]),
+            torch.cat([part.squared_n for part in parts]),
+            torch.cat([part.index_n for part in parts]),
+            torch.cat(own) if own else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __getitem__(self, chosen: slice | Tensor) -> Targets:
+        own_n = None if self.own_n is None else self.own_n[chosen]
+        return Targets(self.queries[chosen], self.squared_n[chosen], self.index_n[chosen], own_n)
+
+    def preceded_by(self, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor) -> Tensor:
+        """Returns which items precede the target of a query in its exact ranking (P).
+
+        Args:
+            gallery_ND: the gallery.
+            rows_P: number of the query, 0..n−1.
+            cols_P: gallery index of the item.
+        """
+        squared_P = squared_distances(self.queries, gallery_ND, rows_P, cols_P)
+        target_P = self.squared_n[rows_P]
+        tied_P = (squared_P == target_P) & (cols_P < self.index_n[rows_P])
+        return (squared_P < target_P) | tied_P
+
+
 def nearest_relevant(
     query_nD: Tensor, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor, own_n: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Returns squared distance (n, float64) and index (n) of each query's nearest relevant item.
+) -> Targets:
+    """Returns each query's nearest relevant item.
 
     Args:
         query_nD: queries that have one.
@@ -58,38 +109,29 @@ def nearest_relevant(
     order_P = lexical_order(rows_P, squared_P, cols_P)
     counts_n = torch.bincount(rows_P, minlength=len(query_nD))
     first_n = order_P[counts_n.cumsum(dim=0) - counts_n]
-    return squared_P[first_n], cols_P[first_n]
+    return Targets(query_nD, squared_P[first_n], cols_P[first_n], own_n)
 
 
 def count_closer(
-    gallery: ScaledGallery,
-    query_nD: Tensor,
-    gallery_ND: Tensor,
-    target: tuple[Tensor, Tensor],
-    own_n: Tensor | None,
-    limit: int,
+    gallery: ScaledGallery, gallery_ND: Tensor, targets: Targets, limit: int
 ) -> Tensor:
-    """Counts the gallery items that precede a given item in each query's exact ranking.
+    """Counts the gallery items that precede each query's target in its exact ranking.
 
     Args:
         gallery: the gallery made ready for products.
-        query_nD: the queries.
         gallery_ND: the gallery.
-        target: the given item of each query: its squared distance (n, float64), and its gallery
-            index (n), which decides ties.
-        own_n: gallery index of each query itself, which does not count, or None.
+        targets: the queries and their targets.
         limit: how far to count.
 
     Returns:
         n counts; from `limit` on they only say that there are at least as many.
     """
-    squared_n, index_n = target
-    centered_nD, half_square_n = gallery.center_queries(query_nD)
-    above_n, below_n = _score_bounds(gallery, centered_nD, squared_n)
-    own_row_n = None if own_n is None else gallery.place[own_n]
-    closer_n = torch.zeros(len(query_nD), dtype=torch.long, device=query_nD.device)
-    active = torch.arange(len(query_nD), device=query_nD.device)
-    buffer = centered_nD.new_empty(len(query_nD), gallery.tile)
+    centered_nD, half_square_n = gallery.center_queries(targets.queries)
+    above_n, below_n = _score_bounds(gallery, centered_nD, targets.squared_n)
+    own_row_n = None if targets.own_n is None else gallery.place[targets.own_n]
+    closer_n = torch.zeros(len(targets), dtype=torch.long, device=gallery_ND.device)
+    active = torch.arange(len(targets), device=gallery_ND.device)
+    buffer = centered_nD.new_empty(len(targets), gallery.tile)
     for first in range(0, len(gallery.rows), gallery.tile):
         active = active[closer_n[active] < limit]
         if not len(active):
@@ -108,64 +150,45 @@ def count_closer(
         surely_P = score_P > above_n[query_P]
         closer_n += torch.bincount(query_P[surely_P], minlength=len(closer_n))
         query_P, column_P = query_P[~surely_P], column_P[~surely_P]
-        cols_P = gallery.order[column_P + first]
-        squared_P = squared_distances(query_nD, gallery_ND, query_P, cols_P)
-        tied_P = (squared_P == squared_n[query_P]) & (cols_P < index_n[query_P])
-        precedes_P = (squared_P < squared_n[query_P]) | tied_P
+        precedes_P = targets.preceded_by(gallery_ND, query_P, gallery.order[column_P + first])
         closer_n += torch.bincount(query_P[precedes_P], minlength=len(closer_n))
     return closer_n
 
 
 def count_closer_on_gpu(
-    gallery: ScaledGallery,
-    query_nD: Tensor,
-    gallery_ND: Tensor,
-    target: tuple[Tensor, Tensor],
-    own_n: Tensor | None,
-    limit: int,
-    memory_bytes: int,
+    gallery: ScaledGallery, gallery_ND: Tensor, targets: Targets, limit: int, memory_bytes: int
 ) -> Tensor:
     """As `count_closer`, without waiting for a GPU at every tile and chunk.
 
     Args:
-        gallery, query_nD, gallery_ND, target, own_n, limit: as there.
+        gallery, gallery_ND, targets, limit: as there.
         memory_bytes: bound on the working memory.
     """
     most = max(1, memory_bytes // (12 * len(gallery.rows)))
-
-    def some(chosen: slice | Tensor) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:
-        own = None if own_n is None else own_n[chosen]
-        return query_nD[chosen], (target[0][chosen], target[1][chosen]), own
-
-    parts = [slice(first, first + most) for first in range(0, len(query_nD), most)]
-    counted = [_count_closer_at_once(gallery, gallery_ND, *some(part)) for part in parts]
+    parts = [targets[first : first + most] for first in range(0, len(targets), most)]
+    counted = [_count_closer_at_once(gallery, gallery_ND, part) for part in parts]
     closer_n = torch.cat([count for count, _ in counted])
     exact_n = torch.cat([exact for _, exact in counted]) | (closer_n >= limit)
     for again in (~exact_n).nonzero().squeeze(1).split(most):
-        query, targets, own = some(again)
-        closer_n[again] = count_closer(gallery, query, gallery_ND, targets, own, limit)
+        closer_n[again] = count_closer(gallery, gallery_ND, targets[again], limit)
     return closer_n
 
 
 def _count_closer_at_once(
-    gallery: ScaledGallery,
-    gallery_ND: Tensor,
-    query_nD: Tensor,
-    target: tuple[Tensor, Tensor],
-    own_n: Tensor | None,
+    gallery: ScaledGallery, gallery_ND: Tensor, targets: Targets
 ) -> tuple[Tensor, Tensor]:
-    """Returns n counts by one product with the whole gallery, and which of them are exact.
+    """Counts by one product with the whole gallery; returns n counts and which of them are exact.
 
-    Of the items within the error of the target's score only the `NEAR` best are counted.
+    Of the items whose score lies within the rounding error of the target's, only the best `NEAR`
+    are compared exactly. Where there are more of them, the count may be too small.
     """
-    squared_n, index_n = target
-    centered_nD, half_square_n = gallery.center_queries(query_nD)
-    above_n, below_n = _score_bounds(gallery, centered_nD, squared_n)
+    centered_nD, half_square_n = gallery.center_queries(targets.queries)
+    above_n, below_n = _score_bounds(gallery, centered_nD, targets.squared_n)
     scores_nN = centered_nD @ gallery.rows.T
     scores_nN += gallery.half_squares
     scores_nN += half_square_n[:, None]
-    if own_n is not None:
-        scores_nN.scatter_(1, gallery.place[own_n][:, None], -torch.inf)
+    if targets.own_n is not None:
+        scores_nN.scatter_(1, gallery.place[targets.own_n][:, None], -torch.inf)
     surely_nN = scores_nN > above_n[:, None]
     closer_n = surely_nN.sum(dim=1)
     near_n = (scores_nN > below_n[:, None]).sum(dim=1) - closer_n
@@ -173,14 +196,9 @@ def _count_closer_at_once(
         min(NEAR, gallery.items), dim=1
     )
     cols_nm = gallery.order[rows_nm].clamp_(max=gallery.items - 1)  # padding is never near
-    query_P = torch.arange(len(query_nD), device=query_nD.device).repeat_interleave(
-        cols_nm.shape[1]
-    )
-    squared_P = squared_distances(query_nD, gallery_ND, query_P, cols_nm.view(-1))
-    squared_nm = squared_P.view_as(scores_nm)
-    tied_nm = (squared_nm == squared_n[:, None]) & (cols_nm < index_n[:, None])
-    precedes_nm = (squared_nm < squared_n[:, None]) | tied_nm
-    closer_n += (precedes_nm & (scores_nm > below_n[:, None])).sum(dim=1)
+    query_nm = torch.arange(len(targets), device=gallery_ND.device)[:, None].expand_as(cols_nm)
+    precedes_P = targets.preceded_by(gallery_ND, query_nm.reshape(-1), cols_nm.reshape(-1))
+    closer_n += (precedes_P.view_as(cols_nm) & (scores_nm > below_n[:, None])).sum(dim=1)
     return closer_n, near_n <= cols_nm.shape[1]
 
 
