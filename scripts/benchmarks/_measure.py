@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import platform
 import statistics
@@ -58,20 +59,31 @@ def count_waits(step: Step, steps: int, device: str) -> float | None:
     return sum("synchronizing CUDA" in str(one.message) for one in found) / steps
 
 
-def read_timm_rates(path: Path | None) -> dict[tuple[str, int], float]:
-    """Returns the images/s in training by network and batch that timm's benchmark.py wrote.
+def read_timm_rates(path: str) -> dict[tuple[str, int], float]:
+    """Returns images/s in training by network and batch, as timm's benchmark.py wrote them.
 
     Args:
-        path: of its CSV (`--results-file`); None: no file.
+        path: its `--results-file` (CSV).
+
+    Raises:
+        ArgumentTypeError: there is no such file, or it has no rates of training.
     """
-    if path is None:
-        return {}
-    with open(path, newline="", encoding="utf-8") as file:
-        return {
-            (row["model"], int(row["train_batch_size"])): float(row["train_samples_per_sec"])
-            for row in csv.DictReader(file)
-            if row.get("train_samples_per_sec")
-        }
+    rates = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if rate := row.get("train_samples_per_sec"):
+                    rates[row["model"], int(row["train_batch_size"])] = float(rate)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from error
+    except (ValueError, KeyError) as error:
+        raise argparse.ArgumentTypeError(f"{path} is no results file of timm: {error}") from error
+    if not rates:
+        raise argparse.ArgumentTypeError(
+            f"{path} has no column train_samples_per_sec; write it with timm's benchmark.py "
+            "--bench train --results-file"
+        )
+    return rates
 
 
 def run_in_fresh_process(module: str, *arguments: str) -> float:

@@ -113,11 +113,9 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
         measured[variant].waits = count_waits(loop.step, options.steps, setting.device)
     roofs = {} if options.no_roof else _roofs(loops)
     print_rates(measured, roofs, {} if options.no_memory else _memory(setting, list(measured)))
-    of_timm = read_timm_rates(options.timm).get(
-        (TIMM_NAMES.get(setting.network, ""), setting.batch)
-    )
-    if of_timm is not None:
-        print(f"{'timm, benchmark.py':32}{of_timm:10.1f}")
+    timm_rate = options.timm.get((TIMM_NAMES.get(setting.network), setting.batch))
+    if timm_rate is not None:
+        print(f"{'timm, benchmark.py':32}{timm_rate:10.1f}")
 
 
 def _roofs(loops: dict[Variant, Loop]) -> dict[str, float]:
@@ -201,7 +199,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--batch", type=_sizes, help="images of a step (default: by network, 32 to 128)"
     )
-    parser.add_argument("--timm", type=Path, help="CSV file of timm's benchmark.py")
+    parser.add_argument(
+        "--timm", type=read_timm_rates, default={}, help="CSV file of timm's benchmark.py"
+    )
     parser.add_argument(
         "--size", type=at_least(1), default=224, help="side of the crops (default 224)"
     )
@@ -238,8 +238,6 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     names = [rung.name for rung in ladder(options.device, options.workers, options.most_workers)]
     if unknown := [name for name in options.only if name not in names]:
         parser.error(f"--only: unknown {', '.join(unknown)}; choose from {', '.join(names)}")
-    if options.timm and not options.timm.is_file():
-        parser.error(f"--timm: no file {options.timm}")
     # A loader keeps two batches ready for each of its workers.
     options.drained = 2 * options.most_workers if options.device == "cuda" else 1
     return options

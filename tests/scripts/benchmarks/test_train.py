@@ -50,14 +50,23 @@ def test_rates_of_timm_are_read_from_its_file(tmp_path):
         "model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size\n"
         "resnet50,812.34,157.5,128,224\nvit_base_patch16_224,,,64,224\n"
     )
-    assert read_timm_rates(tmp_path / "timm.csv") == {("resnet50", 128): 812.34}
-    assert read_timm_rates(None) == {}
+    assert read_timm_rates(str(tmp_path / "timm.csv")) == {("resnet50", 128): 812.34}
 
 
-def test_a_missing_file_of_timm_is_reported_before_measuring(capsys, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "No such file"),
+        ("model,infer_samples_per_sec\nresnet50,812.34\n", "no column train_samples_per_sec"),
+        ("train_samples_per_sec\nfast\n", "is no results file of timm"),
+    ],
+)
+def test_a_wrong_file_of_timm_is_reported_before_measuring(text, message, capsys, tmp_path):
+    if text is not None:
+        (tmp_path / "timm.csv").write_text(text)
     with pytest.raises(SystemExit):
         train.main(["--timm", str(tmp_path / "timm.csv")])
-    assert "--timm: no file" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_waits_are_counted_from_the_warnings_of_torch(monkeypatch):
