@@ -1,10 +1,9 @@
 """Numerical precision of the network; embeddings and losses are always float32.
 
 `fp32` is float32 throughout, while torch's default lets GPUs round the factors of convolutions.
-`tf32` allows that, also in the matrix products of the backbone (`Embedder.tf32_products`): ten bits
-of each factor are used.
-Products of losses and of the search for neighbors are never rounded. `bf16` runs the network under
-autocast.
+`tf32` allows that, also in the matrix products of the backbone (`Embedder.tf32_products`): it uses
+ten bits of each factor. `bf16` runs the network under autocast. Products of losses and of the
+search for neighbors are never rounded.
 
 cuDNN does not choose its kernels by timing (`torch.backends.cudnn.benchmark`): it could choose
 others in a run that continues, which then is no longer bit for bit the undisturbed one.

@@ -202,7 +202,7 @@ def test_a_full_disk(
 
 
 def test_a_full_disk_in_the_middle_of_a_checkpoint(prepared, undisturbed, monkeypatch):
-    """The checkpoint before stays; the next step or the end of the training tells of it."""
+    """The previous checkpoint stays; the next step or the end of the training reports the error."""
     cfg, folder = prepared()
     count = 0
 

@@ -66,7 +66,7 @@ def stopped(place: Path, *overrides: str, rank: int = 0) -> int | None:
 
 
 def broken(place: Path, *overrides: str) -> str:
-    """Starts a run of which the second process fails; what each is told."""
+    """Starts a run whose second process fails; returns the error message of this process."""
 
     def fail(name: str) -> None:
         if name == "before_step" and read_launch().rank == 1:
@@ -80,7 +80,7 @@ def broken(place: Path, *overrides: str) -> str:
 
 
 def unsaved(place: Path, *overrides: str) -> str:
-    """Starts a run whose third checkpoint does not fit on the disk; what each process is told."""
+    """Starts a run whose third checkpoint fails on a full disk; returns this process's message."""
     sync, written = os.fsync, 0
 
     def full(descriptor: int) -> None:
