@@ -8,6 +8,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import ListConfig, OmegaConf
 
 from dml.config.grids import GridFailed, expand_grids
 from dml.core.installation import shell_command
@@ -24,7 +25,10 @@ class GridSweeper(BasicSweeper):
         grids: Sequence[str] | None = None,
     ) -> None:
         super().__init__(max_batch_size, params)
-        self.grids = grids
+        # Hydra has resolved the list once; an escaped ${} is left to the config of each job.
+        self.grids: Any = grids
+        if isinstance(grids, ListConfig):
+            self.grids = OmegaConf.to_container(grids)
         self._given: list[str] = []
 
     def setup(self, **context: Any) -> None:

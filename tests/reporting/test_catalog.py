@@ -5,7 +5,12 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import HydraContext
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from dml.config.check import check
@@ -120,6 +125,26 @@ def test_a_failed_cell_is_listed_and_the_others_run(command_line, tmp_path):
         "protocol.steps_per_epoch=2",
         "protocol.repeats=1",
     ]
+
+
+@pytest.mark.parametrize("name", ["metrix_table6", "pfml_table9", "claims_chance_constraints"])
+def test_the_sweeper_runs_the_cells_of_the_catalog(name):
+    """Their settings refer to options of the cell, not to those of the experiment's first loss."""
+    word = f"experiment={name}"
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        cfg = compose("train", [word], return_hydra_config=True)
+        context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks())
+        sweeper = instantiate(cfg.hydra.sweeper)
+        sweeper.setup(hydra_context=context, task_function=lambda _: None, config=cfg)
+        sweeper.sweep_dir = "."
+        parsed = OverridesParser.create().parse_overrides([word])
+        sweeper._given = [word]
+        (jobs,) = sweeper.split_arguments(parsed, None)
+    cells = list_cells(name)
+    assert jobs == [list(cell.overrides) for cell in cells]
+    settings = {str(cell.config.experiment.setting) for cell in cells}
+    assert len(settings) > 2  # and a job's own config gives its setting
+    assert {str(compose_config(job).experiment.setting) for job in jobs} == settings
 
 
 def test_an_experiment_of_a_script_is_not_trained(command_line):
