@@ -11,6 +11,7 @@ from dml.reporting.run_list import GROUPS, ListedRun
 
 # Follow from the names of the groups, or are columns of their own.
 NOT_COMPARED = ("seed", *(f"{group}.name" for group in GROUPS))
+LABELS = (*GROUPS, "name", "note")  # what these words mean in a list
 ENDS_NOT_COMPARED = ("._target_", ".result_id")
 # How often a run was repeated and what was measured beside the scores does not make it another.
 NOT_IN_GROUPS = ("seed", "protocol.repeats", "evaluation.")
@@ -27,7 +28,7 @@ def option_columns(runs: Sequence[ListedRun]) -> dict[str, list[str]]:
     for group in GROUPS:
         if len({run.labels[group] for run in readable}) > 1:
             columns[group] = [_label(run, group) for run in runs]
-    for name, short in short_names(_find_differing(readable)).items():
+    for name, short in short_names(_find_differing(readable), LABELS).items():
         columns[short] = [_cell(run.options, name) for run in runs]
     return columns
 

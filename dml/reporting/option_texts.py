@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -28,7 +28,12 @@ def format_option(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Returns dotted name → its last part, or as many parts as make it unique; in order."""
-    last = Counter(name.rpartition(".")[2] for name in names)
+def short_names(names: Sequence[str], taken: Iterable[str] = ()) -> dict[str, str]:
+    """Returns dotted name → its last part, or all of it if that is not unique; in order.
+
+    Args:
+        names: the dotted names.
+        taken: short names that mean something else.
+    """
+    last = Counter([*(name.rpartition(".")[2] for name in names), *taken])
     return {name: leaf if last[leaf := name.rpartition(".")[2]] == 1 else name for name in names}

@@ -149,7 +149,7 @@ def _read_config(folder: RunFolder) -> dict[str, Any]:
     labels |= {key: str(cfg[key]) for key in ("name", "note") if cfg.get(key) is not None}
     protocol = cfg["protocol"]
     return {
-        "options": deciding_options(cfg),
+        "options": {name: value for name, value in deciding_options(cfg).items() if value != {}},
         "labels": labels,
         "selected_by": f"{protocol['select_metric']} on {protocol['selected_on']}",
         "epochs": protocol["epochs"],
