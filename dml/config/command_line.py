@@ -71,8 +71,8 @@ def _describe_unknown_flag(
 
 
 def is_multirun(words: Sequence[str]) -> bool:
-    """Returns True if the words ask for a grid of runs."""
-    return any(_is_flag(word, MODES[0]) for word in words)
+    """Returns True if the words ask for a grid of runs; experiments do so by their own mode."""
+    return any(_is_flag(word, MODES[0]) or word.startswith("experiment=") for word in words)
 
 
 def _is_flag(word: str, names: Sequence[str]) -> bool:

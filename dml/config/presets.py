@@ -16,6 +16,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from dml.config.command_line import is_multirun
 from dml.config.config_groups import CONFIGS
 from dml.core.errors import ConfigError, nearest
 
@@ -29,10 +30,8 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
     """
     chosen = [word.partition("=")[2] for word in words if word.startswith("params=")]
     rest = [word for word in words if not word.startswith("params=")]
-    if not chosen or any(word in ("-m", "--multirun") for word in words):
+    if not chosen or is_multirun(words):
         return rest, chosen[-1] if chosen else None
-    if any(word.startswith("experiment=") for word in words):  # a multirun, by its own mode
-        return rest, chosen[-1]
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 

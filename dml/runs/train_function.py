@@ -38,7 +38,7 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
     if isinstance(overrides, str):
         raise ConfigError([f"train: takes a list of words; type dml.train({overrides.split()})"])
     words = list(overrides)
-    if is_multirun(words) or any(word.startswith("experiment=") for word in words):
+    if is_multirun(words):
         raise ConfigError(
             [f"train: trains one model; call it in a loop, or use {shell_command('train')} instead"]
         )

@@ -36,6 +36,7 @@ def test_invalid_flags(typed, problem):
 def test_a_multirun_is_recognized():
     assert is_multirun(["seed=1", "-m"])
     assert is_multirun(["--multi"])
+    assert is_multirun(["experiment=mft_table1"])
     assert not is_multirun(["--cfg", "job", "multirun=1"])
 
 
