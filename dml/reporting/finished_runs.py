@@ -19,6 +19,7 @@ from dml.runs.folder.run_folder import RunFolder
 from dml.runs.load import load_cfg
 from dml.tracking import History
 
+LARGEST_SCORE = 1 + 1e-6  # rounding included; AMI may be negative
 REQUIRED_KEYS = (
     *("result_id", "data", "stand_in", "protocol", "evaluation", "selected_by", "backbone"),
     *("loss", "method", "seed", "embedding_size", "metrics", "jobs"),
@@ -158,12 +159,7 @@ def read_run(folder: Path) -> FinishedRun:
         summary = json.loads(RunFolder(folder).summary.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"summary.json cannot be read: {first_line(error)}") from error
-    if not isinstance(summary, dict):
-        raise UserError("summary.json is not the summary of a run")
-    missing = [key for key in REQUIRED_KEYS if key not in summary]
-    if missing:
-        raise UserError(f"summary.json lacks {', '.join(missing)}")
-    for problem in _result_problems(summary):
+    for problem in find_problems(summary):
         raise UserError(f"summary.json: {problem}")
     cfg = load_cfg(folder)
     setting = (cfg.get("experiment") or {}).get("setting") or ""
@@ -178,8 +174,14 @@ def comparable_options(cfg: DictConfig) -> dict[str, Any]:
     }
 
 
-def _result_problems(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what is wrong with the numbers of a summary, which any program may have written."""
+def find_problems(summary: Any) -> Iterator[str]:
+    """Yields what is wrong with the content of a summary, which any program may have written."""
+    if not isinstance(summary, dict):
+        yield "not the summary of a run"
+        return
+    if missing := [key for key in REQUIRED_KEYS if key not in summary]:
+        yield f"lacks {', '.join(missing)}"
+        return
     try:
         int(summary["embedding_size"]), int(summary["seed"])
         concatenated = summary.get("concatenated")
@@ -189,7 +191,8 @@ def _result_problems(summary: Mapping[str, Any]) -> Iterator[str]:
         for result in results:
             int(result["repeat"])
             for name, value in result["metrics"].items():
-                if not isinstance(value, int | float) or not math.isfinite(value):
+                number = isinstance(value, int | float) and math.isfinite(value)
+                if not number or (is_score(name) and abs(value) > LARGEST_SCORE):
                     yield f"{name} is {value}"
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         yield f"not of this version ({type(error).__name__}: {error})"

@@ -54,7 +54,7 @@ def write_reports(
     written = []
     for id in [id for id in ids if catalog.load_experiment(id).claims]:
         for path in results:
-            print_verdicts(catalog.load_experiment(id), path)
+            print_verdicts(id, catalog.load_experiment(id), path)
         written += [] if results else _write_claims(id, root, out)
         ids.remove(id)
     if not ids:
@@ -63,7 +63,9 @@ def write_reports(
     with TemporaryDirectory() as folder:
         shared = Path(folder)
         for path in results:
-            unpack_runs(path, shared)
+            found = {folder.parents[1].name for folder in unpack_runs(path, shared)}
+            if found.isdisjoint(ids):
+                raise UserError(f"{path} holds runs of {', '.join(found)}, not of {', '.join(ids)}")
         reports = [_build_report(id, id in known, root, shared) for id in shown]
         sent = write_runs([run for report in reports for run in report.runs.finished])
     console = Console(highlight=False, emoji=False, markup=False)

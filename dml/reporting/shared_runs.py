@@ -18,7 +18,7 @@ from dml.config.identity import digest
 from dml.config.versions import upgrade
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, first_line
-from dml.reporting.finished_runs import FinishedRun
+from dml.reporting.finished_runs import FinishedRun, find_problems
 from dml.runs.folder.run_folder import RunFolder
 
 COLUMNS = ("folder", "revision", "device", "config", "summary")
@@ -53,8 +53,8 @@ def unpack_runs(path: Path, outputs: Path) -> list[Path]:
         The folders.
 
     Raises:
-        UserError: the file is not one of `write_runs`, or a config does not belong to its folder:
-            its identity is the end of the folder's name.
+        UserError: the file is not one of `write_runs`, a score is no possible one, or a config does
+            not belong to its folder: its identity is the end of the folder's name.
     """
     csv.field_size_limit(LARGEST)
     folders = []
@@ -62,7 +62,9 @@ def unpack_runs(path: Path, outputs: Path) -> list[Path]:
         with path.open(encoding="utf-8", newline="") as file:
             for number, line in enumerate(csv.DictReader(file), start=1):
                 folders.append(_unpack(line, outputs, f"{path}, run {number}"))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read: {first_line(error)}") from error
     if not folders:
         raise UserError(f"{path} contains no runs; report.py writes such files as <id>_runs.csv")
@@ -93,8 +95,7 @@ def _find_problems(line: dict[str, str]) -> Iterator[str]:
     except Exception as error:  # the file may hold anything
         yield f"config or summary is damaged: {first_line(error)}"
         return
-    if not isinstance(summary, dict):
-        yield "the summary is damaged"
+    yield from (f"summary: {problem}" for problem in find_problems(summary))
     weights = str(cfg.backbone.get("weights"))
     unknown = "/" in weights and not Path(weights).exists()  # the file's content is identified
     if not unknown and not parts[-1].endswith(f"-{found}"):

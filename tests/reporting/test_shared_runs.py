@@ -72,12 +72,25 @@ def edited(text):
     return json.dumps(options)
 
 
+def scored(value):
+    def edit(text):
+        summary = json.loads(text)
+        summary["jobs"][0]["metrics"]["map_at_r"] = value
+        return json.dumps(summary)
+
+    return edit
+
+
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
         ({"config": edited}, "run 1: the config has the identity .*, its folder another"),
         ({"config": lambda text: text[:-9]}, "run 1: config or summary is damaged"),
-        ({"summary": lambda text: "[]"}, "run 1: the summary is damaged"),
+        ({"summary": lambda text: "[]"}, "run 1: summary: not the summary of a run"),
+        ({"summary": lambda text: "{}"}, "run 1: summary: lacks "),
+        ({"summary": scored(float("nan"))}, "run 1: summary: map_at_r is nan"),
+        ({"summary": scored(2.5)}, r"run 1: summary: map_at_r is 2\.5"),
+        ({"summary": scored("good")}, "run 1: summary: map_at_r is good"),
         ({"folder": lambda text: f"../{text}"}, "is not <experiment>/<names>/<run>"),
         ({"folder": lambda text: "a/b/../../../x"}, "is not <experiment>/<names>/<run>"),
     ],
@@ -88,6 +101,11 @@ def test_altered_files_are_refused(sent, tmp_path, columns, reason):
         unpack_runs(sent, tmp_path / "ours")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "ours").exists()
+
+
+def test_runs_of_another_experiment_are_refused(sent, tmp_path):
+    with pytest.raises(UserError, match="holds runs of mft_table1, not of mft_table2"):
+        write_reports(["mft_table2"], tmp_path, tmp_path / "page", False, [sent])
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe\x00"])
