@@ -174,6 +174,7 @@ class ExperimentConfig(Node):
         trains: false if nothing is trained and the script does everything.
         gpu_hours: estimate for all its trainings (`dml.reporting.cost`).
         claims: comparisons to test (`dml.reporting.claims`).
+        first_repeat: of the repeats that count in these tests.
     """
 
     id: FolderName
@@ -189,6 +190,7 @@ class ExperimentConfig(Node):
     trains: Boolean
     gpu_hours: Float | None
     claims: list[dict[str, Any]]
+    first_repeat: CountFromZero
 
 
 class Config(Node):

@@ -59,6 +59,7 @@ ADDED_LATER: tuple[Addition, ...] = (
     Addition("evaluation.backend", "auto"),
     Addition("optim.schedule_args", {}),
     Addition("experiment.claims", []),
+    Addition("experiment.first_repeat", 0),
     Addition("data.reader.first_class", 0, _is_glyphs),
 )
 

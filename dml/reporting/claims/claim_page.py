@@ -45,7 +45,7 @@ def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path)
     results, curves = read_results(cells)
     if not results:
         command = f"{shell_command('train')} experiment={id}"
-        raise UserError(f"{id}: no finished runs; {command} trains them")
+        raise UserError(f"{id}: no finished runs with its own settings; {command} trains them")
     tests = evaluate_claims(read_claims(about.claims), results)
     picture = out / f"{id}.png"
     texts = {
@@ -67,7 +67,7 @@ def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path)
     return [*texts, picture]
 
 
-def print_verdicts(about: ExperimentConfig, path: Path) -> None:
+def print_verdicts(id: str, about: ExperimentConfig, path: Path) -> None:
     """Prints the verdicts of a CSV file that `write_claims_page` wrote, computed anew.
 
     Raises:
@@ -75,7 +75,7 @@ def print_verdicts(about: ExperimentConfig, path: Path) -> None:
     """
     tests = evaluate_claims(read_claims(about.claims), read_csv(path))
     if not tests:
-        raise UserError(f"{path} holds no results of {about.id}")
+        raise UserError(f"{path} holds no results of {id}")
     table = Table("claim", "measure", "difference", "p (Holm)", "verdict", title=str(path))
     for one in tests:
         change, digits = one.difference, one.digits

@@ -111,16 +111,14 @@ def evaluate_claims(claims: Sequence[Claim], results: Sequence[SeedResult]) -> l
 def _compare(claim: Claim, measure: str, results: Sequence[SeedResult]) -> PairedDifference:
     sign = -1.0 if measure in FEWER_IS_BETTER else 1.0
     values = {
-        arm: {
-            (one.seed, one.repeat): sign * getattr(one, measure)
-            for one in results
-            if one.arm == arm
-        }
+        arm: {one.repeat: sign * getattr(one, measure) for one in results if one.arm == arm}
         for arm in claim.arms
     }
-    pairs = sorted(set.intersection(*(set(own) for own in values.values())))
-    differences = [values[claim.arm][pair] - values[claim.against][pair] for pair in pairs]
+    repeats = sorted(set.intersection(*(set(own) for own in values.values())))
+    differences = [values[claim.arm][one] - values[claim.against][one] for one in repeats]
     if claim.relative_to:
         first, second = (values[arm] for arm in claim.relative_to)
-        differences = [d - (first[p] - second[p]) for d, p in zip(differences, pairs, strict=True)]
+        differences = [
+            d - (first[one] - second[one]) for d, one in zip(differences, repeats, strict=True)
+        ]
     return paired_difference(differences)

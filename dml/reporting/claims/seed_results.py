@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.core.errors import UserError
+from dml.core.installation import shell_command
 from dml.reporting.catalog import Cell
 from dml.reporting.finished_runs import FinishedRun, read_run
 
@@ -24,7 +25,7 @@ class SeedResult:
 
     Attributes:
         arm: loss and method, as the experiment's `setting` names them.
-        seed, repeat: both seed the model; repeats of equal number are paired between arms.
+        repeat: seeds the model; repeats of equal number are paired between arms.
         map_at_r, recall_at_1: of the evaluation that was selected on validation classes.
         best_on_test: MAP@R of the evaluation with the highest MAP@R on test classes.
         best_step: of the selected evaluation.
@@ -40,7 +41,6 @@ class SeedResult:
     """
 
     arm: str
-    seed: int
     repeat: int
     map_at_r: float
     recall_at_1: float
@@ -69,7 +69,7 @@ class CurvePoint:
 
 
 def read_results(cells: Iterable[Cell]) -> tuple[list[SeedResult], list[CurvePoint]]:
-    """Reads the finished runs among the cells of an experiment.
+    """Reads the finished runs among the cells of an experiment, from its `first_repeat` on.
 
     Raises:
         UserError: a run is damaged, or has no scores of test classes during training.
@@ -80,11 +80,12 @@ def read_results(cells: Iterable[Cell]) -> tuple[list[SeedResult], list[CurvePoi
         if not (cell.folder / "summary.json").exists():
             continue
         run, arm = read_run(cell.folder), str(cell.config.experiment.setting)
-        points = _read_curve(run, arm)
-        curves += points
+        points, first = _read_curve(run, arm), cell.config.experiment.first_repeat
+        curves += [point for point in points if point.repeat >= first]
         for job in run.summary["jobs"]:
-            own = [point for point in points if point.repeat == job["repeat"]]
-            results.append(_read_result(run, cell, job, own))
+            if job["repeat"] >= first:
+                own = [point for point in points if point.repeat == job["repeat"]]
+                results.append(_read_result(run, cell, job, own))
     return results, curves
 
 
@@ -111,8 +112,11 @@ def read_csv(path: Path) -> list[SeedResult]:
             for row in csv.DictReader(file):
                 values: Any = {k: convert[kinds[k]](v) if v else None for k, v in row.items()}
                 results.append(SeedResult(**values))
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise UserError(f"{path} does not hold results of claims: {error!r}") from error
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        command = f"{shell_command('report')} claims_…"
+        raise UserError(f"{path} does not hold results of claims, as {command} writes") from error
     return results
 
 
@@ -138,7 +142,6 @@ def _read_result(
     chosen = " ".join(f"{name}={value}" for name, value in search.get("params", {}).items())
     return SeedResult(
         arm=str(cell.config.experiment.setting),
-        seed=int(summary["seed"]),
         repeat=int(job["repeat"]),
         map_at_r=100 * job["metrics"]["map_at_r"],
         recall_at_1=100 * job["metrics"]["recall_at_1"],

@@ -14,7 +14,7 @@ from dml.runs.experiment import run
 from dml.runs.search.search_loop import trial_seed
 
 SMALL = (
-    "data.reader.classes=24", "data.reader.per_class=6", "protocol.repeats=2", "protocol.epochs=2",
+    "data.reader.classes=24", "data.reader.per_class=6", "protocol.repeats=3", "protocol.epochs=2",
     "protocol.steps_per_epoch=2", "device=cpu", "data.batch_size=8",
 )  # fmt: skip
 
@@ -38,8 +38,8 @@ def test_page_tables_and_picture(glyphs_root, tmp_path):
     with open(tmp_path / "page" / "claims_cross_batch.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["arm"], row["repeat"]) for row in rows] == [
-        (arm, repeat) for arm in ("contrastive", "contrastive+xbm") for repeat in "01"
-    ]
+        (arm, repeat) for arm in ("contrastive", "contrastive+xbm") for repeat in "12"
+    ]  # the first one is left out
     assert all(float(row["best_on_test"]) >= float(row["map_at_r"]) for row in rows)
     with Image.open(tmp_path / "page" / "claims_cross_batch.png") as picture:
         assert picture.size[0] > 800

@@ -17,7 +17,7 @@ from dml.reporting.claims.seed_results import SeedResult, read_csv, write_csv
 SHIPPED = Path(__file__).resolve().parents[3] / "docs" / "results"
 PAGES = [path for path in sorted(SHIPPED.glob("claims_*.csv")) if "_curves" not in path.stem]
 BASE = SeedResult(
-    arm="a", seed=0, repeat=0, map_at_r=50.0, recall_at_1=80.0, best_on_test=51.0, best_step=500,
+    arm="a", repeat=0, map_at_r=50.0, recall_at_1=80.0, best_on_test=51.0, best_step=500,
     steps_to_95=300, stages=None, chosen="optim.lr=0.001", trials=6, run="0a1b2c3d",
     revision="0123456789ab", device="cpu", torch="2.15.0", command="python train.py",
 )  # fmt: skip
@@ -37,6 +37,9 @@ def test_other_files_are_refused(tmp_path, capsys):
     other = SHIPPED / "claims_mean_field_curves.csv"
     assert main(["claims_mean_field", "--results", str(other)]) == 1
     assert "does not hold results of claims" in capsys.readouterr().err
+    other = SHIPPED / "claims_mean_field.csv"
+    assert main(["claims_potential_field", "--results", str(other)]) == 1
+    assert "holds no results of claims_potential_field" in capsys.readouterr().err
 
 
 def made_results(seeds=10, **shifts):
