@@ -19,6 +19,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
+from dml.config.explain import explain
 from dml.core.errors import UserError, first_line
 from dml.reporting.catalog import experiment_ids
 from dml.reporting.cost import sum_hours
@@ -48,7 +49,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         found = [measure_progress(one, options.overrides, runs) for one in ids]
     except (UserError, HydraException, OmegaConfBaseException) as error:
-        print(f"error: {first_line(error)}", file=sys.stderr)
+        words = [f"experiment={options.experiment}", *options.overrides]
+        unclear = not isinstance(error, UserError)  # Hydra's own words
+        for problem in (unclear and explain(words, "train")) or [first_line(error)]:
+            print(f"error: {problem}", file=sys.stderr)
         return 1
     if options.experiment != "all":
         _print_cells(found[0])

@@ -20,6 +20,8 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from dml.core.errors import ConfigError
+
 Row = dict[str, str]  # option → value, as written on a command line
 
 
@@ -51,18 +53,25 @@ def expand_grids(
         loader: lists the choices that match `loss=glob(mf*)`.
 
     Raises:
+        ConfigError: `given` selects jobs of the grids by values that none of them combines.
         HydraException: an override that cannot be parsed.
     """
     outside = _parse_values([f"{name}={values}" for name, values in (params or {}).items()], loader)
     typed = _parse_values(given, loader)
     lines = [_parse_values(line.split(), loader) for line in grids or ()]
     rows = [row for line in lines for row in _combine(line)] or [{}]
+    in_grids = {(name, value) for row in rows for name, value in row.items()}
+    selected: list[str] = []
     for name, values in {**outside, **typed}.items():
-        in_rows = {row[name] for row in rows if name in row}
-        if in_rows and name in typed and in_rows.issuperset(values):
+        if name in typed and in_grids.issuperset((name, value) for value in values):
             rows = [row for row in rows if row.get(name) in values]
             outside.pop(name, None)
             del typed[name]
+            word = f"{name}={','.join(values)}"
+            if not rows:
+                others = " ".join(selected)
+                raise ConfigError([f"{word}: not combined with {others} in this experiment"])
+            selected.append(word)
         else:
             rows = [{key: row[key] for key in row if key != name} for row in rows]
     # A dictionary drops duplicates and keeps the order.

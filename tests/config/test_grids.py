@@ -1,6 +1,7 @@
 import pytest
 
 from dml.config.grids import expand_grids
+from dml.core.errors import ConfigError
 
 GRIDS = ["loss=c1,c2 method=plain", "loss=c1,c2,ms method=ccp method.k=1,8"]
 
@@ -50,6 +51,12 @@ def test_any_other_value_takes_the_place_of_the_grids_own():
         "loss=triplet method.k=1 method=ccp",
         "loss=triplet method.k=8 method=ccp",
     ]
+
+
+def test_values_of_the_grids_that_no_job_combines():
+    with pytest.raises(ConfigError) as caught:
+        expand_grids({}, GRIDS, ["loss=ms", "method=plain"])
+    assert caught.value.problems == ["method=plain: not combined with loss=ms in this experiment"]
 
 
 def test_options_beside_the_grids_replace_too():

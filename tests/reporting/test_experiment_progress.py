@@ -24,3 +24,13 @@ def test_plan_says_that_a_cost_is_unknown(tmp_path, capsys):
     words = ["mft_table12", "data=folder", "data.root=images", "loss.alpha=1"]
     assert main([*words, "--runs", str(tmp_path)]) == 0
     assert "unknown" in capsys.readouterr().out
+
+
+def test_plan_explains_mistakes_as_training_does(capsys):
+    assert main(["mft_table2", "data=cub", "loss=mfcwm"]) == 1
+    assert "did you mean 'mfcwms'" in capsys.readouterr().err
+    assert main(["metrix_table3", "loss=contrastive", "method=proxy_synthesis"]) == 1
+    err = capsys.readouterr().err
+    assert err == (
+        "error: method=proxy_synthesis: not combined with loss=contrastive in this experiment\n"
+    )
