@@ -80,6 +80,8 @@ def _list_archives(dataset: DatasetSource, archives: Sequence[Path]) -> list[Pat
     """Replaces folders by those of the dataset's files that they hold."""
     found = []
     for path in archives:
+        if not path.exists():
+            raise UserError(f"--archive {path} does not exist")
         inside = [path / file.name for file in dataset.files if (path / file.name).is_file()]
         if path.is_dir() and not inside:
             raise UserError(
@@ -120,9 +122,6 @@ def _install(
 def _check_obtainable(
     dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str]
 ) -> None:
-    absent = [path for path in given.values() if not Path(path).is_file()]
-    if absent:
-        raise UserError(f"--archive {absent[0]} does not exist")
     dataset.check_tools()
     lacking = [
         file

@@ -196,7 +196,7 @@ def test_two_preparations_at_once_do_the_work_once(cub: DatasetSource, root: Pat
     assert sum("nothing to do" in line for line in said) == 1
 
 
-def test_dataset_behind_a_login_says_which_file_to_get(root: Path):
+def test_dataset_behind_a_login_says_which_file_to_get(root: Path, tmp_path: Path):
     with pytest.raises(UserError) as raised:
         prepare(SOURCES["inshop"], root)
     message = str(raised.value)
@@ -205,10 +205,9 @@ def test_dataset_behind_a_login_says_which_file_to_get(root: Path):
         f"and run: python scripts/prepare_data.py inshop --root {root} "
         f"--archive img.zip --archive list_eval_partition.txt"
     )
-    with pytest.raises(
-        UserError, match=r"--archive x\.zip: cars needs car_ims\.tgz and cars_annos"
-    ):
-        prepare(SOURCES["cars"], root, archives=[Path("x.zip")])
+    (other := tmp_path / "x.zip").touch()
+    with pytest.raises(UserError, match=r"x\.zip: cars needs car_ims\.tgz and cars_annos"):
+        prepare(SOURCES["cars"], root, archives=[other])
     with pytest.raises(UserError, match=r"--archive x\.tgz does not exist"):
         prepare(SOURCES["cub"], root, archives=[Path("x.tgz")])
 
