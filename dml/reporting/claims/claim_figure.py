@@ -14,7 +14,7 @@ from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, RED, plt, save, 
 
 STEPS = "steps_to_95"
 STYLES = ("-", "--", ":")
-VERDICT_COLORS = {"holds": GREEN, "does not hold": RED, "undecided": GREY}
+VERDICT_COLORS = {"holds": GREEN, "does not hold": RED, "undecided": GREY, "not tested": GREY}
 MEASURES = {
     "map_at_r": "MAP@R",
     "recall_at_1": "Recall@1",

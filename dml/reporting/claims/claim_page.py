@@ -19,6 +19,7 @@ from dml.reporting.catalog import Cell
 from dml.reporting.claims.claim_figure import MEASURES, draw_claims
 from dml.reporting.claims.claim_tests import evaluate_claims, read_claims
 from dml.reporting.claims.seed_results import (
+    CurvePoint,
     SeedResult,
     read_csv,
     read_results,
@@ -55,7 +56,7 @@ def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path)
             picture=picture.name,
             tests=tests,
             **_describe_design(cells),
-            **_describe_results(results),
+            **_describe_results(results, curves),
             missing=sorted(_arms(cells) - {result.arm for result in results}),
         ),
         out / f"{id}.csv": write_csv(results),
@@ -118,15 +119,23 @@ def _describe_design(cells: Sequence[Cell]) -> Mapping[str, Any]:
         choices = [f"`{name}` {', '.join(map(str, one.choices))}" for name, one in options]
         grids[cell.config.loss.name] = "; ".join(choices)
     cfg = cells[0].config
-    return {"cfg": cfg, "grids": grids, "weights": Path(cfg.backbone.weights).name}
+    intervals: dict[int, list[str]] = {}
+    for cell in cells:
+        protocol = cell.config.protocol
+        interval = protocol.evaluate_every * protocol.steps_per_epoch
+        intervals.setdefault(interval, []).append(str(cell.config.experiment.setting))
+    weights = Path(cfg.backbone.weights).name
+    return {"cfg": cfg, "grids": grids, "intervals": intervals, "weights": weights}
 
 
-def _describe_results(results: Sequence[SeedResult]) -> Mapping[str, Any]:
+def _describe_results(
+    results: Sequence[SeedResult], curves: Sequence[CurvePoint]
+) -> Mapping[str, Any]:
     by_arm: dict[str, list[SeedResult]] = {}
     for result in results:
         by_arm.setdefault(result.arm, []).append(result)
     return {
-        "arms": [_describe_arm(name, own) for name, own in by_arm.items()],
+        "arms": [_describe_arm(name, own, curves) for name, own in by_arm.items()],
         "staged": any(result.stages for result in results),
         "selection": _compare_selection(by_arm),
         "revisions": sorted({result.revision for result in results}),
@@ -136,10 +145,14 @@ def _describe_results(results: Sequence[SeedResult]) -> Mapping[str, Any]:
     }
 
 
-def _describe_arm(name: str, own: Sequence[SeedResult]) -> Mapping[str, str]:
+def _describe_arm(
+    name: str, own: Sequence[SeedResult], curves: Sequence[CurvePoint]
+) -> Mapping[str, str]:
     stages = [one.stages for one in own if one.stages]
+    untrained = [point.test for point in curves if (point.arm, point.step) == (name, 0)]
     return {
         "name": name,
+        "untrained": f"{fmean(untrained):.2f}",
         "map_at_r": _mean([one.map_at_r for one in own]),
         "recall_at_1": _mean([one.recall_at_1 for one in own]),
         "best_step": f"{fmean(one.best_step for one in own):.0f}",

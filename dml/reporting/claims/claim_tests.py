@@ -12,7 +12,7 @@ from dml.reporting.claims.seed_results import SeedResult
 
 LEVEL = 0.05
 FEWER_IS_BETTER = ("steps_to_95",)
-Verdict = Literal["holds", "does not hold", "undecided"]
+Verdict = Literal["holds", "does not hold", "undecided", "not tested"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,12 @@ class ClaimTest:
 
     @property
     def verdict(self) -> Verdict:
-        """`holds` and `does not hold` need a significant difference, in one direction each."""
+        """`holds` and `does not hold` need a significant difference, in one direction each.
+
+        `not tested` means equal results of both arms, seed by seed: they did the same.
+        """
+        if self.difference.mean == self.difference.std == 0:
+            return "not tested"
         if self.corrected > LEVEL:
             return "undecided"
         return "holds" if self.difference.mean > 0 else "does not hold"

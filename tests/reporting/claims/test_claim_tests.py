@@ -28,7 +28,7 @@ def test_the_command_recomputes_the_verdicts_of_a_page(page, capsys):
     assert main([page.stem, "--results", str(page)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     text = page.with_suffix(".md").read_text(encoding="utf-8")
-    rows = re.findall(r"\| (\S+ ± \S+) \| [^|]* \| (?:holds|does not|undecided)", text)
+    rows = re.findall(r"\| (\S+ ± \S+) \| [^|]* \| (?:holds|does not|undecided|not tested)", text)
     assert len(rows) >= 1
     assert all(row in out for row in rows)
 
@@ -142,3 +142,10 @@ def test_shipped_pages_say_what_scipy_finds_in_their_csv(path):
     expected = [(one.difference, one.digits) for one in found]
     assert table == [(f"{d.mean:+.{n}f}", f"{d.half_width:.{n}f}") for d, n in expected]
     assert len({result.trials for result in results}) == 1, "no arm got more search than another"
+
+
+def test_equal_runs_test_nothing():
+    results = made_results(a=1.0)
+    results += [replace(one, arm="b") for one in results]
+    (test,) = evaluate_claims([Claim("", "a", "b", ("map_at_r",))], results)
+    assert test.verdict == "not tested"
