@@ -49,9 +49,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         found = [measure_progress(one, options.overrides, runs) for one in ids]
     except (UserError, HydraException, OmegaConfBaseException) as error:
-        words = [f"experiment={options.experiment}", *options.overrides]
-        unclear = not isinstance(error, UserError)  # Hydra's own words
-        for problem in (unclear and explain(words, "train")) or [first_line(error)]:
+        chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
+        unexplained = not isinstance(error, UserError)  # in words of Hydra
+        problems = explain([*chosen, *options.overrides], "train") if unexplained else []
+        for problem in problems or [first_line(error)]:
             print(f"error: {problem}", file=sys.stderr)
         return 1
     if options.experiment != "all":

@@ -174,7 +174,7 @@ class ExperimentConfig(Node):
         trains: false if nothing is trained and the script does everything.
         gpu_hours: estimate for all its trainings (`dml.reporting.cost`).
         claims: comparisons to test (`dml.reporting.claims`).
-        first_repeat: of the repeats that count in these tests.
+        first_repeat: the first repeat that counts in these tests.
     """
 
     id: FolderName
