@@ -92,7 +92,8 @@ def _evaluate(config: EvaluateConfig, given: Collection[str]) -> dict[str, Any]:
     else:
         trained, index = config, _read_index(config)
         embedder = Builder(config).embedder()
-        name = f"{config.backbone['name']} on {config.data.name}"
+        weights = " with random weights" if config.backbone.get("weights") == "none" else ""
+        name = f"{config.backbone['name']}{weights} on {config.data.name}"
         target = (
             Path(config.outputs) / "evaluations" / f"{config.data.name}-{config.backbone['name']}"
         )

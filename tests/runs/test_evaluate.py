@@ -69,6 +69,7 @@ def test_stored_embeddings_have_the_same_scores(run_tiny, evaluated, dtype, tole
 
 def test_an_off_the_shelf_network(evaluated, tmp_path):
     result = evaluated("backbone=small_cnn", "backbone.width=4", "data=digits")
+    assert result["name"] == "small_cnn with random weights on digits"
     assert result["embedding_size"] == 16
     assert result["stand_in"] is True
     assert (tmp_path / "evaluations" / "digits-small_cnn" / "evaluation.json").exists()
@@ -84,6 +85,7 @@ def test_an_off_the_shelf_transformer(evaluated, tmp_path):
         "data.reader.per_class=4",
         "recall_at=[1,3]",
     )
+    assert result["name"] == "dino_s16 with random weights on glyphs"
     assert result["embedding_size"] == 384
     assert result["metrics"]["queries"] == 8
     assert "recall_at_3" in result["metrics"]
