@@ -64,13 +64,20 @@ EXPLANATIONS = {
     ),
     "potential_field": Explanation(
         "claims_potential_field",
-        ("loss=pfml", "data.label_noise=0.0", "optim.lr=1e-3"),
+        (
+            *("loss=pfml", "data.label_noise=0.0", "optim.lr=1e-3"),
+            "evaluation.measures=[w2,inter_class_distance]",
+        ),
         {
             f"alpha {alpha}, delta {delta}": (f"loss.alpha={alpha}", f"loss.delta={delta}")
             for alpha in (1, 4)
             for delta in (0.2, 0.5, 1.0)
         },
-        {"test_map_at_r": "MAP@R on unseen classes"},
+        {
+            "test_map_at_r": "MAP@R on unseen classes",
+            "w2": "distance of proxies to images of their class",
+            "inter_class_distance": "distance between classes",
+        },
         groups=2,
     ),
     "chance_constraints": Explanation(
