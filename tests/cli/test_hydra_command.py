@@ -8,34 +8,39 @@ import pytest
 
 from dml.core.errors import ConfigError, RunStopped
 from dml.core.exit_status import ExitStatus
+from tests.conftest import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("multirun", [False, True])
+MISTAKES = [
+    ("los=mfcwms", "los", "did you mean 'loss'?"),
+    ("loss=mfcwm", "loss", "did you mean 'mfcwms'?"),
+    ("loss.alfa=1", "loss.alfa", "did you mean 'loss.alpha'?"),
+    ("data.batch_size=0", "data.batch_size", "must be at least 1"),
+    ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
+    ("loss=none_such", "loss", "one of arcface | "),
+    ("device=cuda", "device", "use cpu"),
+    ("loss.alpha=-1", "loss.alpha", "above 0"),
+    ("loss.alpha=abc", "loss.alpha", "must be a number"),
+    ("loss=null", "loss", "one of arcface | "),
+    ("seed=${foo}", "seed", "'foo' not found"),
+    ("backbone.width=0", "backbone.width", "at least 1"),
+    ("hydra.searchpath=[file:///no/such]", "hydra.searchpath", "is not a folder"),
+    ("loss._target_=dml.losses.Nothing", "loss._target_", "Nothing"),
+    ("optim.args={beta:3}", "optim.args", "beta"),
+    ("seed=[", "seed=[", "quote special characters"),
+]
+# One of each place that finds it: Hydra's parser, its composition, our check, the start of a run.
+IN_SWEEPS = ("seed=[", "loss=mfcwm", "data.batch_size=0", "data=cub")
+
+
 @pytest.mark.parametrize(
-    ("word", "name", "remedy"),
-    [
-        ("los=mfcwms", "los", "did you mean 'loss'?"),
-        ("loss=mfcwm", "loss", "did you mean 'mfcwms'?"),
-        ("loss.alfa=1", "loss.alfa", "did you mean 'loss.alpha'?"),
-        ("data.batch_size=0", "data.batch_size", "must be at least 1"),
-        ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
-        ("loss=none_such", "loss", "one of arcface | "),
-        ("device=cuda", "device", "use cpu"),
-        ("loss.alpha=-1", "loss.alpha", "above 0"),
-        ("loss.alpha=abc", "loss.alpha", "must be a number"),
-        ("loss=null", "loss", "one of arcface | "),
-        ("seed=${foo}", "seed", "'foo' not found"),
-        ("backbone.width=0", "backbone.width", "at least 1"),
-        ("hydra.searchpath=[file:///no/such]", "hydra.searchpath", "is not a folder"),
-        ("loss._target_=dml.losses.Nothing", "loss._target_", "Nothing"),
-        ("optim.args={beta:3}", "optim.args", "beta"),
-        ("seed=[", "seed=[", "quote special characters"),
-    ],
+    ("word", "name", "remedy", "multirun"),
+    [(*one, False) for one in MISTAKES] + [(*one, True) for one in MISTAKES if one[0] in IN_SWEEPS],
 )
 def test_a_mistake_is_one_clear_line(
-    command_line, tmp_path, monkeypatch, multirun, word, name, remedy
+    command_line, tmp_path, monkeypatch, word, name, remedy, multirun
 ):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     elsewhere = [f"outputs={tmp_path}", f"data.root={tmp_path}/data"]
@@ -85,8 +90,7 @@ def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
         "-m",
         f"hydra.sweep.dir={tmp_path}/sweep",
         f"outputs={tmp_path}",
-        "protocol.epochs=1",
-        "embedder.size=8",
+        *TINY,
         "data.batch_size=0,450",
     )
     assert status != 0

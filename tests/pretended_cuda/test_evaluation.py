@@ -90,11 +90,11 @@ def test_waits_of_an_evaluation_do_not_grow_with_its_images():
 
 
 def test_waits_of_a_search_do_not_grow_with_its_chunks():
-    labels = torch.arange(150).repeat_interleave(4)
-    embeddings = torch.randn(600, 16, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(50).repeat_interleave(4)
+    embeddings = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
     expected = reference.metrics(embeddings, labels, recall_at=(1, 10, 1000))
     on_gpu, counts = (embeddings.cuda(), labels.cuda()), []
-    for memory_mb in (8, 1, 0.2):  # 1, 3 and 15 chunks
+    for memory_mb in (8, 0.1, 0.05):  # 1, 4 and 7 chunks
         with count_waits() as waits:
             found = retrieval_metrics(*on_gpu, recall_at=(1, 10, 1000), memory_mb=memory_mb)
         reference.assert_same(found, expected)

@@ -19,7 +19,9 @@ def test_stage_curve_of_a_history(tmp_path):
 
 
 @pytest.mark.pictures
-def test_only_a_run_with_stages_has_the_picture(run_tiny):
+def test_only_a_run_with_stages_has_the_picture(run_tiny, monkeypatch):
+    # pictures of the test images take longer than all the rest
+    monkeypatch.setattr("dml.runs.figures.run_figures._draw_test_images", lambda *more: None)
     few = ("data.batch_size=64", "protocol.steps_per_epoch=2")
     _, folder = run_tiny("method=ccp", "loss=c1", "method.pool_size=3", *few)
     assert (folder / "figures" / "stages.png").exists()
