@@ -27,6 +27,9 @@ from dml.reporting.claims.seed_results import (
 )
 from dml.runs.console import console
 
+# Keys of a loss or method that decide nothing by themselves.
+NOT_OPTIONS = ("name", "result_id", "batch_kind", "_target_")
+
 
 def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path) -> list[Path]:
     """Writes `<id>.md`, `<id>.png`, and the results and curves behind them as CSV.
@@ -113,11 +116,11 @@ def _arms(cells: Sequence[Cell]) -> set[str]:
 
 
 def _describe_design(cells: Sequence[Cell]) -> Mapping[str, Any]:
-    grids = {}
+    arms = []
     for cell in cells:
-        options = cell.config.space.own.items()
-        choices = [f"`{name}` {', '.join(map(str, one.choices))}" for name, one in options]
-        grids[cell.config.loss.name] = "; ".join(choices)
+        searched = cell.config.space.own
+        choices = [f"`{name}` {', '.join(map(str, one.choices))}" for name, one in searched.items()]
+        arms.append((cell.config.experiment.setting, _fixed_options(cell), "; ".join(choices)))
     cfg = cells[0].config
     intervals: dict[int, list[str]] = {}
     for cell in cells:
@@ -125,7 +128,25 @@ def _describe_design(cells: Sequence[Cell]) -> Mapping[str, Any]:
         interval = protocol.evaluate_every * protocol.steps_per_epoch
         intervals.setdefault(interval, []).append(str(cell.config.experiment.setting))
     weights = Path(cfg.backbone.weights).name
-    return {"cfg": cfg, "grids": grids, "intervals": intervals, "weights": weights}
+    return {"cfg": cfg, "settings": arms, "intervals": intervals, "weights": weights}
+
+
+def _fixed_options(cell: Cell) -> str:
+    """Lists the options of a cell's loss and method that its search leaves as they are."""
+    cfg = cell.config
+    groups = {"loss": cfg.loss, "method": {} if cfg.method.name == "plain" else cfg.method}
+    groups["optim"] = {name: cfg.optim[name] for name in ("loss_lr", "loss_lr_ratio")}
+    if cfg.optim.loss_lr is not None:
+        del groups["optim"]["loss_lr_ratio"]  # without effect
+    return " ".join(
+        f"`{group}.{name}={value}`"
+        for group, options in groups.items()
+        for name, value in options.items()
+        if name not in NOT_OPTIONS
+        and value is not None
+        and not name.endswith("_reg_weight")  # of PML's regularizers, which are off
+        and f"{group}.{name}" not in cfg.space.own
+    )
 
 
 def _describe_results(
