@@ -1,4 +1,4 @@
-"""Command that puts results beside the published ones: `scripts/report.py`, `dml-report`."""
+"""Command that puts results next to the published ones: `scripts/report.py`, `dml-report`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dml.core.errors import UserError
 from dml.core.installation import shell_command
 
 DESCRIPTION = """\
-Our results beside the published ones: {report} mft_table1
+Our results next to the published ones: {report} mft_table1
 
 Takes ids of experiments, `all`, or `single` for runs of no experiment ({train} -m …).
 Prints tables and writes one HTML page with its pictures, Markdown and CSV to outputs/reports;

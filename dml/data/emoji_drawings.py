@@ -69,7 +69,7 @@ def check_renderer() -> None:
 
 
 def _advice() -> str:
-    return f'pip install "dml-benchmark[emoji]", or pip install resvg-py=={RESVG}'
+    return f"pip install resvg-py=={RESVG}"
 
 
 def draw_classes(sets: Mapping[str, SetContent], found: EmojiNames) -> Classes:

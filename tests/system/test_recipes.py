@@ -1,4 +1,4 @@
-"""The settings that the authors' codes have and their papers leave open, as composed."""
+"""The settings that the authors' code has and their papers leave open, as composed."""
 
 import pytest
 from omegaconf import OmegaConf
