@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def _load_table(params: str) -> tuple[dict[Any, Any], Path]:
     if not path.is_file():
         path = CONFIGS / "params" / f"{params}.yaml"
     try:
-        content: Any = OmegaConf.to_container(OmegaConf.load(path))
+        content = _parse(path, path.stat().st_mtime_ns)
     except FileNotFoundError as error:
         names = sorted(file.stem for file in (CONFIGS / "params").glob("*.yaml"))
         raise ConfigError(
@@ -119,6 +120,12 @@ def _load_table(params: str) -> tuple[dict[Any, Any], Path]:
     if not isinstance(content, dict):
         raise ConfigError([f"params: {path} is not a table of options"])
     return content, path
+
+
+@cache
+def _parse(path: Path, modified: int) -> Any:
+    """Reads a file once until it is `modified`: an experiment asks for every one of its runs."""
+    return OmegaConf.to_container(OmegaConf.load(path))
 
 
 def _describe_missing_row(table: dict[Any, Any], path: Path, loss: str, data: str) -> str:
