@@ -75,7 +75,7 @@ def test_a_missing_or_another_renderer_is_named(monkeypatch):
     with pytest.raises(UserError, match=r"^emoji: resvg-py 9\.0 is installed.*resvg-py==0\.5\.0$"):
         check_renderer()
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.raises(UserError, match=r'pip install "dml-benchmark\[emoji\]", or pip install '):
+    with pytest.raises(UserError, match=r"by resvg: pip install resvg-py==0\.5\.0$"):
         check_renderer()
 
 
