@@ -5,7 +5,8 @@
     mean_field          learning curves on few and many classes
     potential_field     learning curves by decay α and radius δ of the forces, with distances of
                         proxies and classes
-    chance_constraints  learning curves by positive margin, with radius and distance of classes
+    chance_constraints  learning curves with and without proxies by positive margin, with radius
+                        and distance of classes
     emoji               neighbors before and after training, by a finished run of claims_emoji;
                         writes emoji_neighbors.png
 

@@ -83,11 +83,15 @@ EXPLANATIONS = {
     "chance_constraints": Explanation(
         "claims_chance_constraints",
         (
-            *("loss=c2", "method=ccp", "method.stages=null", "optim.lr=1e-3", "protocol.epochs=24"),
+            *("loss=c2", "optim.lr=1e-3", "protocol.epochs=24"),
             "evaluation.measures=[covering_radius,inter_class_distance]",
         ),
         {
-            f"positive margin {margin}": (f"loss.positive_margin={margin}",)
+            f"{name}, positive margin {margin}": (*method, f"loss.positive_margin={margin}")
+            for name, method in {
+                "CCP": ("method=ccp", "method.stages=null"),
+                "plain": ("method=plain",),
+            }.items()
             for margin in (0.0, 0.14, 0.28)
         },
         {
@@ -95,6 +99,7 @@ EXPLANATIONS = {
             "covering_radius": "covering radius of classes",
             "inter_class_distance": "distance between classes",
         },
+        groups=2,
     ),
 }
 
