@@ -87,7 +87,7 @@ EXPLANATIONS = {
             "evaluation.measures=[covering_radius,inter_class_distance]",
         ),
         {
-            f"{name}, positive margin {margin}": (*method, f"loss.positive_margin={margin}")
+            f"{name}, margin {margin}": (*method, f"loss.positive_margin={margin}")
             for name, method in {
                 "CCP": ("method=ccp", "method.stages=null"),
                 "plain": ("method=plain",),
