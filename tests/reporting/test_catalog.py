@@ -44,7 +44,7 @@ DIGITS = ("data=digits",)
 FEW_GLYPHS = ("data=glyphs", "data.reader.classes=24", "data.reader.per_class=6")
 ONE_TRIAL = (*FEW_GLYPHS, "search.trials=1", "data.batch_size=8")
 # The experiments that differ most are in every test run, the others before a release.
-QUICK = ("mft_table15", "pfml_table3", "metrix_text", "ccp_figure7")
+QUICK = ("mft_table15", "pfml_table3")
 
 
 def trained() -> list[str]:

@@ -116,6 +116,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_of_both(together, alon
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.soak
 def test_torchrun_ends_when_one_process_is_killed_and_one_alone_goes_on(tmp_path, alone):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     words = [*TINY, *RUNS["batch_norm"], f"outputs={tmp_path}"]

@@ -47,6 +47,7 @@ def test_parallel_models_equal_serial_models(run_small, capfd):
     assert "epoch 1" in (both / "logs" / "repeat2-fold0.log").read_text()
 
 
+@pytest.mark.soak
 def test_stopped_in_parallel_and_continued_serially(run_small, tmp_path, glyphs_root):
     two = (*THREE, "protocol.repeats=2", "protocol.epochs=8")
     alone = run_small(*two, name="alone")
