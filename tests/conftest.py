@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
 
@@ -39,9 +40,14 @@ TINY = (
 
 @pytest.fixture(autouse=True)
 def _fresh_hydra():
-    GlobalHydra.instance().clear()
+    _clear_hydra()
     yield
+    _clear_hydra()
+
+
+def _clear_hydra() -> None:
     GlobalHydra.instance().clear()
+    HydraConfig.instance().cfg = None  # a sweep leaves that of its last job
 
 
 @contextmanager
