@@ -14,7 +14,6 @@ from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, RED, plt, save, 
 
 STEPS = "steps_to_95"
 STYLES = ("-", "--", ":")
-FEW_ARMS = 8  # whose names fit above the curves
 VERDICT_COLORS = {"holds": GREEN, "does not hold": RED, "undecided": GREY, "not tested": GREY}
 MEASURES = {
     "map_at_r": "MAP@R",
@@ -59,10 +58,7 @@ def _draw_curves(axis: Axes, curves: Sequence[CurvePoint]) -> None:
         axis.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
     axis.set_xlabel("step")
     axis.set_ylabel("MAP@R on test classes, percent")
-    if len(axis.lines) > FEW_ARMS:
-        axis.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
-    else:
-        axis.legend(frameon=False, fontsize=9)
+    axis.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
     tidy(axis)
 
 

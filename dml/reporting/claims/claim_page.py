@@ -134,10 +134,8 @@ def _describe_design(cells: Sequence[Cell]) -> Mapping[str, Any]:
 def _fixed_options(cell: Cell) -> str:
     """Lists the options of a cell's loss and method that its search leaves as they are."""
     cfg = cell.config
-    groups = {"loss": cfg.loss, "method": {} if cfg.method.name == "plain" else cfg.method}
-    groups["optim"] = {name: cfg.optim[name] for name in ("loss_lr", "loss_lr_ratio")}
-    if cfg.optim.loss_lr is not None:
-        del groups["optim"]["loss_lr_ratio"]  # without effect
+    rate = "loss_lr_ratio" if cfg.optim.loss_lr is None else "loss_lr"
+    groups = {"loss": cfg.loss, "method": cfg.method, "optim": {rate: cfg.optim[rate]}}
     return " ".join(
         f"`{group}.{name}={value}`"
         for group, options in groups.items()

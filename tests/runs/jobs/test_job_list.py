@@ -124,7 +124,7 @@ def test_every_protocol_composes_with_every_dataset(composed, protocol, data):
         assert config.embedder["freeze_batch_norm"] is False
 
 
-@pytest.mark.parametrize("backbone", ["bn_inception", "resnet50", "vit_s16", "small_cnn"])
+@pytest.mark.parametrize("backbone", group("backbone"))
 @pytest.mark.parametrize("protocol", group("protocol"))
 def test_every_protocol_composes_with_every_backbone(composed, protocol, backbone):
     more = ["transform.size=64"] if backbone == "small_cnn" else []

@@ -13,7 +13,6 @@ from dml.tracking import NullTracker
 from tests.runs.small_runs import SMALL, essence
 
 ROOT = Path(__file__).resolve().parents[3]
-THREE = ("loss=contrastive", "protocol=validation", "protocol.repeats=3")
 
 
 class RecordingTracker(NullTracker):
@@ -31,28 +30,28 @@ class RecordingTracker(NullTracker):
 
 def test_parallel_models_equal_serial_models(run_small, capfd):
     tracking = f"tracking._target_={__name__}.RecordingTracker"
-    alone = run_small(*THREE, tracking, name="alone")
+    alone = run_small("loss=contrastive", tracking, name="alone")
     rows = list(RecordingTracker.rows)
     capfd.readouterr()
-    both = run_small(*THREE, "protocol.workers=2", tracking, name="both")
+    both = run_small("loss=contrastive", "protocol.workers=2", tracking, name="both")
     out, log = capfd.readouterr().out, (both / "train.log").read_text()
-    for repeat in range(3):  # by the processes in the log, by this one on the screen
-        assert out.count(f"repeat{repeat}-fold0  epoch 1 of 1  loss") == 1
-        assert log.count(f"repeat{repeat}-fold0  epoch 1 of 1  loss") == 1
+    for fold in range(4):  # by the processes in the log, by this one on the screen
+        assert out.count(f"repeat0-fold{fold}  epoch 1 of 1  loss") == 1
+        assert log.count(f"repeat0-fold{fold}  epoch 1 of 1  loss") == 1
     assert essence(both) == essence(alone)
     assert sorted(set(RecordingTracker.rows)) == rows  # live rows may come again
     assert len(set(rows)) == len(rows) > 0
     logs = sorted(path.name for path in (both / "logs").iterdir())
-    assert logs == [f"repeat{repeat}-fold0.log" for repeat in range(3)]
-    assert "epoch 1" in (both / "logs" / "repeat2-fold0.log").read_text()
+    assert logs == [f"repeat0-fold{fold}.log" for fold in range(4)]
+    assert "epoch 1" in (both / "logs" / "repeat0-fold2.log").read_text()
 
 
 @pytest.mark.soak
 def test_stopped_in_parallel_and_continued_serially(run_small, tmp_path, glyphs_root):
-    two = (*THREE, "protocol.repeats=2", "protocol.epochs=8")
-    alone = run_small(*two, name="alone")
-    command = [sys.executable, str(ROOT / "train.py"), *SMALL, *two, "protocol.workers=2"]
+    alone = run_small("loss=contrastive", "protocol.epochs=8", name="alone")
+    command = [sys.executable, str(ROOT / "train.py"), *SMALL, "loss=contrastive"]
     command += [f"outputs={tmp_path / 'both'}", f"data.root={glyphs_root}"]
+    command += ["protocol.epochs=8", "protocol.workers=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -60,7 +59,7 @@ def test_stopped_in_parallel_and_continued_serially(run_small, tmp_path, glyphs_
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) in (143, 0)  # 0: it was done already
-    both = run_small(*two, name="both")
+    both = run_small("loss=contrastive", "protocol.epochs=8", name="both")
     assert essence(both) == essence(alone)
 
 
