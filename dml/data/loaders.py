@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -127,7 +129,7 @@ class LoaderOptions:
             persistent_workers=keep_workers and self.workers > 0,
             pin_memory=self.device.type == "cuda",
             collate_fn=collate,
-            worker_init_fn=_leave_signals_to_parent,
+            worker_init_fn=_leave_faults_to_parent,
             # The generator keeps DataLoader from drawing its workers' base seed from the global
             # RNG: that would make the run depend on the number of workers and on where it was
             # continued.
@@ -236,7 +238,18 @@ def collate(
     return images.permute(0, 3, 1, 2), labels
 
 
-def _leave_signals_to_parent(worker: int) -> None:
-    """Ignores Ctrl-C, which reaches all processes of a terminal: the current step needs workers."""
+def _leave_faults_to_parent(worker: int) -> None:
+    """Ignores Ctrl-C, which reaches all processes of a terminal: the current step needs workers.
+
+    A parent that fails drops the connection to the thread that sends batches: it has said why.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.excepthook = _report_unless_disconnected
+
+
+def _report_unless_disconnected(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    if not isinstance(error, ConnectionError):
+        sys.__excepthook__(kind, error, trace)

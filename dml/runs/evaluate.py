@@ -117,7 +117,7 @@ def _check_options(config: EvaluateConfig, given: Collection[str]) -> None:
         raise ConfigError([f"{name}: {reason}; leave it out" for name in ignored])
 
 
-@translate_resource_errors()
+@translate_resource_errors
 def _score_network(
     config: EvaluateConfig,
     trained: Config,

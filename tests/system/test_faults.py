@@ -110,13 +110,23 @@ def test_an_image_that_is_lost_during_training(
     assert_continues(*words, workers=[f"data.workers={workers}"])
 
 
+@pytest.mark.parametrize("training", [True, False], ids=["in-training", "in-an-evaluation"])
 def test_a_killed_loading_process(
-    command_line, after_step, assert_continues, tmp_path, monkeypatch
+    command_line, after_step, assert_continues, tmp_path, monkeypatch, training
 ):
     def kill():
         os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
 
-    after_step(9, kill)
+    score = Evaluator.score
+
+    def kill_and_score(self, embeddings):
+        kill()
+        return score(self, embeddings)
+
+    def kill_later():
+        monkeypatch.setattr(Evaluator, "score", kill_and_score)
+
+    after_step(9, kill if training else kill_later)
     status, _, err = command_line(*DIGITS, "data.workers=2", f"outputs={tmp_path / 'outputs'}")
     line = only_line(status, err)
     assert re.match(

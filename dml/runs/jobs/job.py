@@ -72,7 +72,7 @@ class JobRun:
             lambda: self.data.batches(1),
         )
 
-    @translate_resource_errors()
+    @translate_resource_errors
     def run(
         self,
         tables: RunTables,

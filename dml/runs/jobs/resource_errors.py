@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 
 from dml.core.errors import UserError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CONTINUES = "what was saved before is intact, and the same command continues"
 # The beginnings of torch's exceptions that have no class of their own.
@@ -17,9 +21,8 @@ DEAD_WORKER = "DataLoader worker"
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 
 
-@contextmanager
-def translate_resource_errors() -> Iterator[None]:
-    """Turns such exceptions into errors that name the option that helps.
+def translate_resource_errors(function: Callable[P, T]) -> Callable[P, T]:
+    """Makes a function turn such exceptions into errors that name the option that helps.
 
     The death of a loading process is raised by a signal handler of torch, so that the exception may
     come at any moment, in the middle of a step or of an evaluation.
@@ -27,14 +30,19 @@ def translate_resource_errors() -> Iterator[None]:
     Raises:
         UserError: a loading process died, or there is not enough memory.
     """
-    try:
-        yield
-    except Exception as error:
-        translated = _translate(error)
-        _clear_frames(error)
-        if translated is None:
-            raise
-        raise translated from error
+
+    @wraps(function)
+    def translating(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*arguments, **options)
+        except Exception as error:
+            translated = _translate(error)
+            _free_frames(error, drop=isinstance(translated or error, UserError))
+            if translated is None:
+                raise
+            raise translated from error
+
+    return translating
 
 
 def _translate(error: Exception) -> UserError | None:
@@ -58,10 +66,12 @@ def _translate(error: Exception) -> UserError | None:
     return None
 
 
-def _clear_frames(error: BaseException) -> None:
+def _free_frames(error: BaseException, drop: bool) -> None:
     """Frees what the failed functions held, since a multirun keeps its errors until it ends.
 
-    Loading processes end with the last object that holds them, and so does a GPU's memory.
+    Loading processes end with the last object that holds them, and so does a GPU's memory. A
+    cleared frame of a lambda still holds what the lambda captured; of errors whose message says
+    all, the tracebacks are dropped.
     """
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()  # causes and contexts may form a cycle
@@ -70,6 +80,8 @@ def _clear_frames(error: BaseException) -> None:
         if current is not None and id(current) not in seen:
             seen.add(id(current))
             traceback.clear_frames(current.__traceback__)
+            if drop:
+                current.__traceback__ = None
             pending += [current.__cause__, current.__context__]
 
 

@@ -11,20 +11,23 @@ from dml.data import loaders
 from dml.runs.jobs.resource_errors import translate_resource_errors
 
 
+@translate_resource_errors
+def fail(error):
+    raise error
+
+
 def test_memory_and_workers_for_which_torch_has_no_exceptions():
-    full = pytest.raises(UserError, match="the machine's memory is full")
-    with full, translate_resource_errors():
-        torch.empty(2**60)
+    with pytest.raises(UserError, match="the machine's memory is full"):
+        translate_resource_errors(torch.empty)(2**60)
     text = "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"
-    dead = pytest.raises(UserError, match=r"died \(is killed by signal: Bus error\); where memory")
-    with dead, translate_resource_errors():
-        raise RuntimeError(text)
+    with pytest.raises(UserError, match=r"died \(is killed by signal: Bus error\); where memory"):
+        fail(RuntimeError(text))
 
 
 def test_other_errors_stay_what_they_are():
     for error in (RuntimeError("shapes differ"), ValueError("x")):
-        with pytest.raises(type(error)) as raised, translate_resource_errors():
-            raise error
+        with pytest.raises(type(error)) as raised:
+            fail(error)
         assert raised.value is error
 
 
@@ -46,8 +49,8 @@ def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled)
     before = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1 * handled)  # 0: never
-        with pytest.raises(UserError) as raised, translate_resource_errors():
-            next(iter(batches))
+        with pytest.raises(UserError) as raised:
+            translate_resource_errors(next)(iter(batches))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -58,33 +61,46 @@ def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled)
 def test_exceptions_that_refer_to_each_other_are_passed_on():
     first, second = ValueError("a"), UserError("b")
     first.__context__, second.__cause__ = second, first
-    with pytest.raises(UserError) as raised, translate_resource_errors():
-        raise second
+    with pytest.raises(UserError) as raised:
+        fail(second)
     assert raised.value is second
 
 
+class Held:
+    alive = 0
+
+    def __init__(self):
+        type(self).alive += 1
+
+    def __del__(self):
+        type(self).alive -= 1
+
+
 def test_frames_of_causes_and_contexts_are_freed():
-    class Held:
-        alive = 0
-
-        def __init__(self):
-            type(self).alive += 1
-
-        def __del__(self):
-            type(self).alive -= 1
-
-    def fail():
+    def hold():
         held = Held()
         raise ValueError(f"{held.alive}")
 
-    @translate_resource_errors()
+    @translate_resource_errors
     def work():
         try:
-            fail()
+            hold()
         except ValueError as cause:
             raise RuntimeError("translated") from cause
 
     with pytest.raises(RuntimeError) as raised:
         work()
     assert raised.value.__cause__ is not None
+    assert Held.alive == 0
+
+
+@pytest.mark.parametrize("error", [MemoryError(), UserError("no such image")], ids=repr)
+def test_what_a_lambda_captured_is_freed(error):
+    @translate_resource_errors
+    def work():
+        held = Held()
+        (lambda: fail(error) if held.alive else None)()
+
+    with pytest.raises(UserError):
+        work()
     assert Held.alive == 0
