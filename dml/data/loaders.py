@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,12 +14,9 @@ from torch.utils.data import DataLoader, Sampler, default_collate
 
 from dml.core.errors import UserError
 from dml.data.image_dataset import ImageDataset, ImageSource
-from dml.data.image_index import ImageIndex, Subset
+from dml.data.image_index import Subset
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
-
-AUTO = "auto"
-MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
-HANDLER_S = 2.0  # far longer than the system takes to report a dead process
+from dml.data.workers import iterate, leave_faults_to_parent
 
 
 class ScheduledSampler(Sampler[list[tuple[int, int]]]):
@@ -81,7 +73,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         try:
-            for images, labels in self.loader:
+            for images, labels in iterate(self.loader):
                 yield (
                     self.to_input(images.to(self.device, non_blocking=True)),
                     labels.to(self.device, non_blocking=True),
@@ -90,11 +82,6 @@ class Batches:
             # A worker's exception arrives with its traceback in the message; the last line is ours.
             line = str(error).strip().splitlines()[-1]
             raise UserError(line.partition("UserError: ")[2] or line) from None
-        except (ConnectionError, EOFError) as error:
-            # A worker that dies while sending a batch breaks the connection before torch's signal
-            # handler has run. The handler knows the reason: it raises while this process waits.
-            time.sleep(HANDLER_S)
-            raise RuntimeError("DataLoader worker exited before it sent its batch") from error
 
 
 @dataclass(frozen=True)
@@ -129,7 +116,7 @@ class LoaderOptions:
             persistent_workers=keep_workers and self.workers > 0,
             pin_memory=self.device.type == "cuda",
             collate_fn=collate,
-            worker_init_fn=_leave_faults_to_parent,
+            worker_init_fn=leave_faults_to_parent,
             # The generator keeps DataLoader from drawing its workers' base seed from the global
             # RNG: that would make the run depend on the number of workers and on where it was
             # continued.
@@ -137,30 +124,6 @@ class LoaderOptions:
             **sampling,
         )
         return Batches(loader, self.to_input, self.device)
-
-
-def usable_workers(processes: int, most: int = MOST_WORKERS) -> int:
-    """Returns the loading processes for each of `processes` on this machine, one for a core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(most, (cores or 1) // processes))
-
-
-def resolve_workers(
-    workers: int | str, index: ImageIndex, device: torch.device, processes: int = 1
-) -> int:
-    """Returns the number that the option `data.workers` stands for.
-
-    Args:
-        workers: the number, or "auto": a CPU needs its cores for the network itself, and images in
-            memory cost less than sending them between processes.
-        index: the dataset.
-        device: of the network.
-        processes: training processes on this machine.
-    """
-    if workers != AUTO:
-        return int(workers)
-    in_memory = isinstance(index.images, np.ndarray)
-    return 0 if in_memory or device.type == "cpu" else usable_workers(processes)
 
 
 def train_batches(
@@ -236,20 +199,3 @@ def collate(
         )
     images, labels = default_collate([(image.permute(1, 2, 0), label) for image, label in items])
     return images.permute(0, 3, 1, 2), labels
-
-
-def _leave_faults_to_parent(worker: int) -> None:
-    """Ignores Ctrl-C, which reaches all processes of a terminal: the current step needs workers.
-
-    A parent that fails drops the connection to the thread that sends batches: it has said why.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    sys.excepthook = _report_unless_disconnected
-
-
-def _report_unless_disconnected(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    if not isinstance(error, ConnectionError):
-        sys.__excepthook__(kind, error, trace)

@@ -12,7 +12,7 @@ from dml.core.errors import UserError
 from dml.data.cache import open_cache
 from dml.data.image_dataset import ImageDataset
 from dml.data.image_index import ImageIndex, Subset
-from dml.data.loaders import LoaderOptions, eval_batches, resolve_workers, train_batches
+from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches, augmentation_seeds
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from tests.data.trees import save, truncate
@@ -108,25 +108,6 @@ def test_workers_of_an_evaluation_wait_for_the_next_one(view: Subset):
     assert labels[0] == labels[1] == view.labels.tolist()
     assert workers[0] == workers[1]
     assert len(workers[0]) == 2
-
-
-@pytest.mark.parametrize(
-    ("option", "device", "in_memory", "processes", "expected"),
-    [
-        ("auto", "cuda", False, 1, 8),
-        ("auto", "cuda", False, 4, 4),
-        ("auto", "cuda", False, 40, 1),
-        ("auto", "cuda", True, 1, 0),
-        ("auto", "cpu", False, 1, 0),
-        (3, "cpu", True, 1, 3),
-        (12, "cuda", False, 4, 12),
-    ],
-)
-def test_workers_suit_the_device(view, monkeypatch, option, device, in_memory, processes, expected):
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(16))
-    files = ImageIndex("x", [Path("1.jpg")], np.zeros(1, int), np.full(1, "train"))
-    index = view.index if in_memory else files
-    assert resolve_workers(option, index, torch.device(device), processes) == expected
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -15,6 +15,7 @@ import torch
 from dml.cli import command
 from dml.core.errors import UserError
 from dml.core.exit_status import ExitStatus
+from dml.data.workers import _Deaths
 from dml.methods.plain import Plain
 from dml.runs.scores.evaluator import Evaluator
 from dml.training import checkpoint_files, trainer
@@ -134,6 +135,34 @@ def test_a_killed_loading_process(
     )
     assert "the same command continues" in line
     assert not multiprocessing.active_children()
+    monkeypatch.undo()
+    assert_continues(*DIGITS, workers=["data.workers=2"])
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["in-a-step", "waiting-for-a-batch"])
+def test_a_signal_to_all_processes_of_a_job(
+    command_line, after_step, assert_continues, tmp_path, monkeypatch, waiting
+):
+    wait = _Deaths.wait_for_next
+
+    def stop_all():
+        os.kill(os.getpid(), signal.SIGTERM)
+        for child in multiprocessing.active_children():
+            os.kill(child.pid, signal.SIGTERM)
+
+    def stop_and_wait(self, batches):
+        stop_all()
+        return wait(self, batches)
+
+    def stop_later():
+        monkeypatch.setattr(_Deaths, "wait_for_next", stop_and_wait)
+
+    after_step(9, stop_later if waiting else stop_all)
+    status, _, err = command_line(*DIGITS, "data.workers=2", f"outputs={tmp_path / 'outputs'}")
+    assert status == ExitStatus.TERMINATED, err
+    assert err == "stopped by SIGTERM; saved, the same command continues\n"
+    state = torch.load(next(tmp_path.rglob("last.pt")), weights_only=True)
+    assert state["step"] == 9
     monkeypatch.undo()
     assert_continues(*DIGITS, workers=["data.workers=2"])
 

@@ -11,21 +11,18 @@ from typing import ParamSpec, TypeVar
 import torch
 
 from dml.core.errors import UserError
+from dml.data.workers import DEAD_WORKER
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 CONTINUES = "what was saved before is intact, and the same command continues"
 # The beginnings of torch's exceptions that have no class of their own.
-DEAD_WORKER = "DataLoader worker"
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 
 
 def translate_resource_errors(function: Callable[P, T]) -> Callable[P, T]:
     """Makes a function turn such exceptions into errors that name the option that helps.
-
-    The death of a loading process is raised by a signal handler of torch, so that the exception may
-    come at any moment, in the middle of a step or of an evaluation.
 
     Raises:
         UserError: a loading process died, or there is not enough memory.

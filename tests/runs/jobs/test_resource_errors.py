@@ -1,13 +1,9 @@
 """Failures of the machine become errors that name the option which helps."""
 
-import signal
-
 import pytest
 import torch
-from torch import nn
 
 from dml.core.errors import UserError
-from dml.data import loaders
 from dml.runs.jobs.resource_errors import translate_resource_errors
 
 
@@ -29,33 +25,6 @@ def test_other_errors_stay_what_they_are():
         with pytest.raises(type(error)) as raised:
             fail(error)
         assert raised.value is error
-
-
-class BrokenLoader:
-    """A loader whose process dies as it hands a batch over."""
-
-    def __iter__(self):
-        raise ConnectionResetError
-        yield
-
-
-@pytest.mark.parametrize("handled", [True, False])
-def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled):
-    def handler(*received):
-        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
-
-    monkeypatch.setattr(loaders, "HANDLER_S", 0.3)
-    batches = loaders.Batches(BrokenLoader(), nn.Identity(), torch.device("cpu"))
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1 * handled)  # 0: never
-        with pytest.raises(UserError) as raised:
-            translate_resource_errors(next)(iter(batches))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    reason = "is killed by signal: Killed" if handled else "exited before it sent its batch"
-    assert f"data.workers: a loading process died ({reason})" in str(raised.value)
 
 
 def test_exceptions_that_refer_to_each_other_are_passed_on():

@@ -1,0 +1,136 @@
+"""Loading processes: their number, and that their death is raised where a batch is awaited."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from dml.core.errors import UserError
+from dml.data import workers
+from dml.data.image_index import ImageIndex
+from dml.data.loaders import Batches
+from dml.data.workers import DEAD_WORKER, iterate, resolve_workers
+from dml.runs.jobs.resource_errors import translate_resource_errors
+
+
+@pytest.mark.parametrize(
+    ("option", "device", "in_memory", "processes", "expected"),
+    [
+        ("auto", "cuda", False, 1, 8),
+        ("auto", "cuda", False, 4, 4),
+        ("auto", "cuda", False, 40, 1),
+        ("auto", "cuda", True, 1, 0),
+        ("auto", "cpu", False, 1, 0),
+        (3, "cpu", True, 1, 3),
+        (12, "cuda", False, 4, 12),
+    ],
+)
+def test_workers_suit_the_device(monkeypatch, option, device, in_memory, processes, expected):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(16))
+    images = np.zeros((1, 8, 8, 3), np.uint8) if in_memory else [Path("1.jpg")]
+    index = ImageIndex("x", images, np.zeros(1, int), np.full(1, "train"))
+    assert resolve_workers(option, index, torch.device(device), processes) == expected
+
+
+class Slow(Dataset):
+    """Rows whose last one takes a minute."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, row):
+        time.sleep(60 * (row == 3))
+        return row
+
+
+def kill_worker():
+    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+
+
+def await_death():
+    """Gives the system time to report it, in which any instruction could be interrupted."""
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        threading.Lock()
+
+
+def test_a_death_is_held_back_until_the_next_batch():
+    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=2))
+    assert next(batches).item() == 0
+    kill_worker()
+    await_death()
+    with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
+        list(batches)
+
+
+def test_a_death_is_raised_while_a_batch_is_awaited():
+    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=1))
+    assert [next(batches).item() for _ in range(3)] == [0, 1, 2]
+    threading.Timer(0.2, kill_worker).start()
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
+        next(batches)
+    assert time.monotonic() - start < 30
+
+
+def test_a_death_does_not_reach_the_next_loader():
+    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=2))
+    next(batches)
+    kill_worker()
+    await_death()
+    del batches
+    assert len([*iterate(DataLoader(range(4), num_workers=1))]) == 4
+
+
+class BrokenLoader:
+    """A loader whose process dies as it hands a batch over."""
+
+    num_workers = 0
+
+    def __iter__(self):
+        raise ConnectionResetError
+        yield
+
+
+@pytest.mark.parametrize("handled", [True, False])
+def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled):
+    def handler(*received):
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+
+    monkeypatch.setattr(workers, "HANDLER_S", 0.3)
+    batches = Batches(BrokenLoader(), nn.Identity(), torch.device("cpu"))
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1 * handled)  # 0: never
+        with pytest.raises(UserError) as raised:
+            translate_resource_errors(next)(iter(batches))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    reason = "is killed by signal: Killed" if handled else "exited before it sent its batch"
+    assert f"data.workers: a loading process died ({reason})" in str(raised.value)
+
+
+def fail_to_send(error):
+    """A worker whose thread fails."""
+    workers.leave_faults_to_parent(0)
+    sys.excepthook(type(error), error, None)  # as multiprocessing's thread calls it
+
+
+@pytest.mark.parametrize(
+    ("error", "printed"), [(BrokenPipeError("gone"), ""), (ValueError("bug"), "ValueError: bug\n")]
+)
+def test_workers_are_silent_where_the_parent_has_gone(capfd, error, printed):
+    process = multiprocessing.get_context("fork").Process(target=fail_to_send, args=(error,))
+    process.start()
+    process.join()
+    assert capfd.readouterr().err == printed
