@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Sampler, default_collate
 from dml.core.errors import UserError
 from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import Subset
+from dml.data.loading_processes import iterate, leave_faults_to_parent
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
-from dml.data.workers import iterate, leave_faults_to_parent
 
 
 class ScheduledSampler(Sampler[list[tuple[int, int]]]):

@@ -15,7 +15,7 @@ import torch
 from dml.cli import command
 from dml.core.errors import UserError
 from dml.core.exit_status import ExitStatus
-from dml.data.workers import _Deaths
+from dml.data.loading_processes import _Deaths
 from dml.methods.plain import Plain
 from dml.runs.scores.evaluator import Evaluator
 from dml.training import checkpoint_files, trainer

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 import torch
 
 from dml.core.errors import UserError
-from dml.data.workers import DEAD_WORKER
+from dml.data.loading_processes import DEAD_WORKER
 
 P = ParamSpec("P")
 T = TypeVar("T")

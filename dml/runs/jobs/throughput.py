@@ -10,7 +10,7 @@ import torch
 from dml.config.schema import Config
 from dml.core.launcher import read_launch
 from dml.data.image_index import ImageIndex
-from dml.data.workers import resolve_workers, usable_workers
+from dml.data.loading_processes import resolve_workers, usable_workers
 from dml.runs.console import print_line
 from dml.tracking import History
 from dml.training.clock import StepClock, TimeSpent

@@ -15,10 +15,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from dml.core.errors import UserError
-from dml.data import workers
+from dml.data import loading_processes
 from dml.data.image_index import ImageIndex
 from dml.data.loaders import Batches
-from dml.data.workers import DEAD_WORKER, iterate, resolve_workers
+from dml.data.loading_processes import DEAD_WORKER, iterate, resolve_workers
 from dml.runs.jobs.resource_errors import translate_resource_errors
 
 
@@ -106,7 +106,7 @@ def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled)
     def handler(*received):
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
 
-    monkeypatch.setattr(workers, "HANDLER_S", 0.3)
+    monkeypatch.setattr(loading_processes, "HANDLER_S", 0.3)
     batches = Batches(BrokenLoader(), nn.Identity(), torch.device("cpu"))
     before = signal.signal(signal.SIGALRM, handler)
     try:
@@ -122,7 +122,7 @@ def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled)
 
 def fail_to_send(error):
     """A worker whose thread fails."""
-    workers.leave_faults_to_parent(0)
+    loading_processes.leave_faults_to_parent(0)
     sys.excepthook(type(error), error, None)  # as multiprocessing's thread calls it
 
 
