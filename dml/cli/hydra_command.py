@@ -22,6 +22,7 @@ TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp and holdout have "
     "validation classes"
 )
+NAMED_JOBS = 3  # of those that failed for the same reason
 GRID_SWEEPERS = (
     "hydra_plugins.dml_grids.GridSweeper",
     "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
@@ -148,14 +149,18 @@ class _Jobs:
         return score
 
     def print_failures(self) -> None:
-        """Lists the failed jobs of a multirun by the overrides that not all jobs share."""
+        """Lists the failed jobs of a multirun by reason, named by what not all of them share."""
         if len(self.overrides) == 1 or not self.failures:
             return
         print(f"{len(self.failures)} of {len(self.overrides)} runs failed:", file=sys.stderr)
         shared = set(self.overrides[0]).intersection(*self.overrides)
+        jobs: dict[str, list[str]] = {}
         for overrides, error in self.failures:
             own = [word for word in overrides if word not in shared] or overrides
-            print(f"  {' '.join(own)}: {first_line(error)}", file=sys.stderr)
+            jobs.setdefault(first_line(error), []).append(" ".join(own))
+        for reason, names in jobs.items():
+            more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
+            print(f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}", file=sys.stderr)
 
 
 def _compose_and_run(

@@ -100,6 +100,22 @@ def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
     assert len(list(tmp_path.rglob("summary.json"))) == 1
 
 
+def test_jobs_that_fail_for_the_same_reason_are_listed_together(command_line, tmp_path):
+    status, _, err = command_line(
+        "-m",
+        f"hydra.sweep.dir={tmp_path}/sweep",
+        f"data.root={tmp_path}",
+        "data=cub",
+        "loss=mfcwms,contrastive,ms,proxy_anchor",
+    )
+    assert status == ExitStatus.FAILED
+    head, *reasons = err.partition("4 of 4 runs failed:")[2].splitlines()
+    assert head == ""
+    (line,) = reasons
+    names = "loss=mfcwms; loss=contrastive; loss=ms; 1 more"
+    assert line.startswith(f"  {names}: data.root: CUB-200-2011 is not under {tmp_path}")
+
+
 def test_a_bug_keeps_its_traceback(monkeypatch, capfd):
     from dml.cli import command
 
