@@ -192,7 +192,7 @@ class _Command:
         if sign == "~":
             return f"cannot be left out; one of {listed}"
         if value == "null" and group in list_groups(optional=True):
-            return f"has no choice by default: leave {group} out"
+            return f"has no choice by default: leave {group} out; ~{group} removes an experiment's"
         if value not in choices:
             if command := suggest_choice(group, value, choices):
                 return f"'{value}' does not exist; write {command}"

@@ -10,7 +10,7 @@ from dml.config.explain import explain
         (["loss=null"], "loss: 'null' does not exist; one of arcface | "),
         (["loss=3"], "loss: '3' does not exist; one of arcface | "),
         (["~loss"], "loss: cannot be left out; one of "),
-        (["search=null"], "search: has no choice by default: leave search out"),
+        (["search=null"], "search: has no choice by default: leave search out; ~search removes an"),
         (["space=mfcwms"], "space: cannot be chosen as a whole; its options are space.loss, "),
         (["hydra/launcher=foo"], "hydra/launcher: 'foo' does not exist; one of basic | slurm"),
         (["optim.groups.head.lr=1"],
