@@ -18,7 +18,7 @@ from dml.core.errors import UserError
 from dml.data import loading_processes
 from dml.data.image_index import ImageIndex
 from dml.data.loaders import Batches
-from dml.data.loading_processes import DEAD_WORKER, iterate, resolve_workers
+from dml.data.loading_processes import DEAD_WORKER, iterate, leave_faults_to_parent, resolve_workers
 from dml.runs.jobs.resource_errors import translate_resource_errors
 
 
@@ -42,7 +42,7 @@ def test_workers_suit_the_device(monkeypatch, option, device, in_memory, process
 
 
 class Slow(Dataset):
-    """Rows whose last one takes a minute."""
+    """Rows whose last one takes a minute, in which its worker holds no lock of the others."""
 
     def __len__(self):
         return 4
@@ -53,6 +53,7 @@ class Slow(Dataset):
 
 
 def kill_worker():
+    time.sleep(1)  # until it has begun with the last row
     os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
 
 
@@ -64,7 +65,7 @@ def await_death():
 
 
 def test_a_death_is_held_back_until_the_next_batch():
-    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=2))
+    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
     assert next(batches).item() == 0
     kill_worker()
     await_death()
@@ -73,9 +74,9 @@ def test_a_death_is_held_back_until_the_next_batch():
 
 
 def test_a_death_is_raised_while_a_batch_is_awaited():
-    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=1))
+    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
     assert [next(batches).item() for _ in range(3)] == [0, 1, 2]
-    threading.Timer(0.2, kill_worker).start()
+    threading.Thread(target=kill_worker).start()
     start = time.monotonic()
     with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
         next(batches)
@@ -83,12 +84,39 @@ def test_a_death_is_raised_while_a_batch_is_awaited():
 
 
 def test_a_death_does_not_reach_the_next_loader():
-    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=2))
+    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
     next(batches)
     kill_worker()
     await_death()
     del batches
     assert len([*iterate(DataLoader(range(4), num_workers=1))]) == 4
+
+
+def terminate_workers():
+    for process in multiprocessing.active_children():
+        os.kill(process.pid, signal.SIGTERM)
+
+
+def test_workers_go_on_after_a_signal_to_all_processes():
+    loader = DataLoader(
+        range(64), num_workers=2, batch_size=1, worker_init_fn=leave_faults_to_parent
+    )
+    batches = iterate(loader)
+    first = [next(batches).item() for _ in range(2)]  # one of each worker
+    terminate_workers()
+    assert [*first, *(batch.item() for batch in batches)] == [*range(64)]
+
+
+def test_a_worker_that_hangs_ends_after_the_signal(monkeypatch):
+    monkeypatch.setattr(loading_processes, "GRACE_S", 1)
+    loader = DataLoader(
+        Slow(), num_workers=1, prefetch_factor=4, worker_init_fn=leave_faults_to_parent
+    )
+    batches = iterate(loader)
+    assert [next(batches).item() for _ in range(3)] == [0, 1, 2]
+    terminate_workers()
+    with pytest.raises(RuntimeError, match=DEAD_WORKER):
+        next(batches)
 
 
 class BrokenLoader:
@@ -122,7 +150,7 @@ def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled)
 
 def fail_to_send(error):
     """A worker whose thread fails."""
-    loading_processes.leave_faults_to_parent(0)
+    leave_faults_to_parent(0)
     sys.excepthook(type(error), error, None)  # as multiprocessing's thread calls it
 
 
