@@ -20,7 +20,6 @@ from dml.data.image_index import ImageIndex
 AUTO = "auto"
 MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
 HANDLER_S = 2.0  # far longer than the system takes to report a dead process
-GRACE_S = 10  # for the step or the evaluation that a stopped run still finishes
 DEAD_WORKER = "DataLoader worker"  # torch's errors begin so; they have no class of their own
 
 
@@ -49,18 +48,13 @@ def resolve_workers(
 
 
 def leave_faults_to_parent(worker: int) -> None:
-    """Lets a new worker go on at signals to all processes of a job: the current step needs it.
+    """Ignores Ctrl-C, which reaches all processes of a terminal: the current step needs workers.
 
-    Ctrl-C is ignored; after SIGTERM, which also ends workers that hang, it has `GRACE_S` seconds. A
-    parent that fails drops the connection to the thread that sends batches: it has said why.
+    A parent that fails drops the connection to the thread that sends batches: it has said why.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end_later)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.excepthook = _report_unless_disconnected
-
-
-def _end_later(number: int, frame: FrameType | None) -> None:
-    signal.alarm(GRACE_S)
 
 
 def _report_unless_disconnected(
@@ -92,7 +86,8 @@ class _Deaths:
     """Holds back what torch's handler of SIGCHLD raises until this process waits for a batch.
 
     An exception between any two instructions could leave a lock taken, for which the thread that
-    writes checkpoints would then wait for ever.
+    writes checkpoints would then wait for ever, and would keep a run whose workers got the same
+    SIGTERM from saving.
 
     Attributes:
         held: the error of a worker that died, until it is raised.

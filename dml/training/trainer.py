@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,6 +22,8 @@ from dml.training.running_means import RunningMeans
 from dml.training.step import InvalidBatchError, TrainingStep
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
+
+Batch = tuple[Tensor, Tensor]
 
 CHECK_EVERY = 50  # steps between checks of the loss, each of which waits for the device
 
@@ -45,7 +47,7 @@ class Trainer:
         self,
         state: TrainState,
         config: TrainConfig,
-        batches: Callable[[int], Iterable[tuple[Tensor, Tensor]]],
+        batches: Callable[[int], Iterable[Batch]],
         stopping: Stopping,
         checkpoints: Checkpoints,
         callbacks: Callbacks,
@@ -86,7 +88,7 @@ class Trainer:
             self._evaluate()
         if self.finished:
             return
-        for images, labels in self.clock.time_batches(self.batches(self.step)):
+        for images, labels in self._unless_stopped(self.batches(self.step)):
             fault_point("before_step")
             values = self._train_step(images, labels)
             fault_point("after_step")
@@ -101,6 +103,19 @@ class Trainer:
                 break
             self.checkpoints.check()
             self._stop_if_asked()
+
+    def _unless_stopped(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields the batches; a run whose loading processes end with it is stopped, not failed.
+
+        Job managers send their signal to all processes of a job.
+        """
+        timed = self.clock.time_batches(batches)
+        try:
+            yield from timed
+        except RuntimeError:
+            if self.world.size == 1:  # one of several does not know what the others were asked
+                self._stop_if_asked()
+            raise
 
     def _evaluate_untrained(self) -> None:
         self.first_metrics = self._score()

@@ -92,33 +92,6 @@ def test_a_death_does_not_reach_the_next_loader():
     assert len([*iterate(DataLoader(range(4), num_workers=1))]) == 4
 
 
-def terminate_workers():
-    for process in multiprocessing.active_children():
-        os.kill(process.pid, signal.SIGTERM)
-
-
-def test_workers_go_on_after_a_signal_to_all_processes():
-    loader = DataLoader(
-        range(64), num_workers=2, batch_size=1, worker_init_fn=leave_faults_to_parent
-    )
-    batches = iterate(loader)
-    first = [next(batches).item() for _ in range(2)]  # one of each worker
-    terminate_workers()
-    assert [*first, *(batch.item() for batch in batches)] == [*range(64)]
-
-
-def test_a_worker_that_hangs_ends_after_the_signal(monkeypatch):
-    monkeypatch.setattr(loading_processes, "GRACE_S", 1)
-    loader = DataLoader(
-        Slow(), num_workers=1, prefetch_factor=4, worker_init_fn=leave_faults_to_parent
-    )
-    batches = iterate(loader)
-    assert [next(batches).item() for _ in range(3)] == [0, 1, 2]
-    terminate_workers()
-    with pytest.raises(RuntimeError, match=DEAD_WORKER):
-        next(batches)
-
-
 class BrokenLoader:
     """A loader whose process dies as it hands a batch over."""
 
