@@ -162,7 +162,7 @@ def test_a_signal_to_all_processes_of_a_job(
     assert status == ExitStatus.TERMINATED, err
     assert err == "stopped by SIGTERM; saved, the same command continues\n"
     state = torch.load(next(tmp_path.rglob("last.pt")), weights_only=True)
-    assert state["step"] == 9
+    assert 9 <= state["step"] <= 9 + waiting  # its batch may have been sent already
     monkeypatch.undo()
     assert_continues(*DIGITS, workers=["data.workers=2"])
 
