@@ -86,7 +86,7 @@ class _Deaths:
     """Holds back what torch's handler of SIGCHLD raises until this process waits for a batch.
 
     An exception between any two instructions could leave a lock taken, for which the thread that
-    writes checkpoints would then wait for ever, and would keep a run whose workers got the same
+    writes checkpoints would then wait forever, and would keep a run whose workers got the same
     SIGTERM from saving.
 
     Attributes:
