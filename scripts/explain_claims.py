@@ -1,4 +1,4 @@
-"""Pictures that explain verdicts on claims: python scripts/explain_claims.py metrix
+"""Pictures of single settings of the pilots: python scripts/explain_claims.py metrix
 
     metrix              the pull of the mixed loss on similarities of positives and negatives,
                         along the training of contrastive

@@ -173,8 +173,7 @@ class ExperimentConfig(Node):
         script: command that draws it, from runs or by itself.
         trains: false if nothing is trained and the script does everything.
         gpu_hours: estimate for all its trainings (`dml.reporting.cost`).
-        claims: comparisons to test (`dml.reporting.claims`).
-        first_repeat: the first repeat that counts in these tests.
+        first_repeat: the first repeat that counts on the page of a pilot (`dml.reporting.claims`).
     """
 
     id: FolderName
@@ -189,7 +188,6 @@ class ExperimentConfig(Node):
     script: Text | None
     trains: Boolean
     gpu_hours: Float | None
-    claims: list[dict[str, Any]]
     first_repeat: CountFromZero
 
 

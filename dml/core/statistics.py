@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
@@ -112,67 +112,6 @@ def welch(a: Moments | None, b: Moments | None) -> float | None:
 
     found = stats.ttest_ind_from_stats(a.mean, a.std, a.n, b.mean, b.std, b.n, equal_var=False)
     return float(found.pvalue)
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """Mean of paired differences, and the paired t-test of its being zero.
-
-    Attributes:
-        mean: of the differences.
-        std: standard deviation (n − 1).
-        n: number of pairs, at least 2.
-        p_value: two-sided; 1 if all differences are zero, 0 if they are equal and not zero.
-    """
-
-    mean: float
-    std: float
-    n: int
-    p_value: float
-
-    @property
-    def half_width(self) -> float:
-        """Half-width of the 95 % interval of the mean."""
-        return t_half_width(self.std, self.n)
-
-    @property
-    def detectable(self) -> float:
-        """True mean that the test at 5 % would find with a probability of 80 %."""
-        return self.std / self.n**0.5 * _detectable_effect(self.n)
-
-
-def paired_difference(differences: Sequence[float]) -> PairedDifference:
-    """Returns the mean of paired differences and its t-test.
-
-    Raises:
-        ValueError: there are fewer than two.
-    """
-    if len(differences) < 2:
-        raise ValueError("differences: a test needs at least two pairs")
-    array = np.asarray(differences, dtype=np.float64)
-    mean, std, n = float(array.mean()), float(array.std(ddof=1)), len(array)
-    if std == 0:
-        return PairedDifference(mean, std, n, float(mean == 0))
-    from scipy import stats
-
-    return PairedDifference(mean, std, n, float(stats.ttest_1samp(array, 0).pvalue))
-
-
-@cache
-def _detectable_effect(n: int, level: float = 0.05, power: float = 0.8) -> float:
-    """Returns the true mean, in standard errors, that a t-test of n values finds with `power`."""
-    from scipy import optimize, stats
-
-    limit = stats.t.ppf(1 - level / 2, n - 1)
-    # A t-value is (effect + normal) / spread; the spread's quantiles stand for its distribution
-    # (scipy's noncentral t is NaN for some arguments).
-    spread = stats.chi.ppf((np.arange(2000) + 0.5) / 2000, n - 1) / (n - 1) ** 0.5
-
-    def missing(effect: float) -> float:
-        beyond = stats.norm.sf(limit * spread - effect) + stats.norm.cdf(-limit * spread - effect)
-        return float(beyond.mean()) - power
-
-    return float(optimize.brentq(missing, 0.0, 10 * limit))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

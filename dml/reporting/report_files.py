@@ -15,7 +15,7 @@ from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.progress import show_progress
 from dml.reporting import catalog, tables
-from dml.reporting.claims.claim_page import print_verdicts, write_claims_page
+from dml.reporting.claims.claim_page import is_pilot, print_arms, write_claims_page
 from dml.reporting.export import to_csv, to_markdown
 from dml.reporting.finished_runs import experiments_with_runs
 from dml.reporting.page import render_page
@@ -52,9 +52,9 @@ def write_reports(
     known = catalog.experiment_ids()
     ids = _resolve_names(names, known, root)
     written = []
-    for id in [id for id in ids if catalog.load_experiment(id).claims]:
+    for id in [id for id in ids if is_pilot(id)]:
         for path in results:
-            print_verdicts(id, catalog.load_experiment(id), path)
+            print_arms(id, path)
         written += [] if results else _write_claims(id, root, out)
         ids.remove(id)
     if not ids:
@@ -92,8 +92,7 @@ def write_reports(
 
 
 def _write_claims(id: str, root: Path, out: Path) -> list[Path]:
-    cells = catalog.list_cells(id, outputs_override(root))
-    written = write_claims_page(catalog.load_experiment(id), cells, out)
+    written = write_claims_page(catalog.list_cells(id, outputs_override(root)), out)
     for path in written:
         print(f"written  {path}")
     return written

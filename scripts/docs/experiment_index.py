@@ -17,7 +17,7 @@ PAPERS = {
     "pfml": "Potential fields",
     "metrix": "Metrix",
     "ccp": "Chance constraints",
-    "claims": "Claims, tested on a CPU",
+    "claims": "First pilots, on a CPU",
 }
 
 

@@ -1,1 +1,1 @@
-"""Papers' claims tested on own runs: results per seed, paired tests, a page per experiment."""
+"""First pilots on own runs: results per seed, a page per experiment, pictures of settings."""

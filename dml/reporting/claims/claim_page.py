@@ -1,4 +1,4 @@
-"""The page of a claims experiment in Markdown, with its picture and the tables behind it."""
+"""The page of a pilot in Markdown, with its picture and the tables behind it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.table import Table
 
-from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
 from dml.core.installation import shell_command
-from dml.core.statistics import Estimate
+from dml.core.statistics import Estimate, mean_interval
 from dml.reporting.catalog import Cell
-from dml.reporting.claims.claim_figure import MEASURES, draw_claims
-from dml.reporting.claims.claim_tests import evaluate_claims, read_claims
 from dml.reporting.claims.seed_results import (
     CurvePoint,
     SeedResult,
@@ -26,17 +23,23 @@ from dml.reporting.claims.seed_results import (
     write_csv,
 )
 from dml.runs.console import console
+from dml.runs.figures.drawing import COLORS, plt, save, tidy
 
+STYLES = ("-", "--", ":")
 # Keys of a loss or method that decide nothing by themselves.
 NOT_OPTIONS = ("name", "result_id", "batch_kind", "_target_")
 
 
-def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path) -> list[Path]:
+def is_pilot(id: str) -> bool:
+    """Returns whether an experiment has a page of this kind in place of a report."""
+    return id.startswith("claims_") and id != "claims_pretraining"
+
+
+def write_claims_page(cells: Sequence[Cell], out: Path) -> list[Path]:
     """Writes `<id>.md`, `<id>.png`, and the results and curves behind them as CSV.
 
     Args:
-        about: the experiment, with its claims.
-        cells: its runs; arms that are not finished are left out and listed.
+        cells: runs of the experiment; arms that are not finished are left out and listed.
         out: folder of the page.
 
     Returns:
@@ -50,65 +53,69 @@ def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path)
     if not results:
         command = f"{shell_command('train')} experiment={id}"
         raise UserError(f"{id}: no finished runs with its own settings; {command} trains them")
-    tests = evaluate_claims(read_claims(about.claims), results)
-    picture = out / f"{id}.png"
     texts = {
-        out / f"{id}.md": _render(
-            id=id,
-            title=about.title,
-            picture=picture.name,
-            tests=tests,
-            **_describe_design(cells),
-            **_describe_results(results, curves),
-            missing=sorted(_arms(cells) - {result.arm for result in results}),
-        ),
+        out / f"{id}.md": render_page(cells, results, curves),
         out / f"{id}.csv": write_csv(results),
         out / f"{id}_curves.csv": write_csv(curves),
     }
     for path, text in texts.items():
         write_text(path, text)
-    draw_claims(curves, tests, picture)
-    return [*texts, picture]
+    draw_curves(curves, out / f"{id}.png")
+    return [*texts, out / f"{id}.png"]
 
 
-def print_verdicts(id: str, about: ExperimentConfig, path: Path) -> None:
-    """Prints the verdicts of a CSV file that `write_claims_page` wrote, computed anew.
+def print_arms(id: str, path: Path) -> None:
+    """Prints the mean scores in a CSV file that `write_claims_page` wrote.
 
     Raises:
-        UserError: the file does not hold results of these claims.
+        UserError: the file does not hold results of this experiment.
     """
-    tests = evaluate_claims(read_claims(about.claims), read_csv(path))
-    if not tests:
+    results = [one for one in read_csv(path) if f"experiment={id}" in one.command.split()]
+    if not results:
         raise UserError(f"{path} holds no results of {id}")
-    table = Table("claim", "measure", "difference", "p (Holm)", "verdict", title=str(path))
-    for one in tests:
-        change, digits = one.difference, one.digits
-        shown = f"{change.mean:+.{digits}f} ± {change.half_width:.{digits}f}"
-        p_value = _format_p_value(one.corrected)
-        table.add_row(one.claim.text, MEASURES[one.measure], shown, p_value, one.verdict)
+    table = Table("arm", "seeds", "MAP@R", "Recall@1", title=str(path))
+    for name, own in _group(results).items():
+        scores = _mean([one.map_at_r for one in own]), _mean([one.recall_at_1 for one in own])
+        table.add_row(name, str(len(own)), *scores)
     console.print(table)
 
 
-def _format_p_value(value: float) -> str:
-    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
-
-
-def _render(id: str, **values: Any) -> str:
+def render_page(
+    cells: Sequence[Cell], results: Sequence[SeedResult], curves: Sequence[CurvePoint]
+) -> str:
+    """Returns the page of the results of some cells."""
     environment = Environment(
         loader=PackageLoader("dml.reporting"), undefined=StrictUndefined, keep_trailing_newline=True
     )
-    environment.filters |= {
-        "number": lambda value, digits: f"{value:.{digits}f}",
-        "signed": lambda value, digits: f"{value:+.{digits}f}",
-        "p_value": _format_p_value,
-    }
+    id = cells[0].experiment
     return environment.get_template("claims.md.j2").render(
         id=id,
-        measures=MEASURES,
         train=shell_command("train"),
         report=f"{shell_command('report')} {id} --out docs/results",
-        **values,
+        missing=sorted(_arms(cells) - {result.arm for result in results}),
+        **_describe_design(cells),
+        **_describe_results(results, curves),
     )
+
+
+def draw_curves(curves: Sequence[CurvePoint], path: Path) -> None:
+    """Draws MAP@R on test classes against steps: a line per arm, a band for its 95 % interval."""
+    figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    for number, arm in enumerate(dict.fromkeys(point.arm for point in curves)):
+        own = [point for point in curves if point.arm == arm]
+        steps = sorted({point.step for point in own})
+        values = [[point.test for point in own if point.step == step] for step in steps]
+        means, halves = zip(*(mean_interval(some) for some in values), strict=True)
+        color, style = COLORS[number % len(COLORS)], STYLES[number // len(COLORS)]
+        axis.plot(steps, means, color=color, ls=style, lw=1.6, label=arm)
+        low = [mean - (half or 0.0) for mean, half in zip(means, halves, strict=True)]
+        high = [mean + (half or 0.0) for mean, half in zip(means, halves, strict=True)]
+        axis.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
+    axis.set_xlabel("step")
+    axis.set_ylabel("MAP@R on test classes, percent")
+    axis.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
+    tidy(axis)
+    save(figure, path)
 
 
 def _arms(cells: Sequence[Cell]) -> set[str]:
@@ -128,7 +135,13 @@ def _describe_design(cells: Sequence[Cell]) -> Mapping[str, Any]:
         interval = protocol.evaluate_every * protocol.steps_per_epoch
         intervals.setdefault(interval, []).append(str(cell.config.experiment.setting))
     weights = Path(cfg.backbone.weights).name
-    return {"cfg": cfg, "settings": arms, "intervals": intervals, "weights": weights}
+    return {
+        "title": cfg.experiment.title,
+        "cfg": cfg,
+        "settings": arms,
+        "intervals": intervals,
+        "weights": weights,
+    }
 
 
 def _fixed_options(cell: Cell) -> str:
@@ -150,13 +163,9 @@ def _fixed_options(cell: Cell) -> str:
 def _describe_results(
     results: Sequence[SeedResult], curves: Sequence[CurvePoint]
 ) -> Mapping[str, Any]:
-    by_arm: dict[str, list[SeedResult]] = {}
-    for result in results:
-        by_arm.setdefault(result.arm, []).append(result)
     return {
-        "arms": [_describe_arm(name, own, curves) for name, own in by_arm.items()],
+        "arms": [_describe_arm(name, own, curves) for name, own in _group(results).items()],
         "staged": any(result.stages for result in results),
-        "selection": _compare_selection(by_arm),
         "revisions": sorted({result.revision for result in results}),
         "torch": sorted({result.torch for result in results}),
         "devices": sorted({result.device for result in results}),
@@ -182,15 +191,11 @@ def _describe_arm(
     }
 
 
-def _compare_selection(by_arm: Mapping[str, Sequence[SeedResult]]) -> Mapping[str, Any]:
-    """Returns what selection on test classes would change: points gained, and the order of arms."""
-    fair = {arm: fmean(one.map_at_r for one in own) for arm, own in by_arm.items()}
-    flattered = {arm: fmean(one.best_on_test for one in own) for arm, own in by_arm.items()}
-    gaps = {arm: flattered[arm] - fair[arm] for arm in fair}
-    largest = max(gaps, key=gaps.__getitem__)
-    same = sorted(fair, key=fair.__getitem__) == sorted(fair, key=flattered.__getitem__)
-    mean = fmean(gaps.values())
-    return {"mean": mean, "largest": largest, "most": gaps[largest], "same_order": same}
+def _group(results: Sequence[SeedResult]) -> dict[str, list[SeedResult]]:
+    by_arm: dict[str, list[SeedResult]] = {}
+    for result in results:
+        by_arm.setdefault(result.arm, []).append(result)
+    return by_arm
 
 
 def _mean(values: Sequence[float]) -> str:

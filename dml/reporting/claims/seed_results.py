@@ -1,4 +1,4 @@
-"""Results of one claim's runs: a row per arm and seed, as written to CSV and read back."""
+"""Results of a pilot: a row per arm and seed, as written to CSV and read back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SeedResult:
 
     Attributes:
         arm: loss and method, as the experiment's `setting` names them.
-        repeat: seeds the model; repeats of equal number are paired between arms.
+        repeat: seeds the model.
         map_at_r, recall_at_1: of the evaluation that was selected on validation classes.
         best_on_test: MAP@R of the evaluation with the highest MAP@R on test classes.
         best_step: of the selected evaluation.
@@ -116,7 +116,7 @@ def read_csv(path: Path) -> list[SeedResult]:
         raise UserError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         command = f"{shell_command('report')} claims_…"
-        raise UserError(f"{path} does not hold results of claims, as {command} writes") from error
+        raise UserError(f"{path} does not hold results of a pilot, as {command} writes") from error
     return results
 
 

@@ -1,4 +1,4 @@
-"""Trainings that differ in one option, to explain the verdict on a claim."""
+"""Trainings that differ in one option, to show what it does in the setting of a pilot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLES = ("-", "--")
 
 @dataclass(frozen=True)
 class Explanation:
-    """Variants of one arm of a claim.
+    """Variants of one arm of a pilot.
 
     Attributes:
         experiment: whose settings the trainings have, without its search.

@@ -1,18 +1,24 @@
-"""A small claims experiment, from its runs to its page."""
+"""A small pilot, from its runs to its page, and the pages that docs/results ships."""
 
 import csv
 import re
+from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
+from scipy import stats
 
+from dml.cli.report_command import main
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.reporting.catalog import list_cells, load_experiment
+from dml.reporting.catalog import list_cells
 from dml.reporting.claims.claim_page import write_claims_page
 from dml.runs.experiment import run
 from dml.runs.search.search_loop import trial_seed
 
+SHIPPED = Path(__file__).resolve().parents[3] / "docs" / "results"
+PAGES = [path for path in sorted(SHIPPED.glob("claims_*.csv")) if "_curves" not in path.stem]
 SMALL = (
     "data.reader.classes=24", "data.reader.per_class=6", "protocol.repeats=3", "protocol.epochs=2",
     "protocol.steps_per_epoch=2", "device=cpu", "data.batch_size=8",
@@ -24,14 +30,13 @@ def test_page_tables_and_picture(glyphs_root, tmp_path):
     cells = list_cells("claims_cross_batch", [*SMALL, *places])
     for cell in cells:
         run(cell.config, check(cell.config, Config))
-    files = write_claims_page(load_experiment("claims_cross_batch"), cells, tmp_path / "page")
+    files = write_claims_page(cells, tmp_path / "page")
     assert sorted(path.name for path in files) == [
         "claims_cross_batch.csv", "claims_cross_batch.md", "claims_cross_batch.png",
         "claims_cross_batch_curves.csv",
     ]  # fmt: skip
     text = (tmp_path / "page" / "claims_cross_batch.md").read_text(encoding="utf-8")
     page = " ".join(text.split())
-    assert "XBM improves contrastive" in page
     assert "6 configurations, one seed each" in page
     assert "4 steps, evaluated every 2" in page
     assert not re.search(r"\{\{|None|nan", page)
@@ -53,3 +58,29 @@ def test_seeds_of_the_search_are_not_those_of_the_repeats():
     final = {model_seeds(0, repeat) for repeat in range(10)}
     assert len(searched) == 6
     assert not searched & final
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_shipped_pages_and_the_command_show_the_scores_of_the_csv(path, capsys):
+    assert main([path.stem, "--results", str(path)]) == 0
+    printed = capsys.readouterr().out
+    page = path.with_suffix(".md").read_text(encoding="utf-8")
+    scores: dict[str, list[float]] = {}
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            scores.setdefault(row["arm"], []).append(float(row["map_at_r"]))
+            assert row["trials"] == ("3" if "emoji" in path.stem else "6")
+    for arm, own in scores.items():
+        half = stats.t.ppf(0.975, len(own) - 1) * stats.sem(own)
+        shown = f"{np.mean(own):.2f} ± {half:.2f}"
+        assert f"| {arm} | {shown} |" in page
+        assert shown in printed
+
+
+def test_other_files_are_refused(capsys):
+    other = SHIPPED / "claims_mean_field_curves.csv"
+    assert main(["claims_mean_field", "--results", str(other)]) == 1
+    assert "does not hold results of a pilot" in capsys.readouterr().err
+    other = SHIPPED / "claims_mean_field.csv"
+    assert main(["claims_potential_field", "--results", str(other)]) == 1
+    assert "holds no results of claims_potential_field" in capsys.readouterr().err

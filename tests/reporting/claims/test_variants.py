@@ -30,7 +30,7 @@ def test_variants_are_trained_once_and_drawn(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count("epoch 1 of 2") == 2 * 3
 
 
-def test_every_explanation_belongs_to_a_claim():
+def test_every_explanation_belongs_to_a_pilot():
     for subject, about in variants.EXPLANATIONS.items():
         assert about.experiment == f"claims_{subject}"
         assert len(about.variants) % about.groups == 0
