@@ -26,7 +26,7 @@ TITLE = """\
 
 Written by `make rehearsal`: the first cell of every method and protocol of each experiment,
 with `scale=standin` on one CPU core, and the report of these runs. It shows that every experiment
-runs to its report; the scores mean nothing.
+runs to its report, on data that is not the paper's; the scores mean nothing.
 
 """
 

@@ -100,8 +100,8 @@ def to_markdown(found: Sequence[Rehearsal]) -> Iterator[str]:
     minutes = sum(one.seconds for one in found) / 60
     yield ""
     yield (
-        f"{len(found)} experiments, {runs} runs, {models} models, {minutes:.0f} minutes, "
-        f"{failed} with problems."
+        f"{len(found)} recipes, each run once in its smallest form; 0 reproduced on real data. "
+        f"{runs} runs, {models} models, {minutes:.0f} minutes, {failed} with problems."
     )
 
 

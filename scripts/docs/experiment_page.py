@@ -1,29 +1,55 @@
-"""Catalog of the experiments: the tables, figures and claims of the papers."""
+"""Catalog of the experiments: the tables and figures of the papers, and first pilots."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 from scripts.docs.component_pages import render, write_hours
 from scripts.docs.descriptions import load_papers
 from scripts.docs.experiment_index import PAPERS, Experiment, list_experiments
 from scripts.docs.markdown import code, escape, table
 
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+
 
 def make_experiment_page() -> dict[str, str]:
     """Returns the page by its path below `docs/`."""
     papers = load_papers()
+    rehearsed = _read_rehearsal()
     sections = []
     for key, title in PAPERS.items():
-        rows = [_make_row(one) for one in list_experiments() if one.paper == key]
-        head = ("id", "title", "in the paper", "varies", "GPU hours")
+        rows = [
+            _make_row(one, rehearsed.get(one.id, ""))
+            for one in list_experiments()
+            if one.paper == key
+        ]
+        head = ("id", "title", "in the paper", "varies", "GPU hours", "status")
         sections.append((title, papers.get(key), table(head, rows)))
     scripts = [
         (code(one.id), code(one.script)) for one in list_experiments() if one.script is not None
     ]
-    page = render("experiments.md", sections=sections, scripts=table(("id", "command"), scripts))
+    page = render(
+        "experiments.md",
+        sections=sections,
+        scripts=table(("id", "command"), scripts),
+        recipes=len(rehearsed),
+        reproduced=len([*RESULTS.glob("*_runs.csv")]),
+    )
     return {"experiments.md": page}
 
 
-def _make_row(one: Experiment) -> tuple[str, ...]:
+def _read_rehearsal() -> dict[str, str]:
+    """Returns what the rehearsal found, by experiment."""
+    text = (RESULTS / "rehearsal.md").read_text(encoding="utf-8")
+    statuses = {}
+    for id, runs, outcome in re.findall(r"^\| (\w+_\w+) \| (\d+) of .* \| (.*) \|$", text, re.M):
+        ran = "runs in its smallest form" if int(runs) else "figure drawn from toy data"
+        statuses[id] = ran if outcome == "ran to its report" else outcome
+    return statuses
+
+
+def _make_row(one: Experiment, rehearsed: str) -> tuple[str, ...]:
     item = one.id.partition("_")[2].partition("_")[0]
     place = item.replace("table", "Table ").replace("figure", "Figure ")
     others = [
@@ -34,7 +60,12 @@ def _make_row(one: Experiment) -> tuple[str, ...]:
     if one.paper == "claims":
         place = ""
     hours = write_hours(one.gpu_hours) if one.trains else "a script"
-    return code(one.id), escape(one.title), place, _describe_grids(one), hours
+    status = rehearsed
+    if (RESULTS / f"{one.id}_runs.csv").exists():
+        status = f"[contributed results](results/{one.id}_runs.csv)"
+    elif (RESULTS / f"{one.id}.md").exists():
+        status = f"[a pilot, no evidence](results/{one.id}.md)"
+    return code(one.id), escape(one.title), place, _describe_grids(one), hours, status
 
 
 def _describe_grids(one: Experiment) -> str:

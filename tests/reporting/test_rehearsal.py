@@ -38,4 +38,4 @@ def test_the_table_counts_problems():
     lines = list(to_markdown(found))
     assert lines[2] == "| a | 2 of 4 | 8 | 90 | ran to its report |"
     assert lines[3] == "| b | 0 of 1 | 0 | 30 | x/y: broken |"
-    assert lines[-1] == "2 experiments, 2 runs, 8 models, 2 minutes, 1 with problems."
+    assert lines[-1].endswith("2 runs, 8 models, 2 minutes, 1 with problems.")
