@@ -36,7 +36,7 @@ class Description:
         papers: sources, the most important one first.
         text: two sentences about it.
         cost: time and memory of a step, in words.
-        use: advice when to choose it, one sentence.
+        note: what to know of it, or what its paper reports; one sentence.
         equation: LaTeX, or empty; an empty line separates equations.
         symbols: symbols of the equation that are not common to all pages.
         losses: of a method: the losses that it takes, in Markdown.
@@ -46,7 +46,7 @@ class Description:
     papers: tuple[Paper, ...]
     text: str
     cost: str
-    use: str
+    note: str
     equation: str = ""
     symbols: str = ""
     losses: str = ""

@@ -40,9 +40,9 @@ def make_loss_pages() -> dict[str, str]:
         options = _read(name)
         origin = "dml" if options["loss._target_"].value.startswith("dml.") else "pml"
         kind = options["loss.batch_kind"].value
-        row = (f"[`{name}`]({name}.md)", one.title, code(kind), escape(one.use))
+        row = (f"[`{name}`]({name}.md)", one.title, code(kind), escape(one.note))
         rows[origin].append(row)
-    head = ("choice", "name", "batches", "when to use it")
+    head = ("choice", "name", "batches", "note")
     pages["losses/index.md"] = render(
         "losses.md", ours=table(head, rows["dml"]), theirs=table(head, rows["pml"])
     )

@@ -13,7 +13,7 @@ NAMES = sorted({path.stem for path in (ROOT / "configs/loss").glob("*.yaml")} - 
 def test_a_page_is_complete(name):
     page = (ROOT / f"docs/losses/{name}.md").read_text(encoding="utf-8")
     assert f"python train.py loss={name}" in page
-    for label in ("When to use it", "Source", "Class", "Batches", "Parameters", "Cost"):
+    for label in ("Note", "Source", "Class", "Batches", "Parameters", "Cost"):
         assert f"- **{label}:** " in page, label
     for equation in re.findall(r"```math\n(.*?)```", page, re.S):
         assert equation.count("{") == equation.count("}")

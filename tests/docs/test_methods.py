@@ -24,7 +24,7 @@ def read_line(method: str, label: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_is_complete(name):
-    for label in ("When to use it", "Class", "Losses", "Cost"):
+    for label in ("Note", "Class", "Losses", "Cost"):
         assert read_line(name, label)
 
 
