@@ -38,7 +38,8 @@ def make_method_pages() -> dict[str, str]:
     descriptions = load_descriptions("methods")
     pages = {f"methods/{name}.md": _make_page(name, one) for name, one in descriptions.items()}
     rows = [
-        (f"[`{name}`]({name}.md)", one.title, escape(one.note)) for name, one in descriptions.items()
+        (f"[`{name}`]({name}.md)", one.title, escape(one.note))
+        for name, one in descriptions.items()
     ]
     pages["methods/index.md"] = render(
         "methods.md", methods=table(("choice", "name", "note"), rows)
