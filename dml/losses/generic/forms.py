@@ -57,7 +57,8 @@ class EuclideanContrastive(Form):
 
     Attributes:
         average: "anchors": means per anchor, then over anchors, 0 for one without terms; "terms":
-            means over the non-zero terms of all anchors, as in the authors' code.
+            means over the non-zero terms of all anchors, as in the authors' code and in
+            pytorch-metric-learning.
     """
 
     margin: float
