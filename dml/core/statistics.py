@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -45,6 +45,14 @@ def std_of_half_width(half: float, n: int, confidence: float = 0.95) -> float:
     return half * n**0.5 / float(stats.t.ppf((1 + confidence) / 2, n - 1))
 
 
+def mean_per_repeat(scores: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """Returns the mean over the folds of each repeat, from repeat and score of every model."""
+    folds: dict[int, list[float]] = {}
+    for repeat, score in scores:
+        folds.setdefault(repeat, []).append(score)
+    return {repeat: sum(own) / len(own) for repeat, own in folds.items()}
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Estimate of one number from its repeats.
@@ -85,6 +93,19 @@ class Estimate:
         """The t-interval's half-width from three repeats on, the standard deviation of two."""
         return self.std if self.n == 2 else self.half_width
 
+    def format(self, digits: int = 2, spread: str = "ci95", sign: str = "") -> str:
+        """Returns mean and spread, `46.27 ± 0.31`; below three repeats their values, `46.1, 46.4`.
+
+        Args:
+            digits: after the point.
+            spread: "std" for the standard deviation; anything else for the t-interval's half-width.
+            sign: "+" writes that of positive numbers too.
+        """
+        if self.n < 3:
+            return ", ".join(f"{value:{sign}.{digits}f}" for value in self.values)
+        half = self.std if spread == "std" else self.half_width
+        return f"{self.mean:{sign}.{digits}f} ± {half:.{digits}f}"
+
     @property
     def moments(self) -> Moments | None:
         """Mean, standard deviation and n, as `welch` takes them; None for one repeat."""
@@ -115,30 +136,19 @@ def welch(a: Moments | None, b: Moments | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class PairedDifference:
-    """Mean of paired differences, and the paired t-test of its being zero.
+class PairedDifference(Estimate):
+    """Paired differences, at least two, and the paired t-test of their mean being zero.
 
     Attributes:
-        mean: of the differences.
-        std: standard deviation (n − 1).
-        n: number of pairs, at least 2.
         p_value: two-sided; 1 if all differences are zero, 0 if they are equal and not zero.
     """
 
-    mean: float
-    std: float
-    n: int
     p_value: float
-
-    @property
-    def half_width(self) -> float:
-        """Half-width of the 95 % interval of the mean."""
-        return t_half_width(self.std, self.n)
 
     @property
     def detectable(self) -> float:
         """True mean that the test at 5 % would find with a probability of 80 %."""
-        return self.std / self.n**0.5 * _detectable_effect(self.n)
+        return float(np.std(self.values, ddof=1)) / self.n**0.5 * _detectable_effect(self.n)
 
 
 def paired_difference(differences: Sequence[float]) -> PairedDifference:
@@ -149,13 +159,12 @@ def paired_difference(differences: Sequence[float]) -> PairedDifference:
     """
     if len(differences) < 2:
         raise ValueError("differences: a test needs at least two pairs")
-    array = np.asarray(differences, dtype=np.float64)
-    mean, std, n = float(array.mean()), float(array.std(ddof=1)), len(array)
-    if std == 0:
-        return PairedDifference(mean, std, n, float(mean == 0))
+    values = tuple(map(float, differences))
+    if np.std(values) == 0:
+        return PairedDifference(values, float(values[0] == 0))
     from scipy import stats
 
-    return PairedDifference(mean, std, n, float(stats.ttest_1samp(array, 0).pvalue))
+    return PairedDifference(values, float(stats.ttest_1samp(values, 0).pvalue))
 
 
 @cache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from dml.core.statistics import mean_interval
+from dml.core.statistics import Estimate
 from dml.reporting.claims.claim_tests import ClaimTest
 from dml.reporting.claims.seed_results import CurvePoint
 from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, RED, plt, save, tidy
@@ -49,12 +49,12 @@ def _draw_curves(axis: Axes, curves: Sequence[CurvePoint]) -> None:
     for number, arm in enumerate(dict.fromkeys(point.arm for point in curves)):
         own = [point for point in curves if point.arm == arm]
         steps = sorted({point.step for point in own})
-        values = [[point.test for point in own if point.step == step] for step in steps]
-        means, halves = zip(*(mean_interval(some) for some in values), strict=True)
+        found = [Estimate(tuple(p.test for p in own if p.step == step)) for step in steps]
+        means = [one.mean for one in found]
         color, style = COLORS[number % len(COLORS)], STYLES[number // len(COLORS)]
         axis.plot(steps, means, color=color, ls=style, lw=1.6, label=arm)
-        low = [mean - (half or 0.0) for mean, half in zip(means, halves, strict=True)]
-        high = [mean + (half or 0.0) for mean, half in zip(means, halves, strict=True)]
+        low = [one.mean - (one.half_width or 0.0) for one in found]
+        high = [one.mean + (one.half_width or 0.0) for one in found]
         axis.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
     axis.set_xlabel("step")
     axis.set_ylabel("MAP@R on test classes, percent")

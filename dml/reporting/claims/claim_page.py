@@ -82,8 +82,7 @@ def print_verdicts(id: str, about: ExperimentConfig, path: Path) -> None:
         raise UserError(f"{path} holds no results of {id}")
     table = Table("claim", "measure", "difference", "p (Holm)", "verdict", title=str(path))
     for one in tests:
-        change, digits = one.difference, one.digits
-        shown = f"{change.mean:+.{digits}f} ± {change.half_width:.{digits}f}"
+        shown = one.difference.format(one.digits, sign="+")
         p_value = _format_p_value(one.corrected)
         table.add_row(one.claim.text, MEASURES[one.measure], shown, p_value, one.verdict)
     console.print(table)
@@ -99,7 +98,6 @@ def _render(id: str, **values: Any) -> str:
     )
     environment.filters |= {
         "number": lambda value, digits: f"{value:.{digits}f}",
-        "signed": lambda value, digits: f"{value:+.{digits}f}",
         "p_value": _format_p_value,
     }
     return environment.get_template("claims.md.j2").render(
@@ -194,5 +192,4 @@ def _compare_selection(by_arm: Mapping[str, Sequence[SeedResult]]) -> Mapping[st
 
 
 def _mean(values: Sequence[float]) -> str:
-    estimate = Estimate(tuple(values))
-    return f"{estimate.mean:.2f}" + (f" ± {estimate.ci95:.2f}" if estimate.ci95 is not None else "")
+    return Estimate(tuple(values)).format()
