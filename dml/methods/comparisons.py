@@ -219,7 +219,8 @@ class ProxySynthesis(Plain):
                 classes_2N, new_label_V = classes_2N.unique(dim=1, return_inverse=True)
             factor = draw_lambdas(1, self.alpha, "batch", like=u_BD)
             v_VD = unit_rows(mix(u_BD, first_V, second_V, factor.expand(len(first_V))))[0]
-            q_ND = unit_rows(mix(p_CD, *classes_2N, factor.expand(classes_2N.shape[1])))[0]
+            first_N, second_N = classes_2N
+            q_ND = unit_rows(mix(p_CD, first_N, second_N, factor.expand(len(first_N))))[0]
             loss = compute_proxy_loss(
                 self.form,
                 torch.cat([u_BD, v_VD]),

@@ -194,7 +194,9 @@ class ProxyNCA(NCA):
     others: ClassVar[Literal["samples", "proxies"]] = "proxies"
 
 
-def make_contrastive(margin: float, positive_margin: float = 0.0, form: str = "euclidean") -> Form:
+def make_contrastive(
+    margin: float, positive_margin: float = 0.0, form: str = "euclidean", average: str = "anchors"
+) -> Form:
     """Returns one of the two contrastive forms with checked arguments.
 
     Raises:
@@ -204,7 +206,7 @@ def make_contrastive(margin: float, positive_margin: float = 0.0, form: str = "e
     check_finite("margin", margin)
     check_finite("positive_margin", positive_margin)
     if form == "euclidean":
-        return EuclideanContrastive(margin, positive_margin)
+        return EuclideanContrastive(margin, positive_margin, average)
     if positive_margin:
         raise ValueError("positive_margin must be 0: the cosine form has none")
     return CosineContrastive(margin)
