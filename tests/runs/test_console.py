@@ -41,7 +41,10 @@ def repeats(*values):
         ((0.460, 0.463, 0.465), "(mean of 3 ± 95 %)", "46.27 ± 0.63"),
     ],
 )
-def test_below_three_repeats_their_values_stand_in_place_of_an_interval(values, heading, cell):
+def test_below_three_repeats_their_values_stand_in_place_of_an_interval(
+    values, heading, cell, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "200")  # headings on one line
     results = repeats(*values)
     summary = {
         **dict.fromkeys(("data", "loss", "method", "protocol", "classes_tested"), "x"),
