@@ -28,7 +28,7 @@ from dml.runs.folder.run_folder import SEARCH_LOCK, Busy, RunFolder
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.folder.tracker_info import complete_tracker, tracker_info
-from dml.runs.jobs.job_data import schedule_batches
+from dml.runs.jobs.job_data import describe_batches, schedule_batches
 from dml.runs.jobs.job_list import validation_notes
 from dml.runs.jobs.throughput import speed_note
 from dml.runs.jobs.train_jobs import train_jobs
@@ -196,8 +196,9 @@ class Experiment:
         return write_log(self.folder.path, work) if self.world.is_main else nullcontext()
 
     def _open(self, index: ImageIndex) -> RunContext:
-        """Opens device and images, and prints the notes on the config."""
+        """Opens device and images, and prints what batches hold and the notes on the config."""
         log_start(versions())
+        print_line(describe_batches(self.config))
         for note in find_notes(self.config):
             print_line(f"note: {note}")
         context = RunContext.open(self.builder, identity(self.cfg), index, self.world)
