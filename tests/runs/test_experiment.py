@@ -223,5 +223,5 @@ def test_own_images_of_few_classes_with_few_images_get_pairs(run_tiny, tmp_path,
     words += ("data.batch_size=32", "protocol.epochs=1", "protocol.steps_per_epoch=2")
     _, folder = run_tiny(*words, "loss=contrastive")
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == "batches of 32 images, 8 × 4 of a class (data.sampler=class_stream)"
+    assert first == "batches of 32 images, 8 groups of 4 of a class (data.sampler=class_stream)"
     assert float(rows(folder)[-1]["loss"]) > 0
