@@ -104,16 +104,10 @@ def _try_method(
     try:
         method.attach(pool)  # type: ignore[operator]
         images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
-        loss, _ = method(network, images, labels)
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            tensor = isinstance(loss, torch.Tensor)
-            got = f"a tensor of shape {list(loss.shape)}" if tensor else repr(loss)
-            option = _option_of(method)
-            wanted = f"one number, a 0-d tensor, or logits for the {classes} classes"
-            raise ConfigError([f"{option}: must return {wanted}; returned {got}"])
-        if not loss.requires_grad:
-            raise ConfigError([f"{_option_of(method)}: its value has no gradient; is it detached?"])
-        loss.backward()
+        for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
+            loss, _ = method(network, images, labels)
+            _check_value(loss, _option_of(method), classes)
+            loss.backward()
     except ConfigError:
         raise
     except (ValueError, UserError):
@@ -126,6 +120,16 @@ def _try_method(
         describe = builder.describe_loss_failure if option == "loss" else describe_failure
         reason = describe(error)
         raise ConfigError([f"{option}: it fails on a batch{arguments}: {reason}"]) from error
+
+
+def _check_value(loss: Any, option: str, classes: int) -> None:
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        tensor = isinstance(loss, torch.Tensor)
+        got = f"a tensor of shape {list(loss.shape)}" if tensor else repr(loss)
+        wanted = f"one number, a 0-d tensor, or logits for the {classes} classes"
+        raise ConfigError([f"{option}: must return {wanted}; returned {got}"])
+    if not loss.requires_grad:
+        raise ConfigError([f"{option}: its value has no gradient; is it detached?"])
 
 
 def _option_of(method: nn.Module) -> str:

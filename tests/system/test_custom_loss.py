@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pytorch_metric_learning import losses
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "losses_in_your_code.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -71,6 +72,47 @@ def test_a_loss_of_pml(my_folder, command_line):
     status, out, err = command_line(*words, *SMALL)
     assert status == 0, err
     assert "digits-traditional-CircleLoss-plain-small_cnn" in out
+
+
+IN_TABLE = {
+    name: row
+    for names, row in re.findall(
+        r"^\| (`\w+`.*?) \| (.*?) \|$", TEXT.split("## Our losses")[0], re.M
+    )
+    for name in re.findall(r"`(\w+)`", names)
+}
+CLASSES = [name for name in vars(losses) if isinstance(vars(losses)[name], type)]
+CLASSES = [name for name in CLASSES if not name.endswith("Mixin")]
+GLYPHS = ("data.reader.classes=24", "data.reader.per_class=6", "protocol.steps_per_epoch=2")
+
+
+def test_the_table_of_pml_counts_its_classes():
+    assert f"Of the {len(CLASSES)} classes" in TEXT
+    assert f"{len(CLASSES) - len(IN_TABLE)} need nothing else" in TEXT
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_what_the_page_says_of_a_loss_of_pml(my_folder, command_line, glyphs_root, name):
+    row = IN_TABLE.get(name, "")
+    options = [word for code in re.findall("`(.*?)`", row) for word in shlex.split(code)]
+    words = [word for word in options if word.startswith("+loss.")]
+    small = [*SMALL[1:], *GLYPHS, f"data.root={glyphs_root}"]
+    target = f"loss._target_={losses.__name__}.{name}"
+    status, _, err = command_line("loss=custom", target, *words, *small)
+    refused = row.startswith(("refused", "base class"))
+    assert (status != 0) == refused, err
+    if refused:
+        assert "error: " in err
+        assert "Traceback" not in err
+
+
+def test_p2s_grad_loss_takes_its_size_as_an_option_too(my_folder, command_line):
+    words = ("loss._target_=pytorch_metric_learning.losses.P2SGradLoss", *SMALL)
+    status, _, err = command_line("loss=custom", "+loss.descriptors_dim=${embedder.size}", *words)
+    assert status == 0, err
+    status, _, err = command_line("loss=custom", "+loss.descriptors_dim=9", *words)
+    assert status == 2
+    assert "loss: it fails on a batch" in err
 
 
 @pytest.mark.parametrize(
