@@ -76,6 +76,8 @@ LOOKUPS_ADDED_LATER: tuple[str, ...] = (
     "protocol.lookup.standin_loss",
     "protocol.lookup.standin_sampler",
     "protocol.lookup.standin_images_per_class",
+    "protocol.lookup.sampler",
+    "protocol.lookup.per_class",
 )
 
 # Options that are no more, and that stored configs of older runs may hold.
