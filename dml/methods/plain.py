@@ -34,11 +34,13 @@ class Plain(BatchMethod):
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the loss of images B×3×H×W with labels B, and nothing to log."""
+        """Returns the loss of images B×3×H×W with labels B, and its value in its `log_unit`."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = to_working_precision(
                 embeddings
             )  # losses of other packages do not handle autocast
             mined = None if self.miner is None else self.miner(embeddings, labels)
-            return self.loss(embeddings, labels, mined), {}
+            loss = self.loss(embeddings, labels, mined)
+        unit = getattr(self.loss, "log_unit", None)
+        return loss, {} if unit is None else {"loss": loss.detach() / unit(len(labels))}
