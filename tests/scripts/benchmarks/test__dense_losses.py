@@ -17,7 +17,7 @@ def test_mfcwms_equals_its_textbook_form() -> None:
 
 def test_pfml_equals_its_textbook_form() -> None:
     torch.manual_seed(0)
-    loss = PotentialFieldLoss(7, 5, 2, delta=0.6, scale="normalized").double()
+    loss = PotentialFieldLoss(7, 5, 2, delta=0.6).double()
     x, y = batch()
     textbook = _dense_losses.pfml(x.double(), y, loss.proxies, 2, 4.0, 0.6)
     torch.testing.assert_close(loss(x.double(), y), textbook, rtol=1e-10, atol=0)
