@@ -64,6 +64,7 @@ MOMENTUM = "embedder.batch_norm_momentum"
         ("protocol=pfml data=sop backbone=resnet50", {MOMENTUM: None}),
         ("protocol=pfml data=cub loss=pfml", {PROXIES: 15, **FIELD}),
         ("protocol=pfml data=glyphs loss=pfml", {PROXIES: 15, **FIELD}),
+        ("data=glyphs loss=pfml", {PROXIES: 2, "loss.alpha": 0.0, "loss.delta": 0.3}),
         ("protocol=pfml data=sop loss=pfml", {PROXIES: 2, **FIELD}),
         ("protocol=mlrc data=emoji loss=pfml", {PROXIES: 15, **FIELD}),
         ("protocol=mlrc data=inshop loss=cpml", {PROXIES: 2}),
