@@ -71,6 +71,7 @@ ADDED_LATER: tuple[Addition, ...] = (
 # the options that refer to them, so they are left out of the identity whatever they hold.
 LOOKUPS_ADDED_LATER: tuple[str, ...] = (
     "protocol.lookup.batch_norm_momentum",
+    "protocol.lookup.proxies_per_class",
     "protocol.lookup.small_cnn_width",
     "protocol.lookup.standin_loss_lr",
     "protocol.lookup.standin_loss",

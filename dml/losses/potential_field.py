@@ -15,19 +15,24 @@ from dml.losses.potential_functions import DecayingPotential, GrowingPotential, 
 
 
 class FieldLoss(ClassificationLoss):
-    """Energy of the embeddings of a batch and all proxies, divided by the number of charges.
+    """Energy of the embeddings of a batch and all proxies (pfml, Eq. 6).
 
     Charges of a class attract and others repel, images and proxies alike.
 
     Attributes:
         proxies: C·k×D in random directions, normalized where they are used; rows c·k…c·k+k−1
             belong to class c. No parameter if k = 0: images alone.
+        unit: the energy in which `potential` is computed: δ^−α, or 1.
     """
 
     potential: Potential
+    unit = 1.0
 
-    def __init__(self, num_classes: int, embedding_size: int, proxies_per_class: int) -> None:
+    def __init__(
+        self, num_classes: int, embedding_size: int, proxies_per_class: int, scale: str
+    ) -> None:
         super().__init__(num_classes, embedding_size)
+        self.scale = check_one_of("scale", scale, ("energy", "normalized"))
         self.proxies_per_class = check_integer("proxies_per_class", proxies_per_class, at_least=0)
         proxies = torch.randn(num_classes * self.proxies_per_class, embedding_size)
         if self.proxies_per_class > 0:
@@ -41,16 +46,23 @@ class FieldLoss(ClassificationLoss):
         labels_N = torch.cat([labels_B, classes.repeat_interleave(self.proxies_per_class)])
         dtype = torch.promote_types(x_BD.dtype, self.proxies.dtype)
         x_ND = torch.cat([x_BD.to(dtype), self.proxies.to(dtype)])
-        return mean_energy(x_ND, labels_N, self.potential)
+        return mean_energy(x_ND, labels_N, self.potential) * self.log_unit(len(x_BD))
+
+    def log_unit(self, images: int) -> float:
+        """Returns the value that logs count the loss of a batch in: they show δ^α·U / N.
+
+        U changes by powers of ten with α, δ and the number of charges N.
+        """
+        return (images + len(self.proxies)) * self.unit if self.scale == "energy" else 1.0
 
 
 class PotentialFieldLoss(FieldLoss):
     """PFML: forces that decay with distance (pfml).
 
-    δ^α times the potential energy of the paper, over the number of charges: attraction
-    −min(1, (δ/r)^α), without force inside δ, and repulsion (δ / min(r, δ_rep))^α, without force
-    outside δ_rep; r is the Euclidean distance of unit vectors. α = 0 is the logarithmic
-    potential: log(max(r, δ)/δ) and −log(min(r, δ_rep)/δ).
+    The energy U of all ordered pairs: attraction −max(r, δ)^−α, without force inside δ, and
+    repulsion min(r, δ_rep)^−α, without force outside δ_rep; r is the Euclidean distance of unit
+    vectors. α = 0 is the logarithmic potential: log(max(r, δ)/δ) and −log(min(r, δ_rep)/δ).
+    Forces reach 2α·N·min_distance^−(α+1) per charge, whose squares may exceed float32.
 
     Args:
         num_classes: C.
@@ -60,6 +72,9 @@ class PotentialFieldLoss(FieldLoss):
         delta: δ > 0.
         delta_repulsion: δ_rep > 0 (Figure 3d), None for δ.
         min_distance: smaller distances count as this one, without force; above 0.
+        scale: `energy`: U; `normalized`: δ^α·U over the number of charges, for gradients that are
+            clipped. Under weight decay in the gradient (Adam, RMSprop) the two differ: decay then
+            outweighs the forces on proxies in the normalized form.
 
     Raises:
         ValueError: an argument is out of range.
@@ -74,8 +89,9 @@ class PotentialFieldLoss(FieldLoss):
         delta: float = 0.2,
         delta_repulsion: float | None = None,
         min_distance: float = 0.01,
+        scale: str = "energy",
     ) -> None:
-        super().__init__(num_classes, embedding_size, proxies_per_class)
+        super().__init__(num_classes, embedding_size, proxies_per_class, scale)
         self.alpha = check_non_negative("alpha", alpha)
         self.delta = check_positive("delta", delta)
         self.delta_repulsion = (
@@ -84,6 +100,7 @@ class PotentialFieldLoss(FieldLoss):
             else check_positive("delta_repulsion", delta_repulsion)
         )
         self.min_distance = check_positive("min_distance", min_distance)
+        self.unit = self.delta**-self.alpha
         self.potential = DecayingPotential(
             self.alpha, self.delta, self.delta_repulsion, self.min_distance
         )
@@ -92,8 +109,8 @@ class PotentialFieldLoss(FieldLoss):
 class ContrastivePotentialLoss(FieldLoss):
     """CPML: forces that grow with distance, for comparison with PFML (pfml).
 
-    Attraction max(r, δ)² and repulsion [δ − r]_+², over the number of charges; r is the Euclidean
-    distance of unit vectors.
+    The sum over all ordered pairs of attraction max(r, δ)² and repulsion [δ − r]_+²; r is the
+    Euclidean distance of unit vectors.
 
     Args:
         num_classes: C.
@@ -101,6 +118,7 @@ class ContrastivePotentialLoss(FieldLoss):
         proxies_per_class: k ≥ 0.
         delta: δ > 0.
         repulsion: `hinge`: [δ − r]_+²; `square`: −min(r, δ)². The paper does not print it.
+        scale: `energy`: the sum; `normalized`: over the number of charges.
 
     Raises:
         ValueError: an argument is out of range.
@@ -113,8 +131,9 @@ class ContrastivePotentialLoss(FieldLoss):
         proxies_per_class: int,
         delta: float = 0.2,
         repulsion: str = "hinge",
+        scale: str = "energy",
     ) -> None:
-        super().__init__(num_classes, embedding_size, proxies_per_class)
+        super().__init__(num_classes, embedding_size, proxies_per_class, scale)
         self.delta = check_positive("delta", delta)
         self.repulsion = check_one_of("repulsion", repulsion, ("hinge", "square"))
         self.potential = GrowingPotential(self.delta, self.repulsion)

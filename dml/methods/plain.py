@@ -55,7 +55,7 @@ class Plain(BatchMethod):
     def forward(
         self, embedder: nn.Module, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the loss of images B×3×H×W with labels B, and nothing to log."""
+        """Returns the loss of images B×3×H×W with labels B, and its value in its `log_unit`."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = to_working_precision(
@@ -65,7 +65,8 @@ class Plain(BatchMethod):
             value = self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
             if isinstance(value, Tensor) and value.shape == (len(labels), self.num_classes):
                 value = cross_entropy(value, labels)
-            return value, {}
+        unit = getattr(self.loss, "log_unit", None)
+        return value, {} if unit is None else {"loss": value.detach() / unit(len(labels))}
 
 
 def _takes(loss: nn.Module, count: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
@@ -50,7 +51,7 @@ class TrainingStep:
             warming_up: whether the backbone is frozen.
 
         Returns:
-            Scalars of the whole batch to log, `loss` among them.
+            Scalars of the whole batch to log, `loss` among them; the method may give its unit.
 
         Raises:
             InvalidBatchError: the loss cannot be computed for this batch.
@@ -70,7 +71,11 @@ class TrainingStep:
 
     def _clip_gradients(self) -> None:
         if self.config.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._clipped, self.config.clip_norm)
+            gradients = [p.grad for p in self._clipped if p.grad is not None]
+            # The squares of PFML's forces may exceed float32, and an infinite norm clips to zeros.
+            norms = [torch.linalg.vector_norm(one, dtype=torch.float64) for one in gradients]
+            norm = nn.utils.get_total_norm(norms)
+            nn.utils.clip_grads_with_norm_(self._clipped, self.config.clip_norm, norm)
         if self.config.clip_value is not None:
             nn.utils.clip_grad_value_(self._clipped, self.config.clip_value)
 

@@ -32,13 +32,13 @@ def mfcwms(
 def pfml(
     x_BD: Tensor, labels_B: Tensor, proxies: Tensor, per_class: int, alpha: float, delta: float
 ) -> Tensor:
-    """Returns the potential energy of pfml over all N×N pairs of charges, times δ^α / N."""
+    """Returns pfml Eq. 6, the potential energy of all N×N pairs of charges."""
     classes = torch.arange(len(proxies) // per_class, device=labels_B.device)
     labels_N = torch.cat([labels_B, classes.repeat_interleave(per_class)])
     z_ND = normalize(torch.cat([x_BD, proxies]))
     r_NN = (2 - 2 * z_ND @ z_ND.T).clamp_min(1e-4).sqrt()
-    attraction_NN = -((delta / r_NN) ** alpha).clamp_max(1)
-    repulsion_NN = ((delta / r_NN) ** alpha).clamp_min(1)
+    attraction_NN = -(r_NN.clamp_min(delta) ** -alpha)
+    repulsion_NN = r_NN.clamp_max(delta) ** -alpha
     energy_NN = torch.where(labels_N[:, None] == labels_N, attraction_NN, repulsion_NN)
     itself_NN = torch.eye(len(z_ND), dtype=torch.bool, device=z_ND.device)
-    return energy_NN.masked_fill(itself_NN, 0).sum() / len(z_ND)
+    return energy_NN.masked_fill(itself_NN, 0).sum()

@@ -13,7 +13,8 @@ DIGESTS = {
     "data=digits loss=mfcont seed=3": "5ed12394",
     "data=cub loss=mfcwms": "7b534bc9",
     "data=cars protocol=mlrc loss=proxy_anchor search=bayes": "9cc5c5fc",
-    "data=sop loss=pfml protocol=pfml backbone=resnet50": "44001a09",
+    "data=sop loss=pfml protocol=pfml backbone=resnet50 ~loss.scale "
+    "loss.proxies_per_class=15": "44001a09",
     "data=inshop protocol=mlrc_ccp method=ccp loss=c2 optim.clip_loss_parameters=false "
     + PLAIN_HEAD: "2df4b471",
     "data=cub protocol=metrix backbone=resnet50 method=metrix loss=ms method.average=anchors "

@@ -81,6 +81,18 @@ def test_an_experiment_chooses_a_table_and_params_another(composed):
     assert apply_params(composed(*nothing), None, nothing).loss.margin == 0.05
 
 
+@pytest.mark.parametrize(
+    ("loss", "option"),
+    [("pfml", "proxies"), ("cpml", "proxies"), ("soft_triple", "centers")],
+)
+def test_table_3_gives_all_losses_the_same_number_of_proxies(composed, loss, option):
+    chosen = ("experiment=pfml_table3", f"loss={loss}")
+    cfg = apply_params(composed(*chosen), None, chosen)
+    assert cfg.loss[f"{option}_per_class"] == 15
+    if loss == "soft_triple":
+        assert cfg.loss.weight_regularizer.centers_per_class == 15
+
+
 def test_with_an_experiment_the_values_are_left_to_each_run():
     words = ["experiment=pfml_table7", "params=mlrc"]
     assert extract_params(words, "train") == (["experiment=pfml_table7"], "mlrc")

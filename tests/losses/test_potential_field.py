@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dml.losses import ContrastivePotentialLoss, PotentialFieldLoss, potential_energy
+from dml.methods.plain import Plain
 from tests.losses.batches import Batch, batches
 from tests.losses.compare import assert_matches
 
@@ -28,19 +29,20 @@ def distances(x: Tensor) -> Tensor:
 
 def sum_of_pairs(attraction: Tensor, repulsion: Tensor, labels: Tensor) -> Tensor:
     pairs = torch.where(labels[:, None] == labels, attraction, repulsion)
-    return pairs.masked_fill(torch.eye(len(labels), dtype=torch.bool), 0).sum() / len(labels)
+    return pairs.masked_fill(torch.eye(len(labels), dtype=torch.bool), 0).sum()
 
 
 def pfml_energy(
     x: Tensor, labels: Tensor, alpha: float, delta: float, delta_rep: float, min_distance: float
 ) -> Tensor:
+    """U of Equations 1 to 6; the logarithmic potential at α = 0."""
     r = distances(x).clamp_min(min_distance)
     if alpha == 0:
         attraction = (r.clamp_min(delta) / delta).log()
         repulsion = -(r.clamp_max(delta_rep) / delta).log()
     else:
-        attraction = -((delta / r) ** alpha).clamp_max(1)
-        repulsion = (delta / r.clamp_max(delta_rep)) ** alpha
+        attraction = -(r.clamp_min(delta) ** -alpha)
+        repulsion = r.clamp_max(delta_rep) ** -alpha
     return sum_of_pairs(attraction, repulsion, labels)
 
 
@@ -96,14 +98,21 @@ def test_pfml_equals_equation(
     spread: float,
 ) -> None:
     loss = PotentialFieldLoss(
-        batch.num_classes, batch.embedding_size, per_class, alpha, delta, delta_rep
+        batch.num_classes,
+        batch.embedding_size,
+        per_class,
+        alpha,
+        delta,
+        delta_rep,
+        scale="normalized",
     )
     x = squeeze_together(loss, batch, spread)
 
     def reference(x: Tensor, y: Tensor, *proxies: Tensor) -> Tensor:
         p = proxies[0] if proxies else x[:0]
         x, labels = with_proxies(x, y, p, per_class)
-        return pfml_energy(x, labels, alpha, delta, delta_rep or delta, 0.01)
+        energy = pfml_energy(x, labels, alpha, delta, delta_rep or delta, 0.01)
+        return delta**alpha * energy / len(x)
 
     assert_matches(loss, reference, x, batch.y, dtype)
 
@@ -121,21 +130,128 @@ def test_pfml_equals_equation(
 def test_cpml_equals_equation(
     dtype: torch.dtype, batch: Batch, per_class: int, delta: float, form: str, spread: float
 ) -> None:
-    loss = ContrastivePotentialLoss(batch.num_classes, batch.embedding_size, per_class, delta, form)
+    loss = ContrastivePotentialLoss(
+        batch.num_classes, batch.embedding_size, per_class, delta, form, "normalized"
+    )
     x = squeeze_together(loss, batch, spread)
 
     def reference(x: Tensor, y: Tensor, *proxies: Tensor) -> Tensor:
         p = proxies[0] if proxies else x[:0]
         x, labels = with_proxies(x, y, p, per_class)
-        return cpml_energy(x, labels, delta, form)
+        return cpml_energy(x, labels, delta, form) / len(x)
 
     assert_matches(loss, reference, x, batch.y, dtype)
+
+
+def near_and_far(size: int, dimensions: int) -> Tensor:
+    """Charges around one point, at distances from 0.03 to 1.4 of each other."""
+    spread = torch.logspace(-1.5, 0.5, size)[:, None]
+    return F.normalize(torch.ones(dimensions), dim=0) + spread * torch.randn(size, dimensions)
+
+
+@pytest.mark.parametrize("per_class", [0, 3])
+@pytest.mark.parametrize(
+    ("alpha", "delta_rep"),
+    [(0.0, None), (0.0, 0.6), (0.5, 0.15), (4.0, None), (6.0, 0.6), (None, None)],
+)
+def test_the_loss_is_the_energy(
+    per_class: int, alpha: float | None, delta_rep: float | None
+) -> None:
+    """The sums of the equations; without α those of CPML."""
+    torch.manual_seed(0)
+    loss: PotentialFieldLoss | ContrastivePotentialLoss
+    if alpha is None:
+        loss = ContrastivePotentialLoss(6, 5, per_class)
+    else:
+        loss = PotentialFieldLoss(6, 5, per_class, alpha, 0.2, delta_rep)
+    loss.double()
+    x, y = near_and_far(20, 5).double(), torch.arange(20) % 5
+    if per_class:
+        loss.proxies.data = near_and_far(18, 5).double()
+    inputs = [x.requires_grad_(), *loss.parameters()]
+    charges, labels = with_proxies(x, y, loss.proxies, per_class)
+    if alpha is None:
+        expected = cpml_energy(charges, labels, 0.2, "hinge")
+    else:
+        expected = pfml_energy(charges, labels, alpha, 0.2, delta_rep or 0.2, 0.01)
+    actual = loss(x, y)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=0)
+    references = torch.autograd.grad(expected, inputs)
+    for mine, theirs in zip(torch.autograd.grad(actual, inputs), references, strict=True):
+        assert (mine - theirs).abs().max() <= 1e-10 * theirs.abs().max()
+
+
+SPACE = [(alpha, delta) for alpha in (0.0, 1.0, 2.0, 4.0, 6.0) for delta in (0.05, 0.2, 0.35)]
+
+
+@pytest.mark.parametrize(("alpha", "delta"), SPACE)
+def test_forces_on_proxies_exceed_their_weight_decay(alpha: float, delta: float) -> None:
+    torch.manual_seed(0)
+    loss = PotentialFieldLoss(100, 512, 15, alpha, delta)
+    loss(torch.randn(100, 512), torch.randint(100, (100,))).backward()
+    decay = 5e-4 * loss.proxies.detach()
+    assert loss.proxies.grad.norm() > 1000 * decay.norm()
+
+
+def test_weight_decay_exceeds_the_forces_of_the_normalized_form() -> None:
+    """Why it is not the default."""
+    torch.manual_seed(0)
+    loss = PotentialFieldLoss(100, 512, 15, scale="normalized")
+    loss(torch.randn(100, 512), torch.randint(100, (100,))).backward()
+    decay = 5e-4 * loss.proxies.detach()
+    assert loss.proxies.grad.norm() < 0.01 * decay.norm()
+
+
+@pytest.mark.parametrize(
+    ("alpha", "delta", "classes", "per_class", "size"),
+    [
+        *((*point, 100, 15, 512) for point in SPACE),
+        pytest.param(6.0, 0.05, 11318, 2, 32, marks=pytest.mark.soak),
+    ],
+)
+def test_all_charges_in_one_place_leave_training_finite(
+    alpha: float, delta: float, classes: int, per_class: int, size: int
+) -> None:
+    """As far apart as forces are largest, in float32: their norm needs more."""
+    torch.manual_seed(0)
+    loss = PotentialFieldLoss(classes, size, per_class, alpha, delta)
+    center = F.normalize(torch.randn(size), dim=0)
+    spread = 1.1 * loss.min_distance / math.sqrt(2 * size)
+    loss.proxies.data = center + spread * torch.randn_like(loss.proxies)
+    x = (center + spread * torch.randn(100, size)).requires_grad_()
+    value = loss(x, torch.randint(classes, (100,)))
+    value.backward()
+    assert value.isfinite()
+    assert loss.proxies.grad.isfinite().all()
+    assert x.grad.isfinite().all()
+    assert torch.linalg.vector_norm(loss.proxies.grad, dtype=torch.float64).isfinite()
+    if classes == 11318:
+        assert not loss.proxies.grad.norm().isfinite()  # what clipping must not meet
+    for optimizer in (torch.optim.Adam, torch.optim.RMSprop):
+        one = optimizer([loss.proxies], lr=1e-2)
+        one.step()
+        assert all(value.isfinite().all() for value in one.state[loss.proxies].values())
+
+
+def test_logs_are_in_units_that_do_not_depend_on_alpha_delta_and_charges() -> None:
+    torch.manual_seed(0)
+    energy = PotentialFieldLoss(7, 5, 2, delta=0.6)
+    normalized = PotentialFieldLoss(7, 5, 2, delta=0.6, scale="normalized")
+    normalized.load_state_dict(energy.state_dict())
+    x, y = torch.randn(9, 5), torch.tensor([0, 1, 1, 1, 6, 6, 2, 0, 3])
+    values = []
+    for loss in (energy, normalized):
+        value, logs = Plain(loss)(torch.nn.Identity(), x, y)
+        assert value == loss(x, y)
+        values.append(logs["loss"])
+    torch.testing.assert_close(values[0], values[1])
+    torch.testing.assert_close(energy(x, y), values[1] * (9 + 14) / 0.6**4)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 2.5, 6.0])
 def test_gradcheck_pfml(alpha: float) -> None:
     torch.manual_seed(1)
-    loss = PotentialFieldLoss(4, 3, 2, alpha, 0.2, 0.5).double()
+    loss = PotentialFieldLoss(4, 3, 2, alpha, 0.2, 0.5, scale="normalized").double()
     x = loss.proxies.detach()[[0, 1, 4, 7]] + 0.1 * torch.randn(4, 3, dtype=torch.float64)
     y = torch.tensor([0, 1, 1, 3])
 
@@ -176,7 +292,7 @@ def test_proxies_of_a_class_are_consecutive_rows_of_length_one() -> None:
         value = loss(torch.eye(6)[:1], torch.tensor([0]))
     pairs_of_a_class = 4 * 3 + 3 * 3 * 2
     other_pairs = 13 * 12 - pairs_of_a_class
-    assert value.item() == pytest.approx((other_pairs - pairs_of_a_class) / 13)
+    assert value.item() == pytest.approx((other_pairs - pairs_of_a_class) / 0.2**4)
 
 
 def test_half_precision_is_raised_and_autocast_is_off() -> None:
@@ -202,6 +318,7 @@ def test_half_precision_is_raised_and_autocast_is_off() -> None:
         (PotentialFieldLoss, {"proxies_per_class": 1.5}),
         (ContrastivePotentialLoss, {"delta": math.inf}),
         (ContrastivePotentialLoss, {"repulsion": "none"}),
+        (PotentialFieldLoss, {"scale": "mean"}),
     ],
 )
 def test_refuses_wrong_hyperparameters(loss: type, arguments: dict) -> None:

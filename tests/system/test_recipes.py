@@ -23,6 +23,8 @@ CONVENTIONAL = {
     "optim.schedule.threshold": 1e-3,
     "optim.schedule.cooldown": 1,
 }
+PROXIES = "loss.proxies_per_class"
+FIELD = {"loss.alpha": 4.0, "loss.delta": 0.2, "loss.scale": "energy"}
 MOMENTUM = "embedder.batch_norm_momentum"
 
 
@@ -60,6 +62,16 @@ MOMENTUM = "embedder.batch_norm_momentum"
         ("protocol=traditional data=cub", {MOMENTUM: None, "embedder.freeze_batch_norm": True}),
         ("protocol=pfml data=sop backbone=bn_inception", {MOMENTUM: 0.9}),
         ("protocol=pfml data=sop backbone=resnet50", {MOMENTUM: None}),
+        ("protocol=pfml data=cub loss=pfml", {PROXIES: 15, **FIELD}),
+        ("protocol=pfml data=glyphs loss=pfml", {PROXIES: 15, **FIELD}),
+        ("data=glyphs loss=pfml", {PROXIES: 2, "loss.alpha": 0.0, "loss.delta": 0.3}),
+        ("protocol=pfml data=sop loss=pfml", {PROXIES: 2, **FIELD}),
+        ("protocol=mlrc data=emoji loss=pfml", {PROXIES: 15, **FIELD}),
+        ("protocol=mlrc data=inshop loss=cpml", {PROXIES: 2}),
+        ("protocol=traditional data=cars loss=pfml", {PROXIES: 15, **FIELD}),
+        ("protocol=traditional data=sop loss=cpml", {PROXIES: 2}),
+        ("protocol=validation data=emoji loss=pfml", {PROXIES: 2, **FIELD}),
+        ("data=folder loss=pfml", {PROXIES: 2, **FIELD}),
         (
             "data=folder",
             {

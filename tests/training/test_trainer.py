@@ -132,6 +132,16 @@ def test_gradients_of_the_network_are_clipped_and_those_of_the_loss_are_not(make
     assert norm <= 1.001e-3
 
 
+def test_gradients_whose_squares_exceed_float32_are_clipped_to_the_norm(make):
+    step = make(clip_norm=1e-3)._train_on
+    for parameter in step.embedder.parameters():
+        parameter.grad = torch.full_like(parameter, -1e25)
+    step._clip_gradients()
+    gradient = torch.cat([p.grad.flatten() for p in step.embedder.parameters()])
+    assert gradient.norm().item() == pytest.approx(1e-3)
+    assert (gradient < 0).all()
+
+
 def test_the_first_of_equal_evaluations_is_best_and_never_the_untrained_one(make):
     scores = iter([0.9, 0.2, 0.4, 0.4])
     trainer = make(lambda: {"map_at_r": next(scores)})
