@@ -15,7 +15,7 @@ from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.progress import show_progress
 from dml.reporting import catalog, tables
-from dml.reporting.claims.claim_page import print_verdicts, write_claims_page
+from dml.reporting.claims.claim_page import NoRunsError, print_verdicts, write_claims_page
 from dml.reporting.export import to_csv, to_markdown
 from dml.reporting.finished_runs import experiments_with_runs
 from dml.reporting.page import render_page
@@ -47,15 +47,16 @@ def write_reports(
         The written files: HTML, Markdown, CSV, and the runs as CSV.
 
     Raises:
-        UserError: an experiment does not exist, or `single` has no runs.
+        UserError: an experiment does not exist, or `single` or the only experiment, one of claims,
+            has no runs; beside others, one of claims without runs is a line.
     """
     known = catalog.experiment_ids()
     ids = _resolve_names(names, known, root)
-    written = []
+    written, several = [], len(ids) > 1
     for id in [id for id in ids if catalog.load_experiment(id).claims]:
         for path in results:
             print_verdicts(id, catalog.load_experiment(id), path)
-        written += [] if results else _write_claims(id, root, out)
+        written += [] if results else _write_claims(id, root, out, several)
         ids.remove(id)
     if not ids:
         return written
@@ -91,9 +92,15 @@ def write_reports(
     return [*written, *files]
 
 
-def _write_claims(id: str, root: Path, out: Path) -> list[Path]:
+def _write_claims(id: str, root: Path, out: Path, several: bool) -> list[Path]:
     cells = catalog.list_cells(id, outputs_override(root))
-    written = write_claims_page(catalog.load_experiment(id), cells, out)
+    try:
+        written = write_claims_page(catalog.load_experiment(id), cells, out)
+    except NoRunsError as error:
+        if not several:
+            raise
+        print(error)
+        return []
     for path in written:
         print(f"written  {path}")
     return written

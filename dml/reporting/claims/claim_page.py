@@ -31,6 +31,10 @@ from dml.runs.console import console
 NOT_OPTIONS = ("name", "result_id", "batch_kind", "_target_")
 
 
+class NoRunsError(UserError):
+    """No run of an experiment is finished."""
+
+
 def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path) -> list[Path]:
     """Writes `<id>.md`, `<id>.png`, and the results and curves behind them as CSV.
 
@@ -43,13 +47,14 @@ def write_claims_page(about: ExperimentConfig, cells: Sequence[Cell], out: Path)
         The written files.
 
     Raises:
-        UserError: no run is finished, or one cannot be read.
+        NoRunsError: no run is finished.
+        UserError: a run cannot be read.
     """
     id = cells[0].experiment
     results, curves = read_results(cells)
     if not results:
         command = f"{shell_command('train')} experiment={id}"
-        raise UserError(f"{id}: no finished runs with its own settings; {command} trains them")
+        raise NoRunsError(f"{id}: no finished runs with its own settings; {command} trains them")
     tests = evaluate_claims(read_claims(about.claims), results)
     picture = out / f"{id}.png"
     texts = {
