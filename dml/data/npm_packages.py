@@ -51,6 +51,7 @@ def _run(package: str, folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise UserError(f"{package}: npm is not installed")
+    folder = folder.resolve()  # npm takes paths from the folder that it is started in
     command = [npm, "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
     # In a folder of its own: npm reads the settings of a project that it is started in.
     done = subprocess.run(

@@ -51,6 +51,13 @@ def test_a_package_is_fetched_once(npm, tmp_path: Path):
     assert list(target.parent.iterdir()) == [target]
 
 
+def test_a_target_may_be_relative(npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    npm(f'{PACKS}printf "an archive\\n" > "$5/a-b-1.0.0.tgz"')
+    monkeypatch.chdir(tmp_path)
+    assert pack("@a/b@1.0.0", Path("packages/a.tgz"), RIGHT) == Path("packages/a.tgz")
+    assert (tmp_path / "packages" / "a.tgz").read_bytes() == CONTENT
+
+
 def test_another_archive_leaves_nothing(npm, tmp_path: Path):
     npm(f'{PACKS}echo "another archive" > "$5/a-b-1.0.0.tgz"')
     with pytest.raises(ChecksumError):
