@@ -8,7 +8,7 @@ from PIL import Image
 
 from dml.data.emoji import COLUMNS
 from dml.data.emoji_sets import PICTURE_SETS, SETS
-from dml.reporting.claims import emoji_neighbors
+from scripts.studies import emoji_neighbors
 
 CLASSES = 8
 
