@@ -16,6 +16,7 @@ from dml.core.statistics import Estimate, mean_interval
 from dml.reporting.catalog import Cell
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from scripts.studies.seed_results import (
+    FIRST_REPEAT,
     CurvePoint,
     SeedResult,
     read_results,
