@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.command_line import is_multirun
 from dml.config.config_groups import CONFIGS
+from dml.config.stored_config import refuse_interpolation
 from dml.core.errors import ConfigError, nearest
 
 
@@ -125,7 +126,9 @@ def _load_table(params: str) -> tuple[dict[Any, Any], Path]:
 @cache
 def _parse(path: Path, modified: int) -> Any:
     """Reads a file once until it is `modified`: an experiment asks for every one of its runs."""
-    return OmegaConf.to_container(OmegaConf.load(path))
+    content = OmegaConf.to_container(OmegaConf.load(path))
+    refuse_interpolation(content)
+    return content
 
 
 def _describe_missing_row(table: dict[Any, Any], path: Path, loss: str, data: str) -> str:

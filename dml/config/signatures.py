@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -91,7 +91,7 @@ def takes_argument(target: str, name: str) -> bool:
 
 
 def find_argument_problems(
-    node: dict[str, Any], option: str, *reserved: str, given: Iterable[str] = ()
+    node: dict[str, Any], option: str, *reserved: str, given: Collection[str] = ()
 ) -> Iterator[str]:
     """Yields the problems of a node, one line each; at most one if its target does not exist.
 
@@ -124,9 +124,10 @@ def find_argument_problems(
                 yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
         elif problem := find_type_problem(value, accepted[name]):
             yield f"{option}.{name}: {problem}"
+    sizes = "; num_classes and embedding_size are passed" if "num_classes" in given else ""
     for name, one in accepted.items():
         if one.default is one.empty and name in required and name not in {*values, *given}:
-            yield f"{option}.{name}: missing; add +{option}.{name}=<value>"
+            yield f"{option}.{name}: missing; add +{option}.{name}=<value>{sizes}"
 
 
 def find_type_problem(value: Any, parameter: inspect.Parameter) -> str:

@@ -1,4 +1,7 @@
-"""Fast reading of the `config.yaml` of many run folders.
+"""Fast reading of the `config.yaml` of many run folders, as plain data.
+
+A stored config is resolved. What somebody else wrote may hold `${oc.env:…}` all the same, which
+OmegaConf would replace by values of this machine: it is refused.
 
 PyYAML parses in C, but converts each of the thousand words of a config in Python. Most words occur
 in every config, so each is converted once.
@@ -12,6 +15,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from yaml.nodes import MappingNode, ScalarNode, SequenceNode  # type: ignore[import-untyped]
+
+from dml.config.flatten import flatten
 
 _TEXT = "tag:yaml.org,2002:str"
 _CONVERTER = yaml.SafeLoader("")
@@ -41,7 +46,7 @@ def read_stored_config(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not a config.
+        ValueError: it is not a config, or holds `${`.
     """
     try:
         content = _convert(yaml.compose(path.read_bytes(), _Loader))
@@ -51,7 +56,15 @@ def read_stored_config(path: Path) -> dict[str, Any]:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
     if not isinstance(content, dict):
         raise ValueError("not a table of options")
+    refuse_interpolation(content)
     return content
+
+
+def refuse_interpolation(content: Any) -> None:
+    """Raises ValueError, with the name of the option, if a text in nested mappings holds `${`."""
+    for name, value in flatten(content).items():
+        if "${" in f"{name} {value}":
+            raise ValueError(f"{name} holds ${{, which a stored config never does")
 
 
 def _convert(node: Any) -> Any:

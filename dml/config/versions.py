@@ -39,6 +39,10 @@ def _is_metrix_contrastive(options: Mapping[str, Any]) -> bool:
     return _is_metrix(options) and str(options.get("loss._target_")).endswith(".ContrastiveLoss")
 
 
+def _is_proxy_synthesis(options: Mapping[str, Any]) -> bool:
+    return options.get("method._target_") == "dml.methods.comparisons.ProxySynthesis"
+
+
 def _is_cross_batch_memory(options: Mapping[str, Any]) -> bool:
     return options.get("method._target_") == "dml.methods.cross_batch.CrossBatchMemory"
 
@@ -50,6 +54,7 @@ def _is_glyphs(options: Mapping[str, Any]) -> bool:
 ADDED_LATER: tuple[Addition, ...] = (
     Addition("method.average", "anchors", _is_metrix_contrastive),
     Addition("method.anc_neg_anchors", "all", _is_metrix),
+    Addition("method.classes", "pair", _is_proxy_synthesis),
     Addition("method.exclude_self_pairs", False, _is_cross_batch_memory),
     Addition("data.exif_orientation", False),
     Addition("data.skip_corrupt", False),
@@ -70,6 +75,8 @@ LOOKUPS_ADDED_LATER: tuple[str, ...] = (
     "protocol.lookup.standin_loss",
     "protocol.lookup.standin_sampler",
     "protocol.lookup.standin_images_per_class",
+    "protocol.lookup.sampler",
+    "protocol.lookup.per_class",
 )
 
 # Options that are no more, and that stored configs of older runs may hold.

@@ -1,8 +1,10 @@
 """The mixing methods that Metrix is compared with: i-Mix, MoCHi and Proxy Synthesis.
 
-All use the hyperparameters, and the proxies, of the clean loss they are given.
+All use the hyperparameters, the averages and the proxies of the clean loss they are given: without
+mixes they are that loss.
 
-Shapes: B images, D embedding dimensions, C classes, K mixes of an anchor, V mixes in all.
+Shapes: B images, D embedding dimensions, C classes, K mixes of an anchor, V mixes in all, N new
+classes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dml.core.errors import UserError
 from dml.losses.arguments import to_working_precision
 from dml.losses.cosine import unit_rows
 from dml.losses.generic import compute_proxy_loss
+from dml.losses.metric_loss import Pairs
 from dml.methods.metrix.mixed_pooling import mix
 from dml.methods.metrix.mixed_similarity import mixed_norms
 from dml.methods.metrix.mixing_pairs import draw_lambdas
@@ -29,13 +32,14 @@ Miner = Callable[[Tensor, Tensor], Any]
 class IMix(Plain):
     """i-Mix (Lee et al., ICLR 2021) with labels: each image, mixed with a negative, is an anchor.
 
-    Mean over anchors of λ ℓ with the labels of the image + (1 − λ) ℓ with those of its negative,
-    over the clean batch without that image or that negative. It replaces the
-    clean loss.
+    λ times the loss with the labels of the images + (1 − λ) times that with the labels of their
+    negatives; each mix is compared with the clean images, without that image or that negative. It
+    replaces the clean loss, which it equals at λ = 1.
 
     Args:
         loss: has a generic form with samples as anchors, positives and negatives.
-        miner: for the clean loss, if its weight is above 0.
+        miner: chooses pairs of clean images; a mix is compared with what they pair its image with,
+            and its negative.
         alpha: λ ~ Beta(α, α), one for the batch; above 0.
         clean: weight of the clean loss added to it, at least 0.
 
@@ -72,19 +76,16 @@ class IMix(Plain):
         with torch.autocast(images.device.type, enabled=False):
             x_BD = to_working_precision(embeddings)
             s_BB = unit_rows(to_working_precision(mixed))[0] @ unit_rows(x_BD)[0].T
-            loss = lambda_B[0] * self._label_as(own_B, s_BB, labels)
-            loss = loss + (1 - lambda_B[0]) * self._label_as(partner_B, s_BB, labels)
+            mined = None if self.miner is None else self.miner(x_BD, labels)
+            positive_BB, negative_BB = Pairs(labels, labels, own_B, mined).masks()
+            y_BB, present_BB = positive_BB.to(s_BB.dtype), positive_BB | negative_BB
+            loss = lambda_B[0] * self.form.loss(s_BB, y_BB, present_BB)
+            as_partner = self.form.loss(s_BB, y_BB[partner_B], present_BB[partner_B])
+            loss = loss + (1 - lambda_B[0]) * as_partner
             logs = {"loss_mixed": loss.detach()}
             if self.clean:
-                mined = None if self.miner is None else self.miner(x_BD, labels)
                 loss = loss + self.clean * self.loss(x_BD, labels, mined)
         return loss, logs
-
-    def _label_as(self, own_B: Tensor, s_BB: Tensor, labels: Tensor) -> Tensor:
-        """Returns the loss of mixes with the labels of images `own_B`, which are left out."""
-        others_BB = torch.ones_like(s_BB, dtype=torch.bool).scatter_(1, own_B[:, None], False)
-        same_BB = labels[own_B][:, None] == labels
-        return self.form.loss(s_BB, same_BB.to(s_BB.dtype), others_BB)
 
 
 class MoCHi(Plain):
@@ -95,8 +96,7 @@ class MoCHi(Plain):
     normalized.
 
     Args:
-        loss: has a generic form with samples as anchors, positives and negatives; its mean is
-            over anchors.
+        loss: has a generic form with samples as anchors, positives and negatives.
         miner: must be None: all pairs count.
         pairs: "anc_neg" or "neg_neg".
         hard_negatives: per anchor, at least 1; all if the batch has fewer.
@@ -165,23 +165,36 @@ class MoCHi(Plain):
 class ProxySynthesis(Plain):
     """Proxy Synthesis (Gu et al., AAAI 2021): mixes of two classes are new classes.
 
-    Images are paired at random; where two classes meet, their embeddings and their proxies are
-    mixed with the same λ, normalized, and added to the batch and to the proxies.
+    Each image is mixed with the one before it in the batch, the first with the last, and their
+    proxies with the same λ; all are normalized and added to the batch and to the proxies. As in the
+    authors' code, where images of a class must not be neighbors. Batches in which they are get the
+    smallest distance in place of 1 that pairs the fewest images of a class: m for m images of each
+    class in turn. Pairs of one class that remain are not mixed; there a new class would have the
+    proxy of an old one.
 
     Args:
         loss: has a generic form with proxies.
         miner: must be None: all images are compared with all proxies.
         alpha: λ ~ Beta(α, α), one for the batch; above 0.
+        classes: "mix", each mix is a class of its own (authors' code), or "pair", those of the same
+            two classes in the same order are one.
 
     Raises:
         UserError: the loss has no such form, or an option is wrong.
     """
 
-    def __init__(self, loss: nn.Module, miner: Miner | None = None, alpha: float = 0.4) -> None:
+    def __init__(
+        self,
+        loss: nn.Module,
+        miner: Miner | None = None,
+        alpha: float = 0.4,
+        classes: str = "mix",
+    ) -> None:
         super().__init__(loss)
         refuse_miner(miner, "proxy_synthesis")
         self.form = require_form(loss, "proxy_synthesis", proxies=True)
         self.alpha = check_number("method.alpha", alpha, 0, above=True)
+        (self.classes,) = check_choices("method.classes", [classes], ("mix", "pair"))
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
@@ -197,18 +210,17 @@ class ProxySynthesis(Plain):
             u_BD = unit_rows(to_working_precision(embeddings))[0]
             proxies: Tensor = self.loss.proxies  # type: ignore[assignment]
             p_CD = unit_rows(proxies.to(u_BD))[0]
-            partner_B = torch.randperm(len(labels)).to(labels.device, non_blocking=True)
+            partner_B = _pair_with_earlier(labels)
             first_V = (labels != labels[partner_B]).nonzero().squeeze(1)
             second_V = partner_B[first_V]
-            # one new class per pair of classes
-            code_V = labels[first_V] * len(p_CD) + labels[second_V]
-            code_N, new_label_V = code_V.unique(
-                return_inverse=True
-            )  # one new class per pair of classes
-            class_N = code_N.div(len(p_CD), rounding_mode="floor"), code_N % len(p_CD)
+            classes_2N = labels[torch.stack([first_V, second_V])]
+            new_label_V = torch.arange(len(first_V), device=labels.device)
+            if self.classes == "pair":
+                classes_2N, new_label_V = classes_2N.unique(dim=1, return_inverse=True)
             factor = draw_lambdas(1, self.alpha, "batch", like=u_BD)
             v_VD = unit_rows(mix(u_BD, first_V, second_V, factor.expand(len(first_V))))[0]
-            q_ND = unit_rows(mix(p_CD, *class_N, factor.expand(len(code_N))))[0]
+            first_N, second_N = classes_2N
+            q_ND = unit_rows(mix(p_CD, first_N, second_N, factor.expand(len(first_N))))[0]
             loss = compute_proxy_loss(
                 self.form,
                 torch.cat([u_BD, v_VD]),
@@ -216,6 +228,14 @@ class ProxySynthesis(Plain):
                 torch.cat([p_CD, q_ND]),
             )
             return loss, {}
+
+
+def _pair_with_earlier(labels: Tensor) -> Tensor:
+    """Returns the partner of each image: the distance that pairs the fewest of a class (B)."""
+    place_B = torch.arange(len(labels), device=labels.device)
+    earlier_BB = (place_B - place_B[:, None] - 1) % len(labels)  # a row per distance, from 1
+    same_BB = labels[earlier_BB] == labels
+    return earlier_BB[same_BB.sum(dim=1).argmin()]
 
 
 def refuse_miner(miner: Miner | None, method: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
+from dml.core.errors import UserError
 from dml.losses.arguments import to_working_precision
 from dml.methods.batch_method import BatchMethod
 
@@ -16,14 +19,32 @@ class Plain(BatchMethod):
     """Embeds the batch and applies the loss, with mined pairs or triplets if there is a miner.
 
     Args:
-        loss: called as `loss(embeddings, labels, indices_tuple)`.
+        loss: called as `loss(embeddings, labels)`, with a miner as `loss(embeddings, labels,
+            indices_tuple)`. B×C values are logits, as those of the layers of ArcFace and CosFace
+            in other codebases: the loss is their cross-entropy.
         miner: called as `miner(embeddings, labels)`; None: the loss uses the whole batch.
+        num_classes: C; None: values are never logits.
+
+    Raises:
+        UserError: there is a miner, and the loss has no argument for what it finds.
     """
 
-    def __init__(self, loss: nn.Module, miner: Callable[[Tensor, Tensor], Any] | None = None):
+    def __init__(
+        self,
+        loss: nn.Module,
+        miner: Callable[[Tensor, Tensor], Any] | None = None,
+        num_classes: int | None = None,
+    ):
         super().__init__()
+        if miner is not None and not _takes(loss, 3):
+            raise UserError(
+                f"loss.miner: {type(loss).__name__} takes embeddings and labels, but not the pairs "
+                f"of a miner; give its forward an argument indices_tuple, or leave the miner out"
+            )
         self.loss = loss
         self.miner = miner
+        self.num_classes = num_classes
+        self._passes_pairs = miner is not None or not _takes(loss, 2)
         self.loss_constant = float(getattr(loss, "constant", 0.0))
 
     @staticmethod
@@ -41,4 +62,16 @@ class Plain(BatchMethod):
                 embeddings
             )  # losses of other packages do not handle autocast
             mined = None if self.miner is None else self.miner(embeddings, labels)
-            return self.loss(embeddings, labels, mined), {}
+            value = self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
+            if isinstance(value, Tensor) and value.shape == (len(labels), self.num_classes):
+                value = cross_entropy(value, labels)
+            return value, {}
+
+
+def _takes(loss: nn.Module, count: int) -> bool:
+    """Returns True if a loss can be called with so many arguments by position."""
+    try:
+        inspect.signature(loss.forward).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True

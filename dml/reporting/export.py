@@ -86,7 +86,7 @@ def _csv_line(report: Report, row: Row, metric: str) -> dict[str, object]:
         **{name: text(row) for name, text in more_columns().items()},
     }
     if (ours := number.ours) is not None:
-        line |= {"mean": ours.mean, "repeats": ours.n, "ci95": ours.ci95, "std": ours.std}
+        line |= {"mean": ours.mean, "repeats": ours.n, "ci95": ours.half_width, "std": ours.std}
     if (one := number.published) is not None:
         line |= {"printed": one.text, "printed_spread": one.spread_text}
         line |= {"printed_spread_kind": one.spread_kind, "printed_runs": one.runs}

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from dml.config.identity import identity
 from dml.core.errors import UserError, first_line
+from dml.core.statistics import mean_per_repeat
 from dml.runs.console import is_score
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.load import load_cfg
@@ -72,11 +73,8 @@ class FinishedRun:
             found = [(job["repeat"], self._job_value(job, metric)) for job in self.summary["jobs"]]
         if any(value is None for _, value in found):
             return {}
-        folds: dict[int, list[float]] = {}
-        for repeat, value in found:
-            folds.setdefault(int(repeat), []).append(float(value))
         factor = 100.0 if is_score(metric) else 1.0
-        return {repeat: factor * sum(v) / len(v) for repeat, v in folds.items()}
+        return mean_per_repeat((int(repeat), factor * float(value)) for repeat, value in found)
 
     def _job_value(self, job: Mapping[str, Any], metric: str) -> float | None:
         if metric in job.get("metrics", {}):

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from omegaconf import OmegaConf
 
 from dml.config.identity import digest
+from dml.config.stored_config import read_stored_config, refuse_interpolation
 from dml.config.versions import upgrade
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, first_line
@@ -31,15 +32,15 @@ def write_runs(runs: Sequence[FinishedRun]) -> str:
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for run in runs:
-        cfg = OmegaConf.load(RunFolder(run.folder).config)
-        cfg.outputs = "outputs"  # places of the sender's machine
-        cfg.data.root = "data"
+        cfg = read_stored_config(RunFolder(run.folder).config)
+        cfg["outputs"] = "outputs"  # places of the sender's machine
+        cfg["data"]["root"] = "data"
         writer.writerow(
             {
                 "folder": "/".join(run.folder.parts[-3:]),
                 "revision": run.summary.get("git_revision"),
                 "device": run.summary.get("device"),
-                "config": json.dumps(OmegaConf.to_container(cfg)),
+                "config": json.dumps(cfg),
                 "summary": json.dumps(run.summary),
             }
         )
@@ -89,7 +90,10 @@ def _find_problems(line: dict[str, str]) -> Iterator[str]:
         yield f"'{line['folder']}' is not <experiment>/<names>/<run>"
         return
     try:
-        cfg, summary = OmegaConf.create(json.loads(line["config"])), json.loads(line["summary"])
+        # a text instead of a table would be parsed as YAML
+        config, summary = dict(json.loads(line["config"])), json.loads(line["summary"])
+        refuse_interpolation(config)
+        cfg = OmegaConf.create(config)
         upgrade(cfg)
         found = digest(cfg)
     except Exception as error:  # the file may hold anything

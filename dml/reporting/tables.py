@@ -37,18 +37,9 @@ def decimals(rows: Sequence[Row], metric: str) -> int:
 
 
 def format_ours(row: Row, metric: str, spread: str, digits: int) -> str:
-    """Returns our mean ± its spread; a dash where it has not been run.
-
-    A t-interval needs three repeats; of two, the standard deviation stands in brackets.
-    """
+    """Returns our mean ± its spread (`Estimate.format`); a dash where it has not been run."""
     estimate = row.numbers[metric].ours
-    if estimate is None:
-        return DASH
-    half = estimate.std if spread == "std" else estimate.half_width
-    if half is not None:
-        return f"{estimate.mean:.{digits}f} ± {half:.{digits}f}"
-    brackets = "" if estimate.std is None else f" ({estimate.std:.{digits}f})"
-    return f"{estimate.mean:.{digits}f}{brackets}"
+    return DASH if estimate is None else estimate.format(digits, spread)
 
 
 class Best(str):
@@ -185,13 +176,12 @@ def caption(section: Section, report: Report, metrics: Sequence[str] | None = No
     """Returns units and spread of some metrics (default: all), and what selected the epochs."""
     metrics = section.metrics if metrics is None else metrics
     estimates = [n.ours for row in section.rows for n in row.numbers.values() if n.ours]
-    std = report.about.spread == "std"
     parts = ["scores in percent"] if any(map(is_score, metrics)) else []
     if report.of_paper or any(one.n > 2 for one in estimates):
-        spread = "standard deviation" if std else "95 % interval"
+        spread = "standard deviation" if report.about.spread == "std" else "95 % interval"
         parts.append(f"± {spread} over n repeats")
-    if not std and any(one.n == 2 for one in estimates):
-        parts.append("in brackets: standard deviation of two repeats")
+    if any(one.n == 2 for one in estimates):
+        parts.append("of two repeats both values")
     if any(best_rows(section, metric) for metric in metrics):
         parts.append("bold: highest after training" if section.baselines else "bold: highest")
     if section.selected_on_test:

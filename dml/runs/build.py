@@ -35,7 +35,13 @@ from dml.training.precision import set_convolution_precision
 from dml.training.process_group import ProcessGroup
 from dml.training.sync_batch_norm import synchronize_batch_norm
 
-SIZES = ("num_classes", "embedding_size")  # supplied to losses and methods that accept them
+# Supplied to losses and methods that accept them, under the names of other codebases too.
+CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"
+WIDTH = (
+    "embedding_size embedding_dim embed_dim emb_dim feat_dim feature_dim in_features sz_embed "
+    "sz_embedding descriptors_dim"
+)
+SIZES = (*CLASSES.split(), *WIDTH.split())
 
 
 @dataclass(frozen=True)
@@ -190,7 +196,8 @@ class Builder:
         Raises:
             ConfigError: one of them rejects its options, or another one.
         """
-        sizes = dict(zip(SIZES, (num_classes, embedding_size), strict=True))
+        sizes = dict.fromkeys(CLASSES.split(), num_classes)
+        sizes |= dict.fromkeys(WIDTH.split(), embedding_size)
         try:
             loss = self._loss(**self._loss.select_missing(sizes))
             miner = None if self._miner is None else self._miner()
@@ -202,6 +209,15 @@ class Builder:
             return self._method(**supplied, **self._method.select_missing(sizes))
         except UserError as error:
             raise ConfigError(str(error).splitlines()) from error
+
+    @property
+    def has_own_loss(self) -> bool:
+        """True if the loss is neither of this package nor of pytorch-metric-learning."""
+        return not self.config.loss["_target_"].startswith(("dml.", "pytorch_metric_learning."))
+
+    def describe_loss_failure(self, error: BaseException) -> str:
+        """Returns why the loss failed in use, on one line."""
+        return self._loss.describe(error)
 
     @property
     def _compares_clipped(self) -> bool:

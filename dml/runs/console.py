@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label as title
 from dml.core.progress import postpone_line
 from dml.core.run_logger import run_logger
+from dml.core.statistics import Estimate, mean_per_repeat
 
 DASH = "\u2013"  # shown for missing numbers and values
 
@@ -29,11 +31,11 @@ def print_line(text: str, logged: bool = True) -> None:
 def print_results(summary: dict[str, Any]) -> None:
     """Prints the scores of a run as a table; the log gets them in a line."""
     console.print(_results_table(summary))
-    scores = {name: value for name, value in summary["metrics"].items() if is_score(name)}
-    run_logger.info(
-        "scores: %s",
-        ", ".join(f"{title(name)} {_format_score(one, '')}" for name, one in scores.items()),
-    )
+    trained = summary["metrics"], summary.get("jobs", ())
+    scores = [
+        f"{title(name)} {_format_score(name, *trained)}" for name in filter(is_score, trained[0])
+    ]
+    run_logger.info("scores: %s", ", ".join(scores))
 
 
 def _results_table(summary: dict[str, Any]) -> Table:
@@ -45,33 +47,34 @@ def _results_table(summary: dict[str, Any]) -> Table:
         title=f"{summary['data']}: {name} ({summary['protocol']}){stand_in}",
         caption=f"percent on {summary['classes_tested']}; best epoch by {summary['selected_by']}",
     )
-    of = "" if repeats == 1 else f" (mean of {repeats} ± 95 %)"
-    columns = {"untrained": summary["untrained"], f"trained{of}": summary["metrics"]}
-    joined = summary["concatenated"]
-    if joined is not None:
-        columns = {
-            "untrained": summary["untrained"],
-            f"separated {summary['embedding_size']}-d{of}": summary["metrics"],
-            f"concatenated {joined['embedding_size']}-d{of}": joined["metrics"],
-        }
+    of = "" if repeats == 1 else f" (mean of {repeats} ± 95 %)" if repeats > 2 else " (2 repeats)"
+    trained, joined = (summary["metrics"], summary.get("jobs", ())), summary["concatenated"]
+    columns: dict[str, Any] = {"untrained": (summary["untrained"],)}
+    if joined is None:
+        columns[f"trained{of}"] = trained
+    else:
+        columns[f"separated {summary['embedding_size']}-d{of}"] = trained
+        after = joined["metrics"], joined["repeats"]
+        columns[f"concatenated {joined['embedding_size']}-d{of}"] = after
     table.add_column("metric")
     for column in columns:
         table.add_column(column, justify="right")
     for name in filter(is_score, summary["metrics"]):
-        cells = [_format_score(values.get(name), column) for column, values in columns.items()]
-        table.add_row(title(name), *cells)
+        table.add_row(title(name), *(_format_score(name, *scores) for scores in columns.values()))
     return table
 
 
-def _format_score(value: dict[str, Any] | None, column: str) -> str:
-    """A mean in percent, with its interval if there is one; a dash for what was not measured.
+def _format_score(
+    name: str, metrics: Mapping[str, Any], results: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """A score in percent (`Estimate.format`) from the results of each repeat; without, its mean.
 
-    Untrained scores have no interval, and no `evaluation.measures` of the finished network.
+    A dash for what was not measured: `evaluation.measures` of the untrained network.
     """
-    if value is None:
+    if name not in metrics:
         return DASH
-    half = value["ci95"] if column != "untrained" else None
-    return f"{100 * value['mean']:.2f}" + ("" if half is None else f" ± {100 * half:.2f}")
+    values = mean_per_repeat((one["repeat"], 100 * one["metrics"][name]) for one in results)
+    return Estimate(tuple(values.values()) or (100 * metrics[name]["mean"],)).format()
 
 
 def scores_tables(result: dict[str, Any]) -> list[Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,8 @@ from dml.config.signatures import (
 )
 from dml.core.errors import ConfigError, UserError, describe_failure
 from dml.data.image_index import ImageIndex
+
+GPU_SWITCHES = ("use_gpu", "use_cuda", "cuda", "gpu")  # of public losses, usually true
 
 # Per option: a description for messages, the base class, and the attributes of what is built.
 REQUIRED: dict[str, tuple[str, type, tuple[str, ...]]] = {
@@ -59,7 +61,7 @@ class Constructor:
         node: dict[str, Any],
         option: str,
         reserved: Iterable[str] = (),
-        supplied: Iterable[str] = (),
+        supplied: Collection[str] = (),
     ) -> None:
         self.node, self.option, self.reserved = node, option, tuple(reserved)
         self.problems = list(find_argument_problems(node, option, *self.reserved, given=supplied))
@@ -117,9 +119,18 @@ class Constructor:
                 )
         return built
 
+    def describe(self, error: BaseException) -> str:
+        """Returns an error on one line, with the argument that keeps a class off the GPU."""
+        reason = describe_failure(error)
+        switch = next((one for one in GPU_SWITCHES if one in accepted_parameters(self.target)), "")
+        of_gpu = any(word in str(error).lower() for word in ("cuda", "nvidia"))
+        if switch and of_gpu and self.node.get(switch) is not False:
+            return f"{reason}; without a GPU add +{self.option}.{switch}=false"
+        return reason
+
     def _describe_rejection(self, error: BaseException) -> str:
         """The message of a constructor, with the option that it begins with."""
-        reason = describe_failure(error)
+        reason = self.describe(error)
         first, _, rest = reason.partition(" ")
         if first in self.node:
             return f"{self.option}.{first}: {rest}"

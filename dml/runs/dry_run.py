@@ -6,6 +6,7 @@ whether a loss fails with its arguments; one step on eight dummy images does, in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,14 +23,25 @@ from dml.runs.build import Builder
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
 CALLED_AS = {
-    "loss": "loss(embeddings, labels, indices_tuple)",
+    "loss": "loss(embeddings, labels[, indices_tuple])",
     "method": "method(embedder, images, labels)",
 }
 CLASSES, PER_CLASS, SIDE, SIZE = 2, 4, 8, 8  # of the dummy images and their embeddings
 
 
-def dry_run(builder: Builder) -> None:
+def dry_run(
+    builder: Builder,
+    count_classes: Callable[[], int] = lambda: CLASSES,
+    device: torch.device | None = None,
+) -> None:
     """Builds and tries loss, method, head, optimizer and schedule; loads no weights.
+
+    Args:
+        builder: of the run.
+        count_classes: returns the number of training classes. Only a user's own loss is tried with
+            it, and on the run's device, since its code may depend on both: to know it, the data
+            must be read, and thousands of classes take their time.
+        device: of the run; default: the CPU.
 
     Raises:
         ConfigError: with every option that does not fit its constructor; else with the first error
@@ -41,15 +53,19 @@ def dry_run(builder: Builder) -> None:
     _try_backbone(builder.config.backbone)
     _try_head(builder)
     size = _embedding_size(builder.config)
-    method = builder.method(CLASSES, size)
+    classes = count_classes() if builder.has_own_loss else CLASSES
+    method = builder.method(classes, size)
+    if builder.has_own_loss:
+        method.to(device)
     with torch.random.fork_rng(devices=[]):
-        _try_method(builder.config, method, size)
+        _try_method(builder, method, classes, size, device if builder.has_own_loss else None)
     _try_optimizer(builder, method)
 
 
 def _embedding_size(config: Config) -> int:
-    """The embedding size that loss or method require, else a small one."""
+    """The embedding size of the run; a small one if the network determines it."""
     sizes = [node.get("embedding_size") for node in (config.loss, config.method)]
+    sizes.append(config.embedder.get("size"))
     return next((size for size in sizes if isinstance(size, int)), SIZE)
 
 
@@ -70,29 +86,28 @@ def _try_head(builder: Builder) -> None:
     builder.attach_head(backbone)
 
 
-def _try_method(config: Config, method: nn.Module, size: int) -> None:
+def _try_method(
+    builder: Builder, method: nn.Module, classes: int, size: int, device: torch.device | None
+) -> None:
     """Computes a loss and its gradients with a dummy network.
 
     A ValueError of the method may be due to the dummy batch, and is left to the run.
     """
-    network = Embedder(SmallCNN(width=1), size, normalize=config.embedder["normalize"])
-    labels = torch.arange(CLASSES).repeat_interleave(PER_CLASS)
+    normalize = builder.config.embedder["normalize"]
+    network = Embedder(SmallCNN(width=1), size, normalize=normalize).to(device)
+    labels = torch.tensor([0, classes - 1]).repeat_interleave(PER_CLASS).to(device)
 
     def pool(per_class: int, number: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        pool_labels = torch.arange(CLASSES).repeat_interleave(per_class)
-        return [(torch.rand(len(pool_labels), 3, SIDE, SIDE), pool_labels)]
+        pool_labels = torch.arange(classes, device=device).repeat_interleave(per_class)
+        return [(torch.rand(len(pool_labels), 3, SIDE, SIDE, device=device), pool_labels)]
 
     try:
         method.attach(pool)  # type: ignore[operator]
-        loss, _ = method(network, torch.rand(len(labels), 3, SIDE, SIDE), labels)
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            tensor = isinstance(loss, torch.Tensor)
-            got = f"a tensor of shape {list(loss.shape)}" if tensor else repr(loss)
-            option = _option_of(method)
-            raise ConfigError([f"{option}: must return one number, a 0-d tensor, returned {got}"])
-        if not loss.requires_grad:
-            raise ConfigError([f"{_option_of(method)}: its value has no gradient; is it detached?"])
-        loss.backward()
+        images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
+        for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
+            loss, _ = method(network, images, labels)
+            _check_value(loss, _option_of(method), classes)
+            loss.backward()
     except ConfigError:
         raise
     except (ValueError, UserError):
@@ -102,8 +117,19 @@ def _try_method(config: Config, method: nn.Module, size: int) -> None:
             raise
         option = _option_of(method)
         arguments = f", called as {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
-        reason = describe_failure(error)
+        describe = builder.describe_loss_failure if option == "loss" else describe_failure
+        reason = describe(error)
         raise ConfigError([f"{option}: it fails on a batch{arguments}: {reason}"]) from error
+
+
+def _check_value(loss: Any, option: str, classes: int) -> None:
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        tensor = isinstance(loss, torch.Tensor)
+        got = f"a tensor of shape {list(loss.shape)}" if tensor else repr(loss)
+        wanted = f"one number, a 0-d tensor, or logits for the {classes} classes"
+        raise ConfigError([f"{option}: must return {wanted}; returned {got}"])
+    if not loss.requires_grad:
+        raise ConfigError([f"{option}: its value has no gradient; is it detached?"])
 
 
 def _option_of(method: nn.Module) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,14 @@ from dml.runs.folder.run_folder import SEARCH_LOCK, Busy, RunFolder
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.folder.tracker_info import complete_tracker, tracker_info
-from dml.runs.jobs.job_data import schedule_batches
+from dml.runs.jobs.job_data import describe_batches, schedule_batches
 from dml.runs.jobs.job_list import validation_notes
 from dml.runs.jobs.throughput import speed_note
 from dml.runs.jobs.train_jobs import train_jobs
 from dml.runs.load import load_cfg
 from dml.runs.scores.ensemble import score_ensembles
 from dml.tracking import NullTracker, Tracker, track_run
+from dml.training.device import resolve_device
 from dml.training.distributed_session import distributed_session
 from dml.training.interrupts import StopRequest
 from dml.training.process_group import ProcessGroup
@@ -127,15 +129,23 @@ class Experiment:
         if summary is not None:
             return self._leave_finished(summary)
         # Before there is a folder: absent data or an impossible loss leave no trace.
-        dry_run(self.builder)
-        with show_phase(f"reading {self.config.data.name}"):
-            index = self.builder.index()
+        dry_run(
+            self.builder,
+            lambda: list_jobs(self.config, self._index)[0].train.num_classes,
+            resolve_device(self.config.device, self.world),
+        )
+        index = self._index
         # Before weights are downloaded: too few classes or images.
         schedule_batches(self.config, list_jobs(self.config, index)[0])
         with StopRequest(self.config.max_minutes) as stop:
             if self.config.search is not None:
                 return self._search(index, stop)
             return self._run_locked(index, stop)
+
+    @cached_property
+    def _index(self) -> ImageIndex:
+        with show_phase(f"reading {self.config.data.name}"):
+            return self.builder.index()
 
     def _leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Shows a finished run, and completes its copy at the tracker."""
@@ -196,8 +206,9 @@ class Experiment:
         return write_log(self.folder.path, work) if self.world.is_main else nullcontext()
 
     def _open(self, index: ImageIndex) -> RunContext:
-        """Opens device and images, and prints the notes on the config."""
+        """Opens device and images, and prints what batches hold and the notes on the config."""
         log_start(versions())
+        print_line(describe_batches(self.config))
         for note in find_notes(self.config):
             print_line(f"note: {note}")
         context = RunContext.open(self.builder, identity(self.cfg), index, self.world)

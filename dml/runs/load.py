@@ -7,15 +7,15 @@ import warnings
 from pathlib import Path
 
 import torch
-import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from dml.config.check import check
 from dml.config.schema import Config
+from dml.config.stored_config import read_stored_config
 from dml.config.versions import upgrade
-from dml.core.errors import ConfigError, UserError
+from dml.core.errors import ConfigError, UserError, first_line
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder
 from dml.runs.exported_model import (
@@ -190,14 +190,9 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
 
 def _read_yaml(path: Path) -> DictConfig:
     try:
-        cfg = OmegaConf.load(path)
-    except (OSError, ValueError, OmegaConfBaseException, yaml.YAMLError) as error:
-        raise UserError(f"run: {path} cannot be read: {str(error).splitlines()[0]}") from error
-    if not isinstance(cfg, DictConfig):
-        raise UserError(
-            f"run: {path} is not a file of a run; the command that created the run restores it"
-        )
-    return cfg
+        return OmegaConf.create(read_stored_config(path))
+    except (OSError, ValueError, OmegaConfBaseException) as error:
+        raise UserError(f"run: {path} cannot be read: {first_line(error)}") from error
 
 
 def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:

@@ -24,9 +24,9 @@ _KEYS = ("loss.name", "loss.result_id", "loss.batch_kind", "loss._target_")
 _COMMON = {"embedding_regularizer", "embedding_reg_weight", "reducer", "distance", "collect_stats"}
 _COMMON |= {"weight_init_func", "weight_regularizer", "weight_reg_weight"}
 _BATCHES = {
-    "pair": "needs several images of a class in a batch. The protocols `mlrc`, `mlrc_ccp`, "
-    "`holdout` and `conventional` draw four of each class; "
-    "`data.sampler=balanced data.images_per_class=4` does so with any other",
+    "pair": "needs several images of a class in a batch, and gets them (four) except where a "
+    "paper's protocol draws CUB, Cars, SOP or In-Shop at random (`traditional`, `pfml`, `metrix`); "
+    "`data.sampler=balanced` draws four there, too",
     "classification": "takes any batch, since images are compared with learned vectors",
 }
 

@@ -179,5 +179,4 @@ def _group(results: Sequence[SeedResult]) -> dict[str, list[SeedResult]]:
 
 
 def _mean(values: Sequence[float]) -> str:
-    estimate = Estimate(tuple(values))
-    return f"{estimate.mean:.2f}" + (f" ± {estimate.ci95:.2f}" if estimate.ci95 is not None else "")
+    return Estimate(tuple(values)).format()

@@ -19,7 +19,7 @@ from dml.core.errors import ConfigError, UserError
             "optim.schedule_args: there is no schedule; write optim.schedule=step or cosine too",
         ),
         (
-            ["data.sampler=class_stream"],
+            ["data.sampler=class_stream", "data.images_per_class=null"],
             "data.images_per_class: sampler 'class_stream' needs a number",
         ),
         (

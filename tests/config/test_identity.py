@@ -23,6 +23,8 @@ DIGESTS = {
     "optim.clip_norm=null optim.clip_value=null data.reader.per_class=59 backbone.width=64 "
     + PLAIN_HEAD: "c6379bfc",
     "data=cars loss=soft_triple data.label_noise=0.2 protocol=pfml backbone=dino_s16": "683bde76",
+    "data=cub protocol=metrix loss=proxy_anchor method=proxy_synthesis "
+    "method.classes=pair": "0fb9410d",
     "data=cars protocol=pfml backbone=resnet50 loss=contrastive method=xbm "
     "method.exclude_self_pairs=false": "28f801fa",
 }

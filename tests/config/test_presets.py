@@ -43,6 +43,15 @@ def test_missing_file_or_row(params, loss, data, message):
         load_preset(params, loss, data)
 
 
+@pytest.mark.parametrize(
+    "line", ["optim.lr: '${oc.env:HOME}'", "'experiment.setting=${oc.env:HOME}': 1"]
+)
+def test_a_file_of_somebody_else_does_not_read_the_environment(tmp_path, line):
+    (tmp_path / "best.yaml").write_text(line)
+    with pytest.raises(ConfigError, match=r"best\.yaml cannot be read: .* holds \$\{"):
+        extract_params([f"params={tmp_path / 'best.yaml'}"], "train")
+
+
 def test_an_option_that_the_run_does_not_have(composed, tmp_path):
     (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
     with pytest.raises(ConfigError, match=r"sets loss\.scale, which this run does not have"):

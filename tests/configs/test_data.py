@@ -56,3 +56,28 @@ def test_own_images_and_stand_ins_are_read_through_their_files(tmp_path: Path):
     assert len(instantiate(config("digits", tmp_path).data.reader).images) == 1797
     glyphs = instantiate(config("glyphs", tmp_path).data.reader, classes=4, per_class=2)
     assert glyphs.name == "glyphs"
+
+
+PAIRS = {  # what batches of losses of pairs hold under the protocol of the dataset
+    **dict.fromkeys(("cub", "cars", "sop", "inshop"), ("random", None)),  # as the paper has it
+    **dict.fromkeys(("digits", "folder", "custom"), ("class_stream", 4)),
+    **dict.fromkeys(("glyphs", "emoji"), ("balanced", 4)),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_batches_follow_the_loss(composed, name: str):
+    reader = ["data.reader._target_=my_data.read"] if name == "custom" else []
+    data = composed(f"data={name}", "loss=contrastive", *reader).data
+    assert (data.sampler, data.images_per_class) == PAIRS[name]
+    data = composed(f"data={name}", "loss=mfcwms", *reader).data
+    assert (data.sampler, data.images_per_class) == ("random", None)
+
+
+@pytest.mark.parametrize("protocol", ["traditional", "validation", "metrix", "pfml"])
+def test_own_images_get_pairs_under_every_protocol(composed, protocol: str):
+    words = ("data=folder", f"protocol={protocol}", "loss=contrastive")
+    data = composed(*words).data
+    assert (data.sampler, data.images_per_class) == ("class_stream", 4)
+    data = composed(*words, "data.sampler=random").data
+    assert (data.sampler, data.images_per_class) == ("random", None)

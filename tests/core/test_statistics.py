@@ -9,6 +9,7 @@ from dml.core.statistics import (
     Moments,
     holm,
     mean_interval,
+    paired_difference,
     std_of_half_width,
     t_half_width,
     welch,
@@ -85,6 +86,15 @@ def test_holm_keeps_the_order_and_never_helps(p_values):
     assert all(p <= c <= 1 for p, c in zip(p_values, corrected, strict=True))
     ranked = sorted(zip(p_values, corrected, strict=True))
     assert [c for _, c in ranked] == sorted(c for _, c in ranked)
+
+
+def test_a_mean_is_written_with_its_spread_from_three_repeats_on():
+    three = Estimate((46.0, 46.3, 46.5))  # standard deviation 0.2517; 4.302653 / sqrt(3) times it
+    assert (three.format(), three.format(1, "std")) == ("46.27 ± 0.63", "46.3 ± 0.3")
+    assert Estimate((46.1, 46.4)).format(1) == "46.1, 46.4"
+    assert Estimate((46.1, 46.4)).format(1, "std") == "46.1, 46.4"
+    assert Estimate((46.1,)).format() == "46.10"
+    assert paired_difference([0.1, -0.2]).format(1, sign="+") == "+0.1, -0.2"
 
 
 def test_intervals_need_three_repeats():

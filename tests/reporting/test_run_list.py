@@ -58,6 +58,7 @@ def test_a_failed_run_says_why(tmp_path):
         ("summary.json", b'{"metrics": {}}', "summary.json is not of a run"),
         ("config.yaml", b"a: [", "config.yaml is damaged"),
         ("config.yaml", b"\xff\x00", "config.yaml is damaged"),
+        ("config.yaml", b"a: {b: ['${oc.env:HOME}']}", "config.yaml is damaged: a.b holds ${"),
         ("config.yaml", b"a: 1", "config.yaml is not of a run"),
         ("config.yaml", b"- 1", "config.yaml is damaged"),
     ],

@@ -2,9 +2,11 @@
 
 import csv
 import json
+import re
 
 import pytest
 
+from dml.cli.report_command import main
 from dml.core.errors import UserError
 from dml.reporting.catalog import list_cells
 from dml.reporting.finished_runs import collect_runs
@@ -79,6 +81,41 @@ def scored(value):
         return json.dumps(summary)
 
     return edit
+
+
+def asking_for_the_environment(text):
+    options = json.loads(text)
+    options["experiment"]["setting"] = "${oc.env:WANDB_API_KEY}"
+    return json.dumps(options)
+
+
+def escaped(text):
+    """A text that YAML would read as a table with an interpolation."""
+    yaml = text.replace("${", r"\u0024{")
+    return json.dumps(yaml)
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (asking_for_the_environment, r"_runs\.csv, run 1: .*: experiment\.setting holds \$\{"),
+        (lambda text: escaped(asking_for_the_environment(text)), r"_runs\.csv, run 1: "),
+    ],
+)
+def test_a_sent_config_does_not_read_the_environment(
+    sent, cell, tmp_path, monkeypatch, capsys, edit, reason
+):
+    monkeypatch.setenv("WANDB_API_KEY", "a-secret")
+    monkeypatch.setattr("dml.reporting.catalog.list_cells", lambda *more: [cell])
+    monkeypatch.chdir(tmp_path)
+    change(sent, config=edit)
+    words = ["mft_table1", "--results", str(sent), "--no-figures", "--runs", str(tmp_path)]
+    assert main(words) == 1
+    output = capsys.readouterr()
+    assert re.fullmatch(rf"error: \S*{reason}.*\n", output.err)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert "a-secret" not in "".join([*output, *(path.read_text() for path in files)])
+    assert not (tmp_path / "reports").exists()
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,15 @@ def test_intervals_begin_at_three_runs(composed, tmp_path):
     (section,) = report.sections
     header, lines = tables.build_grid(section, report)
     texts = {line[0]: line[header.index("MAP@R")] for line in lines}
-    # half-width 4.302653 × 1 / sqrt(3); standard deviation of 20 and 21
-    assert texts == {"mfcwms": "21.00 ± 2.48", "ms": "20.50 (0.71)", "mfcont": "25.00"}
-    assert "in brackets: standard deviation of two repeats" in tables.caption(section, report)
+    # half-width 4.302653 × 1 / sqrt(3); both values of two
+    assert texts == {"mfcwms": "21.00 ± 2.48", "ms": "20.00, 21.00", "mfcont": "25.00"}
+    assert "of two repeats both values" in tables.caption(section, report)
+    assert "| 20.00, 21.00 |" in to_markdown([report])
+    assert "20.00, 21.00" in render_page([report], {}, datetime(2026, 1, 2))
+    assert "20.00, 21.00" in render(report, 200)
+    lines = csv.DictReader(io.StringIO(to_csv([report])))
+    found = [line for line in lines if line["metric"] == "map_at_r" and line["repeats"] == "2"]
+    assert [(float(line["mean"]), line["ci95"]) for line in found] == [(20.5, "")]
 
 
 def test_the_best_is_bold_everywhere(composed, tmp_path):

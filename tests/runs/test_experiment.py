@@ -8,6 +8,7 @@ from PIL import Image
 
 from dml.config.identity import digest
 from dml.core.errors import UserError
+from tests.data.trees import class_folders
 
 SOAK = pytest.mark.soak
 
@@ -160,7 +161,8 @@ def test_without_epochs_the_untrained_network_is_scored(run_tiny):
 def test_the_log_has_the_whole_run(run_tiny):
     _, folder = run_tiny("protocol.epochs=1", "data.images_per_class=2")
     lines = [line.split("] ", 1)[1] for line in (folder / "train.log").read_text().splitlines()]
-    starts = ["command: ", "versions: python ", "note: data.images_per_class=2 has no effect"]
+    starts = ["command: ", "versions: python ", "batches of 128 images, drawn at random"]
+    starts += ["note: data.images_per_class=2 has no effect"]
     starts += ["device: cpu", "epoch 0 of 1  MAP@R", "saved repeat0-fold0/last.pt, step 0"]
     starts += ["epoch 1 of 1  loss 69.", "saved repeat0-fold0/best.pt, step 7"]
     starts += ["saved repeat0-fold0/last.pt, step 7", "scores: P@1 ", "run folder", "run finished"]
@@ -212,3 +214,14 @@ def test_too_little_data_leaves_no_folder(run_tiny, tmp_path, monkeypatch, optio
     with pytest.raises(UserError, match=message):
         run_tiny(*words, option)
     assert not (tmp_path / "outputs").exists()
+
+
+def test_own_images_of_few_classes_with_few_images_get_pairs(run_tiny, tmp_path, capsys):
+    """Eight classes of three images: two classes train, of which a batch of 32 wants eight."""
+    root = class_folders(tmp_path / "photos", classes=8)
+    words = ("data=folder", f"data.root={root}", "backbone=small_cnn", "transform.size=16")
+    words += ("data.batch_size=32", "protocol.epochs=1", "protocol.steps_per_epoch=2")
+    _, folder = run_tiny(*words, "loss=contrastive")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "batches of 32 images, 8 groups of 4 of a class (data.sampler=class_stream)"
+    assert float(rows(folder)[-1]["loss"]) > 0

@@ -1,3 +1,4 @@
+import json
 import warnings
 from functools import reduce
 
@@ -9,6 +10,7 @@ from PIL import Image
 import dml
 from dml.config.versions import ADDED_LATER
 from dml.core.errors import UserError
+from dml.reporting.finished_runs import read_run as read_finished_run
 from dml.runs.experiment import resume
 
 
@@ -26,6 +28,25 @@ def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
     (folder / "config.yaml").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         dml.load(folder)
+
+
+def test_a_stored_config_does_not_read_the_environment(run_tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("A_KEY", "a-secret")
+    _, folder = run_tiny()
+    exported = dml.export(folder, tmp_path / "exported")
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(f"{text}note: '${{oc.env:A_KEY}}'\n")
+    for read in (dml.load, resume, read_finished_run):
+        with pytest.raises(
+            UserError, match=r"config\.yaml cannot be read: note holds \$\{"
+        ) as error:
+            read(folder)
+        assert "a-secret" not in str(error.value)
+    description = json.loads((exported / "config.json").read_text())
+    description["backbone"]["name"] = "${oc.env:A_KEY}"
+    (exported / "config.json").write_text(json.dumps(description))
+    with pytest.raises(UserError, match=r"config\.json .*backbone\.name holds \$\{"):
+        dml.load(exported)
 
 
 def test_a_run_older_than_some_options_loads_and_is_finished(run_tiny, capsys):

@@ -7,10 +7,13 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
+from pytorch_metric_learning import losses
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "losses_in_your_code.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 SMALL = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
+MINER = "pytorch_metric_learning.miners.MultiSimilarityMiner"
 
 
 def find_block(after: str, language: str) -> str:
@@ -71,6 +74,47 @@ def test_a_loss_of_pml(my_folder, command_line):
     assert "digits-traditional-CircleLoss-plain-small_cnn" in out
 
 
+IN_TABLE = {
+    name: row
+    for names, row in re.findall(
+        r"^\| (`\w+`.*?) \| (.*?) \|$", TEXT.split("## Our losses")[0], re.M
+    )
+    for name in re.findall(r"`(\w+)`", names)
+}
+CLASSES = [name for name in vars(losses) if isinstance(vars(losses)[name], type)]
+CLASSES = [name for name in CLASSES if not name.endswith("Mixin")]
+GLYPHS = ("data.reader.classes=24", "data.reader.per_class=6", "protocol.steps_per_epoch=2")
+
+
+def test_the_table_of_pml_counts_its_classes():
+    assert f"Of the {len(CLASSES)} classes" in TEXT
+    assert f"{len(CLASSES) - len(IN_TABLE)} need nothing else" in TEXT
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_what_the_page_says_of_a_loss_of_pml(my_folder, command_line, glyphs_root, name):
+    row = IN_TABLE.get(name, "")
+    options = [word for code in re.findall("`(.*?)`", row) for word in shlex.split(code)]
+    words = [word for word in options if word.startswith("+loss.")]
+    small = [*SMALL[1:], *GLYPHS, f"data.root={glyphs_root}"]
+    target = f"loss._target_={losses.__name__}.{name}"
+    status, _, err = command_line("loss=custom", target, *words, *small)
+    refused = row.startswith(("refused", "base class"))
+    assert (status != 0) == refused, err
+    if refused:
+        assert "error: " in err
+        assert "Traceback" not in err
+
+
+def test_p2s_grad_loss_takes_its_size_as_an_option_too(my_folder, command_line):
+    words = ("loss._target_=pytorch_metric_learning.losses.P2SGradLoss", *SMALL)
+    status, _, err = command_line("loss=custom", "+loss.descriptors_dim=${embedder.size}", *words)
+    assert status == 0, err
+    status, _, err = command_line("loss=custom", "+loss.descriptors_dim=9", *words)
+    assert status == 2
+    assert "loss: it fails on a batch" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -92,6 +136,120 @@ def test_a_loss_of_pml(my_folder, command_line):
 )
 def test_mistakes_are_answered_in_one_line(my_folder, command_line, words, message):
     status, _, err = command_line("loss=custom", *words, *SMALL)
+    assert status == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+PUBLIC = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class CenterLoss(nn.Module):
+    def __init__(self, num_classes=10, feat_dim=2, use_gpu=True):
+        super().__init__()
+        centers = torch.randn(num_classes, feat_dim)
+        self.centers = nn.Parameter(centers.cuda() if use_gpu else centers)
+
+    def forward(self, x, labels):
+        return (x - self.centers[labels]).pow(2).sum(dim=1).clamp(1e-12, 1e12).mean()
+
+class ArcMarginProduct(nn.Module):
+    def __init__(self, in_features, out_features, s=30.0, m=0.50, easy_margin=False):
+        super().__init__()
+        self.s, self.m = s, m
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, input, label):
+        cosine = F.linear(F.normalize(input), F.normalize(self.weight)).clamp(-0.999, 0.999)
+        own = F.one_hot(label, len(self.weight)).bool()
+        return self.s * torch.where(own, (cosine.acos() + self.m).cos(), cosine)
+
+class Proxy_Anchor(nn.Module):
+    def __init__(self, nb_classes, sz_embed, mrg=0.1, alpha=32):
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(nb_classes, sz_embed))
+
+    def forward(self, X, T):
+        cosine = F.normalize(X) @ F.normalize(self.proxies).T
+        return (1 - cosine.gather(1, T[:, None])).mean()
+
+class Fixed(nn.Module):
+    def __init__(self, margin):
+        super().__init__()
+        self.layer = nn.Linear(32, 5)
+
+    def forward(self, embeddings, labels):
+        return F.cross_entropy(self.layer(embeddings), labels)
+
+class Similarities(nn.Module):
+    def forward(self, embeddings, labels):
+        return embeddings @ embeddings.T
+"""
+
+
+@pytest.fixture
+def public(tmp_path, monkeypatch, own_modules):
+    """A current folder with losses in the forms in which they are published elsewhere."""
+    (tmp_path / "my_public.py").write_text(PUBLIC)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def public_words(name: str, *more: str) -> list[str]:
+    return ["loss=custom", f"loss._target_=my_public.{name}", "protocol.steps_per_epoch=2", *more]
+
+
+@pytest.mark.parametrize(
+    ("words", "parameter", "shape"),
+    [
+        (["CenterLoss", "+loss.use_gpu=false"], "centers", (5, 8)),
+        (["ArcMarginProduct", "loss.batch_kind=classification"], "weight", (5, 8)),
+        (["ArcMarginProduct", "+loss.s=16"], "weight", (5, 8)),
+        (["Proxy_Anchor", "loss.batch_kind=classification"], "proxies", (5, 8)),
+        (["Fixed", "+loss.margin=1", "embedder.size=32"], "layer.weight", (5, 32)),
+    ],
+)
+def test_public_losses_train_unmodified(public, command_line, words, parameter, shape):
+    status, _, err = command_line(*SMALL, *public_words(*words))
+    assert status == 0, err
+    (checkpoint,) = public.glob("outputs/**/last.pt")
+    state = torch.load(checkpoint, weights_only=True)
+    trained = state["method"][f"loss.{parameter}"]
+    assert trained.shape == shape
+    groups = {group["name"]: group for group in state["optimizer"]["param_groups"]}
+    assert groups["loss"]["lr"] == pytest.approx(100 * groups["head"]["lr"])
+    first = next(iter(groups["loss"]["params"]))
+    assert state["optimizer"]["state"][first]["exp_avg"].abs().sum() > 0  # it had gradients
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the loss is allowed to use the GPU")
+def test_a_loss_that_wants_a_gpu(public, command_line):
+    status, _, err = command_line(*SMALL, *public_words("CenterLoss"))
+    assert status == 2
+    assert len(err.splitlines()) == 1
+    assert "(my_public.py, line 10); without a GPU add +loss.use_gpu=false" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["Fixed"], "loss.margin: missing; add +loss.margin=<value>; num_classes and embedding_"),
+        (["Fixed", "+loss.margin=1"], "shapes cannot be multiplied (8x8 and 32x5)"),
+        (["Fixed", "+loss.margin=1", "method=xbm"], "compares a batch with references, and Fixed"),
+        (["Fixed", "+loss.margin=1", "method=ccp"], "compares a batch with references, and Fixed"),
+        (
+            ["Fixed", "+loss.margin=1", f"+loss.miner._target_={MINER}"],
+            "loss.miner: Fixed takes embeddings and labels, but not the pairs of a miner",
+        ),
+        (["Similarities"], "loss: must return one number, a 0-d tensor, or logits for the 5 cla"),
+    ],
+)
+def test_what_a_loss_of_two_arguments_cannot_do(public, command_line, words, message):
+    status, _, err = command_line(*SMALL, *public_words(*words))
     assert status == 2
     assert message in err
     assert len(err.splitlines()) == 1

@@ -31,7 +31,7 @@ def find_generic_form(loss: Any) -> forms.Form:
 
     if type(loss) is pml.ContrastiveLoss:
         _check_default_options(loss, euclidean=True)
-        return forms.make_contrastive(loss.neg_margin, loss.pos_margin)
+        return forms.make_contrastive(loss.neg_margin, loss.pos_margin, average="terms")
     if type(loss) is pml.MultiSimilarityLoss:
         _check_default_options(loss)
         return forms.MultiSimilarity(**forms.check_exponents(loss.alpha, loss.beta, loss.base))

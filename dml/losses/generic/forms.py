@@ -57,7 +57,8 @@ class EuclideanContrastive(Form):
 
     Attributes:
         average: "anchors": means per anchor, then over anchors, 0 for one without terms; "terms":
-            means over the non-zero terms of all anchors, as in the authors' code.
+            means over the non-zero terms of all anchors, as in the authors' code and in
+            pytorch-metric-learning.
     """
 
     margin: float
@@ -193,7 +194,9 @@ class ProxyNCA(NCA):
     others: ClassVar[Literal["samples", "proxies"]] = "proxies"
 
 
-def make_contrastive(margin: float, positive_margin: float = 0.0, form: str = "euclidean") -> Form:
+def make_contrastive(
+    margin: float, positive_margin: float = 0.0, form: str = "euclidean", average: str = "anchors"
+) -> Form:
     """Returns one of the two contrastive forms with checked arguments.
 
     Raises:
@@ -203,7 +206,7 @@ def make_contrastive(margin: float, positive_margin: float = 0.0, form: str = "e
     check_finite("margin", margin)
     check_finite("positive_margin", positive_margin)
     if form == "euclidean":
-        return EuclideanContrastive(margin, positive_margin)
+        return EuclideanContrastive(margin, positive_margin, average)
     if positive_margin:
         raise ValueError("positive_margin must be 0: the cosine form has none")
     return CosineContrastive(margin)

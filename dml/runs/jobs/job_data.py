@@ -36,6 +36,14 @@ def schedule_batches(config: Config, job: Job, seed: int = 0) -> BatchSchedule:
         raise UserError(f"data.{error}") from error
 
 
+def describe_batches(config: Config) -> str:
+    """Returns a line on what a training batch holds."""
+    data = config.data
+    m = None if data.sampler == "random" else data.images_per_class
+    what = "drawn at random" if m is None else f"{data.batch_size // m} groups of {m} of a class"
+    return f"batches of {data.batch_size} images, {what} (data.sampler={data.sampler})"
+
+
 class JobData:
     """Batches of a job's images.
 

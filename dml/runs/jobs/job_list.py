@@ -16,7 +16,7 @@ import numpy as np
 
 from dml.core.errors import UserError
 from dml.core.option_values import SPLITS
-from dml.core.statistics import mean_interval
+from dml.core.statistics import Estimate, mean_per_repeat
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.label_noise import LabelNoise, add_label_noise
 from dml.data.protocol_splits import CLASS_FOLDS, assign_halves
@@ -180,13 +180,9 @@ def combine_scores(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any
     Returns:
         Per metric `mean`, `ci95` (half-width) and `std` (both None for one repeat), and `repeats`.
     """
-    folds_of: dict[int, list[dict[str, float]]] = {}
-    for result in results:
-        folds_of.setdefault(result["repeat"], []).append(result["metrics"])
     combined = {}
     for name in results[0]["metrics"]:
-        values = [sum(m[name] for m in folds) / len(folds) for folds in folds_of.values()]
-        mean, half = mean_interval(values)
-        std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-        combined[name] = {"mean": mean, "ci95": half, "std": std, "repeats": len(values)}
+        scores = mean_per_repeat((one["repeat"], one["metrics"][name]) for one in results)
+        own = Estimate(tuple(scores.values()))
+        combined[name] = {"mean": own.mean, "ci95": own.ci95, "std": own.std, "repeats": own.n}
     return combined
