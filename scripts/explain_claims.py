@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder thi
 
 from dml.core.errors import UserError  # noqa: E402
 from dml.reporting.catalog import experiment_ids, list_cells  # noqa: E402
-from scripts.studies.emoji_neighbors import CREDIT, draw_emoji_neighbors  # noqa: E402
+from scripts.studies.emoji.neighbors import CREDIT, draw_emoji_neighbors  # noqa: E402
 from scripts.studies.mixing_pull import explain_mixing  # noqa: E402
 from scripts.studies.pilot_page import write_pilot_page  # noqa: E402
 from scripts.studies.variants import EXPLANATIONS, explain  # noqa: E402
