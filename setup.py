@@ -10,7 +10,6 @@ setup(
     package_dir={"dml._configs": "configs"},
     package_data={
         "dml": ["py.typed"],
-        "dml.data": ["*.csv"],
         "dml.models": ["*.safetensors"],
         "dml.reporting": ["results/*", "templates/*"],
         "dml._configs": ["**/*.yaml"],

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from dml.core.errors import UserError
-from dml.reporting.metrix_analysis import analyze_metrix
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder this is run
+
+from dml.core.errors import UserError  # noqa: E402
+from scripts.studies.metrix_analysis import analyze_metrix  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:

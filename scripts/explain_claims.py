@@ -10,8 +10,10 @@
     emoji               neighbors before and after training, by a finished run of claims_emoji;
                         writes emoji_neighbors.png
 
-Others write why_<subject>.png and .csv, with the settings of experiment=claims_<subject>; they take
-minutes on one core. Trainings are stored in outputs/explanations and continue.
+    claims_<subject>    the page of a pilot: scores and curves of its finished runs
+
+The first four write why_<subject>.png and .csv, with the settings of experiment=claims_<subject>;
+they take minutes on one core. Trainings are stored in outputs/explanations and continue.
 """
 
 from __future__ import annotations
@@ -20,12 +22,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from dml.core.errors import UserError
-from dml.reporting.catalog import list_cells
-from dml.reporting.claims.emoji_neighbors import CREDIT, draw_emoji_neighbors
-from dml.reporting.claims.mixing_pull import explain_mixing
-from dml.reporting.claims.variants import EXPLANATIONS, explain
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder this is run
 
+from dml.core.errors import UserError  # noqa: E402
+from dml.reporting.catalog import experiment_ids, list_cells  # noqa: E402
+from scripts.studies.emoji.neighbors import CREDIT, draw_emoji_neighbors  # noqa: E402
+from scripts.studies.mixing_pull import explain_mixing  # noqa: E402
+from scripts.studies.pilot_page import write_pilot_page  # noqa: E402
+from scripts.studies.variants import EXPLANATIONS, explain  # noqa: E402
+
+PILOTS = [id for id in experiment_ids() if id.startswith("claims_") and id != "claims_pretraining"]
 STEPS, EVERY = 600, 25  # of the training with Metrix
 
 
@@ -34,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("subject", choices=("metrix", *EXPLANATIONS, "emoji"))
+    parser.add_argument("subject", choices=("metrix", *EXPLANATIONS, "emoji", *PILOTS))
     parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=3e-4")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder")
     options = parser.parse_intermixed_args(argv)
@@ -46,6 +53,8 @@ def main(argv: list[str] | None = None) -> int:
         elif options.subject == "emoji":
             out = options.out / "emoji_neighbors.png"
             _draw_emoji(options.overrides, out)
+        elif options.subject in PILOTS:
+            out = write_pilot_page(list_cells(options.subject, options.overrides), options.out)
         else:
             explain(options.subject, out, options.overrides)
     except UserError as error:

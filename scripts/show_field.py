@@ -10,7 +10,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from dml.reporting.potential_plot import draw_field
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder this is run
+
+from scripts.studies.potential_plot import draw_field  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,15 +11,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder this is run
 
-from dml.cli import CONFIGS
-from dml.config.check import check
-from dml.config.identity import identity
-from dml.config.schema import Config
-from dml.core.errors import UserError
-from dml.data.mnist import read_mnist
-from dml.runs.build import Builder
+from hydra import compose, initialize_config_dir  # noqa: E402
+
+from dml.cli import CONFIGS  # noqa: E402
+from dml.config.check import check  # noqa: E402
+from dml.config.identity import identity  # noqa: E402
+from dml.config.schema import Config  # noqa: E402
+from dml.core.errors import UserError  # noqa: E402
+from dml.data.mnist import read_mnist  # noqa: E402
+from dml.runs.build import Builder  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -46,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _draw(options: argparse.Namespace) -> Path:
-    from dml.reporting.proxy_figure import OVERRIDES, draw_proxy_figure
+    from scripts.studies.proxy_figure import OVERRIDES, draw_proxy_figure
 
     data = "digits" if options.data == "mnist" else options.data  # the same kind of images
     own = (f"data={data}", f"data.root={options.root}", f"method.stages={options.stages + 2}")

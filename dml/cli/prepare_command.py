@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.data.digits import read_digits
+from dml.data.emoji import read_emoji
 from dml.data.folder import read_folder
 from dml.data.glyphs import read_glyphs
 from dml.data.image_check import check_images
@@ -25,18 +26,26 @@ those of emoji. A second call does nothing, an interrupted one continues.
 """
 READERS: dict[str, Callable[[Path], ImageIndex]] = {
     **{name: dataset.read for name, dataset in SOURCES.items()},
+    "emoji": read_emoji,
     "glyphs": read_glyphs,
     "digits": lambda root: read_digits(),
     "folder": read_folder,
 }
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 ready, 1 not ready, 130 interrupted."""
+def main(
+    argv: list[str] | None = None,
+    build_emoji: Callable[[Path, Sequence[Path]], None] | None = None,
+) -> int:
+    """Returns the exit status: 0 ready, 1 not ready, 130 interrupted.
+
+    `build_emoji` makes the drawings; only a checkout of the project has it.
+    """
     parser = _parser()
     options = parser.parse_args(argv)
-    if (options.archive or options.url) and (options.check or options.dataset not in SOURCES):
-        parser.error(f"--archive and --url are for preparing {', '.join(SOURCES)}; leave them out")
+    downloads = [*SOURCES, "emoji"]
+    if (options.archive or options.url) and (options.check or options.dataset not in downloads):
+        parser.error(f"--archive and --url are for preparing {', '.join(downloads)}")
     try:
         if options.check:
             index = READERS[options.dataset](options.root)
@@ -45,6 +54,13 @@ def main(argv: list[str] | None = None) -> int:
         elif options.dataset in SOURCES:
             dataset = SOURCES[options.dataset]
             prepare(dataset, options.root, options.archive, options.url)
+        elif options.dataset == "emoji":
+            if build_emoji is None:
+                raise UserError(
+                    "emoji is prepared in a checkout of the project, by python "
+                    "scripts/prepare_data.py emoji; data=emoji data.root=<folder> reads the result"
+                )
+            build_emoji(options.root, options.archive)
         else:
             index = READERS[options.dataset](options.root)
             print(f"{options.dataset}: {len(index.images):,} images, nothing to download")

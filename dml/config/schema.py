@@ -173,7 +173,6 @@ class ExperimentConfig(Node):
         script: command that draws it, from runs or by itself.
         trains: false if nothing is trained and the script does everything.
         gpu_hours: estimate for all its trainings (`dml.reporting.cost`).
-        first_repeat: the first repeat that counts on the page of a pilot (`dml.reporting.claims`).
     """
 
     id: FolderName
@@ -188,7 +187,6 @@ class ExperimentConfig(Node):
     script: Text | None
     trains: Boolean
     gpu_hours: Float | None
-    first_repeat: CountFromZero
 
 
 class Config(Node):

@@ -63,7 +63,6 @@ ADDED_LATER: tuple[Addition, ...] = (
     Addition("evaluation.test_curve", False),
     Addition("evaluation.backend", "auto"),
     Addition("optim.schedule_args", {}),
-    Addition("experiment.first_repeat", 0),
     Addition("data.reader.first_class", 0, _is_glyphs),
 )
 
@@ -82,7 +81,7 @@ LOOKUPS_ADDED_LATER: tuple[str, ...] = (
 )
 
 # Options that are no more, and that stored configs of older runs may hold.
-REMOVED: tuple[str, ...] = ("data.cache_device", "experiment.claims")
+REMOVED: tuple[str, ...] = ("data.cache_device", "experiment.claims", "experiment.first_repeat")
 
 # Dotted path of a class that moved → its path in older runs, which the identity keeps.
 MOVED_TARGETS: dict[str, str] = {}

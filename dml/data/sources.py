@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dml.core.download import Checksum
-from dml.data import cars, cub, emoji, inshop, sop
-from dml.data.emoji_drawings import check_renderer
-from dml.data.emoji_sets import SETS
+from dml.data import cars, cub, inshop, sop
 from dml.data.image_index import ImageIndex
 
 
@@ -23,7 +21,6 @@ class SourceFile:
         md5: published checksum, if there is one.
         sha256: the same, of files that are published with this one.
         url: a direct link that needs no login, if there is one.
-        npm: name and version of the npm package that the file is, if it is one.
         into: folder, below the root of datasets, that it is unpacked or copied to.
     """
 
@@ -32,7 +29,6 @@ class SourceFile:
     md5: str | None = None
     sha256: str | None = None
     url: str | None = None
-    npm: str | None = None
     into: str = "."
 
     @property
@@ -52,7 +48,6 @@ class DatasetSource:
         folder: the folder below the root of datasets.
         files: all that is needed.
         read: the reader, called with the root; its counts decide whether the dataset is whole.
-        check_tools: checks that the libraries that `build` needs are installed.
         build: makes `folder` of the unpacked files, called with the folder that holds both; None:
             it is among the files.
     """
@@ -62,7 +57,6 @@ class DatasetSource:
     folder: str
     files: tuple[SourceFile, ...]
     read: Callable[[Path], ImageIndex]
-    check_tools: Callable[[], None] = lambda: None
     build: Callable[[Path], None] | None = None
 
 
@@ -137,24 +131,6 @@ SOURCES = {
                 ),
             ),
             inshop.read_inshop,
-        ),
-        DatasetSource(
-            emoji.NAME,
-            emoji.TITLE,
-            emoji.FOLDER,
-            tuple(
-                SourceFile(
-                    one.archive,
-                    home=f"npm pack {one.package}",
-                    sha256=one.sha256,
-                    npm=one.package,
-                    into=f"{emoji.PACKAGES}/{one.name}",
-                )
-                for one in SETS
-            ),
-            emoji.read_emoji,
-            check_tools=check_renderer,
-            build=emoji.build_emoji,
         ),
     )
 }

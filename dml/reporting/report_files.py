@@ -15,7 +15,6 @@ from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.progress import show_progress
 from dml.reporting import catalog, tables
-from dml.reporting.claims.claim_page import is_pilot, print_arms, write_claims_page
 from dml.reporting.export import to_csv, to_markdown
 from dml.reporting.finished_runs import experiments_with_runs
 from dml.reporting.page import render_page
@@ -51,14 +50,6 @@ def write_reports(
     """
     known = catalog.experiment_ids()
     ids = _resolve_names(names, known, root)
-    written = []
-    for id in [id for id in ids if is_pilot(id)]:
-        for path in results:
-            print_arms(id, path)
-        written += [] if results else _write_claims(id, root, out)
-        ids.remove(id)
-    if not ids:
-        return written
     shown = show_progress(ids, "reading the runs of experiment", len(ids))
     with TemporaryDirectory() as folder:
         shared = Path(folder)
@@ -88,14 +79,7 @@ def write_reports(
     for path, text in files.items():
         write_text(path, text)
         console.print(f"written  {path}", soft_wrap=True)
-    return [*written, *files]
-
-
-def _write_claims(id: str, root: Path, out: Path) -> list[Path]:
-    written = write_claims_page(catalog.list_cells(id, outputs_override(root)), out)
-    for path in written:
-        print(f"written  {path}")
-    return written
+    return [*files]
 
 
 def _build_report(id: str, known: bool, root: Path, shared: Path) -> Report:

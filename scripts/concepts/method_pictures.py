@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from dml.losses.potential_functions import DecayingPotential
-from dml.reporting.potential_plot import EXTENT, potential_at, toy_charges
 from dml.retrieval.geometry.coverage import greedy_k_center
 from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, ORANGE, RED, plt, save, tidy
+from scripts.studies.potential_plot import EXTENT, potential_at, toy_charges
 
 
 def draw_mean_fields(path: Path) -> None:

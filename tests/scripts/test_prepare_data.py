@@ -64,7 +64,7 @@ def test_script_prepares_what_needs_no_download(
         ),
         (
             ["folder", "--archive", "x.zip"],
-            "--url are for preparing cub, cars, sop, inshop, emoji; leave",
+            "--url are for preparing cub, cars, sop, inshop, emoji",
         ),
         (["digits", "--url", "http://x"], "--archive and --url are for preparing"),
         (["cub", "--check", "--archive", "x.tgz"], "--archive and --url are for preparing"),

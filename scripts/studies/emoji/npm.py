@@ -42,15 +42,13 @@ def pack(package: str, target: Path, checksum: Checksum) -> Path:
         return archive.replace(target)
 
 
-def is_installed() -> bool:
-    """Returns True if the command `npm` can be found."""
-    return shutil.which("npm") is not None
-
-
 def _run(package: str, folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
-        raise UserError(f"{package}: npm is not installed")
+        raise UserError(
+            "the drawings are npm packages, and npm is not installed: install it, or where it is "
+            "type npm pack <package> for each, and give the folder with --archive: " + package
+        )
     folder = folder.resolve()  # npm takes paths from the folder that it is started in
     command = [npm, "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
     # In a folder of its own: npm reads the settings of a project that it is started in.

@@ -18,11 +18,11 @@ from dml.core.atomic_io import write_text
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.similarity_changes import SimilarityChanges, similarity_changes
 from dml.reporting.catalog import Cell
-from dml.reporting.claims.seed_results import write_csv
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.figures.drawing import COLORS, GREY, plt, save, tidy
 from dml.runs.jobs.job import JobRun
+from scripts.studies.seed_results import write_csv
 
 KINDS = {  # of mixed pairs: title, anchors of anchor-negative pairs
     "pos_neg": ("positive with negative", "all"),

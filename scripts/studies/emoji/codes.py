@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dml.core.errors import UserError, first_line
-from dml.data.emoji_sets import SETS, EmojiSet
+from scripts.studies.emoji.sets import SETS, EmojiSet
 
-MOZILLA_TABLE = Path(__file__).with_name("emoji_mozilla.csv")
+MOZILLA_TABLE = Path(__file__).with_name("mozilla.csv")
 # Drawings of something else than their names say, seen among the other drawings of their classes.
 MISNAMED = {
     ("emojione-v1", "keyboard"),  # of a piano

@@ -16,10 +16,11 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from dml.data.emoji import read_emoji
-from dml.data.emoji_codes import read_mozilla_table
-from dml.data.emoji_drawings import RESVG
-from dml.data.emoji_sets import SETS, EmojiSet
-from dml.data.sources import SOURCES, DatasetSource
+from dml.data.sources import DatasetSource
+from scripts.studies.emoji.build import EMOJI
+from scripts.studies.emoji.codes import read_mozilla_table
+from scripts.studies.emoji.drawings import RESVG
+from scripts.studies.emoji.sets import SETS, EmojiSet
 
 NAMES = {"1f34e": "red-apple", "1f415": "dog", "1f680": "rocket", "1f3c0": "basketball"}
 GROUPS = {"Food & Drink": ["red-apple"], "Animals & Nature": ["dog"]}
@@ -92,10 +93,10 @@ def emoji_source(archives: Path, images: int = 36, classes: int = 4) -> DatasetS
     """The dataset with the checksums of the archives in a folder, and with other counts."""
     files = tuple(
         replace(file, sha256=hashlib.sha256((archives / file.name).read_bytes()).hexdigest())
-        for file in SOURCES["emoji"].files
+        for file in EMOJI.files
     )
     read = partial(read_emoji, images=images, classes=classes, fingerprint=None)
-    return replace(SOURCES["emoji"], files=files, read=read)
+    return replace(EMOJI, files=files, read=read)
 
 
 class Renderer:

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from dml.core.errors import UserError
-from dml.reporting.metrix_analysis import analyze_metrix
+from scripts.studies.metrix_analysis import analyze_metrix
 
 
 def rows(path):

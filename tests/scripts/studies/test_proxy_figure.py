@@ -9,7 +9,7 @@ from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.data.digits import read_digits
-from dml.reporting.proxy_figure import OVERRIDES, draw_proxy_figure
+from scripts.studies.proxy_figure import OVERRIDES, draw_proxy_figure
 
 FEW = ("protocol.steps_per_epoch=2", "protocol.epochs=4", "method.stage_patience=1")
 

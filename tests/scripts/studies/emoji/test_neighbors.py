@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image
 
 from dml.data.emoji import COLUMNS
-from dml.data.emoji_sets import PICTURE_SETS, SETS
-from dml.reporting.claims import emoji_neighbors
+from scripts.studies.emoji import neighbors as emoji_neighbors
+from scripts.studies.emoji.sets import PICTURE_SETS, SETS
 
 CLASSES = 8
 

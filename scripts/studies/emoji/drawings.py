@@ -14,8 +14,8 @@ from PIL import Image
 
 from dml.core.errors import UserError
 from dml.core.progress import show_progress
-from dml.data.emoji_codes import EmojiNames, SetContent
-from dml.data.emoji_sets import SETS
+from scripts.studies.emoji.codes import EmojiNames, SetContent
+from scripts.studies.emoji.sets import SETS
 
 SIDE = 160  # pixels
 THUMBNAIL = 32  # pixels of the copies that are compared

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from dml.data.emoji_sets import PICTURE_SETS
 from dml.data.image_index import Subset
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
@@ -17,6 +16,7 @@ from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
 from dml.runs.load import load_config, load_embedder
 from dml.runs.scores.evaluator import Split
+from scripts.studies.emoji.sets import PICTURE_SETS
 
 CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
 

@@ -7,35 +7,28 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from rich.table import Table
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
 from dml.core.installation import shell_command
 from dml.core.statistics import Estimate, mean_interval
 from dml.reporting.catalog import Cell
-from dml.reporting.claims.seed_results import (
+from dml.runs.figures.drawing import COLORS, plt, save, tidy
+from scripts.studies.seed_results import (
+    FIRST_REPEAT,
     CurvePoint,
     SeedResult,
-    read_csv,
     read_results,
     write_csv,
 )
-from dml.runs.console import console
-from dml.runs.figures.drawing import COLORS, plt, save, tidy
 
 STYLES = ("-", "--", ":")
 # Keys of a loss or method that decide nothing by themselves.
 NOT_OPTIONS = ("name", "result_id", "batch_kind", "_target_")
 
 
-def is_pilot(id: str) -> bool:
-    """Returns whether an experiment has a page of this kind in place of a report."""
-    return id.startswith("claims_") and id != "claims_pretraining"
-
-
-def write_claims_page(cells: Sequence[Cell], out: Path) -> list[Path]:
+def write_pilot_page(cells: Sequence[Cell], out: Path) -> Path:
     """Writes `<id>.md`, `<id>.png`, and the results and curves behind them as CSV.
 
     Args:
@@ -43,7 +36,7 @@ def write_claims_page(cells: Sequence[Cell], out: Path) -> list[Path]:
         out: folder of the page.
 
     Returns:
-        The written files.
+        The page.
 
     Raises:
         UserError: no run is finished, or one cannot be read.
@@ -61,23 +54,7 @@ def write_claims_page(cells: Sequence[Cell], out: Path) -> list[Path]:
     for path, text in texts.items():
         write_text(path, text)
     draw_curves(curves, out / f"{id}.png")
-    return [*texts, out / f"{id}.png"]
-
-
-def print_arms(id: str, path: Path) -> None:
-    """Prints the mean scores in a CSV file that `write_claims_page` wrote.
-
-    Raises:
-        UserError: the file does not hold results of this experiment.
-    """
-    results = [one for one in read_csv(path) if f"experiment={id}" in one.command.split()]
-    if not results:
-        raise UserError(f"{path} holds no results of {id}")
-    table = Table("arm", "seeds", "MAP@R", "Recall@1", title=str(path))
-    for name, own in _group(results).items():
-        scores = _mean([one.map_at_r for one in own]), _mean([one.recall_at_1 for one in own])
-        table.add_row(name, str(len(own)), *scores)
-    console.print(table)
+    return out / f"{id}.md"
 
 
 def render_page(
@@ -85,13 +62,15 @@ def render_page(
 ) -> str:
     """Returns the page of the results of some cells."""
     environment = Environment(
-        loader=PackageLoader("dml.reporting"), undefined=StrictUndefined, keep_trailing_newline=True
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
     )
     id = cells[0].experiment
-    return environment.get_template("claims.md.j2").render(
+    return environment.get_template("pilot.md.j2").render(
         id=id,
         train=shell_command("train"),
-        report=f"{shell_command('report')} {id} --out docs/results",
+        report=f"python scripts/explain_claims.py {id}",
         missing=sorted(_arms(cells) - {result.arm for result in results}),
         **_describe_design(cells),
         **_describe_results(results, curves),
@@ -138,6 +117,7 @@ def _describe_design(cells: Sequence[Cell]) -> Mapping[str, Any]:
     return {
         "title": cfg.experiment.title,
         "cfg": cfg,
+        "first_repeat": FIRST_REPEAT.get(cfg.data.name, 0),
         "settings": arms,
         "intervals": intervals,
         "weights": weights,

@@ -1,4 +1,5 @@
 import csv
+import shutil
 import sys
 from pathlib import Path
 
@@ -8,9 +9,11 @@ import pytest
 from dml.core.errors import UserError
 from dml.data.emoji import read_emoji
 from dml.data.prepare import prepare
-from dml.data.sources import SOURCES
-from tests.data.emoji_packages import Renderer, emoji_source, packages, packed
+from scripts.studies.emoji import build
+from scripts.studies.emoji.build import prepare_emoji
+from scripts.studies.emoji.sets import SETS
 from tests.killed_process import die_at
+from tests.scripts.studies.emoji.packages import Renderer, emoji_source, packages, packed
 
 READ = {"images": 36, "classes": 4, "fingerprint": None}
 
@@ -118,31 +121,33 @@ def test_killed_preparation_is_repeated(archives: Path, tmp_path: Path):
     assert len(source.read(root).images) == 36
 
 
-def test_without_npm_the_command_names_every_package(
-    archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_npm_fetches_the_packages_that_are_not_given(archives, tmp_path, monkeypatch):
+    fetched = []
+
+    def fetch(package, target, sha256):
+        fetched.append(package)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(archives / target.name, target)
+        return target
+
+    monkeypatch.setattr(build, "_fetch", fetch)
+    source, root = emoji_source(archives), tmp_path / "data"
+    noto = archives / source.files[0].name
+    prepare_emoji(root, [noto], quiet, source)
+    assert fetched == [one.package for one in SETS[1:]]
+    assert len(source.read(root).images) == 36
+    assert sorted(path.name for path in root.iterdir()) == [".emoji.lock", "emoji"]
+    prepare_emoji(root, [], quiet, source)  # complete: nothing is fetched
+    assert len(fetched) == len(SETS) - 1
+
+
+def test_without_npm_or_renderer_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError) as raised:
-        prepare(SOURCES["emoji"], tmp_path / "data")
-    message = str(raised.value)
-    assert "\n" not in message
-    assert "packages @iconify-json/noto@1.2.9 @iconify-json/twemoji@" in message
-    assert message.endswith(
-        f"run: python scripts/prepare_data.py emoji --root {tmp_path / 'data'} --archive packages"
-    )
-    noto = archives / SOURCES["emoji"].files[0].name
-    with pytest.raises(UserError, match=r"type mkdir .* packages @iconify-json/twemoji@"):
-        prepare(SOURCES["emoji"], tmp_path / "data", [noto])
-
-
-def test_a_missing_renderer_is_named_before_anything_is_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+    with pytest.raises(UserError, match=r"npm is not installed.*@iconify-json/noto@1\.2\.9$"):
+        prepare_emoji(tmp_path / "data")
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    said: list[str] = []
     with pytest.raises(UserError, match=r"pip install resvg-py=="):
-        prepare(SOURCES["emoji"], tmp_path / "data", say=said.append)
-    assert said == []
+        prepare_emoji(tmp_path / "data")
 
 
 def test_absent_other_and_damaged_lists_name_the_command(archives: Path, tmp_path: Path):

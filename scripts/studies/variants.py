@@ -11,11 +11,11 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import write_text
 from dml.reporting.catalog import list_cells
-from dml.reporting.claims.seed_results import write_csv
 from dml.reporting.finished_runs import read_run
 from dml.runs.experiment import run
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from dml.runs.folder.run_folder import RunFolder
+from scripts.studies.seed_results import write_csv
 
 STYLES = ("-", "--")
 

@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from dml.reporting.claims import variants
-from dml.reporting.claims.variants import Explanation, explain
+from scripts.studies import variants
+from scripts.studies.variants import Explanation, explain
 
 
 def test_variants_are_trained_once_and_drawn(tmp_path, monkeypatch, capsys):

@@ -1,9 +1,9 @@
 import pytest
 
 from dml.core.errors import UserError
-from dml.data.emoji_codes import find_codes, read_mozilla_table, read_set, single_code_point
-from dml.data.emoji_sets import SETS
-from tests.data.emoji_packages import NAMES, packages, rectangle, unpacked
+from scripts.studies.emoji.codes import find_codes, read_mozilla_table, read_set, single_code_point
+from scripts.studies.emoji.sets import SETS
+from tests.scripts.studies.emoji.packages import NAMES, packages, rectangle, unpacked
 
 CODES = {int(code, 16) for code in NAMES}
 

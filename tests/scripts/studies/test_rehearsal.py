@@ -1,9 +1,9 @@
 """Rehearsals: what they run, and what they report."""
 
 from dml.core.errors import UserError
-from dml.reporting import rehearsal
 from dml.reporting.catalog import list_cells
-from dml.reporting.rehearsal import Rehearsal, rehearse, select_cells, to_markdown
+from scripts.studies import rehearsal
+from scripts.studies.rehearsal import Rehearsal, rehearse, select_cells, to_markdown
 
 SMALL = (
     *("data=digits", "device=cpu", "backbone.width=4", "data.eval_batch_size=1000"),

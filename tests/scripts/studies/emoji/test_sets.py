@@ -1,9 +1,9 @@
 import re
 from pathlib import Path
 
-from dml.data.emoji_sets import PICTURE_SETS, SETS
+from scripts.studies.emoji.sets import PICTURE_SETS, SETS
 
-NOTE = Path(__file__).parents[2] / "data" / "README.md"
+NOTE = Path(__file__).parents[4] / "data" / "README.md"
 
 
 def test_every_set_is_fixed_by_version_and_checksum():

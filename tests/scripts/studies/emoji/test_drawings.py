@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 
 from dml.core.errors import UserError
-from dml.data.emoji_codes import find_codes, read_set
-from dml.data.emoji_drawings import SIDE, check_renderer, draw_classes
-from dml.data.emoji_sets import SETS
-from tests.data.emoji_packages import Renderer, packages, rectangle, unpacked
+from scripts.studies.emoji.codes import find_codes, read_set
+from scripts.studies.emoji.drawings import SIDE, check_renderer, draw_classes
+from scripts.studies.emoji.sets import SETS
+from tests.scripts.studies.emoji.packages import Renderer, packages, rectangle, unpacked
 
 APPLE, DOG = 0x1F34E, 0x1F415
 
