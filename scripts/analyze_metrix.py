@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+import environment  # noqa: F401
+
 from dml.core.errors import UserError
 from dml.reporting.metrix_analysis import analyze_metrix
 

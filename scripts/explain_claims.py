@@ -20,6 +20,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import environment  # noqa: F401
+
 from dml.core.errors import UserError
 from dml.reporting.catalog import list_cells
 from dml.reporting.claims.emoji_neighbors import CREDIT, draw_emoji_neighbors

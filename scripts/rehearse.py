@@ -15,6 +15,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import environment  # noqa: F401
+
 from dml.core.atomic_io import write_json, write_text
 from dml.core.errors import RunStopped
 from dml.reporting.catalog import experiment_ids, load_experiment

@@ -10,6 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import environment  # noqa: F401
+
 from dml.reporting.potential_plot import draw_field
 
 

@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import environment  # noqa: F401
 from hydra import compose, initialize_config_dir
 
 from dml.cli import CONFIGS
