@@ -126,7 +126,8 @@ def test_failures_in_other_processes_are_listed(other_launcher, monkeypatch, cap
 
 
 def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_path):
-    monkeypatch.setattr(LAUNCHER, "__name__", "SlurmLauncher")
+    launcher = type("SlurmLauncher", (LAUNCHER,), {})
+    monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher())
     monkeypatch.setenv("PATH", str(tmp_path))
     status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}", "seed=0,1")
     assert status == 2
