@@ -2,6 +2,7 @@
 
 import sys
 
+import scripts.environment  # noqa: F401
 from dml.cli.evaluate_command import main
 
 if __name__ == "__main__":

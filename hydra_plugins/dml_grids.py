@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import ListConfig, OmegaConf
 
 from dml.config.grids import GridFailed, expand_grids
+from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
 from dml.core.launcher import export_sweep_size
 
@@ -32,8 +34,20 @@ class GridSweeper(BasicSweeper):
         self._given: list[str] = []
 
     def setup(self, **context: Any) -> None:
-        """Makes the launcher of `hydra/launcher`."""
+        """Makes the launcher of `hydra/launcher`.
+
+        Raises:
+            ConfigError: it needs Slurm, and this machine has none.
+        """
         super().setup(**context)
+        if type(self.launcher).__name__ == "SlurmLauncher" and not shutil.which("srun"):
+            raise ConfigError(
+                [
+                    "hydra/launcher: this machine has no Slurm (srun); start the command on the "
+                    "cluster, or leave hydra/launcher out; several jobs at a time on one machine: "
+                    "pip install hydra-joblib-launcher, hydra/launcher=joblib"
+                ]
+            )
         self.launcher: Any = _PatientLauncher(self.launcher)
 
     def sweep(self, arguments: list[str]) -> Any:

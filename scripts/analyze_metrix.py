@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder this is run
+import environment  # noqa: F401
 
-from dml.core.errors import UserError  # noqa: E402
-from scripts.studies.metrix_analysis import analyze_metrix  # noqa: E402
+from dml.core.errors import UserError
+from scripts.studies.metrix_analysis import analyze_metrix
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # for `scripts.benchmarks`, from whatever folder this is run
+from environment import ROOT
 
-from dml.core.errors import nearest  # noqa: E402
+from dml.core.errors import nearest
 
 
 def main(arguments: list[str]) -> int:

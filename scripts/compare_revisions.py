@@ -27,7 +27,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from environment import ROOT
+
 SMALL = (
     "data=digits",
     "device=cpu",
@@ -181,6 +182,7 @@ def _configs() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _interface() -> Iterator[tuple[str, list[str]]]:
     """Yields the public names of each package, the commands, and the options."""
+    sys.path.insert(0, os.getcwd())  # before this clone's own folder
     for package in PACKAGES:
         module = importlib.import_module(package)
         names = getattr(module, "__all__", [name for name in vars(module) if name[0] != "_"])

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for `scripts.concepts`, from whatever folder this is run
+from environment import ROOT
 
-from scripts.concepts import evaluation_pictures, method_pictures  # noqa: E402
+from scripts.concepts import evaluation_pictures, method_pictures
 
 CONCEPTS = ROOT / "docs" / "concepts"
 PICTURES: dict[str, Callable[[Path], None]] = {

@@ -22,15 +22,14 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder this is run
+import environment  # noqa: F401
 
-from dml.core.errors import UserError  # noqa: E402
-from dml.reporting.catalog import experiment_ids, list_cells  # noqa: E402
-from scripts.studies.emoji.neighbors import CREDIT, draw_emoji_neighbors  # noqa: E402
-from scripts.studies.mixing_pull import explain_mixing  # noqa: E402
-from scripts.studies.pilot_page import write_pilot_page  # noqa: E402
-from scripts.studies.variants import EXPLANATIONS, explain  # noqa: E402
+from dml.core.errors import UserError
+from dml.reporting.catalog import experiment_ids, list_cells
+from scripts.studies.emoji.neighbors import CREDIT, draw_emoji_neighbors
+from scripts.studies.mixing_pull import explain_mixing
+from scripts.studies.pilot_page import write_pilot_page
+from scripts.studies.variants import EXPLANATIONS, explain
 
 PILOTS = [id for id in experiment_ids() if id.startswith("claims_") and id != "claims_pretraining"]
 STEPS, EVERY = 600, 25  # of the training with Metrix

@@ -10,6 +10,8 @@ import argparse
 import sys
 from collections import Counter
 
+import environment  # noqa: F401
+
 from dml.core.errors import UserError
 from dml.reporting.catalog import experiment_ids, list_cells, load_experiment
 from dml.reporting.published_matches import CellMatch, match_cells, unmatched_results

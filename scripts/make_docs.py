@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # for `scripts.docs`, from whatever folder this is run
+from environment import ROOT
 
-from scripts.docs.pages import find_outdated, write_pages  # noqa: E402
+from scripts.docs.pages import find_outdated, write_pages
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,6 +15,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+import environment  # noqa: F401
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table

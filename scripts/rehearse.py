@@ -15,14 +15,13 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder this is run
+import environment  # noqa: F401
 
-from dml.core.atomic_io import write_json, write_text  # noqa: E402
-from dml.core.errors import RunStopped  # noqa: E402
-from dml.reporting.catalog import experiment_ids, load_experiment  # noqa: E402
-from dml.runs.console import console  # noqa: E402
-from scripts.studies.rehearsal import Rehearsal, rehearse, to_markdown  # noqa: E402
+from dml.core.atomic_io import write_json, write_text
+from dml.core.errors import RunStopped
+from dml.reporting.catalog import experiment_ids, load_experiment
+from dml.runs.console import console
+from scripts.studies.rehearsal import Rehearsal, rehearse, to_markdown
 
 TITLE = """\
 # Rehearsal of all experiments

@@ -2,6 +2,8 @@
 
 import sys
 
+import environment  # noqa: F401
+
 from dml.cli.runs_command import main
 
 if __name__ == "__main__":

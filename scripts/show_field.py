@@ -10,10 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder this is run
+import environment  # noqa: F401
 
-from scripts.studies.potential_plot import draw_field  # noqa: E402
+from scripts.studies.potential_plot import draw_field
 
 
 def main(argv: list[str] | None = None) -> int:

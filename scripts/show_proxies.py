@@ -11,18 +11,16 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for `scripts.studies`, from whatever folder this is run
+import environment  # noqa: F401
+from hydra import compose, initialize_config_dir
 
-from hydra import compose, initialize_config_dir  # noqa: E402
-
-from dml.cli import CONFIGS  # noqa: E402
-from dml.config.check import check  # noqa: E402
-from dml.config.identity import identity  # noqa: E402
-from dml.config.schema import Config  # noqa: E402
-from dml.core.errors import UserError  # noqa: E402
-from dml.data.mnist import read_mnist  # noqa: E402
-from dml.runs.build import Builder  # noqa: E402
+from dml.cli import CONFIGS
+from dml.config.check import check
+from dml.config.identity import identity
+from dml.config.schema import Config
+from dml.core.errors import UserError
+from dml.data.mnist import read_mnist
+from dml.runs.build import Builder
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -10,6 +10,8 @@ import argparse
 import json
 import sys
 
+import environment  # noqa: F401
+
 from dml.core.errors import UserError
 from dml.tracking.dashboard import as_json, build_workspace, save
 

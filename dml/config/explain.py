@@ -28,6 +28,12 @@ from dml.core.errors import ConfigError, nearest
 
 # Errors that composing raises for a wrong word; a list of numbers for a group breaks Hydra itself.
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
+LAUNCHER_PACKAGES = {  # choices of hydra/launcher that exist once the package is installed
+    "joblib": "hydra-joblib-launcher",
+    "slurm": "hydra-submitit-launcher",
+    "submitit_local": "hydra-submitit-launcher",
+    "submitit_slurm": "hydra-submitit-launcher",
+}
 
 
 def explain(words: Sequence[str], config_name: str) -> list[str]:
@@ -194,6 +200,8 @@ class _Command:
         if value == "null" and group in list_groups(optional=True):
             return f"has no choice by default: leave {group} out; ~{group} removes an experiment's"
         if value not in choices:
+            if group == "hydra/launcher" and value in LAUNCHER_PACKAGES:
+                return _name_package(value)
             if command := suggest_choice(group, value, choices):
                 return f"'{value}' does not exist; write {command}"
             return f"'{value}' does not exist{nearest(value, choices) or f'; one of {listed}'}"
@@ -216,8 +224,13 @@ def _describe_composition(choice: str, reason: Exception) -> str:
     """Returns why a choice that exists does not compose."""
     text = str(reason)
     if "submitit" in text:
-        return f"'{choice}' needs a launcher that is not installed: pip install -e '.[slurm]'"
+        return _name_package(choice)
     return f"'{choice}' does not compose: {' '.join(text.split())[:200]}"
+
+
+def _name_package(launcher: str) -> str:
+    """Returns what to install for a launcher."""
+    return f"'{launcher}' is not installed; run: pip install {LAUNCHER_PACKAGES[launcher]}"
 
 
 def _find_config_dir(words: Sequence[str]) -> list[str]:

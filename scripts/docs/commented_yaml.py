@@ -10,7 +10,8 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-_COMMAND = re.compile(r"# (python \S.*?)(?:\s{2,}(\S.*))?$")
+_COMMAND = re.compile(r"# ((?:python|tensorboard) \S.*?)(?:\s{2,}\S.*)?$")
+_REMARK = re.compile(r"#\s{6,}\S")  # goes on below the one behind a command
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Header:
     """Comment at the beginning of a config file.
 
     Attributes:
-        commands: lines to type, `python train.py loss=mfcont`.
+        commands: lines to type, `python train.py loss=mfcont`, without the remarks behind them.
         text: the rest, in one line.
     """
 
@@ -50,10 +51,9 @@ def read_header(path: Path) -> Header:
             break
         if command := _COMMAND.match(line):
             commands.append(command[1])
-            words.append(command[2] or "")
         elif commands and commands[-1].endswith("\\"):
             commands[-1] = commands[-1].removesuffix("\\") + line.lstrip("# ")
-        elif not line.startswith("# @package"):
+        elif not line.startswith("# @package") and not _REMARK.match(line):
             words.append(line.lstrip("# "))
     return Header(tuple(commands), " ".join(word for word in words if word))
 

@@ -11,15 +11,6 @@ from omegaconf import DictConfig, OmegaConf
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = sorted({path.stem for path in (CONFIGS / "loss").glob("*.yaml")} - {"custom"})
-# fmt: off
-IDS = {
-    "mfcont", "mfcwms", "mfnca", "cwms", "cbcont", "pfml", "cpml", "arcface", "cosface",
-    "norm_softmax", "proxy_nca", "proxy_nca_pp", "proxy_anchor", "soft_triple", "ms", "ms_miner",
-    "contrastive", "triplet", "margin", "margin_class", "ntxent", "fastap", "snr", "n_pair", "c1",
-    "c2", "contrastive_cosine", "lifted_structure", "binomial_deviance", "nca",
-    "proxy_nca_original",
-}
-# fmt: on
 RESULT_IDS = {
     "mfcont": "mf_contrastive",
     "mfcwms": "mf_cwms",
@@ -65,10 +56,6 @@ def build(config: DictConfig) -> torch.nn.Module:
     loss = instantiate(arguments, **given)
     assert isinstance(loss, torch.nn.Module)
     return loss
-
-
-def test_all_ids_exist_and_no_others() -> None:
-    assert set(NAMES) == IDS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -158,7 +145,7 @@ def test_our_losses_are_finite_at_the_corners_of_their_space(name: str, corner: 
 def test_mlrc_table_sets_options_within_the_search_space() -> None:
     table = OmegaConf.to_container(OmegaConf.load(CONFIGS / "params" / "mlrc.yaml"))
     assert isinstance(table, dict)
-    assert set(table) < IDS
+    assert set(table) < set(NAMES)
     for name, datasets in table.items():
         space = OmegaConf.load(CONFIGS / "space" / f"{name}.yaml")
         assert set(datasets) == {"cub", "cars", "sop"}

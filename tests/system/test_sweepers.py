@@ -125,6 +125,15 @@ def test_failures_in_other_processes_are_listed(other_launcher, monkeypatch, cap
     assert err.endswith("2 of 3 runs failed:\n  seed=0: seed: 0 fails\n  seed=2: seed: 2 fails\n")
 
 
+def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_path):
+    launcher = type("SlurmLauncher", (LAUNCHER,), {})
+    monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}", "seed=0,1")
+    assert status == 2
+    assert re.fullmatch(r"error: hydra/launcher: this machine has no Slurm \(srun\); .*\n", err)
+
+
 def test_a_run_of_a_sweep_knows_its_place(monkeypatch, capfd, tmp_path):
     places = []
     words = ["-m", f"hydra.sweep.dir={tmp_path}", "optim.lr=0.1", "seed=0,1,2"]

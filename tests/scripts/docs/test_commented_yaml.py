@@ -8,6 +8,7 @@ TEXT = """\
 # @package _global_
 # python train.py loss=one
 # python train.py data=two        <class>/<image>
+#                                 or a list
 # A long command: python train.py is not at the beginning.
 loss:  # the node
   # above, on
@@ -41,6 +42,4 @@ def test_values_are_as_written_and_comments_stay_with_their_option(tmp_path):
 def test_a_header_has_commands_and_text(tmp_path):
     header = read_header(write(tmp_path))
     assert header.commands == ("python train.py loss=one", "python train.py data=two")
-    assert header.text == (
-        "<class>/<image> A long command: python train.py is not at the beginning."
-    )
+    assert header.text == "A long command: python train.py is not at the beginning."
