@@ -53,16 +53,6 @@ def test_server_that_cannot_continue_is_asked_for_all_of_it(site: Path, tmp_path
     assert target.read_bytes() == CONTENT
 
 
-def test_complete_or_overlong_leftovers_are_told_apart(site: Path, tmp_path: Path):
-    partial = tmp_path / "data.bin.partial"
-    for left in (CONTENT, CONTENT + b"more"):
-        partial.write_bytes(left)
-        with serving(site, Behavior()) as address:
-            target = download(f"{address}/data.bin", tmp_path / "data.bin", MD5, pause=0)
-        assert target.read_bytes() == CONTENT
-        target.unlink()
-
-
 def test_connection_that_never_gets_on_gives_up_and_says_how_to_go_on(site: Path, tmp_path: Path):
     behavior = Behavior(break_after=0, breaks=99)
     with (
@@ -88,47 +78,10 @@ def test_file_with_another_checksum_is_deleted(site: Path, tmp_path: Path, algor
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site"]
 
 
-def test_file_that_is_here_is_checked_too(site: Path):
-    assert download("http://127.0.0.1:9/", site / "data.bin", SHA256).read_bytes() == CONTENT
-    with pytest.raises(ChecksumError):
-        download("http://127.0.0.1:9/", site / "data.bin", Checksum("md5", "0" * 32))
-    assert (site / "data.bin").exists()
-
-
-def test_leftovers_that_no_checksum_proves_are_not_continued(site: Path, tmp_path: Path):
-    (tmp_path / "data.bin.partial").write_bytes(b"x" * 123)
-    behavior = Behavior()
-    with serving(site, behavior) as address:
-        target = download(f"{address}/data.bin", tmp_path / "data.bin")
-    assert target.read_bytes() == CONTENT
-    assert behavior.requests == [None]
-
-
 def test_full_disk_is_not_taken_for_the_network(site: Path, tmp_path: Path):
     (tmp_path / "data.bin.partial").mkdir()
     with serving(site, Behavior()) as address, pytest.raises(IsADirectoryError):
         download(f"{address}/data.bin", tmp_path / "data.bin", MD5)
-
-
-def test_absent_file_is_not_asked_for_again(site: Path, tmp_path: Path):
-    behavior = Behavior()
-    with (
-        serving(site, behavior) as address,
-        pytest.raises(DownloadError, match=r"/absent.bin answers 404 Not Found$") as error,
-    ):
-        download(f"{address}/absent.bin", tmp_path / "absent.bin", pause=60)
-    assert error.value.final
-    assert len(behavior.requests) == 1
-
-
-def test_server_that_is_busy_is_asked_again(tmp_path: Path):
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "a.bin").write_bytes(b"content")
-    behavior = Behavior(busy=2)
-    with serving(tmp_path / "site", behavior) as address:
-        fetched = download(f"{address}/a.bin", tmp_path / "a.bin", pause=0)
-    assert fetched.read_bytes() == b"content"
-    assert len(behavior.requests) == 3
 
 
 @pytest.mark.parametrize("url", ["nowhere", "http://[::1/a.bin"])

@@ -1,4 +1,3 @@
-import errno
 import os
 import signal
 import time
@@ -7,7 +6,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from dml.core.locks import LockHeldError, is_locked, try_lock, wait_for_lock
 
@@ -67,49 +65,6 @@ def test_killed_holder_frees_the_lock_though_its_child_lives(path: Path, shared:
             pass
 
 
-def test_shared_lock_excludes_only_exclusive_ones(path: Path):
-    with Holder(path, shared=True):
-        with try_lock(path, shared=True):
-            pass
-        with pytest.raises(LockHeldError), try_lock(path):
-            pass
-    with Holder(path), pytest.raises(LockHeldError), try_lock(path, shared=True):
-        pass
-
-
-def test_waiting_ends_with_the_holder_and_is_announced(
-    path: Path, caplog: pytest.LogCaptureFixture
-):
-    def hold() -> None:
-        with wait_for_lock(path):
-            (path.parent / "held").touch()
-            time.sleep(0.3)
-            (path.parent / "held").unlink()
-
-    process = FORK.Process(target=hold)
-    process.start()
-    while not (path.parent / "held").exists():
-        time.sleep(0.01)
-    with wait_for_lock(path, "testing") as held:
-        assert held
-        assert not (path.parent / "held").exists()
-    assert "waiting for another process that is testing" in caplog.text
-    process.join()
-
-
-def test_file_system_without_locks_is_no_obstacle_to_waiting(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def refuse(*arguments: object, **options: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(FileLock, "acquire", refuse)
-    with wait_for_lock(path) as held:
-        assert not held
-    with pytest.raises(OSError, match="No locks"), try_lock(path):
-        pass
-
-
 def test_folder_that_cannot_be_written_is_an_error(path: Path):
     path.parent.touch()
     with pytest.raises(FileExistsError), wait_for_lock(path):
@@ -124,10 +79,3 @@ def test_a_lock_is_seen_only_while_it_is_held(path: Path, shared: bool):
     assert not is_locked(path, shared)
     path.write_text("process 1 on a machine that was switched off\n")
     assert not is_locked(path, shared)
-
-
-def test_the_second_holder_of_a_shared_lock_is_seen(path: Path):
-    with try_lock(path, shared=True):
-        with try_lock(path, shared=True):
-            pass
-        assert is_locked(path, shared=True)

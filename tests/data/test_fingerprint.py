@@ -1,13 +1,9 @@
-import os
-import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dml.core.errors import UserError
 from dml.data.cars import read_cars
 from dml.data.cub import read_cub
 from dml.data.digits import read_digits
@@ -41,17 +37,6 @@ def test_same_dataset_in_another_place_has_the_same_fingerprint(
     assert read_folder("here/folder").fingerprint() == here["folder"]
 
 
-def test_csv_has_one_fingerprint_with_relative_and_with_absolute_paths(tmp_path: Path):
-    class_folders(tmp_path / "a", classes=2, per_class=2)
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    names = {"class_0/0.jpg": "p", "class_1/0.jpg": "q", "class_1/1.jpg": "q"}
-    for place, prefix in (("a", Path()), ("b", tmp_path / "b")):
-        rows = [f"{prefix / name},{label}\n" for name, label in names.items()]
-        (tmp_path / place / "list.csv").write_text("path,label\n" + "".join(rows))
-    first, second = (read_folder(tmp_path / place / "list.csv") for place in "ab")
-    assert first.fingerprint() == second.fingerprint()
-
-
 def test_everything_that_decides_a_result_changes_it(tmp_path: Path):
     class_folders(tmp_path)
     index = read_folder(tmp_path)
@@ -75,15 +60,6 @@ def test_everything_that_decides_a_result_changes_it(tmp_path: Path):
     assert len(found) == 8
 
 
-def test_names_are_told_apart_from_labels_and_from_each_other(tmp_path: Path):
-    for name in ("ab", "c", "a", "bc"):
-        (tmp_path / name).touch()
-    pair = {"labels": np.array([0, 1]), "roles": np.array(["train", "test"]), "root": tmp_path}
-    first = ImageIndex("x", [tmp_path / "ab", tmp_path / "c"], **pair)
-    second = ImageIndex("x", [tmp_path / "a", tmp_path / "bc"], **pair)
-    assert first.fingerprint() != second.fingerprint()
-
-
 def test_images_in_memory_count_by_their_pixels():
     digits = read_digits()
     changed = digits.images.copy()
@@ -91,30 +67,3 @@ def test_images_in_memory_count_by_their_pixels():
     assert digits.fingerprint() == read_digits().fingerprint()
     assert digits.fingerprint() != replace(digits, images=changed).fingerprint()
     assert digits.fingerprint() != replace(digits, images=changed[:, :, ::-1]).fingerprint()
-
-
-def test_file_that_is_gone_is_named(tmp_path: Path):
-    class_folders(tmp_path)
-    index = read_folder(tmp_path)
-    index.images[0].unlink()
-    with pytest.raises(UserError, match=r"cannot read .*class_0/0\.jpg: No such file"):
-        index.fingerprint()
-
-
-def test_few_files_are_touched_however_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "a").touch()
-    size, asked = os.stat(tmp_path / "a"), []
-
-    def stat(path: Path) -> os.stat_result:
-        asked.append(path)
-        return size
-
-    files = [tmp_path / f"{number}.jpg" for number in range(5_000)]
-    index = ImageIndex("x", files, np.arange(5_000), np.full(5_000, "train"), root=tmp_path)
-    monkeypatch.setattr("dml.data.fingerprint.os.stat", stat)
-    index.fingerprint()
-    assert len(asked) == 1000
-    assert asked[0] == files[0]
-    assert asked[-1] == files[-1]

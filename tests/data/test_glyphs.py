@@ -1,4 +1,3 @@
-import io
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +46,6 @@ def test_two_hundred_characters_are_held_by_sixteen_faces_and_look_different():
     assert all(sum(ord(one) in held for held in faces.values()) >= 16 for one in chosen)
 
 
-def test_later_characters_are_others(tmp_path: Path):
-    first, later = (read_glyphs(tmp_path, classes=4, per_class=2, first_class=n) for n in (0, 2))
-    both = read_glyphs(tmp_path, classes=6, per_class=2)
-    assert np.array_equal(later.images, both.images[4:])
-    assert not np.array_equal(first.images, later.images)
-
-
 def test_more_characters_than_there_are_is_refused():
     with pytest.raises(UserError, match="not 5000"):
         characters(5000)
@@ -63,17 +55,3 @@ def test_folder_that_cannot_be_written_is_named(tmp_path: Path):
     (tmp_path / "glyphs").write_text("a file where the folder should be")
     with pytest.raises(UserError, match=r"data\.root: cannot store the drawn glyphs"):
         read_glyphs(tmp_path, classes=2, per_class=1)
-
-
-def test_damaged_file_is_drawn_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    drawn = read_glyphs(tmp_path, classes=2, per_class=3).images
-    (kept,) = (tmp_path / "glyphs").iterdir()
-    whole = kept.read_bytes()
-    other = io.BytesIO()
-    np.save(other, np.zeros((5, 32, 32), np.uint8))
-    for content in (whole[:-100], b"", b"no array", other.getvalue()):
-        kept.write_bytes(content)
-        caplog.clear()
-        assert np.array_equal(read_glyphs(tmp_path, classes=2, per_class=3).images, drawn)
-        assert "drawn again" in caplog.text
-        assert kept.read_bytes() == whole

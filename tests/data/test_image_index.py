@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from dml.data.image_index import ImageIndex
 
@@ -26,11 +25,3 @@ def test_part_of_a_subset_is_named_by_the_subsets_own_labels():
     again = subset.of_classes([1])
     assert again.rows.tolist() == [5]
     assert again.classes.tolist() == [3]
-
-
-def test_index_of_unequal_lengths_or_unknown_roles_is_refused():
-    images = np.zeros((2, 1, 1, 3), np.uint8)
-    with pytest.raises(ValueError, match="differ in length: 2, 1, 2"):
-        ImageIndex("x", images, np.array([0]), np.array(["train", "test"]))
-    with pytest.raises(ValueError, match=r"unknown.*'val'"):
-        ImageIndex("x", images, np.array([0, 1]), np.array(["train", "val"]))

@@ -1,4 +1,3 @@
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,13 +53,6 @@ def test_continued_run_sees_the_batches_of_the_undisturbed_one(view: Subset, wor
         assert torch.equal(images, expected)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_loading_leaves_the_global_generator_alone(view: Subset, workers: int):
-    state = torch.get_rng_state()
-    train(view, 0, 3, workers)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_evaluation_yields_every_image_in_order(view: Subset, workers: int):
     batches = eval_batches(
@@ -95,21 +87,6 @@ def test_ranks_share_evaluation_without_gap_or_overlap(view: Subset):
     assert labels == view.labels.tolist()
 
 
-def test_workers_of_an_evaluation_wait_for_the_next_one(view: Subset):
-    def pids() -> set[int]:
-        return {child.pid for child in multiprocessing.active_children()}
-
-    before = pids()
-    batches = eval_batches(view, eval_transform(None), LoaderOptions(TO_INPUT, CPU, 2), 16)
-    labels, workers = [], []
-    for _ in range(2):
-        labels.append(torch.cat([label for _, label in batches]).tolist())
-        workers.append(pids() - before)
-    assert labels[0] == labels[1] == view.labels.tolist()
-    assert workers[0] == workers[1]
-    assert len(workers[0]) == 2
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_unreadable_image_is_one_line_whoever_loads_it(tmp_path: Path, workers: int):
     files = [save(tmp_path / f"{number}.jpg", number) for number in range(3)]
@@ -122,16 +99,6 @@ def test_unreadable_image_is_one_line_whoever_loads_it(tmp_path: Path, workers: 
         batch_size=2,
     )
     with pytest.raises(UserError, match=r"^data: cannot decode .*1\.jpg: [^\n]*$"):
-        list(batches)
-
-
-def test_images_of_different_size_need_a_size(tmp_path: Path):
-    files = [save(tmp_path / f"{side}.png", 0, size=(side, 8)) for side in (8, 9)]
-    index = ImageIndex("x", files, np.zeros(2, int), np.full(2, "test"))
-    batches = eval_batches(
-        index.subset("test"), eval_transform(None), LoaderOptions(TO_INPUT, CPU), batch_size=2
-    )
-    with pytest.raises(UserError, match=r"transform\.size: .*\(8, 8\), \(8, 9\)"):
         list(batches)
 
 
@@ -171,12 +138,3 @@ def test_small_images_get_the_same_pixels_alone_and_in_any_batch(
     assert torch.equal(images, torch.stack(alone))
     few, _ = dataset.__getitems__(keys[5:12])
     assert torch.equal(few, images[5:12])
-
-
-def test_large_images_are_not_forced_into_a_batch(tmp_path: Path):
-    files = [save(tmp_path / f"{side}.png", 0, size=(side, 8)) for side in (8, 9)]
-    index = ImageIndex("x", files, np.zeros(2, int), np.full(2, "test"))
-    dataset = ImageDataset(index.subset("test"), eval_transform(8))
-    assert isinstance(dataset.__getitems__([0, 1]), list)
-    crop = ImageDataset(index.subset("test"), eval_transform(8, resize=9))
-    assert crop.steps is None

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -11,15 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from dml.core.errors import UserError
-from dml.data import loading_processes
 from dml.data.image_index import ImageIndex
-from dml.data.loaders import Batches
-from dml.data.loading_processes import DEAD_WORKER, iterate, leave_faults_to_parent, resolve_workers
-from dml.runs.jobs.resource_errors import translate_resource_errors
+from dml.data.loading_processes import DEAD_WORKER, iterate, resolve_workers
 
 
 @pytest.mark.parametrize(
@@ -81,57 +75,3 @@ def test_a_death_is_raised_while_a_batch_is_awaited():
     with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
         next(batches)
     assert time.monotonic() - start < 30
-
-
-def test_a_death_does_not_reach_the_next_loader():
-    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
-    next(batches)
-    kill_worker()
-    await_death()
-    del batches
-    assert len([*iterate(DataLoader(range(4), num_workers=1))]) == 4
-
-
-class BrokenLoader:
-    """A loader whose process dies as it hands a batch over."""
-
-    num_workers = 0
-
-    def __iter__(self):
-        raise ConnectionResetError
-        yield
-
-
-@pytest.mark.parametrize("handled", [True, False])
-def test_a_loading_process_killed_as_it_hands_a_batch_over(monkeypatch, handled):
-    def handler(*received):
-        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
-
-    monkeypatch.setattr(loading_processes, "HANDLER_S", 0.3)
-    batches = Batches(BrokenLoader(), nn.Identity(), torch.device("cpu"))
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1 * handled)  # 0: never
-        with pytest.raises(UserError) as raised:
-            translate_resource_errors(next)(iter(batches))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    reason = "is killed by signal: Killed" if handled else "exited before it sent its batch"
-    assert f"data.workers: a loading process died ({reason})" in str(raised.value)
-
-
-def fail_to_send(error):
-    """A worker whose thread fails."""
-    leave_faults_to_parent(0)
-    sys.excepthook(type(error), error, None)  # as multiprocessing's thread calls it
-
-
-@pytest.mark.parametrize(
-    ("error", "printed"), [(BrokenPipeError("gone"), ""), (ValueError("bug"), "ValueError: bug\n")]
-)
-def test_workers_are_silent_where_the_parent_has_gone(capfd, error, printed):
-    process = multiprocessing.get_context("fork").Process(target=fail_to_send, args=(error,))
-    process.start()
-    process.join()
-    assert capfd.readouterr().err == printed

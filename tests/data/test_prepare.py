@@ -1,7 +1,6 @@
 import hashlib
 import shutil
 import tarfile
-import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from dml.data.cub import read_cub
 from dml.data.prepare import prepare
 from dml.data.sources import SOURCES, DatasetSource
 from tests.core.servers import Behavior, serving
-from tests.data.trees import TREES, cars_tree, cub_tree, truncate
+from tests.data.trees import TREES, cars_tree, cub_tree
 from tests.killed_process import die_at
 
 
@@ -96,20 +95,6 @@ def test_download_that_broke_off_leaves_no_dataset_and_continues(
     assert visible(root) == ["CUB_200_2011"]
 
 
-def test_wrong_checksum_leaves_nothing(cub: DatasetSource, root: Path, tmp_path: Path):
-    other = replace(cub, files=(replace(cub.files[0], md5="0" * 32),))
-    with (
-        serving(tmp_path / "site", Behavior()) as address,
-        pytest.raises(UserError, match="md5 is"),
-    ):
-        prepare(other, root, urls=[f"{address}/CUB_200_2011.tgz"])
-    assert visible(root) == []
-    assert not list((root / ".downloads").iterdir())
-    with pytest.raises(UserError, match="md5 is"):
-        prepare(other, root, archives=[tmp_path / "site" / "CUB_200_2011.tgz"])
-    assert (tmp_path / "site" / "CUB_200_2011.tgz").exists(), "a user's own file is never deleted"
-
-
 def test_hostile_archive_leaves_nothing(cub: DatasetSource, root: Path, tmp_path: Path):
     archive = tmp_path / "hostile.tgz"
     with tarfile.open(archive, "w:gz") as tar:
@@ -121,26 +106,6 @@ def test_hostile_archive_leaves_nothing(cub: DatasetSource, root: Path, tmp_path
     assert visible(root) == []
     assert hidden(root) == [".cub.lock"]
     assert not list(tmp_path.rglob("escaped.txt"))
-
-
-@pytest.mark.parametrize(
-    ("harm", "message"),
-    [
-        (Path.unlink, "not the published CUB-200-2011: .* found 11 of 12 images"),
-        (truncate, r"Bird_2_0002.jpg: (?s:.*)holds damaged images"),
-    ],
-)
-def test_archive_with_a_missing_or_damaged_image_leaves_nothing(
-    cub: DatasetSource, root: Path, tmp_path: Path, harm, message: str
-):
-    harm(next((tmp_path / "tree").rglob("Bird_2_0002.jpg")))
-    md5 = pack(tmp_path / "tree", tmp_path / "bad.tgz")
-    bad = replace(cub, files=(replace(cub.files[0], md5=md5),))
-    with pytest.raises(UserError, match=message) as raised:
-        prepare(bad, root, archives=[tmp_path / "bad.tgz"])
-    assert ".unpacking" not in str(raised.value)
-    assert visible(root) == []
-    assert hidden(root) == [".cub.lock"]
 
 
 def test_killed_preparation_leaves_no_dataset_and_is_repeated(root: Path, tmp_path: Path):
@@ -161,39 +126,10 @@ def test_killed_preparation_leaves_no_dataset_and_is_repeated(root: Path, tmp_pa
     assert hidden(root) == [".cars.lock"]
 
 
-def test_incomplete_folder_is_put_aside_and_not_deleted(
-    cub: DatasetSource, root: Path, tmp_path: Path
-):
-    said: list[str] = []
-    shutil.copytree(tmp_path / "tree", root)
-    next(root.rglob("Bird_1_0001.jpg")).unlink()
-    prepare(cub, root, archives=[tmp_path / "site" / "CUB_200_2011.tgz"], say=said.append)
-    assert visible(root) == ["CUB_200_2011", "CUB_200_2011.incomplete-1"]
-    assert len(list((root / "CUB_200_2011.incomplete-1").rglob("*.jpg"))) == 11
-    assert "CUB_200_2011.incomplete-1" in said[-2]
-    assert len(cub.read(root).images) == 12
-
-
 def test_place_that_cannot_be_written_is_named(cub: DatasetSource, tmp_path: Path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(UserError, match=r"^data\.root: cannot write under .*/file "):
         prepare(cub, tmp_path / "file", archives=[tmp_path / "site" / "CUB_200_2011.tgz"])
-
-
-def test_two_preparations_at_once_do_the_work_once(cub: DatasetSource, root: Path, tmp_path: Path):
-    behavior, said = Behavior(), []
-    with serving(tmp_path / "site", behavior) as address:
-        urls = [f"{address}/CUB_200_2011.tgz"]
-        threads = [
-            threading.Thread(target=prepare, args=(cub, root, (), urls, said.append))
-            for _ in range(2)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(behavior.requests) == 1
-    assert sum("nothing to do" in line for line in said) == 1
 
 
 def test_dataset_behind_a_login_says_which_file_to_get(root: Path, tmp_path: Path):
@@ -249,22 +185,3 @@ def test_whole_way_from_a_server_that_breaks_off(
     assert [path.name for path in root.iterdir() if path.name[0] != "."] == [dataset.folder]
     here, there = dataset.read(root), dataset.read(tmp_path / "tree")
     assert here.fingerprint() == there.fingerprint()
-
-
-@pytest.mark.parametrize("name", sorted(TREES))
-def test_files_that_are_here_already_are_taken_and_left(name: str, tmp_path: Path):
-    dataset = publish(name, tmp_path / "my site", tmp_path / "tree")
-    before = sorted((tmp_path / "my site").iterdir())
-    prepare(dataset, tmp_path / "data", archives=before, say=lambda line: None)
-    assert len(dataset.read(tmp_path / "data").images) == 12
-    assert sorted((tmp_path / "my site").iterdir()) == before
-
-
-def test_page_instead_of_the_archive_leaves_nothing(tmp_path: Path):
-    dataset = publish("sop", tmp_path / "site", tmp_path / "tree")
-    (tmp_path / "site" / dataset.files[0].name).write_text("<html>please log in</html>")
-    with serving(tmp_path / "site", Behavior()) as address:
-        urls = [f"{address}/{dataset.files[0].name}"]
-        with pytest.raises(UserError, match="this is not an archive; get the file again"):
-            prepare(dataset, tmp_path / "data", urls=urls)
-    assert not [path for path in (tmp_path / "data").iterdir() if path.name[0] != "."]

@@ -57,15 +57,6 @@ def test_absent_dataset_names_the_command_that_prepares_it(name: str, tmp_path: 
 
 
 @ALL
-def test_default_root_needs_no_option_in_the_command(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=rf"prepare_data.py {name}$"):
-        READERS[name]("data")
-
-
-@ALL
 def test_partial_dataset_says_how_much_is_there(name: str, tmp_path: Path):
     index = READERS[name](TREES[name](tmp_path), images=12, classes=4)
     index.images[5].unlink()
@@ -104,45 +95,9 @@ def test_damaged_table_is_named(name: str, tmp_path: Path):
         READERS[name](tmp_path, images=12, classes=4)
 
 
-TABLES = {
-    "cub": ["CUB_200_2011/images.txt", "CUB_200_2011/image_class_labels.txt"],
-    "sop": [f"Stanford_Online_Products/Ebay_{part}.txt" for part in ("train", "test")],
-    "inshop": ["inshop/list_eval_partition.txt"],
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "file"), [(name, file) for name in TABLES for file in TABLES[name]]
-)
-def test_table_that_is_no_text_is_named(name: str, file: str, tmp_path: Path):
-    path = TREES[name](tmp_path) / file
-    path.write_bytes(path.read_bytes().replace(b"1", b"\xff"))
-    with pytest.raises(UserError, match=rf"{path.name} cannot be read .*run: python scripts/"):
-        READERS[name](tmp_path, images=12, classes=4)
-
-
-@pytest.mark.parametrize(("name", "file"), [("cub", TABLES["cub"][1]), ("sop", TABLES["sop"][0])])
-def test_class_that_is_no_number_is_named(name: str, file: str, tmp_path: Path):
-    path = TREES[name](tmp_path) / file
-    path.write_text(path.read_text().replace(" 1", " one"))
-    with pytest.raises(UserError, match=rf"{path.name} is damaged: 'one' is not a class; run: "):
-        READERS[name](tmp_path, images=12, classes=4)
-
-
 def test_command_that_prepares_can_be_pasted(tmp_path: Path):
     with pytest.raises(UserError, match=r"--root '.*/my data'$"):
         read_cub(tmp_path / "my data")
-
-
-def test_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    TREES["cub"](tmp_path)
-
-    def forbidden(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr("dml.data.published_dataset.os.scandir", forbidden)
-    with pytest.raises(UserError, match=r"cannot read .*Bird_0: Permission denied"):
-        read_cub(tmp_path, images=12, classes=4)
 
 
 def test_cub_image_without_a_label_is_named(tmp_path: Path):

@@ -6,7 +6,6 @@ from torch import nn
 
 from dml.core.errors import UserError
 from dml.models.bn_inception import BNInception
-from dml.models.state_dict import load_strictly
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -70,34 +69,6 @@ def test_a_caffe_file_with_a_leading_axis_and_without_counters_loads_strictly(re
     assert len(compared) == len(old) - 2  # all but the classifier's two
     for name in compared:
         torch.testing.assert_close(result[name], state[name], rtol=0, atol=0)
-
-
-def test_the_old_file_format_can_be_read(reference, tmp_path):
-    path = tmp_path / "old.pth"
-    torch.save(_published(reference), path, _use_new_zipfile_serialization=False)
-    result = BNInception(weights=str(path)).state_dict()
-    name = "inception_5b_pool_proj.weight"
-    torch.testing.assert_close(result[name], reference.state_dict()[name], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda s: s.pop("conv2_3x3.bias"), r"it lacks conv2_3x3\.bias"),
-        (
-            lambda s: s.update({"conv1_7x7_s2.weight": torch.zeros(64, 1, 7, 7)}),
-            r"conv1_7x7_s2\.weight is 64x1x7x7 instead of 64x3x7x7",
-        ),
-        (lambda s: s.update({"extra.weight": torch.zeros(1)}), r"this one has no extra\.weight"),
-    ],
-)
-def test_the_first_difference_of_another_network_is_named(reference, tmp_path, change, message):
-    state = {n: v for n, v in _published(reference).items() if not n.startswith("last_linear")}
-    change(state)
-    with pytest.raises(UserError, match=message) as error:
-        load_strictly(BNInception(weights="none"), state, tmp_path / "other.pth")
-    assert "other.pth" in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_parameter_count_is_the_published_one():

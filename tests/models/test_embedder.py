@@ -1,6 +1,3 @@
-import copy
-import pickle
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -117,14 +114,6 @@ def test_kaiming_fan_out_has_its_deviation_and_no_bias():
     assert (linear.bias == 0).all()
 
 
-def test_default_init_is_that_of_pytorch():
-    torch.manual_seed(3)
-    linear = Embedder(SmallCNN(width=2), 5).head.linear
-    torch.manual_seed(3)
-    SmallCNN(width=2)
-    torch.testing.assert_close(linear.weight, nn.Linear(8, 5).weight)
-
-
 @pytest.mark.parametrize("backbone", [lambda: SmallCNN(width=4), Patches])
 def test_features_then_embed_equals_forward(backbone, images):
     embedder = Embedder(backbone(), 5, pooling="avg+max").eval()
@@ -208,26 +197,6 @@ def test_without_freezing_the_statistics_move(images):
     embedder(images)
     after = _statistics(embedder)
     assert all((after[name] != before[name]).any() for name in before)
-
-
-def test_copies_of_a_frozen_network_are_frozen_themselves(images):
-    original = Embedder(SmallCNN(width=4), 5, freeze_batch_norm=True)
-    for twin in (copy.deepcopy(original), pickle.loads(pickle.dumps(original))):
-        before = _statistics(twin)
-        twin.backbone.train()
-        twin(images)
-        for name, value in _statistics(twin).items():
-            torch.testing.assert_close(value, before[name], rtol=0, atol=0)
-        assert not any(m.training for m in twin.modules() if isinstance(m, nn.BatchNorm2d))
-
-
-def test_freezing_survives_conversion_to_sync_batch_norm():
-    embedder = Embedder(SmallCNN(width=4), 5, freeze_batch_norm=True)
-    converted = nn.SyncBatchNorm.convert_sync_batchnorm(embedder)
-    converted.train()
-    layers = [m for m in converted.modules() if isinstance(m, nn.SyncBatchNorm)]
-    assert len(layers) == 3
-    assert not any(layer.training for layer in layers)
 
 
 @pytest.mark.parametrize("affine", [False, True])

@@ -3,7 +3,6 @@ import torch
 from torch import nn
 
 from dml.core.errors import ConfigError
-from dml.models.backbones import InputSpec
 from dml.models.embedder import Embedder
 from dml.models.plain_network import complete
 
@@ -38,13 +37,6 @@ def test_kind_and_channels_are_found_and_features_pooled(kind):
         assert embedder(images).shape == (2, 4)
 
 
-def test_attributes_of_the_network_are_kept():
-    network = Net(OUTPUTS["maps"])
-    network.channels, network.kind, network.input = 6, "maps", InputSpec(size=None)
-    assert complete(network) is network
-    assert network.input == InputSpec(size=None)
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -56,10 +48,3 @@ def test_attributes_of_the_network_are_kept():
 def test_what_does_not_fit_is_refused(change, reason):
     with pytest.raises(ConfigError, match=rf"backbone: Net {reason}"):
         complete(Net(change), 16)
-
-
-def test_an_attribute_with_another_meaning_is_refused():
-    network = Net(OUTPUTS["maps"])
-    network.input = nn.Linear(1, 1)
-    with pytest.raises(ConfigError, match="'input' of Net is of type Linear"):
-        complete(network, 16)

@@ -20,12 +20,6 @@ from dml.config.identity import digest, identity
 from dml.config.schema import Config
 from dml.core.errors import ConfigError
 from dml.reporting.catalog import compose_config, experiment_ids, list_cells, load_experiment
-from dml.reporting.experiment_progress import (
-    CellStatus,
-    budget_overrides,
-    cell_status,
-    measure_progress,
-)
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.summary import result_id
 
@@ -100,33 +94,6 @@ def test_a_cell_runs_on_a_stand_in(name, tmp_path, glyphs_root):
             assert list(cell.folder.glob("checkpoints/*/test_embeddings.npz"))
 
 
-TINY = (*SMALLEST, *DIGITS, "loss.alpha=-1,0.01")
-
-
-def test_a_failed_cell_is_listed_and_the_others_run(command_line, tmp_path):
-    words = ["experiment=mft_table12", *TINY, f"outputs={tmp_path}"]
-    status, out, err = command_line(*words)
-    assert status == 2  # the only failure is the user's mistake
-    assert "1 of 2 runs failed" in err
-    assert "loss.alpha=-1" in err
-    bad, good = list_cells("mft_table12", words[1:])
-    assert (good.folder / "summary.json").exists()
-    assert not bad.folder.exists()
-    status, out, _ = command_line(*shlex.split(good.command)[2:], f"outputs={tmp_path}")
-    assert status == 0
-    assert "finished before" in out
-    progress = measure_progress("mft_table12", words[1:-1], str(tmp_path))
-    assert (progress.done, len(progress.cells)) == (1, 2)
-    assert progress.measured > 0
-    status = [cell_status(cell) for cell in progress.cells]
-    assert status == [CellStatus.MISSING, CellStatus.DONE]
-    assert budget_overrides(good) == [
-        "protocol.epochs=1",
-        "protocol.steps_per_epoch=2",
-        "protocol.repeats=1",
-    ]
-
-
 @pytest.mark.parametrize("name", ["metrix_table6", "pfml_table9", "claims_chance_constraints"])
 def test_the_sweeper_runs_the_cells_of_the_catalog(name):
     """Their settings refer to options of the cell, not to those of the experiment's first loss."""
@@ -156,13 +123,6 @@ def test_an_experiment_of_a_script_is_not_trained(command_line):
 def test_an_unknown_experiment():
     with pytest.raises(ConfigError, match="did you mean 'mft_table1'"):
         list_cells("mft_tabel1")
-
-
-def test_trainings_count_trials_and_folds():
-    found = list_cells("mft_table1", ["data=cub", "loss=mfcwms"])
-    assert [cell.trainings for cell in found] == [240]
-    (cell,) = list_cells("mft_table1", ["data=cub", "loss=mfcwms", "search.trials=5"])
-    assert cell.trainings == 60
 
 
 def test_the_description_of_an_experiment_is_not_in_the_digest(composed):

@@ -45,25 +45,6 @@ def test_options_that_differ_from_the_cell(mlrc, cells, tmp_path, change, expect
         assert any(name.split(".")[0] in caveat.detail for caveat in row.caveats)
 
 
-def test_stand_ins_have_no_published_result(mlrc, cells, tmp_path):
-    write_run(tmp_path, mlrc("loss=mfcwms", "data=glyphs"), spread_over_folds(TEN), TEN)
-    report = build(cells("mfcwms"), tmp_path)
-    assert report.status == "stand-in data only (1 cell)"
-    section = report.sections[0]
-    assert section.stand_in
-    assert "stand-in data" in section.title
-    (row,) = section.rows
-    assert codes(row) == "S"
-    assert all(number.published is None for number in row.numbers.values())
-
-
-def test_runs_that_fit_no_cell(mlrc, cells, tmp_path):
-    write_run(tmp_path, mlrc("loss=triplet"), spread_over_folds(TEN), TEN)
-    row = find_row(build(cells("mfcwms"), tmp_path), "triplet")
-    assert codes(row) == "X"
-    assert row.numbers["map_at_r"].published is None
-
-
 def test_uncommitted_code_and_mixed_devices(mlrc, cells, tmp_path):
     folds = spread_over_folds(TEN)
     write_run(tmp_path, mlrc("loss=mfcwms", "seed=0"), folds, TEN, git_revision="ab12+")

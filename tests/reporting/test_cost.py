@@ -20,19 +20,6 @@ def test_hours_by_hand(composed):
     assert estimate_training_hours(mixed) == pytest.approx(4 * estimate_training_hours(cfg))
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("data=folder", "data.root=images"),
-        ("data=cub", "backbone.name=resnet18"),
-        ("data=glyphs",),  # its size is an option
-        ("data=cub", "data.reader._target_=my_package.read_images"),
-    ],
-)
-def test_an_unknown_dataset_or_network_has_no_estimate(composed, overrides):
-    assert estimate_training_hours(composed("protocol=traditional", *overrides)) is None
-
-
 def test_steps_need_no_size_of_the_dataset(composed):
     cfg = composed("data=glyphs", "protocol.steps_per_epoch=20", "protocol.epochs=3")
     assert estimate_training_hours(cfg) == pytest.approx(3 * 20 * 32 / 20000 / 3600)

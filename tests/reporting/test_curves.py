@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-
 import pytest
 
 from dml.reporting.curves import average_curve, learning_curves, runtime_curves
 from dml.reporting.finished_runs import collect_runs
 from dml.reporting.run_groups import group_runs
 from tests.reporting.made_runs import write_history, write_run
-
-
-def svg(uri: str) -> str:
-    kind, _, content = uri.partition(",")
-    assert kind == "data:image/svg+xml;base64"
-    return base64.b64decode(content).decode()
 
 
 @pytest.fixture
@@ -65,15 +57,6 @@ def test_no_picture_without_a_history(mlrc, tmp_path):
     assert average_curve("x", group, "map_at_r") is None
     assert list(learning_curves([("x", group)], None)) == []
     assert list(runtime_curves([("x", group)])) == []
-
-
-def test_pictures_are_described(group):
-    (picture,) = learning_curves([("mf_cwms", group)], None)
-    assert "mf_cwms: at most 30 at epoch 1" in picture.alt
-    assert "</svg>" in svg(picture.light)
-    assert svg(picture.light) != svg(picture.dark)
-    (timed,) = runtime_curves([("mf_cwms", group)])
-    assert "on hand" in timed.title
 
 
 def test_protocols_have_pictures_of_their_own(composed, tmp_path):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dml.reporting.finished_runs import collect_runs, experiments_with_runs
-from tests.reporting.made_runs import write_history, write_run
+from tests.reporting.made_runs import write_run
 
 
 def test_values_of_a_run(mlrc, tmp_path):
@@ -22,15 +22,6 @@ def test_values_of_a_run(mlrc, tmp_path):
     assert run.values("recall_at_8", "separated") == {}
     assert run.values("best_epoch", "concatenated") == {}
     assert experiments_with_runs(tmp_path) == ["mft_table1"]
-
-
-def test_seconds_per_epoch_need_the_length_of_an_epoch(mlrc, tmp_path):
-    folder = write_run(tmp_path, mlrc(), [[0.1]])
-    (run,) = collect_runs(tmp_path, "mft_table1").finished
-    assert run.values("epoch_seconds", "single") == {}
-    write_history(folder, {(0, 0): [0.1, 0.2, 0.3]})
-    (run,) = collect_runs(tmp_path, "mft_table1").finished
-    assert run.values("epoch_seconds", "single") == {0: 2.0}  # 8 s / 40 steps × 10 steps
 
 
 @pytest.mark.parametrize(

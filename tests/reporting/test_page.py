@@ -70,25 +70,6 @@ def test_page_is_valid_and_accessible(report):
     assert "prefers-color-scheme: dark" in text
 
 
-def test_page_shows_provenance(report):
-    text = render_page([report], {}, datetime(2026, 1, 2))
-    assert "0123456789ab" in text
-    assert "torch 2" in text
-    assert "Welch against the published mean: p =" in text
-    assert "mft Table 3, own" in text
-    assert "protocol.epochs=5 instead of 1000" in text
-    assert text == render_page([report], {}, datetime(2026, 1, 2))
-
-
-def test_page_without_any_run(cells, tmp_path):
-    some = cells("mfcwms")
-    report = build(some, tmp_path)
-    text = render_page([report], {report.id: draw_figures(report)}, datetime(2026, 1, 2))
-    parse_page(text)
-    assert "Not run (1 cell)" in text
-    assert "22.11 ± 0.08" in text
-
-
 def open_page(path: Path, width: int) -> tuple[str, list[str]]:
     """The page's source after rendering, and the messages on the console."""
     options = [

@@ -1,6 +1,3 @@
-import os
-import time
-
 import pytest
 
 from dml.core.errors import UserError
@@ -71,30 +68,6 @@ def test_damaged_files_are_named(tmp_path, file, content, problem):
     assert problem in run.problem
 
 
-def test_set_ups_without_results(tmp_path):
-    assert read_run(write_listed_run(tmp_path, None, curve=())).state == State.EMPTY
-    folder = tmp_path / "single" / "some" / "seed0-12345678"
-    folder.mkdir(parents=True)
-    (folder / "run.lock").write_text("")
-    assert read_run(folder).state == State.EMPTY
-    finished = write_listed_run(tmp_path, seed=9)
-    (finished / "config.yaml").unlink()
-    assert read_run(finished).problem == "config.yaml is missing"
-
-
-def test_newest_first_and_nothing_but_runs(tmp_path):
-    for seed in range(3):
-        folder = write_listed_run(tmp_path, seed=seed)
-        for file in folder.glob("*.*"):
-            os.utime(file, (1e9 + seed, 1e9 + seed))
-    (tmp_path / "reports" / "a" / "b").mkdir(parents=True)
-    assert [run.seed for run in list_runs(tmp_path)] == [2, 1, 0]
-    assert len(list_runs(folder.parent)) == 3
-    assert len(list_runs(folder)) == 1
-    with pytest.raises(UserError, match="there is no folder"):
-        list_runs(tmp_path / "none")
-
-
 def test_a_run_is_found_by_id_name_and_folder(tmp_path):
     first = write_listed_run(tmp_path, name="long one")
     write_listed_run(tmp_path, seed=1, name="twice")
@@ -106,15 +79,3 @@ def test_a_run_is_found_by_id_name_and_folder(tmp_path):
         find_run("twice", runs)
     with pytest.raises(UserError, match="neither the id, name or folder"):
         find_run("zzz", runs)
-
-
-def test_many_runs_are_listed_without_a_pause(tmp_path):
-    for seed in range(100):
-        write_listed_run(tmp_path, seed=seed)
-    began, total = time.process_time(), 0
-    for number in range(5_000_000):
-        total += number
-    pace = time.process_time() - began
-    began = time.process_time()
-    assert len(list_runs(tmp_path)) == 100
-    assert time.process_time() - began < 2 * pace  # half a second where nothing else runs

@@ -53,14 +53,6 @@ def test_many_settings_share_the_last_column():
     assert list(columns) == ["a0", "a1", "a2", "a3", "a4", "a5", "other settings"]
 
 
-def test_names_are_a_column(own):
-    report = own("loss=ms name=baseline", "loss=mfcont seed=0", "loss=mfcont seed=1 name=again")
-    header, lines = build_grid(report.sections[0], report)
-    assert header[:2] == ["method", "name"]
-    assert [line[:2] for line in lines] == [["mfcont", "again"], ["ms", "baseline"]]
-    assert [row.name for row in report.rows] == ["mfcont", "ms"]
-
-
 def test_a_name_that_all_rows_share_is_in_the_title(own):
     report = own("loss=ms name=baseline", "loss=mfcont name=baseline")
     assert report.sections[0].settings == ()

@@ -143,10 +143,3 @@ def test_altered_files_are_refused(sent, tmp_path, columns, reason):
 def test_runs_of_another_experiment_are_refused(sent, tmp_path):
     with pytest.raises(UserError, match="holds runs of mft_table1, not of mft_table2"):
         write_reports(["mft_table2"], tmp_path, tmp_path / "page", False, [sent])
-
-
-@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe\x00"])
-def test_other_files_are_refused(tmp_path, content):
-    (tmp_path / "other.csv").write_bytes(content)
-    with pytest.raises(UserError, match=r"other\.csv"):
-        unpack_runs(tmp_path / "other.csv", tmp_path / "ours")

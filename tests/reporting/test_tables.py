@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from datetime import datetime
 
 import pytest
@@ -44,28 +43,6 @@ def test_terminal_tables_fit(report, width):
     assert "✕  not compared" in text
 
 
-def test_notes_on_missing_cells_and_unreadable_runs(report):
-    lines = list(tables.list_notes(report))
-    assert sum(line.startswith("left out: ") and "summary.json" in line for line in lines) == 1
-    missing = [line for line in lines if line.startswith("missing: ")]
-    assert [line.split("loss=")[1] for line in missing] == ["arcface <&>", "contrastive <&>"]
-    assert "1 more; python train.py experiment=mft_table1" in list(tables.list_notes(report, 1))[-1]
-
-
-def test_a_column_is_added_in_one_place(report, monkeypatch):
-    monkeypatch.setitem(
-        tables.ROW_COLUMNS, "runs", lambda row: str(len(row.group.runs or ())) if row.group else ""
-    )
-    header, lines = tables.build_grid(report.sections[0], report)
-    assert (header[-1], [line[-1] for line in lines]) == ("runs", ["1", "1", ""])
-    assert [line["runs"] for line in csv.DictReader(io.StringIO(to_csv([report])))][:2] == [
-        "1",
-        "1",
-    ]
-    page = render_page([report], {}, datetime(2026, 1, 2))
-    assert page.count('<th scope="col" rowspan="2">runs</th>') == len(report.sections)
-
-
 def own_report(composed, root, *runs: tuple[str, float]):
     for overrides, value in runs:
         write_run(root, composed(*overrides.split()), [[value]])
@@ -91,31 +68,12 @@ def test_intervals_begin_at_three_runs(composed, tmp_path):
     assert [(float(line["mean"]), line["ci95"]) for line in found] == [(20.5, "")]
 
 
-def test_the_best_is_bold_everywhere(composed, tmp_path):
-    report = own_report(composed, tmp_path, ("loss=ms", 0.2), ("loss=mfcont", 0.3))
-    lines = tables.build_grid(report.sections[0], report)[1]
-    best = {(line[0], cell) for line in lines for cell in line if isinstance(cell, tables.Best)}
-    assert best == {("mfcont", "30.00")}  # MAP@R and P@1
-    assert "**30.00**" in to_markdown([report])
-    page = render_page([report], {}, datetime(2026, 1, 2))
-    assert re.findall(r'class="ours first best">([^<]*)', page) == ["30.00", "30.00"]
-
-
 def test_the_footer_says_that_epochs_were_selected_on_test(composed, tmp_path):
     report = own_report(composed, tmp_path, ("loss=ms", 0.2))
     text = "best epoch selected on the test images, as in the literature"
     assert text in tables.caption(report.sections[0], report)
     other = own_report(composed, tmp_path / "other", ("protocol=holdout data=glyphs", 0.2))
     assert text not in tables.caption(other.sections[0], other)
-
-
-def test_a_page_of_own_runs_has_no_words_about_papers(composed, tmp_path):
-    report = own_report(composed, tmp_path, ("loss=ms", 0.2), ("loss=mfcont", 0.3))
-    page = render_page([report], {}, datetime(2026, 1, 2))
-    body = page[page.index("<body>") :].lower()
-    for word in ("published", "paper", "ours</th>", "Δ", "not compared"):
-        assert word not in body
-    assert "<h1>own runs</h1>" in body
 
 
 def test_unfinished_runs_are_one_line_at_the_end(composed, tmp_path):

@@ -2,10 +2,7 @@ import pytest
 import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-from dml.core.metric_names import LABELS as NAMES
-from dml.core.metric_names import is_retrieval_metric
 from dml.retrieval import concatenate, retrieval_metrics
-from dml.retrieval.ranked_hits import METRICS
 from tests.retrieval import reference
 from tests.retrieval.reference import LABELS, assert_same, clustered
 
@@ -243,13 +240,6 @@ def test_recall_at_what_is_no_rank_is_refused(wrong):
         retrieval_metrics(torch.zeros(3, 2), torch.zeros(3).long(), recall_at=(1, wrong))
 
 
-def test_recall_at_nothing(generator):
-    labels = torch.arange(60) // 3
-    embeddings = torch.randn(60, 4, generator=generator)
-    found = retrieval_metrics(embeddings, labels, recall_at=())
-    assert_same(found, reference.metrics(embeddings, labels, recall_at=()))
-
-
 def test_concatenate_gives_every_model_one_vote(generator):
     first, second = torch.randn(6, 3, generator=generator), 50 * torch.randn(6, 4).half()
     joined = concatenate([first, second])
@@ -264,36 +254,3 @@ def test_concatenate_with_another_normalizer():
     joined = concatenate([torch.tensor([[0.3, 0.4]]), torch.tensor([[6.0, 8.0]])], clip)
     expected = torch.tensor([[0.3, 0.4, 0.6, 0.8]]) / 1.25**0.5
     torch.testing.assert_close(joined, expected)
-
-
-def test_concatenate_refuses_models_of_other_length():
-    with pytest.raises(ValueError, match=r"one length, got \[2, 3\]"):
-        concatenate([torch.zeros(2, 2), torch.zeros(3, 2)])
-    with pytest.raises(ValueError, match="no models"):
-        concatenate([])
-
-
-def test_scores_do_not_depend_on_the_default_type_of_tensors():
-    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    labels = torch.arange(40) % 5
-    expected = retrieval_metrics(x, labels)
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert retrieval_metrics(x, labels) == expected
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-def test_numpy_arrays_are_accepted(generator):
-    embeddings, labels = torch.randn(60, 4, generator=generator), torch.arange(60) // 3
-    expected = retrieval_metrics(embeddings, labels)
-    assert retrieval_metrics(embeddings.numpy(), labels.numpy().astype("int32")) == expected
-    split = [part[half] for half in (slice(30), slice(15, None)) for part in (embeddings, labels)]
-    assert retrieval_metrics(*(part.numpy() for part in split)) == retrieval_metrics(*split)
-
-
-def test_every_metric_has_a_label():
-    assert list(METRICS) == list(NAMES)
-    found = retrieval_metrics(torch.eye(4), torch.tensor([0, 0, 1, 1]), recall_at=(1, 10))
-    scores = [name for name in found if is_retrieval_metric(name)]
-    assert scores == [*NAMES, "recall_at_1", "recall_at_10"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dml.cli import command
-from dml.core.errors import ConfigError, UserError
+from dml.core.errors import UserError
 from dml.runs.build import Builder
 
 
@@ -43,18 +43,6 @@ def test_data_are_read_before_weights(evaluated, tmp_path, monkeypatch):
         evaluated("backbone=resnet50", "data=folder", f"data.root={tmp_path}/absent")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["run=x", "data=cub"], "data: the run's own config decides it; leave it out"),
-        (["embeddings=x", "save=float16"], "save: stored embeddings are scored without it"),
-    ],
-)
-def test_options_without_effect_are_refused(evaluated, overrides, message):
-    with pytest.raises(ConfigError, match=message):
-        evaluated(*overrides, given={word.partition("=")[0] for word in overrides})
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-12), ("float16", 0.005)])
 def test_stored_embeddings_have_the_same_scores(run_tiny, evaluated, dtype, tolerance):
     _, folder = run_tiny()
@@ -73,22 +61,6 @@ def test_an_off_the_shelf_network(evaluated, tmp_path):
     assert result["embedding_size"] == 16
     assert result["stand_in"] is True
     assert (tmp_path / "evaluations" / "digits-small_cnn" / "evaluation.json").exists()
-
-
-def test_an_off_the_shelf_transformer(evaluated, tmp_path):
-    result = evaluated(
-        "backbone=dino_s16",
-        "backbone.weights=none",
-        "data=glyphs",
-        f"data.root={tmp_path}",
-        "data.reader.classes=4",
-        "data.reader.per_class=4",
-        "recall_at=[1,3]",
-    )
-    assert result["name"] == "dino_s16 with random weights on glyphs"
-    assert result["embedding_size"] == 384
-    assert result["metrics"]["queries"] == 8
-    assert "recall_at_3" in result["metrics"]
 
 
 def test_embeddings_of_other_software(evaluated, tmp_path):
@@ -113,24 +85,6 @@ def test_query_and_gallery_with_and_without_their_split(evaluated, tmp_path):
     assert result["metrics"]["precision_at_1"] == 0.5
     assert result["metrics"]["map_at_r"] == 0.25
     assert result["metrics_without_split"]["queries"] == 5
-
-
-def test_files_without_anything_to_score(evaluated, tmp_path):
-    with pytest.raises(UserError, match=r"is a folder; name the \.npz file"):
-        evaluated(f"embeddings={tmp_path}")
-    file = tmp_path / "x.npz"
-    np.savez(file)
-    with pytest.raises(UserError, match=r"has no array 'embeddings', nor any other"):
-        evaluated(f"embeddings={file}")
-    for value, labels, reason in (
-        (np.nan, [0, 0], "4 of 4 values are NaN or infinite"),
-        (1.0, [0, 1], "no query has a relevant item"),
-    ):
-        np.savez(file, embeddings=np.full((2, 2), value), labels=np.array(labels))
-        with pytest.raises(
-            UserError, match=rf"^embeddings: \S+x\.npz cannot be scored: .*{reason}"
-        ):
-            evaluated(f"embeddings={file}")
 
 
 def test_the_command(monkeypatch, capfd, tmp_path):

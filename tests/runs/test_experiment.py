@@ -6,7 +6,6 @@ import pytest
 import yaml
 from PIL import Image
 
-from dml.config.identity import digest
 from dml.core.errors import UserError
 from tests.data.trees import class_folders
 
@@ -55,14 +54,6 @@ def test_same_seed_same_history(run_tiny, tmp_path):
     assert (again / "history.csv").read_bytes() == text
     _, other = run_tiny("seed=1")
     assert (other / "history.csv").read_bytes() != text
-
-
-def test_loader_processes_do_not_change_the_history(run_tiny, tmp_path):
-    _, alone = run_tiny()
-    text = (alone / "history.csv").read_bytes()
-    _, helped = run_tiny("data.workers=2", "overwrite=true")
-    assert helped == alone
-    assert (helped / "history.csv").read_bytes() == text
 
 
 def test_the_same_command_leaves_a_finished_run_unchanged(run_tiny, capsys):
@@ -128,26 +119,6 @@ def test_a_refused_loss_leaves_no_folder(run_tiny, tmp_path):
     assert not (tmp_path / "outputs").exists()
 
 
-SHORT = ("protocol.steps_per_epoch=3", "data.batch_size=60", "loss=mfcont")
-
-
-@pytest.fixture
-def score(run_tiny):
-    def scored(*overrides):
-        summary, _ = run_tiny("overwrite=true", *SHORT, *overrides)
-        return summary["metrics"]["map_at_r"]["mean"]
-
-    return scored
-
-
-@pytest.mark.parametrize(
-    "option", ["channels_last=true", pytest.param("compile=true", marks=pytest.mark.soak)]
-)
-def test_options_of_speed_do_not_change_the_result(score, composed, option):
-    assert digest(composed(option)) == digest(composed())
-    assert score(option) == pytest.approx(score(), rel=1e-3)
-
-
 def test_without_epochs_the_untrained_network_is_scored(run_tiny):
     summary, folder = run_tiny("method=untrained", "protocol.epochs=0", "embedder.size=null")
     assert summary["result_id"] == "untrained"
@@ -158,21 +129,6 @@ def test_without_epochs_the_untrained_network_is_scored(run_tiny):
     assert again["jobs"][0]["steps"] == 0
 
 
-def test_the_log_has_the_whole_run(run_tiny):
-    _, folder = run_tiny("protocol.epochs=1", "data.images_per_class=2")
-    lines = [line.split("] ", 1)[1] for line in (folder / "train.log").read_text().splitlines()]
-    starts = ["command: ", "versions: python ", "batches of 128 images, drawn at random"]
-    starts += ["note: data.images_per_class=2 has no effect"]
-    starts += ["device: cpu", "epoch 0 of 1  MAP@R", "saved repeat0-fold0/last.pt, step 0"]
-    starts += ["epoch 1 of 1  loss 69.", "saved repeat0-fold0/best.pt, step 7"]
-    starts += ["saved repeat0-fold0/last.pt, step 7", "scores: P@1 ", "run folder", "run finished"]
-    assert len(lines) == len(starts)
-    for line, start in zip(lines, starts, strict=True):
-        assert line.startswith(start)
-    run_tiny("protocol.epochs=1", "data.images_per_class=2", "overwrite=true")
-    assert (folder / "train.log").read_text().count("run finished") == 1
-
-
 def test_the_history_has_a_loss_with_a_constant_without_it_too(run_tiny):
     _, folder = run_tiny("protocol.epochs=1")
     row = (folder / "history.csv").read_text().splitlines()
@@ -181,16 +137,6 @@ def test_the_history_has_a_loss_with_a_constant_without_it_too(run_tiny):
     assert rest == pytest.approx(100 * math.log(2))
     _, folder = run_tiny("protocol.epochs=1", "loss=mfcont")
     assert "loss_without_constant" not in (folder / "history.csv").read_text()
-
-
-def test_an_early_end_is_explained(run_tiny, capsys):
-    early = ("protocol.epochs=40", "protocol.stopping.patience=1", "optim.lr=1e-9")
-    summary, _ = run_tiny(*early)
-    out = capsys.readouterr().out
-    assert summary["jobs"][0]["steps"] < 40 * summary["jobs"][0]["best_step"]
-    assert "\nstopped early: no improvement in 1 evaluation\n" in out
-    run_tiny("protocol.epochs=1")
-    assert "stopped early" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,11 @@
 import json
 import warnings
-from functools import reduce
 
 import pytest
 import torch
-import yaml
 from PIL import Image
 
 import dml
-from dml.config.versions import ADDED_LATER
 from dml.core.errors import UserError
 from dml.reporting.finished_runs import read_run as read_finished_run
 from dml.runs.experiment import resume
@@ -49,19 +46,6 @@ def test_a_stored_config_does_not_read_the_environment(run_tiny, tmp_path, monke
         dml.load(exported)
 
 
-def test_a_run_older_than_some_options_loads_and_is_finished(run_tiny, capsys):
-    summary, folder = run_tiny()
-    stored = yaml.safe_load((folder / "config.yaml").read_text())
-    for addition in ADDED_LATER:
-        *path, key = addition.option.split(".")
-        reduce(lambda node, name: node.get(name, {}), path, stored).pop(key, None)
-    (folder / "config.yaml").write_text(yaml.safe_dump(stored))
-    embedder, _ = dml.load(folder)
-    assert embedder.embedding_size == summary["embedding_size"]
-    assert resume(folder)["metrics"] == summary["metrics"]
-    assert "finished before" in capsys.readouterr().out
-
-
 def embed(model):
     embedder, transform = model
     with torch.inference_mode():
@@ -88,17 +72,6 @@ def test_a_run_with_several_models(run_small, tmp_path):
     assert torch.equal(embed(dml.load(exported)), embed(third))
     with pytest.raises(UserError, match="is one model; leave out repeat and fold"):
         dml.load(exported, fold=2)
-
-
-def test_a_run_without_a_model(run_tiny):
-    _, folder = run_tiny()
-    (folder / "checkpoints" / "repeat0-fold0" / "best.pt").unlink()
-    with pytest.raises(UserError, match="has no model yet"):
-        dml.load_all(folder)
-    with pytest.raises(
-        UserError, match="ended before its first evaluation and has no trained network"
-    ):
-        dml.load(folder)
 
 
 def test_names_of_the_package():

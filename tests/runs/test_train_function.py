@@ -1,5 +1,3 @@
-import threading
-
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
@@ -16,15 +14,6 @@ def test_the_summary_is_returned_each_time(tmp_path, run_tiny):
     assert not GlobalHydra.instance().is_initialized()
     again, _ = run_tiny("protocol.epochs=1")  # the command line finds the same folder
     assert again == summary
-
-
-def test_a_thread_can_train(tmp_path):
-    found = []
-    words = [*TINY, "protocol.epochs=0", f"outputs={tmp_path}"]
-    thread = threading.Thread(target=lambda: found.append(dml.train(words)))
-    thread.start()
-    thread.join()
-    assert found[0]["best_epoch"] == [0.0]
 
 
 @pytest.mark.parametrize(

@@ -61,22 +61,6 @@ def test_the_line_of_a_loss_with_a_constant(now):
     assert "loss 69.2726 (69.3147 - 0.0421)" in " ".join(line(status, 200).split())
 
 
-def test_the_loss_is_smoothed(now):
-    status = train(now, loss=1.0)
-    clock = SimpleNamespace(read=lambda: TimeSpent(246, 123, 0))
-    now.seconds += 2
-    status.on_step(246, {"loss": torch.tensor(2.0)}, clock)
-    assert 1.0 < float(line(status, 200).split("loss ")[1].split()[0]) < 1.1
-
-
-def test_the_line_of_one_model_of_several(now):
-    status = train(now, RunPosition(repeats=10, folds=4))
-    assert line(status, 200).startswith("fold 3 of 4  repeat 6 of 10  epoch 3 of 60  step 5")
-    assert line(status, 80) == (
-        "fold 3 of 4  repeat 6 of 10  epoch 3 of 60  loss 0.5000  run 17:57:58 left"
-    )
-
-
 def test_the_line_of_a_search(now):
     status = train(now, RunPosition(folds=4, trial=6, trials=50, best=0.4312))
     assert line(status, 200).startswith("trial 7 of 50  best trial 43.12  fold 3 of 4  epoch 3")
@@ -116,19 +100,3 @@ def test_evaluations():
 
 def test_large_losses_stay_short():
     assert training_status.format_loss(3792070.75) == "loss 3.792e+06"
-
-
-def test_evaluations_of_trials_are_not_printed(capfd):
-    RunPosition(folds=4).show((0, 1), "epoch 1")
-    RunPosition(folds=4, trials=3).show((0, 1), "epoch 2")
-    RunPosition().show((0, 0), "epoch 3")
-    assert capfd.readouterr().out == "repeat0-fold1  epoch 1\nepoch 3\n"
-
-
-def test_a_best_score_below_that_of_the_untrained_network():
-    best = Stopping(None)
-    best.update(0.3, 1.0, 10)
-    row = {"epoch": 1.0, "map_at_r": 0.3, "loss": 0.5}
-    line = describe_evaluation(row, 10, "map_at_r", best, untrained=0.4)
-    assert line.endswith("MAP@R 30.00  below untrained")
-    assert describe_evaluation(row, 10, "map_at_r", best, untrained=0.2).endswith("best so far")

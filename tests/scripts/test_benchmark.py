@@ -5,9 +5,6 @@ import importlib
 import pytest
 import torch
 
-from scripts import benchmark
-from scripts.benchmarks import losses
-
 
 @pytest.mark.parametrize(
     ("words", "problem"),
@@ -38,12 +35,3 @@ def test_a_wrong_option_is_named(words, problem, monkeypatch, capsys):
         importlib.import_module(f"scripts.benchmarks.{suite}").main(options)
     assert left.value.code == 2
     assert f"error: argument {problem}" in capsys.readouterr().err
-
-
-def test_an_interrupted_suite_ends_in_one_line(monkeypatch, capsys):
-    def interrupted(options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(losses, "main", interrupted)
-    assert benchmark.main(["losses"]) == 130
-    assert capsys.readouterr().err.count("\n") == 1

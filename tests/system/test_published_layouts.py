@@ -1,7 +1,5 @@
 """Every published layout, in miniature, in whole training runs."""
 
-import json
-
 import pytest
 
 from dml.core.errors import UserError
@@ -62,14 +60,6 @@ def test_a_broken_image_is_named(run_tiny, tree, workers):
     assert "\n" not in str(caught.value)
 
 
-def test_the_cache_gives_the_same_run_as_decoding(run_tiny, tmp_path):
-    TREES["cub"](tmp_path / "data")
-    exact, _ = run_tiny(*options("cub", tmp_path / "data"))
-    cached, folder = run_tiny(*options("cub", tmp_path / "data"), "data.cache=full")
-    assert cached["metrics"] == exact["metrics"]
-    assert json.loads((folder / "summary.json").read_text()) == cached
-
-
 def test_other_images_are_another_run_and_changed_ones_are_refused(run_tiny, tmp_path):
     class_folders(tmp_path / "data")
     class_folders(tmp_path / "others", classes=6)
@@ -91,13 +81,6 @@ def test_corrupt_images_of_ones_own_are_listed_or_skipped(run_tiny, tmp_path):
     assert all(str(path) in str(error.value) for path in broken)
     summary, _ = run_tiny(*options("folder", tmp_path / "data"), "data.skip_corrupt=true")
     assert summary["skipped_images"] == 2
-
-
-def test_batch_beyond_the_images_says_what_would_do(run_tiny, tmp_path):
-    class_folders(tmp_path / "data")
-    message = r"^data\.batch_size: 100 does not fit 6 training images.*; set 1 to 6$"
-    with pytest.raises(UserError, match=message):
-        run_tiny(*options("folder", tmp_path / "data"), "data.batch_size=100")
 
 
 @pytest.mark.parametrize("splits", sorted(FOLDS))

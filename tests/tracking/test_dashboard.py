@@ -31,29 +31,8 @@ def test_curves_per_loss(capsys):
     assert (only["key"]["name"], only["op"], only["value"]) == ("group", "=", "mft_table1")
 
 
-def test_by_another_option_over_all_experiments(capsys):
-    made = printed(capsys, "team", "--by", "backbone.name", "--project", "p")
-    (runs,) = made["spec"]["section"]["runSets"]
-    assert runs["grouping"] == [{"section": "config", "name": "backbone.value.name"}]
-    assert runs["filters"]["filters"] == []
-    assert made["project"] == "p"
-
-
 def test_not_installed(monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "wandb_workspaces", None)
     assert main(["team", "--dry-run"]) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "pip install -e '.[wandb]'" in line
-
-
-def test_a_refusal_of_w_and_b_is_one_line(monkeypatch, capsys):
-    from wandb_workspaces.workspaces import Workspace
-
-    def save(self):
-        raise ValueError("permission denied\nmore")
-
-    monkeypatch.setattr(Workspace, "save", save)
-    assert main(["team"]) == 1
-    assert capsys.readouterr().err.strip() == (
-        "error: W&B could not save the workspace: permission denied"
-    )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from dml.core.errors import UserError
 from dml.tracking import NullTracker, RunInfo
 from dml.tracking.several import SeveralTrackers
 
@@ -48,18 +45,3 @@ def test_trackers_are_made_from_their_configs():
     (tracker,) = SeveralTrackers({"mine": node}).trackers
     assert isinstance(tracker, Recorder)
     assert tracker.keeps_a_copy
-
-
-@pytest.mark.parametrize(
-    ("trackers", "message"),
-    [
-        ({}, "tracking.trackers: no tracker"),
-        ({"mine": {"name": "x"}}, "tracking.trackers.mine: needs _target_"),
-        ({"mine": {"_target_": f"{__name__}.Recorder", "mode": 1}}, "mine: .*'mode'"),
-        ({"mine": {"_target_": "dml.tracking.Nothing"}}, "tracking.trackers.mine: .*Nothing"),
-    ],
-)
-def test_mistakes_are_one_line(trackers, message):
-    with pytest.raises(UserError, match=message) as caught:
-        SeveralTrackers(trackers)
-    assert "\n" not in str(caught.value)

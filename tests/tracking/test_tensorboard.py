@@ -42,24 +42,6 @@ def test_curves_scores_and_pictures_are_read_back(run_tiny):
     assert set(combined.Tags()["images"]) == pictures != set()
 
 
-def test_every_model_has_events(run_tiny):
-    pytest.importorskip("tensorboard")
-    _, folder = run_tiny("tracking=tensorboard", "protocol.repeats=2", "protocol.epochs=1")
-    for repeat in (0, 1):
-        model = read_events(folder / "tensorboard" / f"repeat{repeat}-fold0")
-        assert curve(model, "MAP@R") == expected_curve(folder, "map_at_r", (repeat, 0))
-
-
-def test_a_finished_run_gets_its_events_afterwards(run_tiny):
-    pytest.importorskip("tensorboard")
-    _, folder = run_tiny("protocol.epochs=1")
-    assert not (folder / "tensorboard").exists()
-    for _ in range(2):  # and not twice
-        run_tiny("tracking=tensorboard", "protocol.epochs=1")
-        model = read_events(folder / "tensorboard" / "repeat0-fold0")
-        assert curve(model, "MAP@R") == expected_curve(folder, "map_at_r")
-
-
 def test_the_missing_package_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UserError, match=r"^tracking: tensorboard is not installed; pip install"):

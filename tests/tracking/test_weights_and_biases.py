@@ -1,18 +1,9 @@
 """Values that W&B receives, through a stand-in for its library and through the library itself."""
 
-import multiprocessing
-import os
-from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.core.errors import UserError
 from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import History, JobTracker, RunInfo, track_run
@@ -20,9 +11,6 @@ from dml.tracking.dashboard import BARS, COLUMNS, CURVES, PICTURES
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
 from tests.killed_process import die_at
-from tests.tracking.lost_service import lose_the_service
-from tests.tracking.wandb_file import written
-from tests.tracking.wandb_stand_in import Service
 
 
 @pytest.fixture
@@ -112,51 +100,6 @@ def test_a_killed_run_continues_without_gap_or_repeat(prepared, service, point, 
 
 # What happens to a run of one model, in any order: an evaluation, a kill that loses rows on their
 # way to W&B and goes back to an older checkpoint.
-EVENTS = st.lists(
-    st.one_of(
-        st.just("evaluate"),
-        st.tuples(st.integers(0, 3), st.integers(0, 2)),
-    ),
-    max_size=25,
-)
-
-
-@settings(deadline=None)
-@given(EVENTS)
-def test_w_and_b_ends_up_with_the_history(tmp_path_factory, events):
-    folder = tmp_path_factory.mktemp("run")
-    service = Service(folder / "server")
-    info = RunInfo(folder, "abc", "name", "group", {}, [(0, 0)], notify=lambda line: None)
-
-    def begin():
-        tracker = WandbTracker.__new__(WandbTracker)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(__import__("sys").modules, "wandb", service)
-            tracker.__init__()
-        tracker.start(info)
-        history = History(folder / "history.csv")
-        return JobTracker(history, tracker, 0, 0, lambda metrics: None), history, tracker
-
-    job, history, tracker = begin()
-    for event in events:
-        if event == "evaluate":
-            count = len(history.job_rows(0, 0))
-            job.log({"epoch": count / 2, "x": count / 3}, 5 * count)
-            continue
-        lost, back = event
-        if service.ids() and lost:
-            service.lose("abc", lost)
-        job, history, tracker = begin()
-        history.rewind((0, 0), max(0, len(history.job_rows(0, 0)) - back))
-    count = len(history.job_rows(0, 0))
-    job.log({"epoch": count / 2, "x": count / 3}, 5 * count)
-    # What was evaluated before a kill is evaluated again until training is further than ever.
-    while 5 * (len(history.job_rows(0, 0)) - 1) < service.rows("abc")[-1]["_step"]:
-        count = len(history.job_rows(0, 0))
-        job.log({"epoch": count / 2, "x": count / 3}, 5 * count)
-    tracker.job_done({"repeat": 0, "fold": 0, "metrics": {}})
-    assert service.rows("abc") == history_of(folder)
-    assert not (service.folder / "abc" / "dropped.jsonl").exists()
 
 
 @pytest.fixture
@@ -240,27 +183,6 @@ def test_a_sweep_sees_one_run_under_the_name_it_gave(two_folds, service, monkeyp
     assert service.summary("given")["combined/map_at_r"] == 0.05
 
 
-def test_a_sweep_s_run_of_a_finished_command_is_filled(prepared, service, monkeypatch):
-    cfg, folder = prepared(tracking="none")
-    start(cfg)
-    assert service.ids() == []
-    monkeypatch.setenv("WANDB_SWEEP_ID", "s1")
-    monkeypatch.setenv("WANDB_RUN_ID", "given")
-    cfg, _ = prepared()
-    start(cfg)
-    assert service.rows("given") == history_of(folder.path)
-    assert service.exits("given") == [0]
-
-
-def test_each_job_of_a_multirun_is_its_own_run(command_line, service, tmp_path):
-    words = [*TINY, "protocol.epochs=1", "tracking=wandb", f"outputs={tmp_path / 'o'}"]
-    status, _, err = command_line("-m", *words, "optim.lr=1e30,1e-3")
-    assert status == 1
-    assert "1 of 2 runs failed" in err
-    ends = sorted(service.exits(name)[0] for name in service.ids())
-    assert ends == [0, 1]
-
-
 def test_a_dead_service_does_not_end_the_training(prepared, service, capsys):
     cfg, folder = prepared()
     service.crash_at = 4
@@ -275,131 +197,3 @@ def test_a_dead_service_does_not_end_the_training(prepared, service, capsys):
     assert service.rows(name) == history_of(folder.path)
     assert service.summary(name)["test/map_at_r"] == summary["metrics"]["map_at_r"]["mean"]
     assert service.exits(name) == [0]
-
-
-def test_whenever_the_service_dies_the_next_start_sends_the_rest(two_folds, service):
-    info, history = two_folds
-    said = []
-    info = replace(info, notify=said.append)
-    tracker = WandbTracker()
-    service.crash_at = 1
-    with track_run(tracker, info):
-        work(tracker, history)  # the rows are in the history from here on
-    crashes = 1
-    while service.ids() == [] or not service.exits("abc"):
-        service.calls, service.crash_at = 0, crashes + 1
-        with track_run(tracker, info):
-            for result in RESULTS:
-                tracker.job_done(result)
-            tracker.conclude(TOTAL, [])
-        crashes += 1
-    assert crashes > 5
-    assert sum("does not respond" in line for line in said) == crashes - 1
-    for fold in (0, 1):
-        name = f"abc-repeat0-fold{fold}"
-        assert service.rows(name) == history_of(info.folder, (0, fold))
-        assert service.exits(name) == [0]
-
-
-def test_overwrite_begins_a_new_run(tmp_path):
-    folder = RunFolder(tmp_path)
-    first = folder.run_id()
-    (tmp_path / "wandb").mkdir()
-    (tmp_path / "wandb" / f"{first}.online").touch()
-    folder.clear()
-    assert folder.run_id() != first
-    assert not (tmp_path / "wandb").exists()
-
-
-def test_environment_variables_are_followed(composed, monkeypatch):
-    for name, value in (("MODE", "offline"), ("PROJECT", "p"), ("ENTITY", "e")):
-        monkeypatch.setenv(f"WANDB_{name}", value)
-    tracking = composed("tracking=wandb").tracking
-    assert (tracking.mode, tracking.project, tracking.entity) == ("offline", "p", "e")
-
-
-def fail_in_the_second_fold(folder: Path) -> None:
-    """Two models side by side; the second is still open when the run fails."""
-    tracker = WandbTracker(project="p", mode="offline")
-    info = RunInfo(folder, "abc", "cub seed0", "mlrc", {"seed": 0}, [(0, 0), (0, 1)])
-    history = History(folder / "history.csv")
-    with track_run(tracker, info):
-        for step in (0, 5):
-            for fold in (0, 1):
-                rows = JobTracker(history, tracker, 0, fold, lambda metrics: None)
-                rows.log({"epoch": step / 5, "map_at_r": step / 100}, step)
-        tracker.job_done({"repeat": 0, "fold": 0, "metrics": {"map_at_r": 0.5}})
-        raise UserError("no more")
-
-
-@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is an extra")
-class TestOffline:
-    """The library itself, without network or account: its files are read back."""
-
-    @pytest.fixture(autouse=True)
-    def _no_account(self, monkeypatch, tmp_path):
-        for name in [name for name in os.environ if name.startswith("WANDB_")]:
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
-        monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "no-settings"))
-
-    @pytest.mark.pictures
-    def test_a_killed_run_is_whole_after_it_was_continued(self, composed, tmp_path):
-        places = (f"outputs={tmp_path}", "tracking=wandb", "tracking.mode=offline")
-        cfg = composed(*TINY, *places, "tracking.project=mine", "experiment.id=mft_table1")
-        folder = RunFolder.of(cfg, check(cfg, Config))
-        assert die_at("between_checkpoints:3", start, cfg) != 0  # after the third row
-        summary = start(cfg)
-        found = written(folder.path, folder.run_id())
-        assert list(found) == [folder.run_id()]
-        (file,) = found.values()
-        assert file.run.project == "mine"
-        assert file.run.run_group == "mft_table1"
-        assert file.run.job_type == "repeat0-fold0"
-        assert list(file.run.tags) == ["digits", "traditional", "stand-in"]
-        assert file.config["loss"]["name"] == "mfcwms"
-        assert file.config["run"]["result_id"] == "mf_cwms"
-        assert file.metrics["*"] == "epoch"
-        *rows, pictures = file.history
-        assert [row["_step"] for row in rows] == [0, 7, 14]
-        assert [row["epoch"] for row in rows] == [0, 1, 2]
-        logged = History(folder.history).job_rows(0, 0)
-        for name in ("map_at_r", "recall_at_1", "r_precision"):
-            assert [row[name] for row in rows] == [row[name] for row in logged]
-        for name in ("learning_curve", "neighbors"):
-            picture = file.folder / "files" / pictures[f"figures/{name}.path"]
-            assert picture.read_bytes() == (folder.figures / f"{name}.png").read_bytes()
-        assert file.summary["test/map_at_r"] == summary["metrics"]["map_at_r"]["mean"]
-        assert file.summary["untrained/map_at_r"] == summary["untrained"]["map_at_r"]["mean"]
-        assert file.exit_code == 0
-
-    def test_folds_side_by_side_and_a_failure(self, tmp_path):
-        with pytest.raises(UserError, match="no more"):
-            fail_in_the_second_fold(tmp_path)
-        ids = ["abc-repeat0-fold0", "abc-repeat0-fold1"]
-        found = written(tmp_path, *ids)
-        assert list(found) == ids
-        assert [file.exit_code for file in found.values()] == [0, 1]
-        for file in found.values():
-            assert [row["_step"] for row in file.history] == [0, 5]
-            assert file.run.run_group == "mlrc"
-        assert found["abc-repeat0-fold0"].summary["test/map_at_r"] == 0.5
-
-    @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the service in /proc")
-    def test_the_service_s_death_is_survived_and_the_next_run_has_a_new_one(self, tmp_path):
-        work = multiprocessing.get_context("spawn").Process(
-            target=lose_the_service, args=(tmp_path, tmp_path / "said.txt")
-        )
-        work.start()
-        work.join(300)
-        assert work.exitcode == 0
-        said = (tmp_path / "said.txt").read_text()
-        assert said.count("W&B does not respond") == 1
-        second = written(tmp_path, "second")["second"]
-        assert [row["_step"] for row in second.history] == [0, 5]
-        assert second.exit_code == 0
-
-    def test_a_wrong_setting_is_one_line(self):
-        with pytest.raises(UserError, match=r"tracking\.settings: .*nonsense") as error:
-            WandbTracker(mode="offline", settings={"nonsense": 1})
-        assert "\n" not in str(error.value)

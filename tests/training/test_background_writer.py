@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from dml.core.run_logger import run_logger
 from dml.training.background_writer import BackgroundWriter, copy_state
 
 
@@ -44,14 +43,6 @@ def test_an_error_is_raised_once_where_the_caller_asks(writer, ask):
     assert not done
 
 
-def test_beside_another_error_it_goes_to_the_log(writer, caplog, monkeypatch):
-    monkeypatch.setattr(run_logger, "propagate", True)
-    writer.start(fail)
-    writer.wait_quietly()
-    assert "no room" in caplog.text
-    writer.check()
-
-
 def saved(state):
     file = io.BytesIO()
     torch.save(state, file)
@@ -86,10 +77,3 @@ def test_a_copy_stays_what_it_is_while_training_goes_on(trained):
     state["anchor"]["another"] = 1
     state["radii"].append(2)
     assert saved(copy) == before != saved(state)
-
-
-def test_a_copy_has_no_gradient_and_not_the_rest_of_a_view():
-    weight = torch.ones(1000, requires_grad=True)
-    copy = copy_state({"loss": weight.sum(), "part": weight[:3]})
-    assert not copy["loss"].requires_grad
-    assert copy["part"].untyped_storage().nbytes() == 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
-from dml.training.collectives import ConnectionLost
 from dml.training.data_parallel import DataParallelLoss
 from dml.training.process_group import SINGLE_PROCESS
 from tests.training.distributed_steps import Unused
@@ -38,19 +35,6 @@ class Squares(nn.Module):
         return self.scale * embedder(images).square().mean(), {}
 
 
-class FailsBackward(torch.autograd.Function):
-    """A loss whose backward pass fails."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, message: str) -> Tensor:
-        ctx.message = message
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        raise RuntimeError(ctx.message)
-
-
 BATCH = torch.ones(4, 3), torch.zeros(4)
 
 
@@ -64,23 +48,6 @@ def step(loss: DataParallelLoss) -> nn.Module | None:
     loss.module.zero_grad()
     loss.backward(loss(*BATCH)[0])
     return loss._wrapped
-
-
-def test_it_is_wrapped_anew_where_warm_up_begins_or_ends_and_the_old_one_is_freed():
-    embedder, loss = make(Squares())
-    before = step(loss)
-    assert isinstance(before, DistributedDataParallel)
-    assert step(loss) is before
-    old = weakref.ref(before)
-    del before
-    embedder[0].requires_grad_(False)
-    frozen = step(loss)
-    assert old() is None
-    assert embedder[0].weight.grad is None
-    assert step(loss) is frozen
-    embedder[0].requires_grad_(True)
-    assert step(loss) is not frozen
-    assert embedder[0].weight.grad is not None
 
 
 def test_names_in_checkpoints_stay():
@@ -104,24 +71,3 @@ def test_parameters_without_a_gradient_are_left_out_from_then_on():
     assert method.sometimes.grad is method.never.grad is None
     assert method.sometimes.requires_grad
     assert method.never.requires_grad
-
-
-def test_a_loss_without_trainable_parameters_is_not_wrapped():
-    _, loss = make(Squares())
-    loss.module.requires_grad_(False)
-    loss(*BATCH)
-    assert loss._wrapped is loss.module
-
-
-@pytest.mark.parametrize(
-    ("message", "error", "told"),
-    [
-        ("[/gloo/pair.cc:5] Connection closed by peer [::1]:9", ConnectionLost, "lost contact"),
-        ("a mistake in a loss", RuntimeError, "a mistake in a loss"),
-    ],
-)
-def test_only_lost_connections_are_told_as_such(message, error, told):
-    _, loss = make(Squares())
-    value, _ = loss(*BATCH)
-    with pytest.raises(error, match=told):
-        loss.backward(FailsBackward.apply(value, message))

@@ -1,19 +1,12 @@
-import errno
-import os
-import signal
-import time
-
 import pytest
 import torch
 from torch import nn
 
-from dml.core.errors import RunStopped, UserError
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.training.checkpoint_files import Checkpoints
 from dml.training.interfaces import Callbacks, TrainConfig
-from dml.training.interrupts import StopRequest
 from dml.training.optim import GroupOptions, parameter_groups
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
@@ -56,40 +49,6 @@ def make(tmp_path):
         return trainer
 
     return build
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("when", ["in the step before", "during the evaluation"])
-def test_signals_are_answered_during_an_evaluation(make, number, when):
-    undisturbed = make()
-    undisturbed.fit()
-    evaluations = []
-
-    def scores():
-        evaluations.append(trainer.step)
-        if trainer.step == 4 and when == "during the evaluation":
-            os.kill(os.getpid(), number)
-            time.sleep(60)
-        return {"map_at_r": 0.5}
-
-    def stop_in_step(step, values, clock):
-        if step == 4 and when == "in the step before":
-            os.kill(os.getpid(), number)
-
-    trainer = make(scores)
-    trainer.callbacks.on_step = stop_in_step
-    with StopRequest(), pytest.raises(RunStopped) as stopped:
-        trainer.fit()
-    assert (stopped.value.status, stopped.value.saved) == (128 + number, True)
-    assert evaluations == ([0, 2, 4] if when == "during the evaluation" else [0, 2])
-    continued = make()
-    continued.load_state_dict(continued.checkpoints.load()[0])
-    continued.fit()
-    assert [row["step"] for row in continued.logged] == [4, 6]
-    for ours, expected in zip(
-        continued.state.embedder.parameters(), undisturbed.state.embedder.parameters(), strict=True
-    ):
-        assert torch.equal(ours, expected)
 
 
 def backbone(trainer):
@@ -200,19 +159,6 @@ def test_a_restored_state_continues_the_training(make):
     assert again.step == 3
     again.fit()
     assert torch.equal(backbone(again), backbone(undisturbed))
-
-
-def test_a_full_disk_stops_the_training_at_a_later_step(make, monkeypatch):
-    trainer = make(epochs=1, steps_per_epoch=400, evaluate_every=400)
-
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    trainer.callbacks.on_step = lambda *more: time.sleep(0.01)
-    with pytest.raises(UserError, match="No space left on device; the checkpoint before it"):
-        trainer.fit()
-    assert 0 < trainer.step < 400
 
 
 def test_a_plateau_halves_the_rate_once_an_evaluation(make):

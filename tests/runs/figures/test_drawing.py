@@ -20,15 +20,6 @@ def test_frames_tell_right_from_wrong(tmp_path):
     assert 7 < green / red < 9  # eight right, one wrong
 
 
-def test_images_of_any_shape_are_drawn(tmp_path):
-    images = [np.zeros((300, 200, 3), dtype=np.uint8), np.zeros((8, 8, 3), dtype=np.uint8)]
-    one = RetrievedImages("x", [images, images], np.ones((2, 2), bool))
-    neighbor_grid(images, [one], "x", tmp_path / "one.png")
-    neighbor_grid(images, [one, one], "x", tmp_path / "two.png")
-    widths = [Image.open(tmp_path / name).width for name in ("one.png", "two.png")]
-    assert 300 < widths[0] < widths[1]
-
-
 def test_the_best_evaluation_is_marked(tmp_path):
     rows = [{"epoch": e, "map_at_r": v, "loss": 1.0} for e, v in enumerate([0.3, 0.5, 0.4])]
     del rows[0]["loss"]

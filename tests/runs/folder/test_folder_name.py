@@ -1,7 +1,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from dml.runs.folder.folder_name import MAX_LENGTH, describe_overrides, find_run_folder
+from dml.runs.folder.folder_name import describe_overrides, find_run_folder
 
 CONFIG = OmegaConf.create(
     {
@@ -35,14 +35,6 @@ CONFIG = OmegaConf.create(
 )
 def test_descriptions(overrides, description):
     assert describe_overrides(CONFIG, overrides) == description
-
-
-def test_long_descriptions_are_cut():
-    many = OmegaConf.create({f"option{n}": 0.125 + n for n in range(10)})
-    text = describe_overrides(many, [f"{name}=1" for name in many])
-    assert text.startswith("option00.125-option11.125-")
-    assert text.endswith("-6_more")
-    assert len(text) <= MAX_LENGTH + len("-6_more")
 
 
 def test_the_digest_decides(tmp_path):

@@ -4,7 +4,6 @@ import warnings
 import pytest
 
 from dml.core.errors import RunStopped, UserError
-from dml.core.run_logger import run_logger
 from dml.runs.console import print_line
 from dml.runs.folder.run_log import write_log
 
@@ -41,21 +40,6 @@ def test_a_run_that_does_not_finish(tmp_path, error, line):
     with pytest.raises(type(error)), write_log(tmp_path, "run"):
         raise error
     assert messages(tmp_path)[-1] == line
-
-
-def test_a_continued_run_appends(tmp_path):
-    for word in ("first", "second"):
-        with write_log(tmp_path, word):
-            pass
-    assert messages(tmp_path) == ["first finished after 0:00", "second finished after 0:00"]
-
-
-def test_nothing_remains_of_an_ended_log(tmp_path):
-    loggers = logging.getLogger(), run_logger
-    before = [list(logger.handlers) for logger in loggers]
-    with write_log(tmp_path, "run"):
-        pass
-    assert [logger.handlers for logger in loggers] == before
 
 
 def test_a_log_that_cannot_be_written_is_left_out(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 
 from dml.cli import CONFIGS
 from dml.config.check import check
-from dml.config.compatibility import find_notes
 from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.data.image_index import ImageIndex
@@ -137,13 +136,6 @@ def test_every_protocol_composes_with_every_backbone(composed, protocol, backbon
     assert config.transform.size == (64 if more else 227 if wide else None)
 
 
-@pytest.mark.soak
-def test_every_protocol_with_every_dataset_and_backbone(composed):
-    for protocol, data, backbone in product(group("protocol"), group("data"), group("backbone")):
-        more = ["transform.size=64"] if backbone == "small_cnn" else []
-        checked(composed, f"protocol={protocol}", f"data={data}", f"backbone={backbone}", *more)
-
-
 @pytest.mark.parametrize(
     ("overrides", "options"),
     [
@@ -230,33 +222,3 @@ def test_images_without_another_of_their_class_are_refused_before_training():
     with pytest.raises(UserError, match="no image of 'probe' for test"):
         job_list.create_jobs("published", 1, index_of(4, per_class=1))
     assert job_list.create_jobs("published", 1, index_of(4, query=True))
-
-
-def test_folds_that_validate_one_class_are_noted_and_not_searched():
-    five = job_list.create_jobs("mlrc", 1, index_of(10))
-    (note,) = job_list.validation_notes(five)
-    assert "4 of 4 models one class to validate on" in note
-    with pytest.raises(UserError, match="search: 'probe' leaves one class to validate on"):
-        job_list.check_searchable(five)
-    enough = job_list.create_jobs("mlrc", 1, index_of(16))
-    assert not list(job_list.validation_notes(enough))
-    job_list.check_searchable(enough)
-    assert not list(job_list.validation_notes(job_list.create_jobs("published", 1, index_of(2))))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "noted"),
-    [
-        ("protocol=metrix data=cub", True),
-        ("protocol=metrix data=cub backbone=resnet50", False),
-        ("protocol=metrix data=digits", False),
-        ("protocol=pfml data=cub", False),
-        ("protocol=mlrc data=cub backbone=resnet50", True),
-        ("protocol=holdout data=cub", False),
-        ("protocol=traditional data=cub backbone=vit_b16", False),
-    ],
-)
-def test_backbones_without_published_results_are_noted(composed, overrides, noted):
-    found = list(find_notes(checked(composed, *overrides.split())))
-    found = [note for note in found if "no published number" in note]
-    assert bool(found) == noted

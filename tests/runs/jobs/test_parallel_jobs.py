@@ -1,18 +1,10 @@
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from dml.core.errors import UserError
 from dml.tracking import NullTracker
-from tests.runs.small_runs import SMALL, essence
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.runs.small_runs import essence
 
 
 class RecordingTracker(NullTracker):
@@ -44,23 +36,6 @@ def test_parallel_models_equal_serial_models(run_small, capfd):
     logs = sorted(path.name for path in (both / "logs").iterdir())
     assert logs == [f"repeat0-fold{fold}.log" for fold in range(4)]
     assert "epoch 1" in (both / "logs" / "repeat0-fold2.log").read_text()
-
-
-@pytest.mark.soak
-def test_stopped_in_parallel_and_continued_serially(run_small, tmp_path, glyphs_root):
-    alone = run_small("loss=contrastive", "protocol.epochs=8", name="alone")
-    command = [sys.executable, str(ROOT / "train.py"), *SMALL, "loss=contrastive"]
-    command += [f"outputs={tmp_path / 'both'}", f"data.root={glyphs_root}"]
-    command += ["protocol.epochs=8", "protocol.workers=2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "both").rglob("last.pt")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) in (143, 0)  # 0: it was done already
-    both = run_small("loss=contrastive", "protocol.epochs=8", name="both")
-    assert essence(both) == essence(alone)
 
 
 def test_the_failure_of_a_process_is_reported(run_small, tmp_path):

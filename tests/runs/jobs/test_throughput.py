@@ -1,8 +1,5 @@
 import time
-from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,12 +7,9 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
 from dml.data.image_dataset import ImageDataset
-from dml.data.image_index import ImageIndex
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs import throughput
-from dml.runs.jobs.throughput import LoaderHint, find_remedy, speed_note
 from dml.tracking import History
-from dml.training.clock import TimeSpent
 from tests.conftest import TINY
 from tests.killed_process import KILLED, die_at
 from tests.system.finished_runs import start
@@ -62,14 +56,6 @@ def test_the_time_before_a_stop_is_kept(prepared):
     assert 0 < waiting < seconds
 
 
-def test_a_lost_table_does_not_stop_a_run(prepared, capsys):
-    cfg, folder = prepared()
-    assert die_at("before_step:17", start, cfg) == KILLED
-    folder.throughput.unlink()
-    start(cfg)
-    assert steps_of(folder) == [21]
-
-
 def test_a_slow_loader_is_reported_once_with_a_remedy(prepared, monkeypatch, capsys):
     monkeypatch.setattr(throughput, "WAITING_SECONDS", 0.02)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(5))
@@ -85,71 +71,3 @@ def test_a_slow_loader_is_reported_once_with_a_remedy(prepared, monkeypatch, cap
     out = capsys.readouterr().out
     assert out.count("note: data: training waited for images") == 1
     assert "data.workers=5 loads by as many processes (0 now)" in out
-
-
-@pytest.mark.parametrize(
-    ("spent", "reported"),
-    [
-        (TimeSpent(9, 60.0, 19.9), False),
-        (TimeSpent(9, 70.0, 20.0), False),
-        (TimeSpent(9, 60.0, 20.0), True),
-    ],
-)
-def test_short_waits_are_not_reported(composed, spent, reported):
-    lines: list[str] = []
-    index = SimpleNamespace(images=[])
-    hint = LoaderHint(check(composed(), Config), index, torch.device("cpu"), lines.append)
-    hint.check(spent)
-    hint.check(spent)
-    assert len(lines) == reported
-    if reported:
-        assert "20 of 60 s (33 %)" in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "in_memory", "device", "expected"),
-    [
-        ([], False, "cpu", "data.workers=4"),
-        (["data.workers=4"], False, "cpu", "data.cache=full"),
-        ([], False, "cuda", "data.cache=full"),  # workers are chosen
-        (
-            ["data.workers=4", "transform.resize=256", "transform.test_resize=256"],
-            False,
-            "cuda",
-            "data.cache=256",
-        ),
-        (
-            ["data.workers=4", "transform.resize=256", "transform.test_resize=null"],
-            False,
-            "cuda",
-            "data.cache=full",  # testing sees whole images
-        ),
-        (["data.workers=4", "data.cache=full"], False, "cpu", None),
-        (["data.workers=4", "data.cache=full"], False, "cuda", None),
-        (["data.workers=4"], True, "cpu", None),
-        (["data.workers=4"], True, "cuda", None),
-        (["protocol=mlrc", "protocol.workers=3"], False, "cpu", "data.workers=1"),
-    ],
-)
-def test_remedies(composed, monkeypatch, overrides, in_memory, device, expected):
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(4))
-    config = check(composed(*overrides), Config)
-    images = np.zeros((1, 8, 8, 3), np.uint8) if in_memory else [Path("1.jpg")]
-    index = ImageIndex("x", images, np.zeros(1, int), np.full(1, "train"))
-    found = find_remedy(config, index, torch.device(device))
-    assert found is None if expected is None else found.startswith(f"{expected} "), found
-
-
-FAST = ("precision=tf32", "precision=bf16", "channels_last=true", "data.cache=full")
-
-
-@pytest.mark.parametrize("option", [*FAST, "compile=true", "compile=reduce-overhead"])
-def test_fast_options_are_named_on_a_gpu_unless_one_is_set(composed, option):
-    cuda = torch.device("cuda")
-    photos = ("data=cub", "backbone=small_cnn", "transform.size=32")
-    plain, chosen = (check(composed(*photos, *more), Config) for more in ((), (option,)))
-    note = speed_note(plain, cuda)
-    assert note is not None
-    assert option.partition("=")[0] in note
-    assert speed_note(chosen, cuda) is speed_note(plain, torch.device("cpu")) is None
-    assert speed_note(check(composed("data=glyphs"), Config), cuda) is None

@@ -32,12 +32,3 @@ def test_the_definition_of_nmi():
     assert cluster_agreement(points, labels, ["nmi"]) == pytest.approx(
         {"nmi": 2 * shared / entropy}
     )
-
-
-def test_embeddings_without_structure_have_no_adjusted_agreement():
-    points = torch.randn(400, 8, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(400) % 40
-    found = cluster_agreement(points, labels, ["nmi", "ami"])
-    assert found["nmi"] > 0.3  # by chance alone, with many clusters
-    assert abs(found["ami"]) < 0.05
-    assert found == cluster_agreement(points, labels, ["nmi", "ami"])

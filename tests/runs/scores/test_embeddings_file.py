@@ -43,13 +43,6 @@ def test_wrong_arrays(evaluated, tmp_path, arrays, message):
         evaluated(f"embeddings={tmp_path}/x.npz")
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 half of one"])
-def test_files_that_are_not_archives(evaluated, tmp_path, content):
-    (tmp_path / "x.npz").write_bytes(content)
-    with pytest.raises(UserError, match=r"is not a \.npz file"):
-        evaluated(f"embeddings={tmp_path}/x.npz")
-
-
 def test_a_single_array_has_no_labels(evaluated, tmp_path):
     np.save(tmp_path / "x.npy", np.eye(3))
     with pytest.raises(UserError, match=r"holds one array and so no labels; numpy\.savez"):

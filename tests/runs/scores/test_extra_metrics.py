@@ -4,12 +4,11 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import ProxyAnchorLoss, SoftTripleLoss
 
-from dml.core.errors import ConfigError, UserError
 from dml.data.image_index import ImageIndex
 from dml.data.protocol_splits import merge_query_and_gallery
-from dml.losses import MeanFieldContrastiveLoss, PotentialFieldLoss
+from dml.losses import PotentialFieldLoss
 from dml.methods.plain import Plain
-from dml.runs.scores.extra_metrics import loss_proxies, mean_field_regularizer
+from dml.runs.scores.extra_metrics import loss_proxies
 
 
 def history(folder):
@@ -46,14 +45,6 @@ def test_metrics_of_the_best_network(run_tiny):
     assert not set(names) & history(folder)[0].keys()
 
 
-def test_extra_metrics_change_the_digest_and_kept_embeddings_do_not(composed):
-    from dml.config.identity import digest
-
-    one = digest(composed())
-    assert digest(composed("evaluation.keep_embeddings=true")) == one
-    assert digest(composed("evaluation.measures=[regularizer]")) != one
-
-
 def test_proxies_of_losses_are_ordered_by_class():
     torch.manual_seed(0)
     soft = SoftTripleLoss(3, 4, centers_per_class=2)
@@ -62,23 +53,6 @@ def test_proxies_of_losses_are_ordered_by_class():
     assert labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert loss_proxies(Plain(ProxyAnchorLoss(3, 4)))[1].tolist() == [0, 1, 2]
     assert loss_proxies(Plain(PotentialFieldLoss(3, 4, 5)))[0].shape == (15, 4)
-
-
-def test_losses_without_mean_fields_or_proxies():
-    with pytest.raises(UserError, match=r"evaluation\.measures: w2"):
-        loss_proxies(Plain(torch.nn.Identity()))
-    with pytest.raises(UserError, match=r"evaluation\.measures: regularizer"):
-        mean_field_regularizer(Plain(PotentialFieldLoss(3, 4, 5)))
-    field = MeanFieldContrastiveLoss(3, 4)
-    assert mean_field_regularizer(Plain(field)) == float(field.regularizer_value())
-
-
-def test_an_unknown_metric(composed):
-    from dml.config.check import check
-    from dml.config.schema import Config
-
-    with pytest.raises(ConfigError, match="'uniformty' is not valid; did you mean 'uniformity'"):
-        check(composed("evaluation.measures=[uniformty]"), Config)
 
 
 def test_queries_and_gallery_as_one_set():

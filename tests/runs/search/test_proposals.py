@@ -28,16 +28,6 @@ def searched(sampler, count, startup=5, seed=0):
     return trials
 
 
-def test_the_first_proposals_cover_the_space():
-    space = create_distributions(RANGES)
-    found = [propose(n, space, [], sampler="gp", startup=64, seed=3) for n in range(64)]
-    for quarter in range(4):
-        low = -0.2 + quarter * 0.55
-        assert sum(low <= p["a"] < low + 0.55 for p in found) == 16  # Sobol: even to the point
-    assert {p["c"] for p in found} == {2, 3, 4, 5}
-    assert 25 <= sum(p["b"] < 1e-3 for p in found) <= 39  # uniform in the logarithm
-
-
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])
 def test_proposals_depend_on_seed_and_trials_alone(sampler):
     trials = searched(sampler, 8)

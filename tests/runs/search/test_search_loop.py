@@ -4,7 +4,6 @@ import json
 import math
 import multiprocessing
 import signal
-import time
 
 import pytest
 from optuna.storages import JournalStorage
@@ -13,11 +12,9 @@ from optuna.trial import TrialState
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.core.errors import ConfigError, UserError
-from dml.models.embedder import NORMALIZERS
+from dml.core.errors import ConfigError
 from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.load import load_config
 from tests.killed_process import die_at
 from tests.runs.small_runs import SMALL, essence
 
@@ -88,23 +85,6 @@ def test_killed_and_restarted_equals_undisturbed(undisturbed, prepared, point):
     assert not list(folder.trials.rglob("*.pt"))
 
 
-def test_best_values_are_loaded_again(undisturbed, prepared, tmp_path, composed):
-    from dml.config.presets import apply_params, load_preset
-
-    cfg, folder = prepared("search.trials=2")
-    start(cfg)
-    best = load_preset(str(folder.best), "contrastive", "glyphs")
-    assert set(best) == {"loss.pos_margin", "loss.neg_margin"}
-    given = apply_params(composed("loss=contrastive"), str(folder.best), ["loss.neg_margin=9"])
-    assert given.loss.pos_margin == best["loss.pos_margin"]
-    assert given.loss.neg_margin != best["loss.neg_margin"]  # the user's own stays
-    trained = load_config(folder.path)  # for whoever analyzes the networks
-    assert {name: trained.loss[name.removeprefix("loss.")] for name in best} == best
-    for name in ("search_history", "search_slices"):
-        assert (folder.figures / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
-    assert len((folder.search / "trials.csv").read_text().splitlines()) == 3
-
-
 def spawned(cfg):
     context = multiprocessing.get_context("fork")
     process = context.Process(target=start, args=(cfg,))
@@ -121,21 +101,6 @@ def test_two_workers_share_the_trials(prepared):
     assert [number for number, *_ in trials(folder)] == list(range(6))
     assert {state for _, state, *_ in trials(folder)} == {"COMPLETE"}
     assert folder.summary.exists()
-
-
-def test_the_trial_of_a_killed_worker_is_done_by_the_other(prepared):
-    cfg, folder = prepared("search.trials=3", "protocol.epochs=3")
-    doomed = multiprocessing.get_context("fork").Process(
-        target=die_at, args=("after_step:9", start, cfg)
-    )
-    doomed.start()
-    while not folder.journal.exists() and doomed.is_alive():
-        time.sleep(0.02)
-    start(cfg)
-    doomed.join(60)
-    found = trials(folder)
-    assert [number for number, *_ in found] == [0, 1, 2]
-    assert {state for _, state, *_ in found} == {"COMPLETE"}
 
 
 def test_a_failing_trial_does_not_end_the_search(prepared, monkeypatch):
@@ -155,15 +120,6 @@ def test_a_failing_trial_does_not_end_the_search(prepared, monkeypatch):
     assert states["FAIL"]["loss.pos_margin"] < 0.9
     assert summary["search"]["params"]["loss.pos_margin"] >= 0.9
     assert "not finite" in (folder.search / "trials.csv").read_text()
-
-
-def test_all_trials_failing_is_an_error(prepared, monkeypatch):
-    from pytorch_metric_learning.losses import ContrastiveLoss
-
-    monkeypatch.setattr(ContrastiveLoss, "forward", lambda self, x, *a, **k: x.sum() * math.nan)
-    cfg, _ = prepared("search.trials=2")
-    with pytest.raises(UserError, match=r"none of 2 trials .* not finite"):
-        start(cfg)
 
 
 def test_pruned_trials_count(prepared):
@@ -216,10 +172,3 @@ def test_a_whole_search_on_glyphs(composed, tmp_path):
         assert part["map_at_r"]["repeats"] == 10
         assert part["map_at_r"]["ci95"] > 0
     assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
-
-
-def test_ties_of_a_collapsed_network_score_zero(prepared, monkeypatch):
-    monkeypatch.setitem(NORMALIZERS, "l2", lambda v_BD: 0 * v_BD + 1)
-    cfg, folder = prepared("search.trials=1")
-    start(cfg)
-    assert [value for _, _, value, _ in trials(folder)] == [0.0]

@@ -55,13 +55,6 @@ def test_a_released_trial_is_continued_at_once(study):
     assert study.claim_trial() == first
 
 
-def test_a_worker_that_lost_its_trial_cannot_finish_it(study):
-    first = study.claim_trial()
-    abandon(study, first, "elsewhere", seconds_ago=0)
-    study.finish(first, TrialState.COMPLETE, 0.9)
-    assert study.trials()[0].state == TrialState.RUNNING
-
-
 def test_a_truncated_journal_is_repaired(study):
     study.finish(study.claim_trial(), TrialState.COMPLETE, 0.5)
     with open(study.folder.journal, "ab") as file:
@@ -72,28 +65,3 @@ def test_a_truncated_journal_is_repaired(study):
         0,
         1,
     ]
-
-
-def test_an_overwritten_run_starts_a_new_study_in_the_database(tmp_path):
-    url = f"sqlite:///{tmp_path / 'studies.db'}"
-    config = SearchConfig(
-        name="bayes",
-        trials=2,
-        startup=5,
-        sampler="gp",
-        pruning=False,
-        storage=url,
-        lease_seconds=60.0,
-    )
-
-    def opened(place):
-        folder = RunFolder(tmp_path / place / "run" / "seed0")
-        folder.path.mkdir(parents=True, exist_ok=True)
-        return Study(folder, config, SPACE, seed=0)
-
-    first = opened("here")
-    first.finish(first.claim_trial(), TrialState.COMPLETE, 0.5)
-    assert len(opened("here").trials()) == 1
-    assert opened("elsewhere").trials() == []
-    first.folder.clear()
-    assert opened("here").trials() == []

@@ -13,7 +13,6 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.reporting.catalog import list_cells
 from dml.runs.experiment import run
-from dml.runs.search.search_loop import trial_seed
 from scripts.studies.pilot_page import write_pilot_page
 
 SHIPPED = Path(__file__).resolve().parents[3] / "docs" / "results"
@@ -47,16 +46,6 @@ def test_page_tables_and_picture(glyphs_root, tmp_path):
     assert all(float(row["best_on_test"]) >= float(row["map_at_r"]) for row in rows)
     with Image.open(tmp_path / "page" / "claims_cross_batch.png") as picture:
         assert picture.size[0] > 800
-
-
-def test_seeds_of_the_search_are_not_those_of_the_repeats():
-    def model_seeds(seed, repeat):
-        return tuple(np.random.SeedSequence([seed, repeat, 0]).generate_state(2))
-
-    searched = {model_seeds(trial_seed(0, number), 0) for number in range(6)}
-    final = {model_seeds(0, repeat) for repeat in range(10)}
-    assert len(searched) == 6
-    assert not searched & final
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

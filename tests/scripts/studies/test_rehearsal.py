@@ -3,7 +3,7 @@
 from dml.core.errors import UserError
 from dml.reporting.catalog import list_cells
 from scripts.studies import rehearsal
-from scripts.studies.rehearsal import Rehearsal, rehearse, select_cells, to_markdown
+from scripts.studies.rehearsal import rehearse, select_cells
 
 SMALL = (
     *("data=digits", "device=cpu", "backbone.width=4", "data.eval_batch_size=1000"),
@@ -31,11 +31,3 @@ def test_what_fails_is_reported_in_a_line(tmp_path, monkeypatch):
     assert found.runs == 0
     assert all(line.endswith(": first line") for line in found.problems)
     assert len(found.problems) == 2
-
-
-def test_the_table_counts_problems():
-    found = [Rehearsal("a", 4, 2, 8, 90.0), Rehearsal("b", 1, 0, 0, 30.0, ["x|y: broken"])]
-    lines = list(to_markdown(found))
-    assert lines[2] == "| a | 2 of 4 | 8 | 90 | ran to its report |"
-    assert lines[3] == "| b | 0 of 1 | 0 | 30 | x/y: broken |"
-    assert lines[-1].endswith("2 runs, 8 models, 2 minutes, 1 with problems.")

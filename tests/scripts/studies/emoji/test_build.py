@@ -12,7 +12,6 @@ from dml.data.prepare import prepare
 from scripts.studies.emoji import build
 from scripts.studies.emoji.build import prepare_emoji
 from scripts.studies.emoji.sets import SETS
-from tests.killed_process import die_at
 from tests.scripts.studies.emoji.packages import Renderer, emoji_source, packages, packed
 
 READ = {"images": 36, "classes": 4, "fingerprint": None}
@@ -63,43 +62,6 @@ def test_half_of_the_code_points_train_and_the_others_are_unseen(archives: Path,
     assert index.images[0].name == "noto.png"
 
 
-def test_the_last_of_an_odd_number_of_classes_is_left_out(tmp_path: Path):
-    made = packages({"1f34e": "red-apple", "1f415": "dog", "1f680": "rocket"})
-    archives = packed(tmp_path / "archives", made)
-    prepare(emoji_source(archives, 18, 2), tmp_path, [archives], say=quiet)
-    assert len(read_emoji(tmp_path, images=18, classes=2, fingerprint=None).images) == 18
-
-
-@pytest.mark.parametrize(
-    ("harm", "message"),
-    [
-        (lambda data: data[: len(data) // 2], "noto-1.2.9.tgz: sha256 is"),
-        (lambda data: data[:-20] + bytes(20), "noto-1.2.9.tgz: sha256 is"),
-        (lambda data: b"<html>", "noto-1.2.9.tgz: sha256 is"),
-    ],
-)
-def test_broken_half_and_altered_archives_leave_nothing(
-    harm, message: str, archives: Path, tmp_path: Path
-):
-    source = emoji_source(archives)
-    noto = archives / source.files[0].name
-    noto.write_bytes(harm(noto.read_bytes()))
-    with pytest.raises(UserError, match=message) as raised:
-        prepare(source, tmp_path / "data", [archives], say=quiet)
-    assert "\n" not in str(raised.value)
-    assert nothing_is_left(tmp_path / "data")
-
-
-def test_archive_of_another_version_is_refused_by_name(archives: Path, tmp_path: Path):
-    source = emoji_source(archives)
-    (older := tmp_path / "iconify-json-noto-1.2.8.tgz").touch()
-    message = r"noto-1\.2\.8\.tgz: emoji needs iconify-json-noto-1\.2\.9\.tgz$"
-    with pytest.raises(UserError, match=message):
-        prepare(source, tmp_path, [older])
-    with pytest.raises(UserError, match=r"the folder holds no file of emoji, such as iconify-json"):
-        prepare(source, tmp_path, [tmp_path])
-
-
 def test_packages_with_other_drawings_are_not_the_dataset(archives: Path, tmp_path: Path):
     source = emoji_source(archives, images=37)
     with pytest.raises(UserError, match=r"not the published Emoji: .* found 36 of 37 images"):
@@ -111,14 +73,6 @@ def test_packages_with_other_drawings_are_not_the_dataset(archives: Path, tmp_pa
     with pytest.raises(UserError, match="twemoji is not a package of drawings"):
         prepare(emoji_source(archives), tmp_path / "data", [archives], say=quiet)
     assert nothing_is_left(tmp_path / "data")
-
-
-def test_killed_preparation_is_repeated(archives: Path, tmp_path: Path):
-    source, root = emoji_source(archives), tmp_path / "data"
-    assert die_at("unpacked", prepare, source, root, [archives]) == -9
-    assert not (root / "emoji").exists()
-    prepare(source, root, [archives], say=quiet)
-    assert len(source.read(root).images) == 36
 
 
 def test_npm_fetches_the_packages_that_are_not_given(archives, tmp_path, monkeypatch):

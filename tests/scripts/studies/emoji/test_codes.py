@@ -1,9 +1,8 @@
 import pytest
 
-from dml.core.errors import UserError
 from scripts.studies.emoji.codes import find_codes, read_mozilla_table, read_set, single_code_point
 from scripts.studies.emoji.sets import SETS
-from tests.scripts.studies.emoji.packages import NAMES, packages, rectangle, unpacked
+from tests.scripts.studies.emoji.packages import NAMES, packages, unpacked
 
 CODES = {int(code, 16) for code in NAMES}
 
@@ -43,27 +42,6 @@ def test_all_sets_are_mapped_by_codes_names_and_the_table(tmp_path):
     assert found.groups == {0x1F34E: "Food & Drink", 0x1F415: "Animals & Nature"}
 
 
-def test_left_out_kinds(tmp_path):
-    made = packages()
-    noto, streamline = made["noto"], made["streamline-emojis"]
-    for codes, name in [
-        ("1f415-200d-1f9ba", "service-dog"),
-        ("1f415-1f3fb", "dog-light-skin-tone"),
-        ("1f1e9-1f1ea", "flag-germany"),
-        ("f8ff", "private"),
-    ]:
-        noto.codes[codes], noto.bodies[name] = name, rectangle(name)
-        streamline.bodies[name] = rectangle(f"streamline {name}")
-    noto.codes["e123"] = "rocket"  # one name, two code points: the drawing may be of either
-    streamline.bodies["turkey"] = rectangle("a flag")
-    for name in ("noto", "openmoji"):
-        made[name].codes["1f983"], made[name].bodies["turkey"] = "turkey", rectangle("a bird")
-    found = read_all(tmp_path, made)
-    assert set(found.drawings["noto"]) == CODES - {0x1F680} | {0x1F983}
-    assert set(found.drawings["openmoji"]) == CODES | {0x1F983}
-    assert set(found.drawings["streamline-emojis"]) == CODES
-
-
 def test_names_are_found_by_aliases_unicode_names_and_without_numbers(tmp_path):
     made = packages()
     made["twemoji"].aliases = {"spaceship": {"parent": "rocket"}, "god": {"parent": "dog", "h": 1}}
@@ -85,40 +63,8 @@ def test_names_are_found_by_aliases_unicode_names_and_without_numbers(tmp_path):
     assert 0x1F680 not in found["streamline-emojis"]
 
 
-def test_a_name_of_two_code_points_identifies_neither(tmp_path):
-    made = packages()
-    made["twemoji"].codes = {
-        code: "dog" if name == "rocket" else "rocket" if name == "dog" else name
-        for code, name in made["twemoji"].codes.items()
-    }
-    found = read_all(tmp_path, made).drawings
-    assert set(found["emojione"]) == CODES - {0x1F415, 0x1F680}
-
-
 def test_the_table_is_sorted_and_unambiguous():
     table = read_mozilla_table()
     assert list(table) == sorted(table)
     assert len(set(table.values())) == len(table) > 1000
     assert all(single_code_point(f"{code:x}") == code for code in table.values())
-
-
-@pytest.mark.parametrize(
-    ("stem", "content"),
-    [
-        ("icons", None),
-        ("icons", "{"),
-        ("icons", "[1]"),
-        ("icons", '{"icons": {"dog": {}}}'),
-        ("chars", "[1]"),
-        ("metadata", "[1]"),
-        ("metadata", None),
-    ],
-)
-def test_what_is_no_package_is_named(tmp_path, stem, content):
-    folder = unpacked(tmp_path, packages()) / "noto" / "package"
-    if content is None:
-        (folder / f"{stem}.json").unlink()
-    else:
-        (folder / f"{stem}.json").write_text(content)
-    with pytest.raises(UserError, match=r"^data\.root: noto is not a package of drawings \("):
-        read_set(folder)

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dml.core.errors import UserError
 from scripts.studies.emoji.codes import find_codes, read_set
-from scripts.studies.emoji.drawings import SIDE, check_renderer, draw_classes
+from scripts.studies.emoji.drawings import SIDE, draw_classes
 from scripts.studies.emoji.sets import SETS
-from tests.scripts.studies.emoji.packages import Renderer, packages, rectangle, unpacked
+from tests.scripts.studies.emoji.packages import Renderer, packages, unpacked
 
 APPLE, DOG = 0x1F34E, 0x1F415
 
@@ -47,36 +46,6 @@ def test_blank_shared_and_copied_drawings_are_left_out(tmp_path):
     assert {one.name for one in SETS} - set(classes[DOG]) == {"openmoji", "twemoji", "noto-v1"}
     assert {one.name for one in SETS} - set(classes[0x1F680]) == {"twemoji"}
     assert len(classes[APPLE]) == 9
-
-
-def test_emoji_with_few_drawings_are_no_class(tmp_path):
-    made = packages()
-    for part, number in {"apple": 6, "dog": 5}.items():
-        for one in SETS[1 : 1 + number]:
-            bodies = made[one.name].bodies
-            del bodies[next(name for name in bodies if part in name)]
-    classes = draw(tmp_path, made)
-    assert APPLE not in classes
-    assert len(classes[DOG]) == 4
-
-
-def test_a_drawing_that_is_no_square_is_centered(tmp_path):
-    made = packages()
-    files = made["noto"].files()
-    files["icons"]["icons"]["dog"] = {"body": rectangle("dog"), "height": 16}
-    made["noto"].files = lambda: files
-    svg = draw(tmp_path, made)[DOG]["noto"].svg
-    assert 'viewBox="0 -8 32 32"' in svg
-
-
-def test_a_missing_or_another_renderer_is_named(monkeypatch):
-    check_renderer()
-    monkeypatch.setattr(Renderer, "__version__", "9.0")
-    with pytest.raises(UserError, match=r"^emoji: resvg-py 9\.0 is installed.*resvg-py==0\.5\.0$"):
-        check_renderer()
-    monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.raises(UserError, match=r"by resvg: pip install resvg-py==0\.5\.0$"):
-        check_renderer()
 
 
 def test_the_renderer_itself_draws_what_the_tests_expect(tmp_path, monkeypatch):
