@@ -19,8 +19,8 @@ from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.data.mnist import read_mnist
 from dml.runs.build import Builder
+from scripts.studies.mnist import read_mnist
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,7 +1,6 @@
 """Destinations of metrics during a run, behind one interface: `Tracker`."""
 
 from dml.tracking.history import History, JobTracker, NullHistory
-from dml.tracking.run_tables import RunTables
 from dml.tracking.tracker import NullTracker, RunInfo, Tracker, track_run
 
 __all__ = [
@@ -10,7 +9,6 @@ __all__ = [
     "NullHistory",
     "NullTracker",
     "RunInfo",
-    "RunTables",
     "Tracker",
     "track_run",
 ]

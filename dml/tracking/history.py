@@ -1,4 +1,4 @@
-"""`history.csv`, the record of a run that trackers copy, and similar tables."""
+"""`history.csv`, the record of a run that trackers copy."""
 
 from __future__ import annotations
 
@@ -22,17 +22,12 @@ class History:
 
     Args:
         path: the file.
-        remedy: advice to the user if the file is damaged.
     """
 
     FIRST = ("repeat", "fold", "epoch", "step")
 
-    def __init__(
-        self,
-        path: str | Path,
-        remedy: str = "restore it, or start again with overwrite=true",
-    ) -> None:
-        self.path, self.remedy = Path(path), remedy
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
         self.rows: list[dict[str, str]] = []
         self.columns: list[str] = list(self.FIRST)
         self._complete = False  # whether the file exists and ends with a complete row
@@ -65,7 +60,10 @@ class History:
             raise self._damaged("not a text file") from error
 
     def _damaged(self, why: str) -> UserError:
-        return UserError(f"outputs: {self.path} is damaged ({why}); {self.remedy}")
+        return UserError(
+            f"outputs: {self.path} is damaged ({why}); restore it, or start again with "
+            f"overwrite=true"
+        )
 
     def append(self, row: dict[str, Any]) -> None:
         """Adds a row; a new column is empty in the rows above."""
@@ -104,17 +102,6 @@ class History:
         if seen < count:
             raise self._damaged(f"{seen} of the {count} rows that the checkpoint knows")
         self._keep(kept)
-
-    def drop_after(self, job: tuple[int, int], step: int) -> None:
-        """Drops the rows of this (repeat, fold) after a step."""
-        repeat, fold = (str(number) for number in job)
-        self._keep(
-            [
-                row
-                for row in self.rows
-                if (row["repeat"], row["fold"]) != (repeat, fold) or int(row["step"]) <= step
-            ]
-        )
 
     def _keep(self, kept: list[dict[str, str]]) -> None:
         if len(kept) == len(self.rows) and self._complete:

@@ -65,12 +65,11 @@ class StepClock:
 
     Attributes:
         total: since the first step of the model, in any process.
-        interval: since the last `lap`, in any process.
         in_process: in this process.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.total, self.interval, self.in_process = TimeSpent(), TimeSpent(), TimeSpent()
+        self.total, self.in_process = TimeSpent(), TimeSpent()
         self._wait_timer = _create_timer(device)
         self._started: float | None = None
 
@@ -118,21 +117,16 @@ class StepClock:
             self._started = now
         return replace(self.in_process)
 
-    def lap(self) -> TimeSpent:
-        """Returns the interval, which ends here; the clock must be paused."""
-        interval, self.interval = self.interval, TimeSpent()
-        return interval
-
     def state_dict(self) -> dict[str, Any]:
         """The times that a resumed run continues from."""
-        return {"total": list(astuple(self.total)), "interval": list(astuple(self.interval))}
+        return {"total": list(astuple(self.total))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` returned."""
-        self.total, self.interval = TimeSpent(*state["total"]), TimeSpent(*state["interval"])
+        self.total = TimeSpent(*state["total"])
 
     def _add(self, steps: int = 0, seconds: float = 0.0, waiting: float = 0.0) -> None:
-        for spent in (self.total, self.interval, self.in_process):
+        for spent in (self.total, self.in_process):
             spent.steps += steps
             spent.seconds += seconds
             spent.waiting += waiting

@@ -88,11 +88,11 @@ class Callbacks:
         should_stop: called after every step; returns the exception to raise once the state is
             saved, or None to continue.
         on_step: receives the step, the values to log and the clock after every step.
-        on_interval: receives epoch, step and clock at every evaluation that follows steps.
+        on_interval: receives the clock at every evaluation that follows steps.
     """
 
     evaluate: Callable[[], Metrics]
     log: Callable[[dict[str, Any], int], None]
     should_stop: Callable[[], RunStopped | None] = lambda: None
     on_step: Callable[[int, dict[str, Tensor], StepClock], None] = lambda *state: None
-    on_interval: Callable[[float, int, StepClock], None] = lambda epoch, step, clock: None
+    on_interval: Callable[[StepClock], None] = lambda clock: None

@@ -154,7 +154,7 @@ class Trainer:
         rates = state.learning_rates()
         extra = state.method.on_evaluation(state.embedder, score)  # type: ignore[operator]
         self._log({**self._mean_values(), **rates, **extra, **metrics})
-        self.callbacks.on_interval(round(self.epoch, 6), self.step, self.clock)
+        self.callbacks.on_interval(self.clock)
         state.end_evaluation(score)
         if self._epoch_ended:
             state.end_epoch()
@@ -238,8 +238,7 @@ class Trainer:
         self.step, self.rows, self.finished = state["step"], state["rows"], state["finished"]
         self.pending_evaluation = state.get("pending_evaluation", False)  # added later
         self.first_metrics = state["first_metrics"]
-        if "clock" in state:  # checkpoints of early versions have no clock
-            self.clock.load_state_dict(state["clock"])
+        self.clock.load_state_dict(state["clock"])
         self._means.load_state_dict(state, self.state.device)
         self.state.load_state_dict(state)
         self.stopping.load_state_dict(state["stopping"])

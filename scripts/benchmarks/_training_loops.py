@@ -129,13 +129,14 @@ class Loop:
         # A setting of the whole process; torch ships it switched on.
         plain_on_gpu = self.variant.name == PLAIN and self.device.type == "cuda"
         set_convolution_precision("tf32" if plain_on_gpu else self.variant.precision, self.device)
+        before = replace(self.clock.in_process)
         self.clock.start()
         for _ in range(steps):
             images, labels = next(self._batches)
             self.train_on(images, labels)
         synchronize(self.device)
         self.clock.stop()
-        return self.clock.lap()
+        return self.clock.in_process.since(before)
 
     def step(self) -> None:
         """Trains on the next batch, without a clock."""

@@ -4,4 +4,5 @@ pilot_page, seed_results, variants, mixing_pull   the pilots `claims_*` of docs/
 emoji/                                            preparation of data=emoji, and a picture of it
 rehearsal                                         every experiment in its smallest form
 metrix_analysis, potential_plot, proxy_figure     figures of metrix, pfml and ccp
+mnist                                             images of the figure of ccp
 """

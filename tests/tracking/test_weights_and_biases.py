@@ -7,7 +7,6 @@ from dml.config.schema import Config
 from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import History, JobTracker, RunInfo, track_run
-from dml.tracking.dashboard import BARS, COLUMNS, CURVES, PICTURES
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
 from tests.killed_process import die_at
@@ -65,9 +64,7 @@ def test_one_model_is_one_run(prepared, service, capsys):
     assert final["test/map_at_r"] == summary["metrics"]["map_at_r"]["mean"]
     assert final["untrained/recall_at_1"] == summary["untrained"]["recall_at_1"]["mean"]
     assert final["images_per_second"] == summary["images_per_second"]
-    assert set(CURVES.values()) <= set(service.rows(name)[-1])  # what the dashboard shows is there
-    assert {*BARS.values()} <= {*final, "concatenated/map_at_r"}
-    assert set(PICTURES) == set(service.pictures(name))
+    assert "map_at_r" in service.rows(name)[-1]
     assert service.exits(name) == [0]
     assert f"https://example.org/{name}" in capsys.readouterr().out.replace("\n", "")
     start(cfg)  # finished, and W&B has it all
@@ -160,7 +157,6 @@ def test_folds_are_runs_of_their_own(two_folds, service):
         "combined_ci95/map_at_r": 0.01,
         "concatenated/map_at_r": 0.07,
     }
-    assert set(COLUMNS) <= {*service.summary("abc"), *service.summary(ids[1])}
     assert [service.exits(name) for name in ids] == [[0], [0], [0]]
     # Continued after all is done: nothing is opened again.
     with track_run(tracker, info):

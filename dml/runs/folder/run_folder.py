@@ -73,11 +73,6 @@ class RunFolder:
         return self.path / "history.csv"
 
     @property
-    def throughput(self) -> Path:
-        """Training times between evaluations, which depend on the machine."""
-        return self.path / "throughput.csv"
-
-    @property
     def summary(self) -> Path:
         """Scores; written last: its presence means that the run is finished."""
         return self.path / "summary.json"
@@ -180,7 +175,6 @@ class RunFolder:
         files = (
             self.summary,
             self.history,
-            self.throughput,
             self.config,
             self.command,
             self.dataset,

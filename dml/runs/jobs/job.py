@@ -23,12 +23,11 @@ from dml.runs.jobs.job_data import JobData
 from dml.runs.jobs.job_list import FOLDS, Job
 from dml.runs.jobs.job_result import COLLAPSED, EMBEDDINGS, RESULT, TEST_CURVE, remove_test_curve
 from dml.runs.jobs.resource_errors import translate_resource_errors
-from dml.runs.jobs.throughput import ThroughputLog
 from dml.runs.scores.embeddings_file import save_embeddings
 from dml.runs.scores.evaluator import Evaluator, Split, SplitEmbeddings
 from dml.runs.scores.extra_metrics import ExtraMetrics
 from dml.runs.training_status import TrainingStatus
-from dml.tracking import JobTracker, RunTables, Tracker
+from dml.tracking import History, JobTracker, Tracker
 from dml.training.checkpoint_files import translate_state_errors
 from dml.training.interfaces import Callbacks, TrainConfig
 from dml.training.precision import autocast
@@ -75,7 +74,7 @@ class JobRun:
     @translate_resource_errors
     def run(
         self,
-        tables: RunTables,
+        history: History,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
         test: bool = True,
@@ -83,8 +82,8 @@ class JobRun:
         """Trains from the last checkpoint, or from the start, to the end; scores the best weights.
 
         Args:
-            tables: receive a row per evaluation.
-            tracker: receives the rows of the history too.
+            history: receives a row per evaluation.
+            tracker: receives the rows too.
             should_stop: called after every step.
             test: False leaves the test images unused, as a search must.
 
@@ -101,8 +100,8 @@ class JobRun:
         schedule = self.data.schedule()
         self.method.attach(self.data.pool)  # type: ignore[operator]
         self._test_curve = separate and self.config.evaluation.test_curve
-        trainer = self._create_trainer(schedule, tables, tracker, should_stop)
-        self._restore(trainer, tables)
+        trainer = self._create_trainer(schedule, history, tracker, should_stop)
+        self._restore(trainer, history)
         with show_status(self.status):
             trainer.fit()
         if trainer.epoch < self.config.protocol.epochs:
@@ -111,10 +110,10 @@ class JobRun:
             line = f"stopped early: no improvement in {stopping.patience} {unit}"
             self.context.position.show(self.job.key, line)
         with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
-            return self._conclude(trainer, tables, untrained, test)
+            return self._conclude(trainer, history, untrained, test)
 
     def _conclude(
-        self, trainer: Trainer, tables: RunTables, untrained: dict[str, float] | None, test: bool
+        self, trainer: Trainer, history: History, untrained: dict[str, float] | None, test: bool
     ) -> dict[str, Any]:
         """Scores the best weights and stores the result."""
         best = self.load_best()
@@ -122,7 +121,7 @@ class JobRun:
         best["metrics"] = remove_test_curve(best["metrics"])
         result = self._describe_training(trainer, best)
         if test:
-            result["metrics"] = self._test(tables, best)
+            result["metrics"] = self._test(history, best)
             first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
             result["untrained"] = first if untrained is None else untrained
         if collapsed:
@@ -151,7 +150,7 @@ class JobRun:
     def _create_trainer(
         self,
         schedule: BatchSchedule,
-        tables: RunTables,
+        history: History,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
     ) -> Trainer:
@@ -174,10 +173,7 @@ class JobRun:
         sizes = length, schedule.batch_size
         self.status = TrainingStatus(self.context.position, self.job.key, *sizes, state, best)
         validation = self.data.evaluator(self.job.validation)
-        rows = JobTracker(tables.history, tracker, *self.job.key, self.status.show_evaluation)
-        throughput = ThroughputLog(
-            tables.throughput, self.job.key, schedule.batch_size, self.device, self.context.hint
-        )
+        rows = JobTracker(history, tracker, *self.job.key, self.status.show_evaluation)
         return Trainer(
             state,
             length,
@@ -189,12 +185,12 @@ class JobRun:
                 log=rows.log,
                 should_stop=should_stop,
                 on_step=self.status.on_step,
-                on_interval=throughput,
+                on_interval=lambda clock: self.context.hint.check(clock.in_process),
             ),
             self.world,
         )
 
-    def _restore(self, trainer: Trainer, tables: RunTables) -> None:
+    def _restore(self, trainer: Trainer, history: History) -> None:
         """Restores the last checkpoint, if there is one, and the rows that it knows."""
         loaded = self.checkpoints.load(trainer.RESUMABLE)
         if loaded is not None:
@@ -203,9 +199,7 @@ class JobRun:
                 print_line(f"note: {note}")
             with translate_state_errors(self.checkpoints.last):
                 trainer.load_state_dict(state)
-        self.world.broadcast_from_main(
-            lambda: tables.rewind(self.job.key, trainer.rows, trainer.step)
-        )
+        self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
         if loaded is not None and not trainer.finished:
             print_line(f"continuing {self.job.name} from epoch {format_epoch(trainer.epoch)}")
 
@@ -224,7 +218,7 @@ class JobRun:
             "waiting_share": total.waiting_share,
         }
 
-    def _test(self, tables: RunTables, best: dict[str, Any]) -> dict[str, float]:
+    def _test(self, history: History, best: dict[str, Any]) -> dict[str, float]:
         """Scores the test images and, where models are joined, saves their embeddings."""
         split = self.job.test
         embeddings = self._embed(split)
@@ -233,7 +227,7 @@ class JobRun:
             self.world.broadcast_from_main(
                 lambda: save_embeddings(path, embeddings, split, "float32")
             )
-        rows = self.world.broadcast_from_main(lambda: tables.history.job_rows(*self.job.key))
+        rows = self.world.broadcast_from_main(lambda: history.job_rows(*self.job.key))
         extra = self.extra_metrics.of_run(rows, best, embeddings)
         return {**self.data.evaluator(split).score(embeddings), **extra}
 

@@ -30,7 +30,7 @@ from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import Busy, RunFolder
 from dml.runs.folder.run_log import write_log
 from dml.runs.jobs.job import JobRun
-from dml.runs.jobs.job_tables import open_job_tables
+from dml.runs.jobs.job_history import open_job_history
 from dml.tracking import NullTracker
 from dml.training.interrupts import StopRequest
 
@@ -107,8 +107,8 @@ def _train(task: JobTask, on_epoch: Callable[[float], None]) -> None:
     context = replace(context, position=replace(context.position, on_epoch=on_epoch))
     job = next(job for job in context.jobs() if job.key == task.key)
     with requested, _lock_job(RunFolder(folder.job(job.name))):
-        tables = open_job_tables(folder, job)
-        JobRun(context, job, folder.job(job.name)).run(tables, NullTracker(), stop, task.test)
+        history = open_job_history(folder, job)
+        JobRun(context, job, folder.job(job.name)).run(history, NullTracker(), stop, task.test)
 
 
 def _lock_job(folder: RunFolder) -> ExitStack:

@@ -18,12 +18,12 @@ from dml.core.progress import Part, format_seconds, show_status
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.jobs.job_history import log_row, move_job_rows, open_job_history
 from dml.runs.jobs.job_list import Job
 from dml.runs.jobs.job_process import JobTask, run_process
 from dml.runs.jobs.job_result import read_result
-from dml.runs.jobs.job_tables import log_row, move_job_rows, open_job_tables
 from dml.runs.training_status import describe_evaluation
-from dml.tracking import RunTables, Tracker
+from dml.tracking import History, Tracker
 from dml.training.stopping import Stopping
 
 POLL_SECONDS = 0.2
@@ -34,7 +34,7 @@ def train_in_parallel(
     context: RunContext,
     jobs: Sequence[Job],
     folder: RunFolder,
-    tables: RunTables,
+    history: History,
     tracker: Tracker,
     stop: Callable[[], RunStopped | None],
     test: bool,
@@ -46,7 +46,7 @@ def train_in_parallel(
         UserError: one of them failed; the others were stopped and have saved.
     """
     workers = context.config.protocol.workers
-    processes = _Processes(context, folder, tables, tracker, test)
+    processes = _Processes(context, folder, history, tracker, test)
     waiting = list(jobs)
     logs = folder.path / "logs"
     logs.mkdir(exist_ok=True)
@@ -70,7 +70,7 @@ def train_in_parallel(
                     raise request
     finally:
         processes.terminate()
-    tables.sort()
+    history.sort()
 
 
 @dataclass
@@ -104,11 +104,11 @@ class _Processes:
         self,
         context: RunContext,
         folder: RunFolder,
-        tables: RunTables,
+        history: History,
         tracker: Tracker,
         test: bool,
     ) -> None:
-        self.context, self.folder, self.tables = context, folder, tables
+        self.context, self.folder, self.history = context, folder, history
         self.tracker, self.test = tracker, test
         self.running: dict[BaseProcess, _Running] = {}
         self._devices = _list_devices(context)
@@ -118,8 +118,8 @@ class _Processes:
         """Starts the process of a job on the device with the fewest processes."""
         busy = [one.task.config.device for one in self.running.values()]
         task = self._create_task(job, min(self._devices, key=busy.count))
-        job_tables = open_job_tables(self.folder, job)
-        job_tables.adopt(self.tables, job.key)  # the job may have been started before
+        job_history = open_job_history(self.folder, job)
+        job_history.adopt(self.history, job.key)  # the job may have been started before
         epochs = self._spawn.Value("d", 0.0, lock=False)
         process: BaseProcess = self._spawn.Process(
             target=run_process, args=(task, epochs), name=job.name
@@ -147,7 +147,7 @@ class _Processes:
             ended = self.running.pop(process)
             job, task = ended.job, ended.task
             self._show_evaluations(ended)
-            move_job_rows(self.tables, job, self.folder, self.tracker)
+            move_job_rows(self.history, job, self.folder, self.tracker)
             if process.exitcode != 0:
                 raise _describe_failure(process, job, task)
             result = read_result(self.folder.job(job.name))
@@ -163,12 +163,12 @@ class _Processes:
         for process in self.running:
             process.join()
         for one in self.running.values():
-            move_job_rows(self.tables, one.job, self.folder, self.tracker)
+            move_job_rows(self.history, one.job, self.folder, self.tracker)
 
     def _show_evaluations(self, one: _Running, printed: bool = True) -> list[dict[str, float]]:
         """Prints the evaluations that are new; the process has logged them. Returns all rows."""
         protocol = self.context.config.protocol
-        rows = open_job_tables(self.folder, one.job).history.job_rows(*one.job.key)
+        rows = open_job_history(self.folder, one.job).job_rows(*one.job.key)
         for row in rows:
             if row["step"] <= one.shown:
                 continue

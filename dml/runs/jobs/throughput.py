@@ -1,4 +1,4 @@
-"""The rows of `throughput.csv`, and a hint if training waits for its images."""
+"""A hint if training waits for its images, and one on the options that speed up a GPU."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from dml.core.launcher import read_launch
 from dml.data.image_index import ImageIndex
 from dml.data.loading_processes import resolve_workers, usable_workers
 from dml.runs.console import print_line
-from dml.tracking import History
-from dml.training.clock import StepClock, TimeSpent
-from dml.training.peak_memory import peak_memory_mb
+from dml.training.clock import TimeSpent
 
 # Shorter waits are not reported: small runs, and runs that read their first images.
 WAITING_SHARE = 0.3
@@ -99,42 +97,3 @@ def speed_note(config: Config, device: torch.device) -> str | None:
 
 def _training_processes(config: Config) -> int:
     return max(read_launch().local_size, config.protocol.workers)
-
-
-class ThroughputLog:
-    """Adds a row per evaluation interval of one model; called by the trainer.
-
-    Args:
-        table: `throughput.csv`.
-        job: (repeat, fold).
-        batch_size: images of a step, of all processes.
-        device: whose peak memory is logged.
-        hint: receives the time spent.
-    """
-
-    def __init__(
-        self,
-        table: History,
-        job: tuple[int, int],
-        batch_size: int,
-        device: torch.device,
-        hint: LoaderHint,
-    ) -> None:
-        self.table, self.job, self.batch_size = table, job, batch_size
-        self.device, self.hint = device, hint
-
-    def __call__(self, epoch: float, step: int, clock: StepClock) -> None:
-        """Adds the row of the clock's interval, which ends here."""
-        spent = clock.lap()
-        self.table.append(
-            {
-                "repeat": self.job[0],
-                "fold": self.job[1],
-                "epoch": epoch,
-                "step": step,
-                "images_per_second": round(spent.images_per_second(self.batch_size), 1),
-                "waiting_share": round(spent.waiting_share, 4),
-                "peak_memory_mb": round(peak_memory_mb(self.device), 1),
-            }
-        )
-        self.hint.check(clock.in_process)

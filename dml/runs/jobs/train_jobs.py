@@ -9,11 +9,11 @@ from dml.core.errors import RunStopped
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job import JobRun
+from dml.runs.jobs.job_history import move_job_rows
 from dml.runs.jobs.job_list import Job
 from dml.runs.jobs.job_result import read_result
-from dml.runs.jobs.job_tables import move_job_rows
 from dml.runs.jobs.parallel_jobs import train_in_parallel
-from dml.tracking import RunTables, Tracker
+from dml.tracking import History, NullHistory, Tracker
 from dml.training.process_group import ProcessGroup
 
 Result = dict[str, Any]
@@ -34,7 +34,7 @@ def train_jobs(
     Args:
         context: config, data, device.
         jobs: the models.
-        folder: of their checkpoints and tables.
+        folder: of their checkpoints and history.
         tracker: receives the rows of the history and the results.
         stop: called after every step.
         test: whether the test images are scored; a search must not use them.
@@ -45,19 +45,19 @@ def train_jobs(
         UserError: see `JobRun.run`.
     """
     world = context.world
-    tables = world.run_on_main(lambda: _open_tables(jobs, folder, tracker)) or RunTables.null()
+    history = world.run_on_main(lambda: _open_history(jobs, folder, tracker)) or NullHistory()
     open_jobs = [job for job in jobs if _read_result(world, job, folder) is None]
     if context.config.protocol.workers > 1 and len(open_jobs) > 1:
-        train_in_parallel(context, open_jobs, folder, tables, tracker, stop, test)
+        train_in_parallel(context, open_jobs, folder, history, tracker, stop, test)
     results = []
     for job in jobs:
         result = _read_result(world, job, folder)
         if result is None:
-            result = JobRun(context, job, folder.job(job.name)).run(tables, tracker, stop, test)
+            result = JobRun(context, job, folder.job(job.name)).run(history, tracker, stop, test)
         results.append(result)
         tracker.job_done(result)
         on_result(result)
-    tables.sort()  # jobs in parallel, or stopped and continued in turn, wrote in another order
+    history.sort()  # jobs in parallel, or stopped and continued in turn, wrote in another order
     return results
 
 
@@ -65,9 +65,9 @@ def _read_result(world: ProcessGroup, job: Job, folder: RunFolder) -> Result | N
     return world.broadcast_from_main(lambda: read_result(folder.job(job.name)))
 
 
-def _open_tables(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> RunTables:
-    """The run's tables, with the rows of processes of single jobs that were stopped."""
-    tables = RunTables.open(folder.path)
+def _open_history(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> History:
+    """The run's history, with the rows of processes of single jobs that were stopped."""
+    history = History(folder.history)
     for job in jobs:
-        move_job_rows(tables, job, folder, tracker)
-    return tables
+        move_job_rows(history, job, folder, tracker)
+    return history

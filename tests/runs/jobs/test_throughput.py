@@ -9,9 +9,7 @@ from dml.core.errors import RunStopped
 from dml.data.image_dataset import ImageDataset
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs import throughput
-from dml.tracking import History
 from tests.conftest import TINY
-from tests.killed_process import KILLED, die_at
 from tests.system.finished_runs import start
 
 
@@ -24,34 +22,12 @@ def prepared(composed, tmp_path):
     return prepare
 
 
-def steps_of(folder):
-    return [row["step"] for row in History(folder.throughput).job_rows(0, 0)]
-
-
-def test_a_killed_run_has_a_row_for_every_interval(prepared):
-    cfg, folder = prepared()
-    assert die_at("before_rename:9", start, cfg) == KILLED  # a row that no checkpoint knows
-    summary = start(cfg)
-    rows = History(folder.throughput).job_rows(0, 0)
-    assert [row["step"] for row in rows] == [7, 14, 21]
-    assert [row["epoch"] for row in rows] == [1, 2, 3]
-    for row in rows:
-        assert row["images_per_second"] > 0
-        assert 0 < row["waiting_share"] < 1
-        assert row["peak_memory_mb"] > 50
-    assert 0 < summary["waiting_share"] < 1
-    assert summary["jobs"][0]["seconds"] > 0
-    cfg.overwrite = True
-    start(cfg)
-    assert steps_of(folder) == [7, 14, 21]
-
-
 def test_the_time_before_a_stop_is_kept(prepared):
     cfg, folder = prepared("max_minutes=1e-9")
     with pytest.raises(RunStopped):
         start(cfg)
     state = torch.load(folder.job("repeat0-fold0") / "last.pt", weights_only=True)
-    steps, seconds, waiting = state["clock"]["interval"]
+    steps, seconds, waiting = state["clock"]["total"]
     assert steps == state["step"] == 1
     assert 0 < waiting < seconds
 

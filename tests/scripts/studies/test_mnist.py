@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dml.core.errors import UserError
-from dml.data.mnist import IMAGES, LABELS, read_mnist
+from scripts.studies.mnist import IMAGES, LABELS, read_mnist
 
 
 def written(folder, count=5, labels=5, compressed=False):
