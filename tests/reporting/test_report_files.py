@@ -25,7 +25,7 @@ def test_runs_of_no_experiment(two_seeds, tmp_path, capsys):
     assert "stand-in data" in out
     html = (tmp_path / "out" / "single.html").read_text()
     assert html.count("<figure>") == 2  # learning curves, neighbors
-    assert re.search(r"\d\.\d+ \(\d+\.\d+\)", html)  # standard deviation of two seeds
+    assert re.search(r"\d\.\d+, \d+\.\d+<", html)  # of two seeds both values
     assert (tmp_path / "out" / "single.md").exists()
     assert (tmp_path / "out" / "single.csv").exists()
 
