@@ -59,7 +59,7 @@ def dry_run(
         method.to(device)
     with torch.random.fork_rng(devices=[]):
         _try_method(builder, method, classes, size, device if builder.has_own_loss else None)
-    _try_optimizer(builder, method)
+    _try_optimizer(builder, method.cpu())
 
 
 def _embedding_size(config: Config) -> int:
