@@ -77,7 +77,7 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
         if word in paths or word.startswith("params="):
             continue
         try:
-            override = parser.parse_override(word)
+            (override,) = parser.parse_overrides([word])
         except HydraException:
             override = None
         if override is None or not override.key_or_group:
@@ -94,7 +94,7 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
         if "/" in name:
             choices[name] = loader.get_group_options(name, overrides=paths)
         if not choices.get(name):
-            options += [parser.parse_override(single) for single in singles[:1]]
+            options += parser.parse_overrides(singles[:1])
         elif problems := list(_find_choice_problems(singles, choices[name])):
             yield from problems
         else:

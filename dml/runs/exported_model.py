@@ -19,7 +19,6 @@ from torchvision.transforms import v2
 
 from dml.config.config_groups import CONFIGS
 from dml.config.schema import Config, TransformConfig
-from dml.config.versions import upgrade
 from dml.core.atomic_io import replace_file, write_json
 from dml.core.errors import UserError, first_line
 from dml.models.backbones import InputSpec
@@ -78,9 +77,7 @@ def load_model(folder: Path, trusted: bool = True) -> tuple[Embedder, nn.Module]
     """
     try:
         description = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        cfg = OmegaConf.create({name: dict(description[name]) for name in NODES})
-        upgrade(cfg)
-        nodes: Any = OmegaConf.to_container(cfg)
+        nodes = {name: dict(description[name]) for name in NODES}
         config = Config.model_construct(
             backbone=nodes["backbone"],
             embedder=nodes["embedder"],

@@ -236,10 +236,9 @@ class Trainer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` returned."""
         self.step, self.rows, self.finished = state["step"], state["rows"], state["finished"]
-        self.pending_evaluation = state.get("pending_evaluation", False)  # added later
+        self.pending_evaluation = state["pending_evaluation"]
         self.first_metrics = state["first_metrics"]
-        if "clock" in state:  # checkpoints of early versions have no clock
-            self.clock.load_state_dict(state["clock"])
+        self.clock.load_state_dict(state["clock"])
         self._means.load_state_dict(state, self.state.device)
         self.state.load_state_dict(state)
         self.stopping.load_state_dict(state["stopping"])

@@ -54,7 +54,7 @@ def test_a_mistake_is_one_clear_line(
         (["resume=/no/such"], "resume: folder /no/such does not exist"),
         (
             ["resume={}", "seed=1"],
-            "resume: the run continues with its own config; leave out seed=1",
+            "resume: the run continues with its own config; leave out",
         ),
         (["-m", "--cfg", "job"], "Only one of --run, --multirun, --cfg"),
     ],

@@ -1,15 +1,11 @@
 import warnings
-from functools import reduce
 
 import pytest
 import torch
-import yaml
 from PIL import Image
 
 import dml
-from dml.config.versions import ADDED_LATER
 from dml.core.errors import UserError
-from dml.runs.experiment import resume
 
 
 def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
@@ -26,19 +22,6 @@ def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
     (folder / "config.yaml").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         dml.load(folder)
-
-
-def test_a_run_older_than_some_options_loads_and_is_finished(run_tiny, capsys):
-    summary, folder = run_tiny()
-    stored = yaml.safe_load((folder / "config.yaml").read_text())
-    for addition in ADDED_LATER:
-        *path, key = addition.option.split(".")
-        reduce(lambda node, name: node.get(name, {}), path, stored).pop(key, None)
-    (folder / "config.yaml").write_text(yaml.safe_dump(stored))
-    embedder, _ = dml.load(folder)
-    assert embedder.embedding_size == summary["embedding_size"]
-    assert resume(folder)["metrics"] == summary["metrics"]
-    assert "finished before" in capsys.readouterr().out
 
 
 def embed(model):
