@@ -58,8 +58,11 @@ def explain(words: Sequence[str], config_name: str) -> list[str]:
         config_name: the primary file in `configs/`.
     """
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return list(_find_problems(words, config_name))
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            return list(_find_problems(words, config_name))
+    except HydraException as error:  # hydra.searchpath is no list
+        return [first_line(error)]
 
 
 def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
