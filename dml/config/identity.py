@@ -40,7 +40,8 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
 
 def deciding_options(cfg: Any) -> dict[str, Any]:
     """Returns `identity` of a resolved config of plain nested dictionaries."""
-    options, left_out = flatten(cfg), NOT_IN_DIGEST
+    options = flatten(cfg)
+    left_out: tuple[str, ...] = NOT_IN_DIGEST
     if options.get("data.identified_by") == "name":
         left_out += ROOTS
     if not cfg.get("search"):
