@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from dml.cli.error_lines import print_error
-from dml.config.command_line import find_ignored_words, reorder_flags
+from dml.config.command_line import split_flags
 from dml.config.config_groups import CONFIGS, choices_for_help
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, RunStopped, first_line
@@ -48,13 +48,9 @@ def command(
     """
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # for classes of the user's own, after those of installed packages
-    folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
     try:
-        if resume is not None and folders:
-            _refuse_absent(folders[0])
-            _refuse_switch(folders[0])
-            _refuse_other_words(folders[0])
-            resume(folders[0])
+        if resume is not None and (folder := _find_resumed()):
+            resume(folder)
             return ExitStatus.FINISHED
         return _compose_and_run(job, config_name, conclude)
     except RunStopped as stop:
@@ -76,30 +72,23 @@ def command(
         return _status_of(error)
 
 
-def _refuse_switch(folder: str) -> None:
-    if folder.lower() in ("true", "false", "yes", "no", "auto", "latest", "1", "0", ""):
+def _find_resumed() -> str:
+    """Returns the folder of `resume=<folder>`; empty if no word says so."""
+    folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
+    if not folders:
+        return ""
+    if not os.path.isdir(folders[0]):
         raise ConfigError(
             [
-                f"resume: '{folder}' is not a run folder; the same command continues an unfinished "
-                f"run by itself: leave resume out, or write resume=<run folder> alone"
+                f"resume: folder {folders[0]} does not exist; an unfinished run continues by its "
+                f"own command, without resume"
             ]
         )
-
-
-def _refuse_absent(folder: str) -> None:
-    if folder and "/" in folder and not os.path.isdir(folder):
-        raise ConfigError([f"resume: folder {folder} does not exist"])
-
-
-def _refuse_other_words(folder: str) -> None:
-    others = [word for word in sys.argv[1:] if word != f"resume={folder}"]
-    if others:
+    if others := [word for word in sys.argv[1:] if word != f"resume={folders[0]}"]:
         raise ConfigError(
-            [
-                f"resume: the run in {folder} continues with its own config; leave out "
-                f"{' '.join(others)}"
-            ]
+            [f"resume: the run continues with its own config; leave out {' '.join(others)}"]
         )
+    return folders[0]
 
 
 def _status_of(*errors: Exception) -> int:
@@ -172,16 +161,15 @@ def _compose_and_run(
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
-    from yaml import MarkedYAMLError  # type: ignore[import-untyped]
 
     from dml.config.grids import GridFailed
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
-    words = reorder_flags(sys.argv[1:], partial(_suggest_for_flag, config_name))
-    if ignored := find_ignored_words(words):
-        raise ConfigError(ignored)
-    words, params = extract_params(words, config_name)
-    sys.argv[1:] = reorder_flags(words)
+    flags, others = split_flags(sys.argv[1:])
+    if any(word.startswith("-") for word in others):
+        raise ConfigError(_explain(sys.argv[1:], config_name))
+    words, params = extract_params([*flags, *others], config_name)
+    sys.argv[1:] = itertools.chain(*split_flags(words))
     jobs = _Jobs(job, params)
     OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
 
@@ -193,14 +181,9 @@ def _compose_and_run(
     except GridFailed as grid:  # in processes of a launcher
         jobs.overrides, jobs.failures = grid.jobs, grid.failures
     except Exception as problem:  # Hydra refuses a command with errors of many classes
-        from dml.config.explain import explain  # late: it imports pydantic
-
-        problems = explain(sys.argv[1:], config_name)
-        if isinstance(problem, MarkedYAMLError) and problem.problem_mark is not None:
-            mark = problem.problem_mark
-            line = f"{mark.name}: line {mark.line + 1} is not YAML: {problem.problem}"
-            raise ConfigError([line]) from problem
-        if not problems and not isinstance(problem, (HydraException, OmegaConfBaseException)):
+        problems = _explain(sys.argv[1:], config_name)
+        refusals = (HydraException, OmegaConfBaseException, ValueError)  # two modes in one command
+        if not problems and not isinstance(problem, refusals):
             raise
         raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
     if conclude is not None and len(jobs.overrides) > 1:
@@ -209,10 +192,10 @@ def _compose_and_run(
     return _status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
 
-def _suggest_for_flag(config_name: str, name: str, value: str) -> str:
-    from dml.config.explain import suggest_for_flag  # late: it imports pydantic
+def _explain(words: Sequence[str], config_name: str) -> list[str]:
+    from dml.config.explain import explain  # late: it imports pydantic
 
-    return suggest_for_flag(name, value, config_name)
+    return explain(words, config_name)
 
 
 def _is_maximized() -> bool:

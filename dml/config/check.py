@@ -5,7 +5,7 @@ Types and ranges are in `schema.py`, options that exclude each other in `compati
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar, get_args, get_origin
 
 from omegaconf import DictConfig, OmegaConf
@@ -23,9 +23,6 @@ from dml.core.errors import ConfigError, nearest
 
 C = TypeVar("C", bound=Config)
 
-EXAMPLES = {"backbone.model": "<name in timm>, such as backbone.model=resnet18"}
-# Options that only the files of a group set: a user's own file takes them from `custom`.
-FROM_CUSTOM = ("name", "result_id", "stand_in")
 LIMITS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("above", "gt"),
@@ -56,12 +53,7 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     try:
         config = schema.model_validate(plain)
     except ValidationError as error:
-        missing = {one["loc"] for one in error.errors() if one["type"] == "missing"}
-        problems = {
-            _dotted(one["loc"]): _describe(one, schema)
-            for one in error.errors()
-            if not _comes_with_name(one["loc"], missing)
-        }
+        problems = {_dotted(one["loc"]): _describe(one, schema) for one in error.errors()}
     else:
         problems = dict(find_conflicts(config))
         if config.search is not None:
@@ -81,12 +73,8 @@ def _find_reason(error: BaseException | None) -> ConfigError | None:
 
 
 def _describe_missing(name: str) -> str:
-    if not name.endswith("._target_"):
-        return f"{name}: missing; write {name}={EXAMPLES.get(name, '<value>')}"
-    return (
-        f"{name}: missing; write {name}=<module>.<class>, of a file in the current folder or of an "
-        f"installed package"
-    )
+    value = "<module>.<class>" if name.endswith("._target_") else "<value>"
+    return f"{name}: missing; write {name}={value}"
 
 
 def _find_broken_references(cfg: DictConfig) -> Iterator[str]:
@@ -111,34 +99,19 @@ def _describe(error: ErrorDetails, schema: type[BaseModel]) -> str:
     if kind == PROBLEM:
         return error["msg"]
     if kind == "missing":
-        inherited = len(location) > 1 and location[-1] in FROM_CUSTOM
-        own = f"a file of your own in {location[0]}/ needs the line 'defaults: [custom]'"
-        return f"missing; {own if inherited else 'give it a value'}"
+        return "missing; give it a value"
     if kind == "extra_forbidden":
         node = _type_at(schema, location[:-1])
         valid = [_dotted((*location[:-1], name)) for name in _options(node)]
         return f"no such option{nearest(_dotted(location), valid)}"
     if kind in LIMITS:
         words, key = LIMITS[kind]
-        return f"{value} must be {words} {error['ctx'][key]}"
+        return f"{value} must be {words} {error['ctx'][key]:.10g}"
     if kind == "finite_number":
         return f"{value} must be a finite number"
-    if kind == "model_type":
+    if kind in ("model_type", "dict_type"):
         return f"{value} must be {describe_type(dict)}"
-    expected = _type_at(schema, location)
-    in_list = f"; write {_dotted(location)}=[{error['input']}]"
-    is_item = _takes_list(expected) and isinstance(error["input"], str | int | float)
-    return f"{value} must be {describe_type(expected)}{in_list if is_item else ''}"
-
-
-def _takes_list(kind: Any) -> bool:
-    return any(get_origin(one) is list for one in (kind, *get_args(kind)))
-
-
-def _comes_with_name(location: tuple[int | str, ...], missing: Collection[tuple]) -> bool:
-    """Returns True for an option of a user's own file that is missing as its name is."""
-    beside = (*location[:-1], "name")
-    return location[-1] in FROM_CUSTOM[1:] and {location, beside} <= set(missing)
+    return f"{value} must be {describe_type(_type_at(schema, location))}"
 
 
 def _options(node: type[BaseModel]) -> list[str]:

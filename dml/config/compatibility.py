@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.launcher import read_launch
@@ -17,9 +16,6 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     """Yields options that do not go together, as (option, problem)."""
     if not config.experiment.trains:
         yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
-    if problems := list(_find_backbone_problems(config.backbone)):
-        yield from problems
-        return  # the sizes of images cannot be computed
     yield from _find_batch_conflicts(config)
     yield from _find_process_conflicts(config, read_launch().size)
     if config.embedder.get("pooling") == "native" and "feature" in _list_mix_types(config):
@@ -64,21 +60,6 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
         )
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
-
-
-def _find_backbone_problems(node: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields values for the images of `backbone=timm` that are of the right type but impossible."""
-    share = node.get("crop_share")
-    if isinstance(share, int | float) and not 0 < share <= 1:
-        yield "backbone.crop_share", f"{share} must be above 0, at most 1, or null"
-    for name in ("mean", "std"):
-        values = node.get(name)
-        if not isinstance(values, list):
-            continue
-        if len(values) != 3 or not all(isinstance(one, int | float) for one in values):
-            yield f"backbone.{name}", f"{values} must be three numbers: [red,green,blue]"
-        elif name == "std" and min(values) <= 0:
-            yield "backbone.std", f"{values} must be above 0"
 
 
 def _list_mix_types(config: Config) -> list[str]:

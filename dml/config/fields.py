@@ -20,22 +20,39 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
     TypeAdapter,
     ValidationError,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
-from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.descriptions import describe_value
 from dml.core import metric_names
 from dml.core.errors import nearest
 from dml.core.option_values import BACKENDS, BATCH_KINDS, COMPILE_MODES, SCHEDULES
 
 AUTO = "auto"
+# Upper limits far above any use: a typing error must not exhaust the machine or hang.
 MAX_PIXELS = 16_384  # of a side
-MAX_WORKERS = 1024  # far above any use, see `dml.config.node`
+MAX_WORKERS = 1024
+MAX_REPEATS = 1000
+MAX_BATCH_SIZE = 1_000_000
 PAPERS_CROP = 224 / 256  # of a test image: the share that every protocol of the papers cuts out
 PROBLEM = "problem"  # type of the errors below: their message is complete
+
+# Numbers, booleans and texts are not converted into each other, except `name=2024`.
+Integer = StrictInt
+Float = StrictFloat  # or an integer
+Boolean = StrictBool
+Text = Annotated[str, Field(coerce_numbers_to_str=True)]
+Count = Annotated[Integer, Field(ge=1)]
+CountFromZero = Annotated[Integer, Field(ge=0)]
+BatchSize = Annotated[Integer, Field(ge=1, le=MAX_BATCH_SIZE)]
+Pixels = Annotated[Integer, Field(ge=1, le=MAX_PIXELS)]
+NotNegative = Annotated[Float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[Float, Field(gt=0, allow_inf_nan=False)]
 
 
 def _problem(message: str) -> PydanticCustomError:
@@ -135,8 +152,6 @@ def resolve_test_resize(
 
 
 def _output_folder(path: str) -> str:
-    if not path:
-        raise _problem("'' is not a folder; write outputs=. for the current one")
     existing = next(one for one in (Path(path), *Path(path).absolute().parents) if one.exists())
     if not existing.is_dir():
         raise _problem(f"cannot be created below {existing}, which is not a folder")
@@ -148,9 +163,7 @@ def _output_folder(path: str) -> str:
 def _device(device: str) -> str:
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
-        meant = {"gpu": "cuda", "": "auto"}.get(kind) or (f"cuda:{device}" * device.isdigit())
-        hint = f"; write device={meant}" if meant else ""
-        raise _problem(f"'{device}' is not valid{hint}; one of auto | cpu | cuda | cuda:<n>")
+        raise _problem(f"'{device}' is not valid; one of auto | cpu | cuda | cuda:<n>")
     if kind == "cuda":
         import torch  # only here: errors of other options must not wait for torch to load
 
@@ -168,25 +181,6 @@ def _installed_backend(backend: str) -> str:
             "faiss is not installed: pip install faiss-cpu; auto gives the same scores without it"
         )
     return backend
-
-
-def _optimizer_groups(groups: dict[str, Any]) -> dict[str, Any]:
-    problems: dict[tuple[str, ...], str] = {}
-    for name, values in groups.items():
-        if not isinstance(values, dict):
-            problems[(name,)] = f"{describe_value(values)} must be options such as {{lr: 1e-3}}"
-            continue
-        for key, value in values.items():
-            numbers = value if isinstance(value, list) else [value]
-            if not all(isinstance(one, int | float) and 0 <= one < math.inf for one in numbers):
-                problems[name, key] = f"{describe_value(value)} must be a number, at least 0"
-    if problems:
-        details = [
-            InitErrorDetails(type=_problem(message), loc=place, input=groups)
-            for place, message in problems.items()
-        ]
-        raise ValidationError.from_exception_data("optim.groups", details)
-    return groups
 
 
 def _schedule(value: Any) -> Any:
@@ -254,7 +248,6 @@ SelectMetric = Annotated[
         f"'{{}}' is not valid; one of {metric_names.CHOICES}",
     ),
 ]
-OptimizerGroups = Annotated[dict[str, Any], AfterValidator(_optimizer_groups)]
 TargetNode = Annotated[dict[str, Any], _with_keys_of(_Target)]
 NamedNode = Annotated[dict[str, Any], _with_keys_of(_NamedTarget)]
 LossNode = Annotated[dict[str, Any], _with_keys_of(_Loss)]

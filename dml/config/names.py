@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -30,21 +29,6 @@ def folder_name(root: str) -> str:
     path = Path(root).expanduser().absolute()
     place = path.parent if path.is_file() or path.suffix.lower() == ".csv" else path
     return re.sub(r"[^\w.+=,@-]", "_", place.resolve().name).lstrip(".+=,@-") or "folder"
-
-
-def former_names(options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the names under which older runs had the same data: dotted name → value.
-
-    Own images were named `folder` before they were named by their folder.
-
-    Args:
-        options: dotted name → value.
-    """
-    root = options.get("data.reader.root")
-    own = options.get("data.reader._target_") == "dml.data.folder.read_folder"
-    if own and isinstance(root, str) and options.get("data.name") == folder_name(root):
-        return {"data.name": "folder"}
-    return {}
 
 
 def method_name(loss: str, method: str) -> str:

@@ -9,40 +9,39 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from dml.config.conversions import Boolean, Float, Integer, Text
 from dml.config.fields import (
     MAX_PIXELS,
+    MAX_REPEATS,
     MAX_WORKERS,
     PAPERS_CROP,
     Backend,
+    BatchSize,
+    Boolean,
     CacheSize,
     Compile,
+    Count,
+    CountFromZero,
     Device,
+    Float,
     FolderName,
+    Integer,
     Interval,
     LossNode,
     NamedNode,
-    OptimizerGroups,
+    NotNegative,
     OutputFolder,
+    Pixels,
+    Positive,
     Schedule,
     SelectMetric,
     TargetNode,
     TestResize,
+    Text,
     Workers,
     one_of,
     resolve_test_resize,
-)
-from dml.config.node import (
-    MAX_REPEATS,
-    BatchSize,
-    Count,
-    CountFromZero,
-    Node,
-    NotNegative,
-    Pixels,
-    Positive,
 )
 from dml.core.option_values import (
     AUGMENTATIONS,
@@ -56,6 +55,12 @@ from dml.core.option_values import (
     STOPPING_UNITS,
     STORED_PRECISIONS,
 )
+
+
+class Node(BaseModel):
+    """A node of the config; options that it does not list are refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class DataConfig(Node):
@@ -102,7 +107,7 @@ class OptimConfig(Node):
     weight_decay: NotNegative
     loss_lr: NotNegative | None
     loss_lr_ratio: NotNegative | None
-    groups: OptimizerGroups
+    groups: dict[str, dict[str, Any]]
     schedule: Schedule
     schedule_args: dict[str, Any]
     clip_value: Positive | None

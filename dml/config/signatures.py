@@ -16,7 +16,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from torch import nn
 
 from dml.config.descriptions import describe_type, describe_value
-from dml.config.hints import suggest_custom
 from dml.core.errors import ConfigError, first_line, nearest
 
 LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # the rest goes to the constructor
@@ -79,17 +78,6 @@ def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
     return accepted
 
 
-def takes_argument(target: str, name: str) -> bool:
-    """Returns True if a class takes an argument, and for one that cannot be imported or read."""
-    try:
-        found = import_target(target, "")
-        return name in accepted_parameters(found) or (
-            not inspect.isclass(found) and _has_kwargs(found)
-        )
-    except (ConfigError, TypeError, ValueError):
-        return True
-
-
 def find_argument_problems(
     node: dict[str, Any], option: str, *reserved: str, given: Collection[str] = ()
 ) -> Iterator[str]:
@@ -113,10 +101,6 @@ def find_argument_problems(
         return
     values = {k: v for k, v in node.items() if k not in (*reserved, "name", "_target_")}
     accepts_anything = not inspect.isclass(target) and _has_kwargs(target)
-    unknown = [name for name in values if name not in accepted and not name.startswith("_")]
-    if unknown and not accepts_anything and (problem := suggest_custom(option, node)):
-        yield problem
-        return
     for name, value in values.items():
         if name not in accepted:
             if not accepts_anything and not name.startswith("_"):  # Hydra's own, as _partial_

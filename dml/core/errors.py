@@ -44,9 +44,9 @@ class ConfigError(UserError):
         return type(self), (self.problems,)
 
 
-def nearest(name: object, valid: Iterable[str]) -> str:
+def nearest(name: object, valid: Iterable[str], similarity: float = 0.6) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, else an empty string."""
-    close = get_close_matches(str(name), list(valid), n=1, cutoff=0.6)
+    close = get_close_matches(str(name), list(valid), n=1, cutoff=similarity)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

@@ -16,7 +16,6 @@ from omegaconf import OmegaConf
 
 from dml.config.identity import digest
 from dml.config.stored_config import read_stored_config, refuse_interpolation
-from dml.config.versions import upgrade
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, first_line
 from dml.reporting.finished_runs import FinishedRun, find_problems
@@ -94,13 +93,10 @@ def _find_problems(line: dict[str, str]) -> Iterator[str]:
         config, summary = dict(json.loads(line["config"])), json.loads(line["summary"])
         refuse_interpolation(config)
         cfg = OmegaConf.create(config)
-        upgrade(cfg)
         found = digest(cfg)
     except Exception as error:  # the file may hold anything
         yield f"config or summary is damaged: {first_line(error)}"
         return
     yield from (f"summary: {problem}" for problem in find_problems(summary))
-    weights = str(cfg.backbone.get("weights"))
-    unknown = "/" in weights and not Path(weights).exists()  # the file's content is identified
-    if not unknown and not parts[-1].endswith(f"-{found}"):
+    if not parts[-1].endswith(f"-{found}"):
         yield f"the config has the identity {found}, its folder another: {parts[-1]}"

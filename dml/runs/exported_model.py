@@ -20,7 +20,6 @@ from torchvision.transforms import v2
 from dml.config.config_groups import CONFIGS
 from dml.config.schema import Config, TransformConfig
 from dml.config.stored_config import refuse_interpolation
-from dml.config.versions import upgrade
 from dml.core.atomic_io import replace_file, write_json
 from dml.core.errors import UserError, first_line
 from dml.models.backbones import InputSpec
@@ -80,9 +79,7 @@ def load_model(folder: Path, trusted: bool = True) -> tuple[Embedder, nn.Module]
     try:
         description = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         refuse_interpolation(description)
-        cfg = OmegaConf.create({name: dict(description[name]) for name in NODES})
-        upgrade(cfg)
-        nodes: Any = OmegaConf.to_container(cfg)
+        nodes = {name: dict(description[name]) for name in NODES}
         config = Config.model_construct(
             backbone=nodes["backbone"],
             embedder=nodes["embedder"],

@@ -14,7 +14,6 @@ from torch import nn
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.config.stored_config import read_stored_config
-from dml.config.versions import upgrade
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder
@@ -183,7 +182,6 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
         raise UserError(
             f"run: {path} is not the config of a run; the command that created the run restores it"
         )
-    upgrade(cfg)
     cfg["overwrite"] = False  # it applied to the earlier run only
     return cfg
 

@@ -236,7 +236,7 @@ class Trainer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` returned."""
         self.step, self.rows, self.finished = state["step"], state["rows"], state["finished"]
-        self.pending_evaluation = state.get("pending_evaluation", False)  # added later
+        self.pending_evaluation = state["pending_evaluation"]
         self.first_metrics = state["first_metrics"]
         self.clock.load_state_dict(state["clock"])
         self._means.load_state_dict(state, self.state.device)

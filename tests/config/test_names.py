@@ -1,6 +1,5 @@
 import pytest
 
-from dml.config.identity import digest, identity
 from dml.config.names import class_name, folder_name
 
 
@@ -30,14 +29,6 @@ def test_the_current_folder_has_a_name(tmp_path, monkeypatch):
     (tmp_path / "birds").mkdir()
     monkeypatch.chdir(tmp_path / "birds")
     assert folder_name(".") == "birds"
-
-
-def test_images_of_ones_own_keep_their_digest(composed):
-    cfg = composed("data=folder", "data.root=/x/birds")
-    assert cfg.data.name == "birds"
-    assert identity(cfg)["data.name"] == "folder"
-    renamed = composed("data=folder", "data.root=/x/birds", "data.name=owls")
-    assert digest(renamed) != digest(cfg)
 
 
 def test_own_classes_name_their_nodes(composed):

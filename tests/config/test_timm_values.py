@@ -4,7 +4,7 @@ from omegaconf import OmegaConf
 
 from dml.config.check import check
 from dml.config.config_groups import CONFIGS
-from dml.config.identity import digest, identity
+from dml.config.identity import digest
 from dml.config.schema import Config
 from dml.core.errors import ConfigError
 
@@ -35,7 +35,6 @@ def test_the_crop_share_decides_the_test_resize():
     config = check(_compose(*plain), Config)
     assert config.backbone["crop_share"] == 0.95
     assert config.test_resize == int(224 / 0.95)
-    assert identity(_compose(*plain))["transform.test_resize"] == int(224 / 0.95)
     assert check(_compose(*plain, "backbone.crop_share=0.875"), Config).test_resize == 256
     assert check(_compose(*plain, "backbone.crop_share=null"), Config).test_resize is None
 
@@ -72,17 +71,3 @@ def test_a_stored_config_needs_no_record():
     cfg = _compose("backbone=timm", "backbone.model=convnext_tiny")
     stored = OmegaConf.create(OmegaConf.to_yaml(cfg, resolve=True))
     assert digest(stored) == digest(cfg)
-
-
-@pytest.mark.parametrize(
-    ("word", "problem"),
-    [
-        ("crop_share=0", "0 must be above 0, at most 1, or null"),
-        ("mean=[1]", "must be three numbers"),
-        ("std=[1,0,1]", "must be above 0"),
-    ],
-)
-def test_impossible_values_are_refused(word, problem):
-    words = ("backbone=timm", "backbone.model=convnext_tiny", f"backbone.{word}")
-    with pytest.raises(ConfigError, match=rf"backbone\.{word.partition('=')[0]}: .*{problem}"):
-        check(_compose(*words), Config)

@@ -1,17 +1,14 @@
 """Metrix and its comparisons as runs: configs, result ids, resuming, mixed precision."""
 
-import copy
 import inspect
 from pathlib import Path
 
 import pytest
 from hydra.utils import get_class
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 
 from dml.config.check import check
-from dml.config.identity import digest
 from dml.config.schema import Config
-from dml.config.versions import upgrade
 from dml.core.errors import UserError
 from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
@@ -86,22 +83,6 @@ def test_result_ids_are_those_of_the_printed_tables(composed, overrides, expecte
 def test_trains(run_tiny, words):
     summary, _ = run_tiny(*words, *FEW)
     assert summary["metrics"]["map_at_r"]["mean"] > 0
-
-
-def test_options_added_later_have_the_old_behavior_in_older_runs(composed):
-    cfg = composed("method=metrix", "loss=contrastive")
-    older = copy.deepcopy(cfg)
-    with open_dict(older):
-        del older.method.average, older.method.anc_neg_anchors
-    assert digest(older) != digest(cfg)  # the mean over terms is a new default
-    assert digest(older) == digest(
-        composed("method=metrix", "loss=contrastive", "method.average=anchors")
-    )
-    upgrade(older)
-    assert (older.method.average, older.method.anc_neg_anchors) == ("anchors", "all")
-    plain = composed("loss=contrastive")
-    upgrade(plain)
-    assert set(plain.method) == set(composed("loss=contrastive").method)
 
 
 def test_a_killed_run_continues_with_the_same_mixes(composed, tmp_path):

@@ -25,8 +25,6 @@ from dml.losses.generic.proxy_losses import (
 )
 from dml.losses.proxy_nca import ProxyNCAPlusPlusLoss
 
-ProxyNCALoss = OriginalProxyNCALoss  # its name in earlier versions
-
 __all__ = [
     "BinomialDevianceLoss",
     "ContrastiveLoss",
@@ -37,7 +35,6 @@ __all__ = [
     "NCALoss",
     "OriginalProxyNCALoss",
     "ProxyAnchorLoss",
-    "ProxyNCALoss",
     "ProxyNCAPlusPlusLoss",
     "compute_proxy_loss",
     "find_generic_form",

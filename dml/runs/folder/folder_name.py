@@ -23,21 +23,21 @@ NOT_DESCRIBED = {"data", "protocol", "loss", "method", "backbone", "experiment",
 NOT_DESCRIBED |= {"data.root", "data.reader.root"}
 
 
-def find_run_folder(homes: Sequence[Path], seed: int, digest: str, description: str = "") -> Path:
-    """Returns the folder of a run: an existing one with the digest, or a new one in the first home.
+def find_run_folder(home: Path, seed: int, digest: str, description: str = "") -> Path:
+    """Returns the folder of a run: an existing one with the digest, or a new one.
 
     Of several existing folders it is the one with the most progress.
 
     Args:
-        homes: folders of the runs with the same data, protocol, loss, method and backbone.
+        home: folder of the runs with the same data, protocol, loss, method and backbone.
         seed: of the run.
         digest: of its config.
         description: words for a new folder; see `describe_overrides`.
     """
-    existing = [path for home in homes for path in home.glob(f"*-{digest}") if path.is_dir()]
+    existing = [path for path in home.glob(f"*-{digest}") if path.is_dir()]
     if existing:
         return max(existing, key=lambda path: (_progress(path), path))
-    return homes[0] / "-".join(filter(None, (f"seed{seed}", description, digest)))
+    return home / "-".join(filter(None, (f"seed{seed}", description, digest)))
 
 
 def _progress(folder: Path) -> int:

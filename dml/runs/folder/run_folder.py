@@ -13,9 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.flatten import flatten
 from dml.config.identity import digest
-from dml.config.names import former_names
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
@@ -47,15 +45,11 @@ class RunFolder:
             config: the same, checked.
             overrides: words of the command line; they describe a folder that does not exist yet.
         """
-        parts = (config.protocol.name, config.loss["name"], config.method["name"])
-        names = "-".join([*parts, config.backbone["name"]])
-        # Images of one's own were once named `folder`: a run of that time continues where it is.
-        former = former_names(flatten(OmegaConf.to_container(cfg, resolve=True)))
-        data = dict.fromkeys((config.data.name, former.get("data.name", config.data.name)))
-        experiment = Path(config.outputs) / config.experiment.id
-        homes = [experiment / f"{name}-{names}" for name in data]
+        parts = (config.data.name, config.protocol.name, config.loss["name"])
+        names = "-".join([*parts, config.method["name"], config.backbone["name"]])
+        home = Path(config.outputs) / config.experiment.id / names
         described = describe_overrides(cfg, overrides) if overrides else ""
-        return cls(find_run_folder(homes, config.seed, digest(cfg), described))
+        return cls(find_run_folder(home, config.seed, digest(cfg), described))
 
     @property
     def config(self) -> Path:

@@ -38,15 +38,14 @@ def test_descriptions(overrides, description):
 
 
 def test_the_digest_decides(tmp_path):
-    homes = [tmp_path / "new", tmp_path / "older"]
-    first = find_run_folder(homes, 0, "1a2b3c4d", "epochs60")
-    assert first == homes[0] / "seed0-epochs60-1a2b3c4d"
+    first = find_run_folder(tmp_path, 0, "1a2b3c4d", "epochs60")
+    assert first == tmp_path / "seed0-epochs60-1a2b3c4d"
     first.mkdir(parents=True)
-    assert find_run_folder(homes, 0, "1a2b3c4d", "typed-otherwise") == first
-    assert find_run_folder(homes, 0, "1a2b3c4d") == first
-    assert find_run_folder(homes, 0, "99999999") == homes[0] / "seed0-99999999"
-    finished = homes[1] / "seed0-1a2b3c4d"
+    assert find_run_folder(tmp_path, 0, "1a2b3c4d", "typed-otherwise") == first
+    assert find_run_folder(tmp_path, 0, "1a2b3c4d") == first
+    assert find_run_folder(tmp_path, 0, "99999999") == tmp_path / "seed0-99999999"
+    finished = tmp_path / "seed0-1a2b3c4d"
     finished.mkdir(parents=True)
     (finished / "summary.json").touch()
     (first / "config.yaml").touch()
-    assert find_run_folder(homes, 0, "1a2b3c4d", "epochs60") == finished
+    assert find_run_folder(tmp_path, 0, "1a2b3c4d", "epochs60") == finished
