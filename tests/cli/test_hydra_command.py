@@ -1,12 +1,10 @@
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dml.core.errors import ConfigError, RunStopped
 from dml.core.exit_status import ExitStatus
 from tests.conftest import TINY
 
@@ -103,17 +101,6 @@ def test_jobs_that_fail_for_the_same_reason_are_listed_together(command_line, tm
     assert line.startswith(f"  {names}: data.root: CUB-200-2011 is not under {tmp_path}")
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch, capfd):
-    from dml.cli import command
-
-    def broken(cfg):
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr("sys.argv", ["train.py"])
-    assert command(broken, "train") == ExitStatus.FAILED
-    assert "Traceback" in capfd.readouterr().err
-
-
 def test_hydra_writes_nothing_by_itself(tmp_path, monkeypatch):
     from dml.cli import command
 
@@ -150,21 +137,3 @@ def test_help_config_and_mistakes_do_not_wait_for_torch(words, tmp_path):
         assert "space: " not in done.stdout
     if words[0] == "--cfg":
         assert "alpha: 0.01" in done.stdout
-
-
-def test_errors_come_home_from_other_processes():
-    """A cluster's launcher pickles what a job raised."""
-    mistake = pickle.loads(pickle.dumps(ConfigError(["a: wrong", "b: wrong"])))
-    assert mistake.problems == ["a: wrong", "b: wrong"]
-    assert str(mistake) == "a: wrong\nb: wrong"
-    stop = pickle.loads(pickle.dumps(RunStopped("time is up", 75)))
-    assert (str(stop), stop.status) == ("time is up", 75)
-
-
-def test_only_the_first_process_reports_a_wrong_config(command_line, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for rank, lines in (("0", 1), ("1", 0)):
-        monkeypatch.setenv("RANK", rank)
-        status, _, err = command_line("data.batch_size=3")
-        assert status == 2
-        assert err.count("error:") == lines

@@ -44,30 +44,10 @@ def test_a_value_of_the_grids_selects(given, number):
         )
 
 
-def test_any_other_value_takes_the_place_of_the_grids_own():
-    found = expand_grids({}, GRIDS, ["loss=triplet"])
-    assert [" ".join(sorted(job)) for job in found] == [
-        "loss=triplet method=plain",
-        "loss=triplet method.k=1 method=ccp",
-        "loss=triplet method.k=8 method=ccp",
-    ]
-
-
 def test_values_of_the_grids_that_no_job_combines():
     with pytest.raises(ConfigError) as caught:
         expand_grids({}, GRIDS, ["loss=ms", "method=plain"])
     assert caught.value.problems == ["method=plain: not combined with loss=ms in this experiment"]
-
-
-def test_options_beside_the_grids_replace_too():
-    """As scale=standin puts its network in place of those that a table varies."""
-    found = expand_grids(
-        {"backbone": "small_cnn"}, ["backbone=a,b loss=x", "backbone=a loss=y"], []
-    )
-    assert [" ".join(sorted(job)) for job in found] == [
-        "backbone=small_cnn loss=x",
-        "backbone=small_cnn loss=y",
-    ]
 
 
 def test_lists_and_quoted_values_stay_whole():

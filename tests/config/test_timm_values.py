@@ -39,16 +39,6 @@ def test_the_crop_share_decides_the_test_resize():
     assert check(_compose(*plain, "backbone.crop_share=null"), Config).test_resize is None
 
 
-def test_options_and_pooling_can_be_overridden():
-    words = ("backbone.input_size=160", "backbone.mean=[0,0,0]", "embedder.pooling=avg")
-    cfg = _compose("backbone=timm", "backbone.model=convnext_tiny", *words)
-    config = check(cfg, Config)
-    assert config.backbone["input_size"] == 160
-    assert config.backbone["mean"] == [0, 0, 0]
-    assert config.embedder["pooling"] == "avg"
-    assert digest(cfg) != digest(_compose("backbone=timm", "backbone.model=convnext_tiny"))
-
-
 def test_a_missing_or_unknown_model_is_one_line():
     with pytest.raises(ConfigError) as error:
         check(_compose("backbone=timm"), Config)
@@ -57,14 +47,6 @@ def test_a_missing_or_unknown_model_is_one_line():
         check(_compose("backbone=timm", "backbone.model=convnextt_tiny"), Config)
     assert len(error.value.problems) == 1
     assert "did you mean 'convnext_tiny'" in error.value.problems[0]
-
-
-def test_features_cannot_be_mixed_before_native_pooling():
-    words = ("backbone=timm", "backbone.model=convnext_tiny", "method=metrix", "loss=ms")
-    with pytest.raises(ConfigError, match=r"embedder\.pooling: native .*embedder\.pooling=avg"):
-        check(_compose(*words), Config)
-    check(_compose(*words, "embedder.pooling=avg"), Config)
-    check(_compose(*words, "method.types=[embed]"), Config)
 
 
 def test_a_stored_config_needs_no_record():

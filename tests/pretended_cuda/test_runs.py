@@ -9,16 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from dml.config.config_groups import CONFIGS
 from dml.core.errors import RunStopped
 from dml.tracking import History
 from dml.training.background_writer import copy_state
 from dml.training.trainer import Trainer
 from tests.pretended_cuda.waits import Wait, count_waits, listed
-from tests.runs.conftest import evaluated
 
-__all__ = ["evaluated"]  # a fixture
-PROTOCOLS = sorted(path.stem for path in (CONFIGS / "protocol").glob("*.yaml"))
 RUN = ("loss=mfcont", "overwrite=true", "protocol.steps_per_epoch=3", "protocol.evaluate_every=1")
 
 
@@ -28,15 +24,6 @@ def assert_alike(found: Path, expected: Path) -> None:
     assert ours
     for one, other in zip(ours, theirs, strict=True):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_short_training_of_each_protocol(run_tiny, protocol):
-    options = (f"protocol={protocol}", *RUN, "protocol.repeats=1", "protocol.epochs=1")
-    summary, found = run_tiny(*options, "device=cuda")
-    assert summary["device"] == torch.cuda.get_device_name()
-    found = found.rename(found.with_name("found"))
-    assert_alike(found, run_tiny(*options)[1])
 
 
 @pytest.fixture
@@ -91,18 +78,6 @@ def test_a_stopped_run_goes_on_on_any_device(run_tiny, tmp_path, before, after):
     with pytest.raises(RunStopped):
         run_tiny(*options, f"device={before}", "max_minutes=1e-9")
     _, found = run_tiny(*options, f"device={after}")
-    found = found.rename(tmp_path / "found")
-    assert_alike(found, run_tiny(*options)[1])
-
-
-@pytest.mark.parametrize("method", ["ccp", "xbm"])
-def test_a_stopped_method_goes_on(run_tiny, tmp_path, method):
-    """What it remembers moves to the device."""
-    start = ("method.start_after=1",) if method == "xbm" else ()
-    options = (f"method={method}", "loss=c1", *start, *RUN[2:])
-    with pytest.raises(RunStopped):
-        run_tiny(*options, "device=cuda", "max_minutes=1e-9")
-    _, found = run_tiny(*options, "device=cuda")
     found = found.rename(tmp_path / "found")
     assert_alike(found, run_tiny(*options)[1])
 
