@@ -87,13 +87,12 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
             stray.append(word)
             continue
         key, _, value = word.partition("=")
-        singles = [word]
+        name, singles = override.key_or_group, [word]
         if override.is_sweep_override():
             if not is_multirun(words):
-                yield f"{key}: {value} are several values; add -m for a grid, or [] for a list"
+                yield f"{name}: {value} are several values; add -m for a grid, or [] for a list"
             values = override.sweep_string_iterator() if override.is_discrete_sweep() else ()
             singles = [f"{key}={one}" for one in values]
-        name = override.key_or_group
         if "/" in name:
             choices[name] = loader.get_group_options(name, overrides=paths)
         if not choices.get(name):

@@ -90,14 +90,11 @@ def find_problem(ended: Ended, words: list[str]) -> str:
 
 
 def names_an_option(line: str, words: list[str]) -> bool:
-    """Tells if the line begins with an option or a typed word and says something about it."""
+    """Tells if the line begins with an option and says something, or names a typed one."""
     name, colon, said = line.partition(": ")
     root = re.split(r"[.\[/@=]", name.removeprefix("space of "))[0]
-    known = root in ROOTS or said.startswith("no such option")
-    typed = any(
-        line.startswith(word[:20].strip("+").replace("\n", "\\n")) for word in words if word
-    )
-    return bool(colon and said.strip()) and (known or typed)
+    known = bool(colon and said.strip()) and root in ROOTS
+    return known or any((word.partition("=")[0].lstrip("+~") or word) in line for word in words)
 
 
 def find_problems(seeds, home: Path) -> str:
