@@ -9,6 +9,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TEST_PROCESSES ?= 2
+# Two packages that hold the same module `faiss`: never both.
+FAISS := $(shell nvidia-smi -L > /dev/null 2>&1 && echo faiss-gpu || echo faiss)
+OTHER_FAISS := $(if $(filter faiss,$(FAISS)),faiss-gpu,faiss-cpu)
 
 .PHONY: install demo test soak rehearsal docs lint format clean
 
@@ -20,7 +23,8 @@ $(INSTALLED): pyproject.toml
 		{ echo "error: Python 3.11 or newer is needed; use PYTHON=<interpreter>"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (several GB the first time, for torch with CUDA) ..."
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[dev]"
+	@$(BIN)/python -m pip uninstall -qq -y $(OTHER_FAISS)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[dev,$(FAISS)]"
 	@touch $@
 
 demo: $(INSTALLED)

@@ -44,7 +44,7 @@ def repeats(*values):
 def test_below_three_repeats_their_values_stand_in_place_of_an_interval(
     values, heading, cell, monkeypatch
 ):
-    monkeypatch.setenv("COLUMNS", "200")  # headings on one line
+    monkeypatch.setattr(console, "_width", 200)  # headings on one line
     results = repeats(*values)
     summary = {
         **dict.fromkeys(("data", "loss", "method", "protocol", "classes_tested"), "x"),
