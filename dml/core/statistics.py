@@ -93,18 +93,17 @@ class Estimate:
         """The t-interval's half-width from three repeats on, the standard deviation of two."""
         return self.std if self.n == 2 else self.half_width
 
-    def format(self, digits: int = 2, spread: str = "ci95", sign: str = "") -> str:
+    def format(self, digits: int = 2, spread: str = "ci95") -> str:
         """Returns mean and spread, `46.27 ± 0.31`; below three repeats their values, `46.1, 46.4`.
 
         Args:
             digits: after the point.
             spread: "std" for the standard deviation; anything else for the t-interval's half-width.
-            sign: "+" writes that of positive numbers too.
         """
         if self.n < 3:
-            return ", ".join(f"{value:{sign}.{digits}f}" for value in self.values)
+            return ", ".join(f"{value:.{digits}f}" for value in self.values)
         half = self.std if spread == "std" else self.half_width
-        return f"{self.mean:{sign}.{digits}f} ± {half:.{digits}f}"
+        return f"{self.mean:.{digits}f} ± {half:.{digits}f}"
 
     @property
     def moments(self) -> Moments | None:

@@ -93,7 +93,6 @@ def test_a_mean_is_written_with_its_spread_from_three_repeats_on():
     assert Estimate((46.1, 46.4)).format(1) == "46.1, 46.4"
     assert Estimate((46.1, 46.4)).format(1, "std") == "46.1, 46.4"
     assert Estimate((46.1,)).format() == "46.10"
-    assert Estimate((0.1, -0.2)).format(1, sign="+") == "+0.1, -0.2"
 
 
 def test_intervals_need_three_repeats():
