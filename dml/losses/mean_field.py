@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from dml.losses.arguments import check_finite, check_non_negative, check_one_of, check_positive
-from dml.losses.class_groups import LOG_OF_ZERO, group_by_class, log_mean_exp, softplus
+from dml.losses.class_groups import LOG_OF_ZERO, ClassGroups, group_by_class, log_mean_exp, softplus
 from dml.losses.cosine import cosine_similarity
-from dml.losses.mean_field_class_pairs import sum_over_class_pairs
 from dml.losses.mean_field_regularizer import sum_over_row_pairs
 from dml.losses.metric_loss import ClassificationLoss
 
@@ -226,3 +225,22 @@ class MeanFieldNCALoss(MeanFieldLoss):
     def between_fields(self, m_CD: Tensor) -> Tensor:
         """Returns 0: Eq. 21 has no term between mean fields."""
         return m_CD.new_zeros(())
+
+
+def sum_over_class_pairs(log_pq_PC: Tensor, groups: ClassGroups) -> tuple[Tensor, Tensor]:
+    """Returns Σ_c log(1 + p_c) and Σ_{c≠c'} log(1 + q_cc' + q_c'c), q being 0 for absent c.
+
+    Args:
+        log_pq_PC: log p_c at a present class c's own column, log q_cc' at the others.
+        groups: the class of each slot.
+    """
+    occupied_P = groups.occupied
+    # with a present class, an absent one has log(1 + q_cc'), and both orders count
+    weight_C = torch.full_like(log_pq_PC[0], 2).index_add_(
+        0, groups.label, occupied_P.to(log_pq_PC.dtype), alpha=-2
+    )
+    with_absent = (softplus(log_pq_PC) @ weight_C).sum()
+    log_pq_PP = log_pq_PC.index_select(1, groups.label)
+    both_PP = softplus(torch.logaddexp(log_pq_PP, log_pq_PP.T))
+    pairs_PP = (occupied_P[:, None] & occupied_P).fill_diagonal_(False)
+    return softplus(log_pq_PP.diagonal()).sum(), with_absent + (both_PP * pairs_PP).sum()

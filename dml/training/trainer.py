@@ -199,7 +199,7 @@ class Trainer:
         return self.step % self.config.steps_per_epoch == 0
 
     def _score(self) -> Metrics:
-        self.state.eval()
+        self.state.train(False)
         fault_point("before_evaluation")
         with torch.no_grad(), autocast(self.config.precision, self.state.device):
             metrics = self.callbacks.evaluate()
