@@ -226,3 +226,25 @@ def _check_choice(option: str, value: str, valid: Iterable[str]) -> None:
             f"embedder.{option}={value} is not one of {', '.join(valid)}"
             f"{nearest(str(value), valid)}"
         )
+
+
+def compile_backbone(embedder: Embedder, choice: bool | str, device: torch.device) -> None:
+    """Compiles the backbone of a network in place, at its first call.
+
+    Args:
+        embedder: the network.
+        choice: the option `compile`; a name is a mode of torch.compile.
+        device: of the network.
+
+    Raises:
+        UserError: the mode needs a GPU.
+    """
+    if choice == "reduce-overhead" and device.type != "cuda":
+        raise UserError(
+            "compile: reduce-overhead records CUDA graphs, and this run has no GPU; use "
+            "compile=true or false"
+        )
+    if isinstance(choice, str):
+        embedder.backbone.compile(mode=choice)
+    elif choice:
+        embedder.backbone.compile()

@@ -25,13 +25,12 @@ from dml.data.image_index import ImageIndex
 from dml.data.protocol_splits import merge_query_and_gallery
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
-from dml.models.compilation import compile_backbone
-from dml.models.embedder import Embedder
+from dml.models.embedder import Embedder, compile_backbone
 from dml.models.plain_network import complete
 from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
+from dml.training.device import set_precision
 from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
-from dml.training.precision import set_precision
 from dml.training.process_group import ProcessGroup
 from dml.training.sync_batch_norm import synchronize_batch_norm
 

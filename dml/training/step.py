@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.training.data_parallel import DataParallelLoss
+from dml.training.device import autocast
 from dml.training.interfaces import TrainConfig
-from dml.training.precision import autocast
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.train_state import TrainState
 

@@ -19,12 +19,11 @@ from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, train_transform
 from dml.methods.plain import Plain
 from dml.models.backbones import Backbone
-from dml.models.compilation import compile_backbone
-from dml.models.embedder import Embedder
+from dml.models.embedder import Embedder, compile_backbone
 from dml.training.clock import StepClock, TimeSpent
+from dml.training.device import set_precision
 from dml.training.interfaces import TrainConfig
 from dml.training.optim import GroupOptions, build_optimizer, parameter_groups
-from dml.training.precision import set_precision
 from dml.training.step import TrainingStep
 from dml.training.train_state import TrainState
 

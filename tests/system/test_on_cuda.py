@@ -14,7 +14,7 @@ from dml.methods.chance_constrained import ChanceConstrained
 from dml.retrieval import nearest_neighbors, retrieval_metrics
 from dml.tracking import History
 from dml.training.clock import StepClock
-from dml.training.precision import set_precision
+from dml.training.device import set_precision
 from dml.training.process_group import SINGLE_PROCESS
 from scripts.benchmarks import train as benchmark
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of

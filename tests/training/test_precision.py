@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dml.core.errors import UserError
-from dml.training.precision import set_precision
+from dml.training.device import set_precision
 
 SHORT = ("protocol.steps_per_epoch=3", "data.batch_size=60", "loss=mfcont")
 

@@ -14,7 +14,7 @@ from dml.data.loading_processes import resolve_workers, usable_workers
 from dml.runs.console import print_line
 from dml.tracking import History
 from dml.training.clock import StepClock, TimeSpent
-from dml.training.peak_memory import peak_memory_mb
+from dml.training.device import peak_memory_mb
 
 # Shorter waits are not reported: small runs, and runs that read their first images.
 WAITING_SHARE = 0.3
