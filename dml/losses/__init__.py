@@ -20,11 +20,9 @@ pml_adapter             a loss as a subclass of pytorch-metric-learning's base c
 arguments               checks of embeddings, labels and hyperparameters
 cosine, distances       similarities and distances, and the normalizers of vectors
 class_groups            images of a batch grouped by class; means in log space
-mean_field_class_pairs  sums of MFCWMS over pairs of classes
-mean_field_regularizer  sums over all pairs of mean fields, tile by tile
 potential_energy        energy and forces of all charges, tile by tile
 potential_functions     potentials of two charges as functions of their distance
-custom_backward         decorator for hand-written gradients
+custom_backward         decorator of hand-written gradients
 """
 
 from dml.losses.c1_c2 import C1Loss, C2Loss

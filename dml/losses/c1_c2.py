@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from dml.losses.arguments import check_finite
-from dml.losses.cosine import inner_products
 from dml.losses.distances import clip_to_ball, distances
 from dml.losses.metric_loss import PairLoss, Pairs
 
@@ -35,7 +34,7 @@ class C1Loss(PairLoss):
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of checked arguments, float32 or float64."""
-        s_BR = inner_products(clip_to_ball(x_BD), clip_to_ball(ref_RD))
+        s_BR = clip_to_ball(x_BD) @ clip_to_ball(ref_RD).T
         positive_BR, negative_BR = pairs.masks()
         pull = torch.where(positive_BR, (1 - self.epsilon - s_BR).relu(), 0).sum()
         push = torch.where(negative_BR, (s_BR - self.margin).relu(), 0).sum()

@@ -6,12 +6,9 @@ Shapes: B images, P slots for present classes, K columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-
-from dml.losses.custom_backward import as_output, first_order_backward
 
 LOG_OF_ZERO = -1e4  # in place of log 0 in empty slots: its exp is 0, differences stay finite
 
@@ -59,39 +56,20 @@ def group_by_class(labels_B: Tensor, dtype: torch.dtype) -> ClassGroups:
     )
 
 
-class _LogMeanExp(torch.autograd.Function):
-    """Stores two matrices for the backward pass; plain autograd would store five."""
-
-    @staticmethod
-    def forward(ctx: Any, e_BK: Tensor, slot_B: Tensor, count_P: Tensor) -> Tensor:
-        shape = (len(count_P), e_BK.shape[1])
-        max_PK = e_BK.new_full(shape, LOG_OF_ZERO)
-        slot_BK = slot_B[:, None].expand_as(e_BK)
-        max_PK.scatter_reduce_(0, slot_BK, e_BK, "amax", include_self=False)
-        z_BK = (e_BK - max_PK[slot_B]).exp_()
-        sum_PK = e_BK.new_zeros(shape).index_add_(0, slot_B, z_BK)
-        count_P1 = count_P.clamp_min(1)[:, None]
-        sum_PK += (count_P == 0)[:, None]  # log 1 in empty slots
-        mean_PK = max_PK.add_(sum_PK.div_(count_P1).log_())
-        ctx.save_for_backward(e_BK, mean_PK, slot_B, count_P)
-        return as_output(mean_PK)
-
-    @staticmethod
-    @first_order_backward
-    def backward(ctx: Any, g_PK: Tensor) -> tuple[Tensor, None, None]:
-        e_BK, mean_PK, slot_B, count_P = ctx.saved_tensors
-        share_BK = (e_BK - mean_PK[slot_B]).exp_()
-        g_PK = g_PK / count_P.clamp_min(1)[:, None]
-        return share_BK.mul_(g_PK[slot_B]), None, None
-
-
 def log_mean_exp(e_BK: Tensor, groups: ClassGroups) -> Tensor:
     """Returns log of the mean of exp(e) over each class's images (P×K), safe for any exponent.
 
     Empty slots hold `LOG_OF_ZERO`.
     """
-    result: Tensor = _LogMeanExp.apply(e_BK, groups.slot, groups.count)
-    return result
+    shape = (len(groups.count), e_BK.shape[1])
+    slot_BK = groups.slot[:, None].expand_as(e_BK)
+    max_PK = e_BK.new_full(shape, LOG_OF_ZERO)
+    max_PK.scatter_reduce_(0, slot_BK, e_BK.detach(), "amax", include_self=False)
+    z_BK = (e_BK - max_PK[groups.slot]).exp()
+    sum_PK = e_BK.new_zeros(shape).index_add(0, groups.slot, z_BK)
+    empty_P1 = (groups.count == 0)[:, None]
+    # log 1 in empty slots
+    return max_PK + ((sum_PK + empty_P1) / groups.count.clamp_min(1)[:, None]).log()
 
 
 def softplus(x: Tensor) -> Tensor:

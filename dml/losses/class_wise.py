@@ -115,7 +115,5 @@ class ClassBalancedContrastiveLoss(PairLoss):
         if pairs.mined is not None:
             positive_BR, negative_BR = pairs.masks()
             loss_BR = torch.where((positive_BR & same_BR) | (negative_BR & ~same_BR), loss_BR, 0)
-        # a mean over a block is a sum with weights 1 / (n_c n_c'); the backward pass of a
-        # matrix product would run in half precision inside autocast
-        mean_B = (loss_BR / columns.count[columns.slot]).sum(dim=1)
-        return (rows.share * mean_B).sum() / 2
+        # a mean over a block is a sum with weights 1 / (n_c n_c')
+        return rows.share @ (loss_BR @ (1 / columns.count[columns.slot])) / 2

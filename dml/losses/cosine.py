@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dml.losses.custom_backward import as_output, first_order_backward
+from dml.losses.custom_backward import first_order_backward
 
 EPSILON = 1e-12  # shorter vectors are divided by this, as in torch's F.normalize
 LARGE = 2.0**50  # vectors with larger components are scaled down before their norm is taken
@@ -25,31 +25,9 @@ def unit_rows(x_BD: Tensor) -> tuple[Tensor, Tensor]:
     return scaled_BD / norm_B1, scale_B1 * norm_B1
 
 
-class _InnerProducts(torch.autograd.Function):
-    """Computes x yᵀ in the precision of its factors, also in a backward pass inside autocast."""
-
-    @staticmethod
-    def forward(ctx: Any, x_BD: Tensor, y_RD: Tensor) -> Tensor:
-        ctx.save_for_backward(x_BD, y_RD)
-        return x_BD @ y_RD.T
-
-    @staticmethod
-    @first_order_backward
-    def backward(ctx: Any, g_BR: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x_BD, y_RD = ctx.saved_tensors
-        needs_x, needs_y = ctx.needs_input_grad
-        return g_BR @ y_RD if needs_x else None, g_BR.T @ x_BD if needs_y else None
-
-
-def inner_products(x_BD: Tensor, y_RD: Tensor) -> Tensor:
-    """Returns ⟨x_b, y_r⟩ for all rows (B×R) of two matrices of one precision."""
-    products: Tensor = _InnerProducts.apply(x_BD, y_RD)
-    return products
-
-
 def pair_similarity(x_BD: Tensor, y_RD: Tensor) -> Tensor:
     """Returns x̂_b · ŷ_r for all rows (B×R); rows may be of any length, zero too."""
-    return inner_products(unit_rows(x_BD)[0], unit_rows(y_RD)[0])
+    return unit_rows(x_BD)[0] @ unit_rows(y_RD)[0].T
 
 
 class _Cosine(torch.autograd.Function):
@@ -59,9 +37,9 @@ class _Cosine(torch.autograd.Function):
     def forward(ctx: Any, x_BD: Tensor, m_CD: Tensor) -> Tensor:
         u_BD, x_norm_B1 = unit_rows(x_BD)
         m_norm_C = torch.linalg.vector_norm(m_CD, dim=1).clamp_min(EPSILON)
-        s_BC = (u_BD @ m_CD.T).div_(m_norm_C)
+        s_BC = (u_BD @ m_CD.T) / m_norm_C
         ctx.save_for_backward(u_BD, x_norm_B1, m_CD, m_norm_C, s_BC)
-        return as_output(s_BC)
+        return s_BC
 
     @staticmethod
     @first_order_backward

@@ -1,4 +1,4 @@
-"""Decorator and results of the hand-written gradients of this package."""
+"""Decorator of the hand-written gradients of this package."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Gradients = Tensor | tuple[Tensor | None, ...] | None
-Backward = Callable[..., Gradients]
 
-
-def first_order_backward(backward: Backward) -> Backward:
+def first_order_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Makes the `backward` of an autograd function run with autocast off and refuse a second order.
 
     torch's `once_differentiable` refuses only if the incoming gradient requires a gradient: a
@@ -24,7 +21,7 @@ def first_order_backward(backward: Backward) -> Backward:
     """
 
     @wraps(backward)
-    def run(ctx: Any, *gradients: Tensor) -> Gradients:
+    def run(ctx: Any, *gradients: Tensor) -> Any:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             raise RuntimeError(
                 "this loss has no second derivative: compute its gradient without create_graph=True"
@@ -33,12 +30,3 @@ def first_order_backward(backward: Backward) -> Backward:
             return backward(ctx, *gradients)
 
     return run
-
-
-def as_output(x: Tensor) -> Tensor:
-    """Returns a result that the `forward` of an autograd function computed in place.
-
-    torch.compile of torch 2.11 gives no gradient to an output that an in-place operation wrote,
-    without a word; a view of it has one.
-    """
-    return x.view_as(x) if torch.compiler.is_compiling() else x

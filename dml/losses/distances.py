@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dml.losses.cosine import unit_rows
-from dml.losses.custom_backward import as_output, first_order_backward
+from dml.losses.custom_backward import first_order_backward
 
 FEW = 0.02  # share of pairs up to which computing single pairs is cheaper than the whole tile
 
@@ -21,41 +20,9 @@ def _rows_per_tile(x: Tensor) -> int:
     return max(1, (2**26 if x.is_cuda else 2**20) // x.shape[1])
 
 
-class _ClipToBall(torch.autograd.Function):
-    """Stores the result and the lengths of its rows; plain autograd would store seven matrices."""
-
-    @staticmethod
-    def forward(ctx: Any, x_ND: Tensor) -> Tensor:
-        clipped_ND = torch.empty_like(x_ND)
-        norms = []
-        for x_TD, out_TD in zip(
-            x_ND.split(_rows_per_tile(x_ND)), clipped_ND.split(_rows_per_tile(x_ND)), strict=True
-        ):
-            unit_TD, norm_T1 = unit_rows(x_TD)
-            torch.where(norm_T1 > 1, unit_TD, x_TD, out=out_TD)
-            norms.append(norm_T1)
-        ctx.save_for_backward(clipped_ND, torch.cat(norms))
-        return as_output(clipped_ND)
-
-    @staticmethod
-    @first_order_backward
-    def backward(ctx: Any, g_ND: Tensor) -> Tensor:
-        clipped_ND, norm_N1 = ctx.saved_tensors
-        grad_ND = torch.empty_like(clipped_ND)
-        tile = _rows_per_tile(clipped_ND)
-        for start in range(0, len(g_ND), tile):
-            rows = slice(start, start + tile)
-            g_TD, u_TD, norm_T1 = g_ND[rows], clipped_ND[rows], norm_N1[rows]
-            along_T1 = (g_TD * u_TD).sum(dim=1, keepdim=True)
-            turned_TD = torch.addcmul(g_TD, u_TD, along_T1, value=-1).div_(norm_T1)
-            torch.where(norm_T1 > 1, turned_TD, g_TD, out=grad_ND[rows])
-        return grad_ND
-
-
 def clip_to_ball(x_ND: Tensor) -> Tensor:
     """Returns x / max(1, ‖x‖): rows inside the unit ball stay as they are."""
-    clipped: Tensor = _ClipToBall.apply(x_ND)
-    return clipped
+    return x_ND / torch.linalg.vector_norm(x_ND, dim=1, keepdim=True).clamp_min(1)
 
 
 def squared_distances(
@@ -94,17 +61,16 @@ class _Distances(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_BD: Tensor, y_RD: Tensor) -> Tensor:
-        r_BR = x_BD.new_empty(len(x_BD), len(y_RD))
+        tiles = []
         x64_BD = x_BD.double()
         x2_B = x64_BD.square().sum(dim=1)
-        tile = _rows_per_tile(y_RD)
-        for start in range(0, len(y_RD), tile):
-            y64_TD = y_RD[start : start + tile].double()
-            y2_T = y64_TD.square().sum(dim=1)
-            r2_BT = squared_distances(x64_BD, y64_TD, x2_B, y2_T)
-            r_BR[:, start : start + tile] = r2_BT.clamp_min_(0).sqrt_()
+        for y_TD in y_RD.split(_rows_per_tile(y_RD)):
+            y64_TD = y_TD.double()
+            r2_BT = squared_distances(x64_BD, y64_TD, x2_B, y64_TD.square().sum(dim=1))
+            tiles.append(r2_BT.clamp_min_(0).sqrt_().to(x_BD.dtype))
+        r_BR = torch.cat(tiles, dim=1)
         ctx.save_for_backward(x_BD, y_RD, r_BR)
-        return as_output(r_BR)
+        return r_BR
 
     @staticmethod
     @first_order_backward

@@ -1,21 +1,23 @@
 """Mean field losses: images are compared with one learnable mean field per class (mft).
 
-Shapes: B images in a batch, D embedding dimensions, C classes, P slots for present classes.
+Shapes: B images in a batch, D embedding dimensions, C classes, P slots for present classes,
+T rows of a tile.
 d(u, v) = 1 − s(u, v) is the cosine distance, M the mean fields.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dml.losses.arguments import check_finite, check_non_negative, check_one_of, check_positive
-from dml.losses.class_groups import LOG_OF_ZERO, group_by_class, log_mean_exp, softplus
-from dml.losses.cosine import cosine_similarity
-from dml.losses.mean_field_class_pairs import sum_over_class_pairs
-from dml.losses.mean_field_regularizer import sum_over_row_pairs
+from dml.losses.class_groups import LOG_OF_ZERO, ClassGroups, group_by_class, log_mean_exp, softplus
+from dml.losses.cosine import EPSILON, cosine_similarity, unit_rows
+from dml.losses.custom_backward import first_order_backward
 from dml.losses.metric_loss import ClassificationLoss
 
 
@@ -226,3 +228,78 @@ class MeanFieldNCALoss(MeanFieldLoss):
     def between_fields(self, m_CD: Tensor) -> Tensor:
         """Returns 0: Eq. 21 has no term between mean fields."""
         return m_CD.new_zeros(())
+
+
+def sum_over_class_pairs(log_pq_PC: Tensor, groups: ClassGroups) -> tuple[Tensor, Tensor]:
+    """Returns Σ_c log(1 + p_c) and Σ_{c≠c'} log(1 + q_cc' + q_c'c), q being 0 for absent c.
+
+    Args:
+        log_pq_PC: log p_c at a present class c's own column, log q_cc' at the others.
+        groups: the class of each slot.
+    """
+    occupied_P = groups.occupied
+    # with a present class, an absent one has log(1 + q_cc'), and both orders count
+    weight_C = torch.full_like(log_pq_PC[0], 2).index_add_(
+        0, groups.label, occupied_P.to(log_pq_PC.dtype), alpha=-2
+    )
+    with_absent = (softplus(log_pq_PC) @ weight_C).sum()
+    log_pq_PP = log_pq_PC.index_select(1, groups.label)
+    both_PP = softplus(torch.logaddexp(log_pq_PP, log_pq_PP.T))
+    pairs_PP = (occupied_P[:, None] & occupied_P).fill_diagonal_(False)
+    return softplus(log_pq_PP.diagonal()).sum(), with_absent + (both_PP * pairs_PP).sum()
+
+
+# Maps similarities s to (φ(s), φ'(s)), elementwise.
+PairTerm = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+class _RowPairSum(torch.autograd.Function):
+    """Computes the gradient together with the value, so that no similarity is computed twice."""
+
+    @staticmethod
+    def forward(ctx: Any, m_CD: Tensor, pair_term: PairTerm, with_gradient: bool) -> Tensor:
+        u_CD, norm_C1 = unit_rows(m_CD)
+        total = m_CD.new_zeros(())
+        grad_CD = torch.zeros_like(u_CD) if with_gradient else None
+        tile = 4096 if m_CD.is_cuda else 1024
+        starts = range(0, len(u_CD), tile)
+        for a in starts:
+            u_TD = u_CD[a : a + tile]
+            for b in range(a, len(u_CD), tile):  # the other triangle mirrors this one
+                v_TD = u_CD[b : b + tile]
+                value_TT, slope_TT = pair_term(u_TD @ v_TD.T)
+                if a == b:
+                    value_TT.fill_diagonal_(0)
+                    slope_TT.fill_diagonal_(0)
+                total += value_TT.sum() * (1 if a == b else 2)
+                if grad_CD is not None:
+                    grad_CD[a : a + tile].addmm_(slope_TT, v_TD, alpha=2)
+                    if a != b:
+                        grad_CD[b : b + tile].addmm_(slope_TT.T, u_TD, alpha=2)
+        if grad_CD is not None:
+            stretch_C1 = (grad_CD * u_CD).sum(dim=1, keepdim=True)
+            stretch_C1 = torch.where(norm_C1 > EPSILON, stretch_C1, 0)
+            grad_CD.addcmul_(u_CD, stretch_C1, value=-1).div_(norm_C1)
+            ctx.save_for_backward(grad_CD)
+        return total
+
+    @staticmethod
+    @first_order_backward
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (grad_CD,) = ctx.saved_tensors
+        return grad_CD * g, None, None
+
+
+@torch.compiler.disable  # a loop over tiles gains nothing from being unrolled into a graph
+def sum_over_row_pairs(m_CD: Tensor, pair_term: PairTerm) -> Tensor:
+    """Returns the sum of φ(cos(m_c, m_c')) over ordered pairs c ≠ c'.
+
+    Memory beside the matrix and its gradient: a few tiles, never C×C.
+
+    Args:
+        m_CD: rows of any length.
+        pair_term: φ with its derivative; may overwrite the tile it is given.
+    """
+    with_gradient = torch.is_grad_enabled() and m_CD.requires_grad
+    total: Tensor = _RowPairSum.apply(m_CD, pair_term, with_gradient)
+    return total

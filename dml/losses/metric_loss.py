@@ -12,14 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dml.losses.arguments import (
-    ValueChecks,
-    check_batch,
-    check_integer,
-    check_self_index,
-    refuse_arguments,
-    to_working_precision,
-)
+from dml.losses.arguments import ValueChecks, check_batch, check_integer, refuse_arguments
 from dml.losses.mined_pairs import Mined, check_mined, image_weights, mined_masks
 
 
@@ -89,9 +82,10 @@ class ClassificationLoss(MetricLoss):
         """
         refuse_arguments(self, ref_emb=ref_emb, ref_labels=ref_labels, self_index=self_index)
         checks = ValueChecks()
-        labels_B = check_batch(embeddings, labels, checks, self.num_classes, self.embedding_size)
         with self.without_autocast(embeddings):
-            x_BD = to_working_precision(embeddings)
+            x_BD, labels_B = check_batch(
+                embeddings, labels, checks, self.num_classes, self.embedding_size
+            )
             weight_B = self._image_weights(x_BD, indices_tuple, checks)
             return self.batch_loss(x_BD, labels_B, weight_B)
 
@@ -99,7 +93,7 @@ class ClassificationLoss(MetricLoss):
         self, x_BD: Tensor, indices_tuple: Any, checks: ValueChecks
     ) -> Tensor | None:
         """Returns the weights that a tuple gives the images (B); None without a tuple."""
-        mined = _check_optional(indices_tuple, x_BD, len(x_BD), checks)
+        mined = check_mined(indices_tuple, len(x_BD), len(x_BD), x_BD, checks)
         checks.read()
         if mined is None:
             return None
@@ -179,39 +173,32 @@ class PairLoss(MetricLoss):
             ValueError: an argument has the wrong shape, type or values; names the argument.
         """
         checks = ValueChecks()
-        labels_B = check_batch(embeddings, labels, checks)
         with self.without_autocast(embeddings):
-            x_BD = to_working_precision(embeddings)
+            x_BD, labels_B = check_batch(embeddings, labels, checks)
             if ref_emb is None and ref_labels is None:
                 refuse_arguments(self, self_index=self_index)
-                self_B = torch.arange(len(labels_B), device=labels_B.device)
-                mined = _check_optional(indices_tuple, x_BD, len(x_BD), checks)
-                checks.read()
-                return self.pair_loss(x_BD, x_BD, Pairs(labels_B, labels_B, self_B, mined))
-            if ref_emb is None or ref_labels is None:
+                ref_RD, labels_R = x_BD, labels_B
+                self_index = torch.arange(len(labels_B), device=labels_B.device)
+            elif ref_emb is None or ref_labels is None:
                 raise ValueError("ref_emb and ref_labels must be given together")
-            names = ("ref_emb", "ref_labels")
-            labels_R = check_batch(ref_emb, ref_labels, checks, None, embeddings.shape[1], names)
+            else:
+                names, width = ("ref_emb", "ref_labels"), embeddings.shape[1]
+                ref_RD, labels_R = check_batch(
+                    ref_emb, ref_labels, checks, None, width, x_BD.device, names
+                )
+                dtype = torch.promote_types(x_BD.dtype, ref_RD.dtype)
+                x_BD, ref_RD = x_BD.to(dtype), ref_RD.to(dtype)
             if self_index is not None:
-                self_index = check_self_index(self_index, len(x_BD), len(ref_emb), x_BD, checks)
-            mined = _check_optional(indices_tuple, x_BD, len(ref_emb), checks)
+                if self_index.shape != labels_B.shape:
+                    raise ValueError("self_index must hold one position for each embedding")
+                self_index = self_index.to(x_BD.device)
+            mined = check_mined(indices_tuple, len(x_BD), len(ref_RD), x_BD, checks)
             checks.read()
-            dtype = torch.promote_types(x_BD.dtype, to_working_precision(ref_emb).dtype)
-            ref_RD, labels_R = ref_emb.to(x_BD.device, dtype), labels_R.to(x_BD.device)
-            pairs = Pairs(labels_B, labels_R, self_index, mined)
-            return self.pair_loss(x_BD.to(dtype), ref_RD, pairs)
+            return self.pair_loss(x_BD, ref_RD, Pairs(labels_B, labels_R, self_index, mined))
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of checked arguments, all float32 or all float64."""
         raise NotImplementedError
-
-
-def _check_optional(
-    indices_tuple: Any, x_BD: Tensor, others: int, checks: ValueChecks
-) -> Mined | None:
-    if indices_tuple is None:
-        return None
-    return check_mined(indices_tuple, len(x_BD), others, x_BD, checks)
 
 
 def pair_masks(labels_B: Tensor, labels_R: Tensor, self_B: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -21,8 +21,8 @@ Mined = tuple[Tensor, ...]
 
 def check_mined(
     indices_tuple: Any, anchors: int, others: int, like: Tensor, checks: ValueChecks
-) -> Mined:
-    """Returns the tensors of a tuple as int64 on the device of `like`.
+) -> Mined | None:
+    """Returns the tensors of a tuple as int64 on the device of `like`; None for None.
 
     Args:
         indices_tuple: triplets or pairs.
@@ -32,40 +32,28 @@ def check_mined(
         checks: gets the check that all positions lie in batch or references.
 
     Raises:
-        ValueError: it is not such a tuple.
+        ValueError: it has another length.
     """
-    is_tuple = isinstance(indices_tuple, tuple | list) and len(indices_tuple) in (3, 4)
-    if not is_tuple or not all(_is_index(part) for part in indices_tuple):
+    if indices_tuple is None:
+        return None
+    if len(indices_tuple) not in (3, 4):
         raise ValueError(
             "indices_tuple must be 3 tensors of integers (anchors, positives, negatives) or 4 "
             "(anchors, positives, anchors, negatives), as the miners of pytorch-metric-learning "
             "return them"
         )
     mined = tuple(part.to(like.device, torch.long) for part in indices_tuple)
-    lengths = [len(part) for part in mined]
-    if len(set(lengths[:2])) > 1 or len(set(lengths[2:] if len(mined) == 4 else lengths)) > 1:
-        raise ValueError(f"indices_tuple must hold anchors for all others, got lengths {lengths}")
-    if not reads_values(like):
-        return mined
-    limits = (anchors, others, others) if len(mined) == 3 else (anchors, others, anchors, others)
-    outside = [
-        ((part < 0) | (part >= limit)).any() for part, limit in zip(mined, limits, strict=True)
-    ]
-
-    def refuse() -> None:
-        raise ValueError(
+    if reads_values(like):
+        limits = (anchors, others, *([others] if len(mined) == 3 else [anchors, others]))
+        outside = [
+            ((part < 0) | (part >= limit)).any() for part, limit in zip(mined, limits, strict=True)
+        ]
+        message = (
             f"indices_tuple must hold positions in the {anchors} embeddings and, for positives and "
             f"negatives, in the {others} they are compared with"
         )
-
-    checks.add(torch.stack(outside).any(), refuse)
+        checks.add(torch.stack(outside).any(), lambda: message)
     return mined
-
-
-def _is_index(part: Any) -> bool:
-    if not isinstance(part, Tensor) or part.ndim != 1:
-        return False
-    return not (part.is_floating_point() or part.is_complex() or part.dtype == torch.bool)
 
 
 def mined_masks(mined: Mined, anchors: int, others: int) -> tuple[Tensor, Tensor]:

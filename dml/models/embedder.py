@@ -6,7 +6,7 @@ Shapes: B images, c channels, h×w maps or t tokens (class token first), D embed
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +15,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dml.core.errors import UserError, nearest
 from dml.models.backbones import Backbone
-from dml.models.batch_norm_counters import counting_at_once, find_counting_layers
-from dml.models.frozen_batch_norm import freeze_batch_norm as freeze
-from dml.models.frozen_batch_norm import set_momentum
-from dml.models.tf32_products import with_tf32_products
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "avg": lambda maps_Bchw: maps_Bchw.mean(dim=(2, 3)),
@@ -70,8 +66,6 @@ class Embedder(nn.Module):
     Attributes:
         embedding_size: D.
         input: the backbone's `InputSpec`.
-        tf32_products: whether the backbone's matrix products may use TF32, see
-            `dml.models.tf32_products`.
 
     Raises:
         UserError: an option has an unknown value, or two do not fit each other.
@@ -115,22 +109,21 @@ class Embedder(nn.Module):
         self.embedding_size = _embedding_size(size, channels, head)
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
         self.freeze_batch_norm = freeze_batch_norm
-        self.tf32_products = False
-        self._counting: list[_BatchNorm] | None = None
         self.head = _build_head(channels, self.embedding_size, head, layer_norm, init, bias)
-        if freeze_batch_norm:
-            freeze(backbone, affine=freeze_batch_norm_affine)
-        if batch_norm_momentum is not None:
-            set_momentum(backbone, batch_norm_momentum)
+        if batch_norm_momentum is not None and not 0 <= batch_norm_momentum <= 1:
+            raise UserError(
+                f"embedder.batch_norm_momentum={batch_norm_momentum} must be between 0 and 1"
+            )
+        for layer in self._batch_norms():
+            if freeze_batch_norm_affine:
+                layer.requires_grad_(False)
+            if batch_norm_momentum is not None:
+                layer.momentum = batch_norm_momentum
+        self._freeze_statistics()
 
     def features(self, images: Tensor) -> Tensor:
         """Returns the backbone's features, B×c×h×w, B×t×c or B×c."""
-        if torch.compiler.is_compiling():
-            return self.backbone(images)
-        with counting_at_once(self._counting or ()):
-            if self.tf32_products:
-                return with_tf32_products(self.backbone, images)
-            return self.backbone(images)
+        return self.backbone(images)
 
     def pool(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×t×c to B×c; returns vectors B×c as they are."""
@@ -165,13 +158,17 @@ class Embedder(nn.Module):
 
     def train(self, mode: bool = True) -> Embedder:
         """Sets the mode; frozen BatchNorm layers stay in evaluation mode."""
-        changed = mode != self.training or self._counting is None
         super().train(mode)
-        if self.freeze_batch_norm:
-            freeze(self.backbone)  # again: the conversion to SyncBatchNorm adds new layers
-        if changed:
-            self._counting = find_counting_layers(self.backbone) if mode else []
+        self._freeze_statistics()
         return self
+
+    def _freeze_statistics(self) -> None:
+        if self.freeze_batch_norm:
+            for layer in self._batch_norms():
+                layer.eval()
+
+    def _batch_norms(self) -> Iterator[_BatchNorm]:
+        return (layer for layer in self.backbone.modules() if isinstance(layer, _BatchNorm))
 
 
 def _find_native_channels(backbone: Backbone) -> int:
@@ -229,3 +226,25 @@ def _check_choice(option: str, value: str, valid: Iterable[str]) -> None:
             f"embedder.{option}={value} is not one of {', '.join(valid)}"
             f"{nearest(str(value), valid)}"
         )
+
+
+def compile_backbone(embedder: Embedder, choice: bool | str, device: torch.device) -> None:
+    """Compiles the backbone of a network in place, at its first call.
+
+    Args:
+        embedder: the network.
+        choice: the option `compile`; a name is a mode of torch.compile.
+        device: of the network.
+
+    Raises:
+        UserError: the mode needs a GPU.
+    """
+    if choice == "reduce-overhead" and device.type != "cuda":
+        raise UserError(
+            "compile: reduce-overhead records CUDA graphs, and this run has no GPU; use "
+            "compile=true or false"
+        )
+    if isinstance(choice, str):
+        embedder.backbone.compile(mode=choice)
+    elif choice:
+        embedder.backbone.compile()

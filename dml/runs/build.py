@@ -25,13 +25,12 @@ from dml.data.image_index import ImageIndex
 from dml.data.protocol_splits import merge_query_and_gallery
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
-from dml.models.compilation import compile_backbone
-from dml.models.embedder import Embedder
+from dml.models.embedder import Embedder, compile_backbone
 from dml.models.plain_network import complete
 from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
+from dml.training.device import set_precision
 from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
-from dml.training.precision import set_convolution_precision
 from dml.training.process_group import ProcessGroup
 from dml.training.sync_batch_norm import synchronize_batch_norm
 
@@ -158,9 +157,8 @@ class Builder:
         Raises:
             UserError: the device does not support an option.
         """
-        set_convolution_precision(self.config.precision, device)
+        set_precision(self.config.precision, device)
         embedder = world.run_main_first(self.embedder).to(device)
-        embedder.tf32_products = self.config.precision == "tf32"
         if self.config.channels_last:
             embedder.backbone.to(memory_format=torch.channels_last)
         if world.size > 1 and not embedder.freeze_batch_norm:

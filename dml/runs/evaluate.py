@@ -27,8 +27,7 @@ from dml.runs.jobs.throughput import loading_processes
 from dml.runs.load import load_config, load_embedder
 from dml.runs.scores.embeddings_file import load_embeddings, save_embeddings
 from dml.runs.scores.evaluator import Evaluator, SplitEmbeddings
-from dml.training.device import resolve_device
-from dml.training.precision import autocast, set_convolution_precision
+from dml.training.device import autocast, resolve_device, set_precision
 
 MODEL = "repeat0-fold0"  # the model of a run that is scored
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
@@ -141,8 +140,7 @@ def _score_network(
         ),
         config.data.eval_batch_size,
     )
-    set_convolution_precision(config.precision, device)
-    embedder.tf32_products = config.precision == "tf32"
+    set_precision(config.precision, device)
     with autocast(config.precision, device):
         embeddings = evaluator.embed(embedder)
     recall_at = index.recall_at if config.recall_at is None else tuple(config.recall_at)

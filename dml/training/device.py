@@ -1,6 +1,22 @@
-"""The device of a run."""
+"""The device of a run, the precision of its network, and its peak memory.
+
+Of the option `precision`, `fp32` is float32 throughout, while torch's default lets GPUs round the
+factors of convolutions. `tf32` allows that in all convolutions and float32 matrix products, those
+of losses too: it uses ten bits of each factor. `bf16` runs the network under autocast. Evaluation
+keeps full products of embeddings in every case (`dml.retrieval.float32_products`).
+
+cuDNN does not choose its kernels by timing (`torch.backends.cudnn.benchmark`): it could choose
+others in a run that continues, which then is no longer bit for bit the undisturbed one.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import re
+import resource
+import sys
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,3 +47,34 @@ def resolve_device(name: str, world: ProcessGroup = SINGLE_PROCESS) -> torch.dev
         )
     torch.cuda.set_device(launch.local_rank)
     return torch.device("cuda", launch.local_rank)
+
+
+def set_precision(precision: str, device: torch.device) -> None:
+    """Sets the precision of float32 convolutions and matrix products for this process.
+
+    Raises:
+        UserError: `tf32` without a GPU.
+    """
+    if precision == "tf32" and device.type != "cuda":
+        raise UserError("precision: tf32 is a format of GPUs, and this run has none; use fp32")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+
+
+def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """The context for the network: torch's autocast to bfloat16, or no change."""
+    if precision == "bf16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak memory of this process in MB: on the GPU, or else in main memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    # On Linux, `ru_maxrss` includes the program that started this one; VmHWM does not.
+    status = Path("/proc/self/status")
+    if status.exists() and (peak := re.search(r"VmHWM:\s*(\d+) kB", status.read_text())):
+        return int(peak[1]) / 2**10
+    peak_size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak_size / (2**20 if sys.platform == "darwin" else 2**10)

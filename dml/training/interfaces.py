@@ -59,7 +59,7 @@ class TrainConfig:
         warmup_epochs: epochs with a frozen backbone.
         clip_value, clip_norm: limits of the network's gradients; None: no limit.
         clip_loss_parameters: gradients of loss parameters are clipped together with them.
-        precision: of the network, see `dml.training.precision`.
+        precision: of the network, see `dml.training.device`.
     """
 
     epochs: int

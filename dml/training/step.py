@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.training.data_parallel import DataParallelLoss
+from dml.training.device import autocast
 from dml.training.interfaces import TrainConfig
-from dml.training.precision import autocast
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.train_state import TrainState
 
@@ -29,6 +29,7 @@ class TrainingStep:
     def __init__(
         self, state: TrainState, config: TrainConfig, world: ProcessGroup = SINGLE_PROCESS
     ) -> None:
+        self.state = state
         self.embedder, self.method, self.optimizer = state.embedder, state.method, state.optimizer
         self.config = config
         backbone = self.embedder.backbone.parameters()  # type: ignore[union-attr]
@@ -37,7 +38,7 @@ class TrainingStep:
         self._clipped = list(self.embedder.parameters())
         if config.clip_loss_parameters:
             self._clipped += self.method.parameters()
-        self._mode = TrainingMode(self.embedder, self.method)
+        state.train()
         self._parallel = (
             DataParallelLoss(self.embedder, self.method, world) if world.size > 1 else None
         )
@@ -57,7 +58,8 @@ class TrainingStep:
             InvalidBatchError: the loss cannot be computed for this batch.
         """
         self._freeze_backbone(warming_up)
-        self._mode.restore()
+        if not self.embedder.training:  # an evaluation came before this step
+            self.state.train()
         self.optimizer.zero_grad(set_to_none=True)
         loss, logs = self._loss(images, labels)
         if self._parallel is None:
@@ -93,26 +95,3 @@ class TrainingStep:
             for parameter in self._backbone:
                 parameter.requires_grad_(not frozen)
             self._frozen = frozen
-
-
-class TrainingMode:
-    """Training mode of networks, set where a module has left it since the last step.
-
-    `train()` visits every module and writes its mode: milliseconds of the host for a deep network,
-    which a GPU would spend waiting. To compare the modes takes a fiftieth of that.
-
-    Args:
-        roots: the networks; modules that `train()` leaves in evaluation mode stay there.
-    """
-
-    def __init__(self, *roots: nn.Module) -> None:
-        self._roots = roots
-        self._modes: list[tuple[nn.Module, bool]] = []
-
-    def restore(self) -> None:
-        """Calls `train()` at the first step, and where the mode of any module has changed."""
-        if self._modes and all(module.training == mode for module, mode in self._modes):
-            return
-        for root in self._roots:
-            root.train()
-        self._modes = [(m, m.training) for root in self._roots for m in root.modules()]

@@ -36,10 +36,10 @@ class TrainState:
         """The device of the network."""
         return next(self.embedder.parameters()).device
 
-    def eval(self) -> None:
-        """Puts network and method into evaluation mode."""
-        self.embedder.eval()
-        self.method.eval()
+    def train(self, mode: bool = True) -> None:
+        """Puts network and method into training mode, or into evaluation mode."""
+        self.embedder.train(mode)
+        self.method.train(mode)
 
     def learning_rates(self) -> dict[str, float]:
         """The learning rates to log, by column of `history.csv`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -14,11 +15,10 @@ from dml.core.fault_injection import fault_point
 from dml.core.signals import raise_on_signals
 from dml.training.checkpoint_files import Checkpoints
 from dml.training.clock import StepClock
+from dml.training.device import autocast
 from dml.training.interfaces import Callbacks, Metrics, TrainConfig
-from dml.training.precision import autocast
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.random_state import random_state, set_random_state
-from dml.training.running_means import RunningMeans
 from dml.training.step import InvalidBatchError, TrainingStep
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
@@ -199,7 +199,7 @@ class Trainer:
         return self.step % self.config.steps_per_epoch == 0
 
     def _score(self) -> Metrics:
-        self.state.eval()
+        self.state.train(False)
         fault_point("before_evaluation")
         with torch.no_grad(), autocast(self.config.precision, self.state.device):
             metrics = self.callbacks.evaluate()
@@ -243,3 +243,47 @@ class Trainer:
         self.state.load_state_dict(state)
         self.stopping.load_state_dict(state["stopping"])
         set_random_state(state["random"], self.state.device)
+
+
+class RunningMeans:
+    """Means whose sums stay on the device, so that no step waits for the one before it."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._steps = 0
+        self._bad_step: Tensor | None = None
+
+    def update(self, values: dict[str, Tensor], step: int) -> None:
+        """Adds the values of one step, `loss` among them."""
+        for name, value in values.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
+        self._steps += 1
+        bad = torch.where(torch.isfinite(values["loss"]), math.inf, float(step))
+        self._bad_step = bad if self._bad_step is None else torch.minimum(self._bad_step, bad)
+
+    def check_finite(self) -> None:
+        """Checks the losses so far; waits for the device.
+
+        Raises:
+            UserError: a loss was not finite; the message names its step.
+        """
+        if self._bad_step is not None and math.isfinite(self._bad_step.item()):
+            raise UserError(
+                f"optim.lr: the loss is not finite from step {int(self._bad_step.item())} on; "
+                f"the checkpoint before it is kept, try a smaller optim.lr or optim.loss_lr"
+            )
+
+    def compute_and_reset(self) -> dict[str, float]:
+        """Returns the means and starts new ones."""
+        means = {name: (total / self._steps).item() for name, total in self._sums.items()}
+        self._sums, self._steps = {}, 0
+        return means
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums, in plain types and tensors."""
+        return {"sums": self._sums, "since": self._steps}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Restores what `state_dict` returned."""
+        self._sums = {name: value.to(device) for name, value in state["sums"].items()}
+        self._steps = state["since"]

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from dml.training.precision import autocast
+from dml.training.device import autocast
 
 from ._operations import is_view
 from ._training_loops import Loop, synchronize

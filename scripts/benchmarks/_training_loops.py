@@ -19,12 +19,11 @@ from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, train_transform
 from dml.methods.plain import Plain
 from dml.models.backbones import Backbone
-from dml.models.compilation import compile_backbone
-from dml.models.embedder import Embedder
+from dml.models.embedder import Embedder, compile_backbone
 from dml.training.clock import StepClock, TimeSpent
+from dml.training.device import set_precision
 from dml.training.interfaces import TrainConfig
 from dml.training.optim import GroupOptions, build_optimizer, parameter_groups
-from dml.training.precision import set_convolution_precision
 from dml.training.step import TrainingStep
 from dml.training.train_state import TrainState
 
@@ -126,9 +125,9 @@ class Loop:
 
     def advance(self, steps: int) -> TimeSpent:
         """Trains on, and returns what that took, with all work of the device done."""
-        # A setting of the whole process; torch ships it switched on.
-        plain_on_gpu = self.variant.name == PLAIN and self.device.type == "cuda"
-        set_convolution_precision("tf32" if plain_on_gpu else self.variant.precision, self.device)
+        set_precision(self.variant.precision, self.device)
+        if self.variant.name == PLAIN:
+            torch.backends.cudnn.allow_tf32 = True  # as torch ships it
         before = replace(self.clock.in_process)
         self.clock.start()
         for _ in range(steps):
@@ -247,7 +246,6 @@ def _our_step(loop: Loop) -> StepFunction:
     optimizer = build_optimizer(torch.optim.AdamW, groups, fused)
     if variant.channels_last:
         loop.embedder.backbone.to(memory_format=torch.channels_last)
-    loop.embedder.tf32_products = variant.precision == "tf32"
     compile_backbone(loop.embedder, variant.compile, loop.device)
     plan = TrainConfig(1, ENDLESS, ENDLESS, precision=variant.precision)
     step = TrainingStep(TrainState(loop.embedder, loop.method, optimizer), plan)

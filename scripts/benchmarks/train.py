@@ -36,7 +36,7 @@ from statistics import median
 
 import torch
 
-from dml.training.peak_memory import peak_memory_mb
+from dml.training.device import peak_memory_mb
 
 from ._arguments import add_device, at_least, comma_separated
 from ._measure import count_waits, machine, read_timm_rates, run_in_fresh_process

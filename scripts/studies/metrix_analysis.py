@@ -13,8 +13,7 @@ from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
 from dml.losses.cosine import unit_rows
 from dml.methods.metrix import Metrix
-from dml.methods.metrix.measured_positivity import measure_positivity
-from dml.methods.metrix.mixed_embeddings import embed_mixes
+from dml.methods.metrix.analysis import embed_mixes, measure_positivity
 from dml.retrieval.geometry import alignment, uniformity, utilization
 from dml.runs.build import Builder
 from dml.runs.context import RunContext

@@ -16,7 +16,7 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import write_text
 from dml.methods.metrix import Metrix
-from dml.methods.metrix.similarity_changes import SimilarityChanges, similarity_changes
+from dml.methods.metrix.analysis import SimilarityChanges, similarity_changes
 from dml.reporting.catalog import Cell
 from dml.runs.build import Builder
 from dml.runs.context import RunContext

@@ -8,25 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from dml.losses.class_groups import group_by_class, log_mean_exp
-from dml.losses.cosine import cosine_similarity, inner_products
-from dml.losses.distances import clip_to_ball, distances
-
-LABELS = torch.tensor([0, 3, 2, 1])  # compiled, there are as many slots as images
+from dml.losses.cosine import cosine_similarity
+from dml.losses.distances import distances
 
 FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine_similarity": cosine_similarity,
-    "inner_products": inner_products,
     "distances": distances,
     "distances within a batch": lambda x, y: distances(x, x) + y.sum(),
-    "clip_to_ball": lambda x, y: clip_to_ball(x) @ y.T,
-    "log_mean_exp": lambda x, y: log_mean_exp(x @ y.T, group_by_class(LABELS, x.dtype)),
 }
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_compiled_gradients_are_those_of_eager_mode_and_not_zero(name: str) -> None:
-    """torch 2.11 gives some of them as zeros, unless told that they are outputs."""
+    """torch 2.11 gives no gradient to outputs that an in-place operation wrote."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     x, y, weights = (torch.randn(4, 4, requires_grad=True) for _ in range(3))

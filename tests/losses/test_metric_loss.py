@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.losses.all_losses import LOSSES, batch, value_and_gradients
+from tests.losses.all_losses import LOSSES, PROXY_LOSSES, batch, value_and_gradients
+
+HAND_WRITTEN = PROXY_LOSSES  # gradients
 
 
 @pytest.fixture(params=LOSSES)
@@ -69,19 +71,35 @@ def test_embeddings_without_gradient_train_the_parameters_alone(loss: nn.Module)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_autocast_is_off_backwards_too(loss: nn.Module, dtype: torch.dtype) -> None:
-    """A loop that calls `backward()` inside autocast gets float32's gradients all the same."""
+def test_autocast_is_off(loss: nn.Module, dtype: torch.dtype) -> None:
     x, y = batch()
     expected = value_and_gradients(loss, loss, x, y)
-    with torch.autocast("cpu", dtype=dtype):
-        actual = value_and_gradients(loss, loss, x, y)
-    assert all(map(torch.equal, actual, expected))
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=dtype):
+            return loss(x, y)
+
+    assert all(map(torch.equal, value_and_gradients(call, loss, x, y), expected))
 
 
-def test_a_penalty_on_the_gradient_is_an_error_and_not_left_out(loss: nn.Module) -> None:
-    x, y = batch()
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        torch.autograd.grad(loss(x.requires_grad_(), y), x, create_graph=True)
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_penalty_on_the_gradient_is_trained_or_an_error(name: str) -> None:
+    torch.manual_seed(0)
+    loss, (x, y), direction = LOSSES[name]().double(), batch(), torch.randn(9, 5).double()
+    x = x.double().requires_grad_()
+    if name in HAND_WRITTEN:
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            torch.autograd.grad(loss(x, y), x, create_graph=True)
+        return
+    (gradient,) = torch.autograd.grad(loss(x, y), x, create_graph=True)
+    (second,) = torch.autograd.grad((gradient * direction).sum(), x)
+
+    def gradient_at(z: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(loss(z, y), z)[0]
+
+    step = 1e-6 * direction
+    expected = (gradient_at(x + step) - gradient_at(x - step)) / 2e-6
+    torch.testing.assert_close(second, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["cwms", "cbcont", "c1", "c2"])

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from dml.core.errors import UserError
-from dml.models.compilation import compile_backbone
-from dml.models.embedder import Embedder
+from dml.models.embedder import Embedder, compile_backbone
 from dml.models.small_cnn import SmallCNN
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -14,7 +14,7 @@ from dml.methods.chance_constrained import ChanceConstrained
 from dml.retrieval import nearest_neighbors, retrieval_metrics
 from dml.tracking import History
 from dml.training.clock import StepClock
-from dml.training.precision import set_convolution_precision
+from dml.training.device import set_precision
 from dml.training.process_group import SINGLE_PROCESS
 from scripts.benchmarks import train as benchmark
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _strict_float32():
-    set_convolution_precision("fp32", torch.device(DEVICE))
+    set_precision("fp32", torch.device(DEVICE))
 
 
 @pytest.mark.parametrize("case", CASES)

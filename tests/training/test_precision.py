@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from dml.core.errors import UserError
+from dml.training.device import set_precision
 
 SHORT = ("protocol.steps_per_epoch=3", "data.batch_size=60", "loss=mfcont")
 
@@ -15,9 +16,11 @@ def score(run_tiny):
     return scored
 
 
-def test_convolutions_are_float32_unless_asked_otherwise(score, monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+def test_convolutions_and_products_are_float32_unless_asked_otherwise(score):
+    kinds = torch.backends.cudnn, torch.backends.cuda.matmul
+    set_precision("tf32", torch.device("cuda"))
+    assert all(kind.allow_tf32 for kind in kinds)
     score()
-    assert not torch.backends.cudnn.allow_tf32
+    assert not any(kind.allow_tf32 for kind in kinds)
     with pytest.raises(UserError, match="precision: tf32 is a format of GPUs"):
         score("precision=tf32")

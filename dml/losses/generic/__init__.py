@@ -1,29 +1,24 @@
 """The generic losses of Metrix (metrix, Table 1), which work on clean and on mixed examples.
 
-forms         each loss as terms of similarities and soft labels
-pair_losses   contrastive, lifted structure, binomial deviance, multi-similarity, NCA
-proxy_losses  Proxy Anchor, and ProxyNCA without the positive in the denominator (ProxyNCA++ is
-              that of `dml.losses`)
-conversion    the form of another loss: ProxyNCA(++) of `dml.losses`, losses of
-              pytorch-metric-learning
+Proxy Anchor and ProxyNCA without the positive in the denominator have proxies, the others pairs;
+ProxyNCA++ is that of `dml.losses`. `forms` has each loss as terms of similarities and soft labels.
+
+Shapes: B images in a batch, D embedding dimensions, R references, C classes.
 """
 
-from dml.losses.generic.conversion import find_generic_form
-from dml.losses.generic.pair_losses import (
-    BinomialDevianceLoss,
-    ContrastiveLoss,
-    GenericPairLoss,
-    LiftedStructureLoss,
-    MultiSimilarityLoss,
-    NCALoss,
-)
-from dml.losses.generic.proxy_losses import (
-    GenericProxyLoss,
-    OriginalProxyNCALoss,
-    ProxyAnchorLoss,
-    compute_proxy_loss,
-)
-from dml.losses.proxy_nca import ProxyNCAPlusPlusLoss
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dml.losses.arguments import check_finite
+from dml.losses.cosine import cosine_similarity, pair_similarity
+from dml.losses.generic import forms
+from dml.losses.metric_loss import ClassificationLoss, PairLoss, Pairs
+from dml.losses.proxy_nca import ProxyNCAPlusPlusLoss, ProxySoftmaxLoss
 
 __all__ = [
     "BinomialDevianceLoss",
@@ -39,3 +34,249 @@ __all__ = [
     "compute_proxy_loss",
     "find_generic_form",
 ]
+
+
+class GenericPairLoss(PairLoss):
+    """A generic loss with samples as anchors, positives and negatives.
+
+    Attributes:
+        form: the terms it sums (`dml.losses.generic.forms`).
+    """
+
+    def __init__(self, form: forms.Form) -> None:
+        super().__init__()
+        self.form = form
+
+    def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64."""
+        s_BR = pair_similarity(x_BD, ref_RD)
+        positive_BR, negative_BR = pairs.masks()
+        return self.form.loss(s_BR, positive_BR.to(s_BR.dtype), positive_BR | negative_BR)
+
+    def extra_repr(self) -> str:
+        """Returns the hyperparameters, which the form holds."""
+        names = [one for one in inspect.signature(type(self)).parameters if hasattr(self.form, one)]
+        return ", ".join(f"{one}={getattr(self.form, one)!r}" for one in names)
+
+
+class ContrastiveLoss(GenericPairLoss):
+    """Contrastive, per anchor: mean of its non-zero [r − m⁺]_+ plus that of its [m − r]_+.
+
+    The loss of pytorch-metric-learning takes these means over all pairs of a batch, which is equal
+    only if all anchors have equally many non-zero terms.
+
+    Args:
+        margin: m; Euclidean distance of unit vectors, for the cosine form a similarity.
+        positive_margin: m⁺, a Euclidean distance.
+        form: "euclidean", or "cosine": Σ −s + Σ [s − m]_+ as the paper prints it.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self, margin: float = 0.5, positive_margin: float = 0.0, form: str = "euclidean"
+    ) -> None:
+        super().__init__(forms.make_contrastive(margin, positive_margin, form))
+
+    def extra_repr(self) -> str:
+        """Returns the hyperparameters."""
+        form = "cosine" if isinstance(self.form, forms.CosineContrastive) else "euclidean"
+        return f"{super().extra_repr()}, form={form!r}"
+
+
+class LiftedStructureLoss(GenericPairLoss):
+    """Lifted structure in the form of Hermans et al. (2017) on similarities.
+
+    Args:
+        margin: m, a cosine similarity; the paper prints none.
+
+    Raises:
+        ValueError: the margin is not a finite number.
+    """
+
+    def __init__(self, margin: float = 0.5) -> None:
+        super().__init__(forms.LiftedStructure(check_finite("margin", margin)))
+
+
+class BinomialDevianceLoss(GenericPairLoss):
+    """Binomial deviance (Yi et al., 2014) with sums inside the logarithms.
+
+    Args:
+        beta: β > 0, exponent of the positives.
+        gamma: γ > 0, exponent of the negatives.
+        margin: m, a cosine similarity.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(self, beta: float = 2.0, gamma: float = 50.0, margin: float = 0.5) -> None:
+        super().__init__(forms.BinomialDeviance(**forms.check_exponents(beta, gamma, margin)))
+
+
+class MultiSimilarityLoss(GenericPairLoss):
+    """Multi-similarity without mining, equal to pytorch-metric-learning's.
+
+    Args:
+        beta: β > 0, exponent of the positives.
+        gamma: γ > 0, exponent of the negatives.
+        margin: m, a cosine similarity.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(self, beta: float = 18.0, gamma: float = 75.0, margin: float = 0.77) -> None:
+        super().__init__(forms.MultiSimilarity(**forms.check_exponents(beta, gamma, margin)))
+
+
+class NCALoss(GenericPairLoss):
+    """−log Σ_positives e^s + log Σ_negatives e^s, over the anchors that have a positive.
+
+    Unlike the original, positives are not in the second sum, and s is the cosine similarity.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(forms.NCA(scale=1.0))
+
+
+class GenericProxyLoss(ClassificationLoss):
+    """A generic loss with proxies as anchors, or as positives and negatives.
+
+    Attributes:
+        form: the terms it sums (`dml.losses.generic.forms`).
+        proxies: C×D, the only parameter; normalized where it is used.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, form: forms.Form) -> None:
+        super().__init__(num_classes, embedding_size)
+        self.form = form
+        self.proxies = nn.Parameter(torch.empty(num_classes, embedding_size))
+        nn.init.kaiming_normal_(self.proxies, mode="fan_out")
+
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
+        """Returns the loss of checked arguments, float32 or float64."""
+        return compute_proxy_loss(self.form, x_BD, labels_B, self.proxies, weight_B)
+
+
+class ProxyAnchorLoss(GenericProxyLoss):
+    """Proxy Anchor with β = γ = alpha, equal to pytorch-metric-learning's.
+
+    Args:
+        num_classes: C.
+        embedding_size: D.
+        margin: m, a cosine similarity.
+        alpha: β = γ > 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    mined_images = "all"
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, margin: float = 0.1, alpha: float = 32.0
+    ) -> None:
+        form = forms.ProxyAnchor(**forms.check_exponents(alpha, alpha, margin))
+        super().__init__(num_classes, embedding_size, form)
+        self.margin, self.alpha = margin, alpha
+
+
+class OriginalProxyNCALoss(GenericProxyLoss):
+    """ProxyNCA as printed (metrix, Table 1): −s⁺ + log Σ_negatives e^s.
+
+    Args:
+        num_classes: C, at least 2 for a negative proxy to exist.
+        embedding_size: D.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    mined_images = "anchors"
+
+    def __init__(self, num_classes: int, embedding_size: int) -> None:
+        super().__init__(num_classes, embedding_size, forms.ProxyNCA(scale=1.0))
+
+
+def compute_proxy_loss(
+    form: forms.Form,
+    x_BD: Tensor,
+    labels_B: Tensor,
+    proxies_CD: Tensor,
+    weight_B: Tensor | None = None,
+) -> Tensor:
+    """Returns the loss of samples and proxies, with either of them as anchors.
+
+    Args:
+        form: one with proxies.
+        x_BD: embeddings, float32 or float64.
+        labels_B: 0..C−1.
+        proxies_CD: one of each class.
+        weight_B: w, weights of the samples, from 0 to 1; None: all 1. A sample's loss is multiplied
+            by its w; with proxies as anchors, its exponentials are by e^(w − 1), as in
+            pytorch-metric-learning.
+    """
+    s_BC = cosine_similarity(x_BD, proxies_CD)
+    y_BC = nn.functional.one_hot(labels_B, len(proxies_CD)).to(s_BC.dtype)
+    present_BC = torch.ones_like(y_BC, dtype=torch.bool)
+    if form.anchors == "proxies":
+        if weight_B is not None:
+            present_BC = (weight_B - 1).exp()[:, None] * present_BC
+        return form.loss(s_BC.T, y_BC.T, present_BC.T)
+    if weight_B is not None:
+        return (weight_B * form.anchor_losses(s_BC, y_BC, present_BC)).mean()
+    return form.loss(s_BC, y_BC, present_BC)
+
+
+def find_generic_form(loss: Any) -> forms.Form:
+    """Returns the generic form of a loss, with the hyperparameters of the loss.
+
+    A loss whose form has proxies holds them in its attribute `proxies`.
+
+    Args:
+        loss: one with an attribute `form`, such as the losses of `dml.losses.generic`; ProxyNCA or
+            ProxyNCA++ of `dml.losses`; ContrastiveLoss, MultiSimilarityLoss or ProxyAnchorLoss of
+            pytorch-metric-learning.
+
+    Raises:
+        ValueError: the loss has no generic form, or an option that the form cannot express.
+    """
+    form = getattr(loss, "form", None)
+    if isinstance(form, forms.Form):
+        return form
+    if isinstance(loss, ProxySoftmaxLoss):  # the positive is in the denominator
+        return forms.ProxyNCA(loss.scale, positives_below=True)
+    # Late: dml.losses works without pytorch-metric-learning.
+    from pytorch_metric_learning import losses as pml
+
+    if type(loss) is pml.ContrastiveLoss:
+        _check_default_options(loss, euclidean=True)
+        return forms.make_contrastive(loss.neg_margin, loss.pos_margin, average="terms")
+    if type(loss) is pml.MultiSimilarityLoss:
+        _check_default_options(loss)
+        return forms.MultiSimilarity(**forms.check_exponents(loss.alpha, loss.beta, loss.base))
+    if type(loss) is pml.ProxyAnchorLoss:
+        _check_default_options(loss)
+        return forms.ProxyAnchor(**forms.check_exponents(loss.alpha, loss.alpha, loss.margin))
+    raise ValueError(f"{type(loss).__name__} is not additive over positives and negatives")
+
+
+def _check_default_options(loss: Any, euclidean: bool = False) -> None:
+    """Raises ValueError unless distance and reducer are the defaults of the loss."""
+    from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
+
+    d = loss.distance
+    if euclidean:
+        is_default = type(d) is LpDistance and d.p == 2 and d.power == 1 and d.normalize_embeddings
+    else:
+        is_default = type(d) is CosineSimilarity
+    if not is_default:
+        raise ValueError(f"{type(loss).__name__} with distance {type(d).__name__} has no such form")
+    several = getattr(loss.reducer, "reducers", {})  # one for each term of the loss
+    for reducer in [several[n] for n in loss._sub_loss_names() if n in several] or [loss.reducer]:
+        if type(reducer) is not type(loss.get_default_reducer()):
+            raise ValueError(
+                f"{type(loss).__name__} with reducer {type(reducer).__name__} has no such form"
+            )

@@ -4,8 +4,7 @@ metrix               the method: clean loss plus loss of mixed examples (Eq. 10)
 mixing_pairs         the pairs of examples that are mixed for each anchor
 mixed_pooling        pooling of mixed feature maps without building them
 mixed_similarity     similarities of mixes to anchors and proxies
-mixed_embeddings     mixed embeddings of batches, for analyses
-measured_positivity  the share of mixes that act as positives (Figure 2)
+analysis             mixed embeddings of batches, and the share that acts as positives (Figure 2)
 """
 
 from dml.methods.metrix.metrix import TYPES, Metrix

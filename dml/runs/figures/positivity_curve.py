@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from dml.core.atomic_io import write_text
-from dml.methods.metrix.measured_positivity import Positivity, measure_positivity
+from dml.methods.metrix.analysis import Positivity, measure_positivity
 from dml.runs.figures.drawing import BLUE, ORANGE, plt, save
 from dml.runs.jobs.job import JobRun
 

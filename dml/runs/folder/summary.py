@@ -16,7 +16,7 @@ from dml.config.schema import Config
 from dml.core.installation import CLONE
 from dml.runs.context import RunContext
 from dml.runs.jobs.job_list import Job, combine_scores
-from dml.training.peak_memory import peak_memory_mb
+from dml.training.device import peak_memory_mb
 
 
 def summarize(

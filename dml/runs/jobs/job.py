@@ -28,11 +28,10 @@ from dml.runs.scores.evaluator import Evaluator, Split, SplitEmbeddings
 from dml.runs.scores.extra_metrics import ExtraMetrics
 from dml.runs.training_status import TrainingStatus
 from dml.tracking import History, JobTracker, Tracker
-from dml.training.checkpoint_files import translate_state_errors
+from dml.training.checkpoint_files import SharedCheckpoints, translate_state_errors
+from dml.training.device import autocast
 from dml.training.interfaces import Callbacks, TrainConfig
-from dml.training.precision import autocast
 from dml.training.random_state import random_state, set_random_state
-from dml.training.shared_checkpoints import SharedCheckpoints
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
 from dml.training.trainer import Trainer

@@ -21,7 +21,7 @@ from dml.core.option_values import EXTRA_METRICS
 from dml.losses.cosine import unit_rows
 from dml.losses.mean_field import MeanFieldLoss
 from dml.methods.metrix import Metrix
-from dml.methods.metrix.mixed_embeddings import embed_mixes
+from dml.methods.metrix.analysis import embed_mixes
 from dml.retrieval.geometry import (
     alignment,
     covering_radius,

@@ -5,7 +5,7 @@ import torch
 from pytorch_metric_learning import losses as pml
 
 from dml.core.errors import UserError
-from dml.methods.metrix.measured_positivity import measure_positivity
+from dml.methods.metrix.analysis import measure_positivity
 from dml.runs.figures.positivity_curve import draw_positivity
 from tests.methods.tiny_embedder import tiny_embedder
 

@@ -5,7 +5,7 @@ import torch
 from pytorch_metric_learning import losses as pml
 
 from dml.methods.metrix import TYPES, Metrix
-from dml.methods.metrix.mixed_embeddings import embed_mixes
+from dml.methods.metrix.analysis import embed_mixes
 from dml.retrieval.geometry import utilization
 from tests.methods.tiny_embedder import tiny_embedder
 

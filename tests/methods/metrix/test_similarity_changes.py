@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from dml.methods.metrix.similarity_changes import similarity_changes
+from dml.methods.metrix.analysis import similarity_changes
 
 
 def draw(seed=0, items=8, dim=5):
