@@ -63,7 +63,7 @@ class RunContext:
         """
         device = resolve_device(builder.config.device, world)
         source = builder.source(index)
-        hint = LoaderHint(builder.config, index, device)
+        hint = LoaderHint(builder.config)
         protocol = builder.config.protocol
         position = RunPosition(protocol.repeats, FOLDS[protocol.splits])
         return cls(builder, identity, index, device, source, world, hint, position)

@@ -33,22 +33,6 @@ def test_transparent_and_palette_images_are_read_as_pillow_converts_them(tmp_pat
         assert np.array_equal(load_image(path).permute(1, 2, 0).numpy(), expected), mode
 
 
-@pytest.mark.parametrize("suffix", [".png", ".tif"])
-def test_of_sixteen_bits_the_upper_eight_are_kept(tmp_path: Path, suffix: str):
-    levels = np.arange(30 * 40, dtype=np.uint16).reshape(30, 40) * 54
-    path = tmp_path / f"a{suffix}"
-    Image.fromarray(levels).save(path)
-    assert np.array_equal(load_image(path).numpy(), np.stack([levels // 256] * 3))
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.int32])
-def test_numbers_without_a_white_level_are_refused(tmp_path: Path, kind: type):
-    path = tmp_path / "a.tif"
-    Image.fromarray(np.ones((3, 4), kind)).save(path)
-    with pytest.raises(UserError, match=r"a\.tif: 32-bit numbers .*; save it with 8 or 16 bits"):
-        load_image(path)
-
-
 def test_missing_truncated_and_foreign_files_are_named(tmp_path: Path):
     foreign = tmp_path / "notes.jpg"
     foreign.write_text("not an image")

@@ -7,14 +7,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from dml.core.errors import UserError
 from dml.data.cache import open_cache
 from dml.data.image_dataset import ImageDataset
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches, augmentation_seeds
 from dml.data.transforms import ToInput, eval_transform, train_transform
-from tests.data.trees import save, truncate
 
 CPU = torch.device("cpu")
 TO_INPUT = ToInput((0, 0, 0), (1, 1, 1), scale=255)
@@ -85,21 +83,6 @@ def test_ranks_share_evaluation_without_gap_or_overlap(view: Subset):
         )
         labels += [label for _, part in batches for label in part.tolist()]
     assert labels == view.labels.tolist()
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_unreadable_image_is_one_line_whoever_loads_it(tmp_path: Path, workers: int):
-    files = [save(tmp_path / f"{number}.jpg", number) for number in range(3)]
-    truncate(files[1])
-    index = ImageIndex("x", files, np.zeros(3, int), np.full(3, "test"))
-    batches = eval_batches(
-        index.subset("test"),
-        eval_transform(8),
-        LoaderOptions(TO_INPUT, CPU, workers),
-        batch_size=2,
-    )
-    with pytest.raises(UserError, match=r"^data: cannot decode .*1\.jpg: [^\n]*$"):
-        list(batches)
 
 
 def test_batches_are_contiguous_floats(view: Subset):

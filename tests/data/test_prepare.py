@@ -76,25 +76,6 @@ def test_download_is_unpacked_once_and_the_archive_deleted(
     assert len(cub.read(root).images) == 12
 
 
-def test_download_that_broke_off_leaves_no_dataset_and_continues(
-    cub: DatasetSource, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
-    site = tmp_path / "site"
-    half = (site / "CUB_200_2011.tgz").stat().st_size // 2
-    behavior = Behavior(break_after=half, breaks=1)
-    with serving(site, behavior) as address:
-        urls = [f"{address}/CUB_200_2011.tgz"]
-        monkeypatch.setattr("dml.core.download.ATTEMPTS", 0)
-        with pytest.raises(UserError, match="run the same command again"):
-            prepare(cub, root, urls=urls)
-        assert visible(root) == []
-        monkeypatch.undo()
-        prepare(cub, root, urls=urls)
-    assert behavior.requests == [None, f"bytes={half}-"]
-    assert visible(root) == ["CUB_200_2011"]
-
-
 def test_hostile_archive_leaves_nothing(cub: DatasetSource, root: Path, tmp_path: Path):
     archive = tmp_path / "hostile.tgz"
     with tarfile.open(archive, "w:gz") as tar:
@@ -130,22 +111,6 @@ def test_place_that_cannot_be_written_is_named(cub: DatasetSource, tmp_path: Pat
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(UserError, match=r"^data\.root: cannot write under .*/file "):
         prepare(cub, tmp_path / "file", archives=[tmp_path / "site" / "CUB_200_2011.tgz"])
-
-
-def test_dataset_behind_a_login_says_which_file_to_get(root: Path, tmp_path: Path):
-    with pytest.raises(UserError) as raised:
-        prepare(SOURCES["inshop"], root)
-    message = str(raised.value)
-    assert "img.zip: In-shop Clothes Retrieval Benchmark/Img/img.zip" in message
-    assert message.endswith(
-        f"and run: python scripts/prepare_data.py inshop --root {root} "
-        f"--archive img.zip --archive list_eval_partition.txt"
-    )
-    (other := tmp_path / "x.zip").touch()
-    with pytest.raises(UserError, match=r"x\.zip: cars needs car_ims\.tgz and cars_annos"):
-        prepare(SOURCES["cars"], root, archives=[other])
-    with pytest.raises(UserError, match=r"--archive x\.tgz does not exist"):
-        prepare(SOURCES["cub"], root, archives=[Path("x.tgz")])
 
 
 def publish(name: str, site: Path, tree: Path) -> DatasetSource:

@@ -108,21 +108,6 @@ def test_steps_per_epoch_is_kept_by_every_sampler():
         assert np.array_equal(asked.batch(37), default.batch(37))
 
 
-def test_sizes_that_do_not_fit_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"batch_size: 51 .* 50 training images.*; set 1 to 50"):
-        RandomBatches(LABELS, 51, 0)
-    with pytest.raises(ValueError, match=r"batch_size: 120 .* 7 images .*\(nearest 119, 126\)"):
-        ClassStreamBatches(LABELS, 120, 7, 0)
-    with pytest.raises(ValueError, match=r"12 different classes; there are 10, enough for \d+"):
-        BalancedBatches(LABELS, 12, 1, 0)
-    with pytest.raises(ValueError, match="images_per_class: 0"):
-        BalancedBatches(LABELS, 12, 0, 0)
-    with pytest.raises(ValueError, match="images_per_class"):
-        build_schedule("class_stream", LABELS, batch_size=8, images_per_class=None, seed=0)
-    with pytest.raises(ValueError, match="did you mean 'random'"):
-        build_schedule("randon", LABELS, batch_size=8, images_per_class=None, seed=0)
-
-
 def test_draws_differ_between_seeds_steps_and_items_and_repeat_when_asked_again():
     values = [
         value

@@ -110,21 +110,3 @@ def test_page_opens_offline_with_an_empty_console(page_path):
     )
     _, console = open_page(page_path, 1280)
     assert any("Content Security Policy" in line for line in console)
-
-
-@needs_browser
-@pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_is_wider_than_the_window(page_path, width):
-    # In a frame, since windows have a minimum width.
-    script = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
-    page_path.write_text(POLICY.sub("", page_path.read_text()).replace("</body>", script))
-    frame = page_path.with_name("frame.html")
-    frame.write_text(
-        "<script>onmessage = event => { document.title = event.data + ' px' }</script>"
-        f'<iframe src="{page_path.name}" style="width: {width}px; height: 900px; border: 0">'
-        "</iframe>"
-    )
-    source, _ = open_page(frame, 1400)
-    found = re.search(r"<title>(\d+) px", source)
-    assert found
-    assert int(found[1]) <= width

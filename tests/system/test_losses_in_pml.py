@@ -6,7 +6,6 @@ Values are compared with a direct call, or there is a refusal in one sentence.
 from __future__ import annotations
 
 import copy
-import inspect
 import warnings
 from collections.abc import Callable
 
@@ -14,7 +13,6 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning import miners, trainers
-from pytorch_metric_learning.regularizers import LpRegularizer
 from pytorch_metric_learning.utils import distributed
 from torch import Tensor, nn
 
@@ -34,11 +32,6 @@ MINERS = {
 }
 POTENTIALS = ("pfml", "cpml")
 # their names are also those of losses that the wrappers of PML know
-KNOWN_TO_PML = [
-    name
-    for name in PAIR_LOSSES
-    if type(LOSSES[name]()).__name__ in pml.CrossBatchMemory.supported_losses()
-]
 
 
 class AnyCrossBatchMemory(pml.CrossBatchMemory):
@@ -100,40 +93,6 @@ def test_cross_batch_memory(name: str) -> None:
         torch.testing.assert_close(wrapper(x, y), loss(x, y, **references, self_index=rows))
 
 
-@pytest.mark.parametrize("name", PAIR_LOSSES)
-@pytest.mark.parametrize("miner", ["TripletMarginMiner", "MultiSimilarityMiner"])
-def test_cross_batch_memory_with_a_miner_and_the_pairs_of_the_batch(name: str, miner: str) -> None:
-    loss = LOSSES[name]()
-    wrapper = AnyCrossBatchMemory(loss, 5, 20, miner=MINERS[miner])
-    for x, y in memory_steps():
-        results = value_and_gradients(
-            lambda x, y: wrapper(x, y, MINERS["BatchHardMiner"](x, y)), loss, x, y
-        )
-        assert all(result.isfinite().all() for result in results)
-
-
-@pytest.mark.parametrize("name", PAIR_LOSSES)
-def test_self_supervised_loss(name: str) -> None:
-    loss = LOSSES[name]()
-    x, other = torch.randn(2, 6, 5)
-    y = torch.arange(6)
-    actual = AnySelfSupervisedLoss(loss)(x, other)
-    torch.testing.assert_close(actual, loss(torch.cat([x, other]), torch.cat([y, y])))
-    actual = AnySelfSupervisedLoss(loss, symmetric=False)(x, other)
-    torch.testing.assert_close(actual, loss(x, y, ref_emb=other, ref_labels=y))
-
-
-def test_wrappers_that_know_a_loss_by_name_take_it_or_refuse_it(name: str) -> None:
-    loss = LOSSES[name]()
-    for wrap in (lambda: pml.CrossBatchMemory(loss, 5), lambda: pml.SelfSupervisedLoss(loss)):
-        if name in KNOWN_TO_PML:
-            wrap()
-        else:
-            with pytest.raises(Exception, match=f"not supported for {type(loss).__name__}$"):
-                wrap()
-    assert len(KNOWN_TO_PML) == 5
-
-
 @pytest.mark.parametrize("name", PROXY_LOSSES)
 def test_losses_with_proxies_refuse_references(name: str) -> None:
     loss = LOSSES[name]()
@@ -143,17 +102,6 @@ def test_losses_with_proxies_refuse_references(name: str) -> None:
         AnyCrossBatchMemory(loss, 5, 20)(x, y)
     with pytest.raises(ValueError, match=message):
         AnySelfSupervisedLoss(loss, symmetric=False)(x[:6], x[3:])
-
-
-def test_multiple_losses(name: str) -> None:
-    x, y = batch()
-    loss, other = LOSSES[name](), LOSSES["c2"]()
-    miner = MINERS["TripletMarginMiner"]
-    wrapper = pml.MultipleLosses([loss, other], [miner, None], [2.0, 0.5])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        expected = 2 * loss(x, y, miner(x, y)) + other(x, y) / 2
-        torch.testing.assert_close(wrapper(x, y), expected)
 
 
 @pytest.fixture
@@ -186,16 +134,6 @@ def test_distributed_loss_wrapper(name: str, two_processes: tuple[Tensor, Tensor
     torch.testing.assert_close(efficient(x, y), 2 * expected)
 
 
-def test_one_process_and_regularizers_of_pml(name: str) -> None:
-    x, y = batch()
-    loss = LOSSES[name]()
-    wrapper = distributed.DistributedLossWrapper(PMLAdapter(loss))
-    with pytest.warns(UserWarning, match="non-distributed"):
-        torch.testing.assert_close(wrapper(x, y), loss(x, y))
-    regularized = PMLAdapter(loss, embedding_regularizer=LpRegularizer(), embedding_reg_weight=0.5)
-    torch.testing.assert_close(regularized(x, y), loss(x, y) + 0.5 * x.norm(dim=1).mean())
-
-
 @pytest.mark.parametrize("miner", [None, "TripletMarginMiner"])
 def test_the_trainer_takes_the_step_of_a_plain_loop(name: str, miner: str | None) -> None:
     x, y = batch()
@@ -226,14 +164,3 @@ def test_the_trainer_takes_the_step_of_a_plain_loop(name: str, miner: str | None
     for trained, wanted in ((network, expected), (loss, loss_of_loop)):
         actual = dict(trained.state_dict())
         torch.testing.assert_close(actual, dict(wanted.state_dict()), rtol=1e-4, atol=1e-6)
-
-
-def test_repr_shows_the_arguments(name: str) -> None:
-    """They build the same loss again."""
-    loss = LOSSES[name]()
-    rebuilt = eval(repr(loss), {type(loss).__name__: type(loss)})
-    assert repr(rebuilt) == repr(loss)
-    shown = repr(loss)
-    expected = set(inspect.signature(type(loss)).parameters)
-    expected -= {"positive_margin"} if "cosine" in shown else set()  # that form has none
-    assert all(f"{argument}=" in shown for argument in expected)

@@ -71,18 +71,6 @@ def test_wrong_arguments_of_the_optimizer():
         build_optimizer(torch.optim.SGD, groups(Net(), nn.Identity()), {"nesterow": True})
 
 
-def test_batch_norm_as_a_group():
-    net = Net()
-    net.backbone = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    own = {"batch_norm": {"weight_decay": 0.0}}
-    found = {g["name"]: g for g in groups(net, nn.Linear(2, 5), groups=own)}
-    assert list(found) == ["backbone", "batch_norm", "head", "loss"]
-    assert [len(group["params"]) for group in found.values()] == [2, 2, 2, 2]
-    assert [group["weight_decay"] for group in found.values()] == [0.01, 0, 0.01, 0.01]
-    assert [group["lr"] for group in found.values()] == [0.1, 0.1, 0.1, 10.0]
-    assert "batch_norm" not in [g["name"] for g in groups(net, nn.Identity())]
-
-
 def test_optimizers_are_fused_on_gpus_where_they_can_be():
     seen = []
 

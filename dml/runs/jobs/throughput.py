@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
 import torch
 
 from dml.config.schema import Config
 from dml.core.launcher import read_launch
 from dml.data.image_index import ImageIndex
-from dml.data.loading_processes import resolve_workers, usable_workers
+from dml.data.loading_processes import resolve_workers
 from dml.runs.console import print_line
 from dml.training.clock import TimeSpent
 
 # Shorter waits are not reported: small runs, and runs that read their first images.
 WAITING_SHARE = 0.3
 WAITING_SECONDS = 20.0
-MOST_WORKERS = 16  # that the hint names
 
 
 class LoaderHint:
@@ -25,60 +21,29 @@ class LoaderHint:
 
     Args:
         config: of the run.
-        index: its dataset.
-        device: of the network.
-        report: prints one line for the user.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        index: ImageIndex,
-        device: torch.device,
-        report: Callable[[str], None] = print_line,
-    ) -> None:
-        self.remedy = find_remedy(config, index, device)
-        self.report, self.reported = report, False
+    def __init__(self, config: Config) -> None:
+        self.options = [f"more than data.workers={config.data.workers}"]
+        if config.data.cache is None:
+            self.options.append("data.cache=full (in a new run)")
+        self.reported = False
 
     def check(self, spent: TimeSpent) -> None:
         """Reports a slow loader, given the time spent in this process so far."""
         bottleneck = spent.waiting_share > WAITING_SHARE and spent.waiting >= WAITING_SECONDS
-        if self.reported or not bottleneck or self.remedy is None:
+        if self.reported or not bottleneck:
             return
         self.reported = True
-        self.report(
+        print_line(
             f"note: data: training waited for images {spent.waiting:.0f} of {spent.seconds:.0f} s "
-            f"({100 * spent.waiting_share:.0f} %); {self.remedy}"
+            f"({100 * spent.waiting_share:.0f} %); {' or '.join(self.options)} loads them faster"
         )
 
 
 def loading_processes(config: Config, index: ImageIndex, device: torch.device) -> int:
     """Returns the number of loading processes of each training process of a run."""
     return resolve_workers(config.data.workers, index, device, _training_processes(config))
-
-
-def find_remedy(config: Config, index: ImageIndex, device: torch.device) -> str | None:
-    """Returns the option that loads the same images faster; None if there is none.
-
-    Args:
-        config: of the run.
-        index: its dataset.
-        device: of the network.
-    """
-    data, kept = config.data, config.transform.resize
-    workers = usable_workers(_training_processes(config), MOST_WORKERS)
-    now = loading_processes(config, index, device)
-    if now < workers:
-        return (
-            f"data.workers={workers} loads by as many processes ({now} now); stop, and "
-            f"type the command again with it: the run continues"
-        )
-    if data.cache is None and not isinstance(index.images, np.ndarray):
-        # Crops are cut from the smaller images anyway: training stays the same.
-        smaller = kept is not None and (config.test_resize or np.inf) <= kept
-        cache = kept if smaller else "full"
-        return f"data.cache={cache} decodes every image only once, in runs started with it"
-    return None
 
 
 def speed_note(config: Config, device: torch.device) -> str | None:

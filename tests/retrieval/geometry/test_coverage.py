@@ -70,20 +70,3 @@ def test_covering_radius_averages_over_picks_and_classes():
     embeddings = torch.tensor([[0.0], [5.0], [3.0], [10.0]])
     labels = torch.tensor([0, 1, 0, 0])
     assert geometry.covering_radius(embeddings, labels) == pytest.approx((10 / 3 + 0) / 2)
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments", "message"),
-    [
-        (geometry.greedy_k_center, (torch.ones(3, 2), 1, torch.ones(1, 4)), "one dimension, got 2"),
-        (geometry.greedy_k_center, (torch.ones(3, 2), 1.0), "k must be a positive integer"),
-        (
-            geometry.proxy_alignment,
-            (torch.ones(2, 3), torch.zeros(2).int(), torch.ones(2, 4), torch.zeros(2).int()),
-            "proxies and embeddings must have one dimension, got 3 and 4",
-        ),
-    ],
-)
-def test_impossible_arguments(function, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        function(*arguments)

@@ -73,19 +73,3 @@ def test_utilization(items, generator):
     assert geometry.utilization(queries, iter([x, more])) == pytest.approx(together, rel=1e-6)
     with pytest.raises(ValueError, match="training is empty"):
         geometry.utilization(queries, [])
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments", "message"),
-    [
-        (geometry.alignment, (torch.zeros(3, 2), torch.arange(3)), "no class has two"),
-        (geometry.alignment, (torch.zeros(3, 2), torch.arange(2)), "labels must have shape"),
-        (geometry.uniformity, (torch.zeros(1, 2),), "single item"),
-        (geometry.uniformity, (torch.full((2, 2), torch.nan),), "4 of 4 values"),
-        (geometry.utilization, (torch.ones(2, 3), torch.ones(2, 4)), "one dimension"),
-        (geometry.inter_class_distance, (torch.zeros(3, 2), torch.zeros(3).int()), "single class"),
-    ],
-)
-def test_impossible_arguments(function, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        function(*arguments)

@@ -8,7 +8,6 @@ import signal
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
 
 from dml.config.check import check
 from dml.config.schema import Config
@@ -120,14 +119,6 @@ def test_a_failing_trial_does_not_end_the_search(prepared, monkeypatch):
     assert states["FAIL"]["loss.pos_margin"] < 0.9
     assert summary["search"]["params"]["loss.pos_margin"] >= 0.9
     assert "not finite" in (folder.search / "trials.csv").read_text()
-
-
-def test_pruned_trials_count(prepared):
-    cfg, folder = prepared("search.pruning=true", "search.startup=1", "search.trials=6")
-    summary = start(cfg)
-    states = [state for _, state, *_ in trials(folder)]
-    assert len(states) == 6
-    assert summary["search"]["pruned"] == states.count(TrialState.PRUNED.name) > 0
 
 
 @pytest.mark.parametrize(

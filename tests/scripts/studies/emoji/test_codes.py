@@ -42,27 +42,6 @@ def test_all_sets_are_mapped_by_codes_names_and_the_table(tmp_path):
     assert found.groups == {0x1F34E: "Food & Drink", 0x1F415: "Animals & Nature"}
 
 
-def test_names_are_found_by_aliases_unicode_names_and_without_numbers(tmp_path):
-    made = packages()
-    made["twemoji"].aliases = {"spaceship": {"parent": "rocket"}, "god": {"parent": "dog", "h": 1}}
-    for name, others in {
-        "emojione": {"spaceship": "rocket", "god": "dog"},
-        "noto-v1": {"basketball-and-hoop": "basketball"},  # Unicode's name
-        "streamline-emojis": {"dog-1": "dog", "rocket-2": "rocket"},
-    }.items():
-        for new, old in others.items():
-            made[name].bodies[new] = made[name].bodies.pop(old)
-    found = read_all(tmp_path, made).drawings
-    assert found["emojione"] == {
-        0x1F34E: "red-apple",
-        0x1F680: "spaceship",
-        0x1F3C0: "basketball",
-    }
-    assert found["noto-v1"][0x1F3C0] == "basketball-and-hoop"
-    assert found["streamline-emojis"].get(0x1F415) == "dog-1"
-    assert 0x1F680 not in found["streamline-emojis"]
-
-
 def test_the_table_is_sorted_and_unambiguous():
     table = read_mozilla_table()
     assert list(table) == sorted(table)
