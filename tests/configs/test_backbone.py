@@ -38,17 +38,6 @@ def test_a_backbone_file_opens_with_its_command_and_comments_every_value(path):
     assert all("#" in line for line in values)
 
 
-def test_all_backbones_are_there():
-    assert {path.stem for path in BACKBONES} >= {
-        "bn_inception",
-        "resnet50",
-        "vit_b16",
-        "vit_s16",
-        "dino_s16",
-        "small_cnn",
-    }
-
-
 def test_the_embedder_file_lists_every_argument_with_its_default():
     config = OmegaConf.to_container(OmegaConf.load(CONFIGS / "embedder" / "default.yaml"))
     parameters = _parameters(Embedder)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
-from dml.losses import C1Loss, MeanFieldNCALoss, PotentialFieldLoss
+from dml.losses import C1Loss, MeanFieldNCALoss
 from tests.losses.all_losses import batch
 
 
@@ -33,12 +32,3 @@ def test_wrong_batches_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         MeanFieldNCALoss(7, 5)(embeddings, torch.tensor(labels))
-
-
-def test_sizes_are_integers_also_of_numpy() -> None:
-    three = np.int64(3)
-    assert PotentialFieldLoss(three, three, three).proxies.shape == (9, 3)
-    with pytest.raises(ValueError, match="num_classes must be an integer of at least 1"):
-        PotentialFieldLoss(1.5, 4, 2)
-    with pytest.raises(ValueError, match="proxies_per_class must be an integer of at least 0"):
-        PotentialFieldLoss(3, 4, -1)

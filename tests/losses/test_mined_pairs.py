@@ -18,7 +18,6 @@ from dml.losses import (
     ClassWiseMultiSimilarityLoss,
     MeanFieldClassWiseMultiSimilarityLoss,
     MeanFieldContrastiveLoss,
-    PotentialFieldLoss,
     ProxyNCALoss,
 )
 from dml.losses.generic import MultiSimilarityLoss, ProxyAnchorLoss
@@ -100,18 +99,6 @@ def test_the_tuple_of_all_pairs_changes_nothing(name: str) -> None:
     torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("name", PAIR_LOSSES)
-def test_images_outside_the_tuple_get_no_gradient(name: str) -> None:
-    x, y = batch()
-    loss = LOSSES[name]()
-    for mined in (PAIRS, TRIPLETS, NONE):
-        value, gradient = value_and_gradients(lambda x, y, m=mined: loss(x, y, m), loss, x, y)
-        absent = [i for i in range(len(x)) if i not in torch.cat(mined)]
-        assert value.isfinite()
-        assert gradient.isfinite().all()
-        assert (gradient[absent] == 0).all()
-
-
 UNNORMALIZED = LpDistance(normalize_embeddings=False)
 # ours, and the loss of PML that it equals
 SAME: list[tuple[nn.Module, nn.Module]] = [
@@ -154,14 +141,6 @@ def test_equals_the_same_loss_of_pml(ours: nn.Module, theirs: nn.Module, how: st
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_weights_of_images_are_those_of_pml() -> None:
-    x, y = batch()
-    for mined in (PAIRS, TRIPLETS, NONE):
-        for only_anchors in (False, True):
-            expected = lmu.convert_to_weights(mined, y, x.dtype, using_ref=only_anchors)
-            assert torch.equal(image_weights(mined, 9, x, only_anchors), expected)
-
-
 def test_mean_field_losses_weight_the_terms_of_the_images() -> None:
     x, y = batch()
     weight = image_weights(TRIPLETS, 9, x, only_anchors=False)
@@ -175,14 +154,6 @@ def test_mean_field_losses_weight_the_terms_of_the_images() -> None:
     pull = (weight * (-3 * (s[:, 0] - 0.3)).exp()).mean().log1p() / 3
     push = (weight[:, None] * (7 * (s[:, 1:] - 0.3)).exp()).mean(dim=0).log1p().sum() / 7
     torch.testing.assert_close(cwms(x, y0, TRIPLETS), pull + push)
-
-
-def test_losses_of_potentials_say_that_they_ignore_a_miner() -> None:
-    x, y = batch()
-    loss = PotentialFieldLoss(7, 5, 2)
-    with pytest.warns(UserWarning, match="PotentialFieldLoss .* ignores indices_tuple; leave"):
-        value = loss(x, y, TRIPLETS)
-    assert torch.equal(value, loss(x, y))
 
 
 @pytest.mark.parametrize(

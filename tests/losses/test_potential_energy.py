@@ -80,17 +80,6 @@ def test_screen_and_single_pairs_change_nothing(
     torch.testing.assert_close(actual_gradient / scale, gradient / scale, rtol=0, atol=1e-8)
 
 
-def test_screening_before_waiting_as_on_a_gpu_changes_nothing() -> None:
-    x, labels = crowd(120, 0.1)
-    results = []
-    for on_gpu in (False, True):
-        state = potential_energy._Charges(x, labels, POTENTIALS[0], True)
-        state.rows, state.columns, state.on_gpu = 16, 24, on_gpu
-        state.add_all()
-        results.append((state.energy, state.gradient()))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("near", [1e-3, 3e-3, 0.02])
 def test_float32_is_accurate_near_zero(near: float) -> None:
     x, labels = crowd(60, near)
@@ -146,16 +135,6 @@ def test_float64_is_exact_where_charges_nearly_touch(
     torch.testing.assert_close(value, expected, rtol=1e-8, atol=0)
     scale = expected_gradient.abs().max()
     torch.testing.assert_close(gradient / scale, expected_gradient / scale, rtol=0, atol=1e-8)
-
-
-def test_charges_of_one_direction_have_no_force() -> None:
-    """Lengths differ, so that unit vectors differ by rounding; that is no direction to push in."""
-    torch.manual_seed(0)
-    x = torch.randn(1, 40, dtype=torch.float64) * torch.tensor([[1.0], [3.0], [0.7]])
-    x.requires_grad_()
-    mean_energy(x, torch.arange(3), GrowingPotential(0.2, "hinge")).backward()
-    assert x.grad is not None
-    assert not x.grad.any()
 
 
 @pytest.mark.parametrize("potential", POTENTIALS)

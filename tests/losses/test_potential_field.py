@@ -295,17 +295,6 @@ def test_proxies_of_a_class_are_consecutive_rows_of_length_one() -> None:
     assert value.item() == pytest.approx((other_pairs - pairs_of_a_class) / 0.2**4)
 
 
-def test_half_precision_is_raised_and_autocast_is_off() -> None:
-    torch.manual_seed(0)
-    loss = PotentialFieldLoss(7, 5, 2, delta=0.8)
-    x, y = torch.randn(9, 5).bfloat16(), torch.tensor([0, 1, 1, 1, 6, 6, 2, 0, 3])
-    expected = loss(x.float(), y)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss(x, y)
-    assert value.dtype == torch.float32
-    assert torch.equal(value, expected)
-
-
 @pytest.mark.parametrize(
     ("loss", "arguments"),
     [
@@ -326,15 +315,3 @@ def test_refuses_wrong_hyperparameters(loss: type, arguments: dict) -> None:
     defaults = {"num_classes": 7, "embedding_size": 5, "proxies_per_class": 2}
     with pytest.raises(ValueError, match=name):
         loss(**(defaults | arguments))
-
-
-@pytest.mark.parametrize("kind", [PotentialFieldLoss, ContrastivePotentialLoss])
-def test_refuses_wrong_inputs(kind: type) -> None:
-    loss = kind(7, 5, 2)
-    x, y = torch.ones(2, 5), torch.tensor([0, 1])
-    with pytest.raises(ValueError, match="labels"):
-        loss(x, torch.tensor([0, 7]))
-    with pytest.raises(ValueError, match="embeddings"):
-        loss(x * math.nan, y)
-    with pytest.raises(ValueError, match="ref_emb"):
-        loss(x, y, ref_emb=x, ref_labels=y)

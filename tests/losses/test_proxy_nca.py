@@ -65,20 +65,3 @@ def test_proxy_nca_is_large_where_pml_drops_the_image() -> None:
         loss.proxies.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     assert theirs(x, y) == 0
     assert ours(x, y).item() == pytest.approx(240.0 / 2)
-
-
-@pytest.mark.parametrize(
-    ("loss", "name"), [(ProxyNCALoss, "softmax_scale"), (ProxyNCAPlusPlusLoss, "temperature")]
-)
-def test_refuses_wrong_hyperparameters(loss: type, name: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        loss(3, 4, 0.0)
-
-
-@pytest.mark.parametrize("loss", [ProxyNCALoss(3, 4), ProxyNCAPlusPlusLoss(3, 4)])
-def test_refuses_wrong_labels_and_references(loss: torch.nn.Module) -> None:
-    x = torch.ones(2, 4)
-    with pytest.raises(ValueError, match="labels"):
-        loss(x, torch.tensor([0, 3]))
-    with pytest.raises(ValueError, match="ref_emb"):
-        loss(x, torch.tensor([0, 2]), ref_emb=x)

@@ -8,10 +8,8 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml
 
-from dml.core.errors import UserError
 from dml.losses import C1Loss, C2Loss
 from dml.methods.cross_batch import CrossBatchMemory
-from dml.methods.plain import Plain
 from tests.methods.tiny_training import TinyEmbedder, images_of
 
 MAKERS = [
@@ -84,18 +82,6 @@ def test_an_embedding_is_not_compared_with_itself(make, scale):
     torch.testing.assert_close(value, expected)
 
 
-def test_a_new_batch_in_evaluation_meets_all_of_the_memory():
-    torch.manual_seed(0)
-    embedder, method = TinyEmbedder(), method_with()
-    steps(method, embedder, BATCHES[:3])
-    labels = BATCHES[4]
-    value, _ = method.eval()(embedder, images_of(labels), labels)
-    x = embedder(images_of(labels))
-    memory_ND, labels_N = method.memory()
-    expected = C2Loss()(x, labels) + C2Loss()(x, labels, ref_emb=memory_ND, ref_labels=labels_N)
-    torch.testing.assert_close(value, expected)
-
-
 def test_gradients_reach_the_batch_alone():
     torch.manual_seed(0)
     embedder = TinyEmbedder()
@@ -123,24 +109,3 @@ def test_resumed_memory_goes_on_bit_by_bit(cut, tmp_path):
         == steps(resumed, twin, BATCHES[cut:], other)[0]
     )
     assert torch.equal(method.memory()[0], resumed.memory()[0])
-
-
-@pytest.mark.parametrize("options", [{"memory_batches": 0}, {"start_after": -1}])
-def test_options_out_of_range_are_named(options):
-    (name,) = options
-    with pytest.raises(UserError, match=rf"method\.{name}: .* must be at least"):
-        method_with(**options)
-
-
-@pytest.mark.parametrize("loss", ["c1", "c2", "contrastive"])
-def test_runs_whole(run_tiny, loss):
-    few = ("data.batch_size=64", "protocol.steps_per_epoch=3", "method.start_after=2")
-    summary, _ = run_tiny("method=xbm", f"loss={loss}", *few)
-    assert summary["result_id"] == f"xbm_{loss}_l"
-
-
-@pytest.mark.parametrize("method", [Plain(C2Loss()), CrossBatchMemory(C2Loss(), None, 3)])
-def test_double_precision_stays(method):
-    x = torch.eye(4, 3, dtype=torch.float64)
-    loss, _ = method(torch.nn.Identity(), x, torch.tensor([0, 0, 1, 1]))
-    assert loss.dtype == torch.float64

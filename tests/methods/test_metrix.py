@@ -10,11 +10,7 @@ from omegaconf import OmegaConf
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.runs.experiment import run
-from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.summary import result_id
-from tests.conftest import TINY
-from tests.killed_process import die_at
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -83,22 +79,6 @@ def test_result_ids_are_those_of_the_printed_tables(composed, overrides, expecte
 def test_trains(run_tiny, words):
     summary, _ = run_tiny(*words, *FEW)
     assert summary["metrics"]["map_at_r"]["mean"] > 0
-
-
-def test_a_killed_run_continues_with_the_same_mixes(composed, tmp_path):
-    words = ["loss=ms", "method=metrix", "method.types=[input,feature,embed]"]
-    histories = []
-    for name in ("undisturbed", "killed"):
-        cfg = composed(
-            f"outputs={tmp_path / name}", *TINY, *words, *FEW, "protocol.steps_per_epoch=3"
-        )
-        folder = RunFolder.of(cfg, check(cfg, Config))
-        if name == "killed":
-            assert die_at("before_step:5", lambda c: run(c, check(c, Config)), cfg) != 0
-        run(cfg, check(cfg, Config))
-        histories.append(folder.history.read_bytes())
-    assert histories[0] == histories[1]
-    assert b"loss_mixed" in histories[0]
 
 
 @pytest.mark.parametrize("loss", ["triplet", "mfcwms"])

@@ -45,20 +45,6 @@ def test_triplets_are_those_of_pml(seed, margin):
     torch.testing.assert_close(gradients(among_ours, x), gradients(among_theirs, x))
 
 
-def test_triplets_tile_by_tile_are_the_same(monkeypatch):
-    x, y, r, z = data(1)
-    whole = AllTripletsLoss(0.1)(x, y, None, r, z)
-    monkeypatch.setattr("dml.losses.triplet.TILE", 30)  # two rows at a time
-    assert torch.equal(AllTripletsLoss(0.1)(x, y, None, r, z), whole)
-
-
-def test_a_batch_without_triplets_costs_nothing():
-    x, _, r, _ = data(0)
-    one = AllTripletsLoss(0.1)(x, torch.zeros(9).long(), None, r, torch.zeros(14).long())
-    assert one == 0
-    assert all(not g.any() for g in gradients(one, x, r))
-
-
 def test_multi_similarity_takes_inner_products_of_clipped_vectors():
     x, y, r, z = data(2, scale=0.4)
     x, r = clip_to_ball(x.detach()), clip_to_ball(r.detach())
@@ -71,23 +57,6 @@ def test_multi_similarity_takes_inner_products_of_clipped_vectors():
         total += float(torch.log1p(torch.as_tensor(p)) / 2 + torch.log1p(torch.as_tensor(n)) / 40)
     assert (x.norm(dim=1) < 0.9).any()  # else plain cosines would do
     assert float(loss(x, y, None, r, z)) == pytest.approx(total / 9, rel=1e-5)
-
-
-def test_triplet_loss_is_replaced_only_where_it_is_the_same():
-    assert (
-        type(prepare_for_references(pml.TripletMarginLoss(0.1), None, 5, "ccp")) is AllTripletsLoss
-    )
-    for other in (
-        pml.TripletMarginLoss(0.1, smooth_loss=True),
-        pml.TripletMarginLoss(0.1, triplets_per_anchor=2),
-        pml.TripletMarginLoss(0.1, distance=LpDistance(power=2)),
-    ):
-        assert prepare_for_references(other, None, 5, "ccp") is other
-        assert not other.distance.normalize_embeddings
-    with pytest.raises(
-        UserError, match="TripletMarginLoss cannot"
-    ):  # PML looks among the batch then
-        prepare_for_references(pml.TripletMarginLoss(0.1, swap=True), None, 5, "ccp")
 
 
 @pytest.mark.parametrize("make", [C1Loss, C2Loss, pml.ContrastiveLoss, pml.NTXentLoss])

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.pretended_cuda.torch_cuda import ANSWERS, pretended_cuda
 from tests.pretended_cuda.waits import count_waits
 
 
@@ -84,19 +83,3 @@ def test_what_waits_is_counted_by_its_line(x, operation: Callable[[Tensor], obje
         operation(x)
     assert waits.total() == expected
     assert all(__file__ in wait.where for wait in waits)
-
-
-def test_nothing_is_left_of_it():
-    """A second device inside the first one: what it exchanges is put back."""
-
-    def found() -> dict[str, object]:
-        named = {f"torch.cuda.{name}": getattr(torch.cuda, name) for name in ANSWERS}
-        names = ("to", "cpu", "cuda", "pin_memory")
-        tensor = {f"Tensor.{name}": Tensor.__dict__.get(name) for name in names}
-        return named | tensor | {"tensor": torch.tensor, "autocast": torch.autocast}
-
-    outside = found()
-    with pretended_cuda():
-        inside = found()
-    assert found() == outside
-    assert inside["tensor"] is not outside["tensor"]

@@ -16,13 +16,11 @@ from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.retrieval import metrics, nearest_neighbors, relevant_ranks, retrieval_metrics
+from dml.retrieval import nearest_neighbors, retrieval_metrics
 from dml.runs.scores.evaluator import Evaluator, Split
 from tests.data.trees import save
 from tests.pretended_cuda.waits import count_waits, listed
 from tests.retrieval import reference
-from tests.retrieval.reference import LABELS
-from tests.retrieval.test_relevant_ranks import EMBEDDINGS
 
 CROP = train_transform("random_resized_crop", 32, resize=40, scale=(0.16, 1), ratio=(0.75, 1.33))
 
@@ -58,17 +56,6 @@ def test_photos_reach_the_device_without_waits(photos, tmp_path, cache):
         assert torch.equal(images, expected)
 
 
-def test_images_in_memory_reach_the_device_without_waits():
-    digits = read_digits()
-    transform = train_transform("random_crop", None, padding=1)
-    view = digits.subset("train")
-    options = LoaderOptions(ToInput([0.5] * 3, [0.2] * 3), torch.device("cuda"))
-    schedule = RandomBatches(view.labels, 8, seed=1)
-    training = train_batches(view, transform, options, schedule, seed=5, start=0, stop=3)
-    assert len(read(training)) == 3
-    assert len(read(eval_batches(view, eval_transform(None), options, 500))) == 2
-
-
 def test_waits_of_an_evaluation_do_not_grow_with_its_images():
     digits = read_digits()
     torch.manual_seed(0)
@@ -87,34 +74,6 @@ def test_waits_of_an_evaluation_do_not_grow_with_its_images():
         counts.append(waits.total())
     assert len(set(counts)) == 1, f"{counts}{listed(waits)}"
     assert counts[0] <= 34, listed(waits)
-
-
-def test_waits_of_a_search_do_not_grow_with_its_chunks():
-    labels = torch.arange(50).repeat_interleave(4)
-    embeddings = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
-    expected = reference.metrics(embeddings, labels, recall_at=(1, 10, 1000))
-    on_gpu, counts = (embeddings.cuda(), labels.cuda()), []
-    for memory_mb in (8, 0.1, 0.05):  # 1, 4 and 7 chunks
-        with count_waits() as waits:
-            found = retrieval_metrics(*on_gpu, recall_at=(1, 10, 1000), memory_mb=memory_mb)
-        reference.assert_same(found, expected)
-        counts.append(waits.total())
-    assert len(set(counts)) == 1, f"{counts}{listed(waits)}"
-
-
-@pytest.mark.parametrize("near", [1, 16])
-@pytest.mark.parametrize("case", EMBEDDINGS)
-def test_counted_ranks_equal_listed_ones(case, near, monkeypatch):
-    monkeypatch.setattr(metrics, "MAX_LISTED", 1)
-    monkeypatch.setattr(relevant_ranks, "NEAR", near)
-    generator = torch.Generator().manual_seed(0)
-    labels = LABELS["very different sizes"](generator)
-    labels = labels[labels != 0]
-    labels = labels[torch.randperm(len(labels), generator=generator)]
-    embeddings = EMBEDDINGS[case](labels, generator)
-    recall_at = (1, 3, 20, 50, 100, 1000)
-    found = retrieval_metrics(embeddings.cuda(), labels.cuda(), recall_at=recall_at)
-    reference.assert_same(found, reference.metrics(embeddings, labels, recall_at=recall_at))
 
 
 @pytest.mark.parametrize("split", [False, True])

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from dml.core.errors import RunStopped
 from dml.tracking import History
-from dml.training.background_writer import copy_state
 from dml.training.trainer import Trainer
 from tests.pretended_cuda.waits import Wait, count_waits, listed
 
@@ -57,19 +55,6 @@ def test_a_trainer_does_not_wait_at_its_steps(run_tiny, around_steps, options):
     found = found.rename(found.with_name("found"))
     on_cpu = ("precision=fp32",)
     assert_alike(found, run_tiny(*RUN, *options, *on_cpu)[1])
-
-
-def test_a_checkpoint_waits_for_the_device_once():
-    weights = torch.arange(12.0, device="cuda").view(3, 4).t()
-    state = {"weights": weights, "sums": [weights.sum(), weights > 3], "step": torch.tensor(7)}
-    with count_waits() as waits:
-        copy = copy_state(state)
-    assert waits.total() == 1, listed(waits)
-    found = [copy["weights"], *copy["sums"], copy["step"]]
-    assert {tensor.device.type for tensor in found} == {"cpu"}
-    expected = [weights.cpu(), *(value.cpu() for value in state["sums"]), torch.tensor(7)]
-    assert all(map(torch.equal, found, expected))
-    assert copy["weights"].stride() == weights.stride()
 
 
 @pytest.mark.parametrize(("before", "after"), [("cuda", "cuda"), ("cpu", "cuda"), ("cuda", "cpu")])

@@ -91,25 +91,6 @@ def test_a_step_is_that_of_the_cpu_and_waits_seldom(case, steps):
         assert most.total() <= CEILINGS[method] + CALLS.get(method, 1) * own, listed(most)
 
 
-@pytest.mark.parametrize("pairs", ["pos_neg", "anc_neg", "pos_pos", "neg_neg"])
-def test_metrix_with_proxies_as_anchors(pairs, monkeypatch, steps):
-    """Own Proxy Anchor; that of the config is of another package."""
-    monkeypatch.setattr(distributed_steps, "config_of", lambda case: _proxy_anchor(pairs))
-    expected = trained("metrix embed", SINGLE_PROCESS)
-    steps.clear()
-    found = trained("metrix embed", SINGLE_PROCESS, "cuda")
-    assert all(relative(found[name].cpu(), expected[name]) < 1e-5 for name in expected)
-    for waits in steps:
-        assert waits.total() <= CEILINGS["metrix"], listed(waits)
-
-
-def _proxy_anchor(pairs: str) -> Any:
-    config = config_of("metrix proxy_nca_original anc_neg")
-    loss = {**config.loss, "_target_": "dml.losses.generic.ProxyAnchorLoss"}
-    method = {**config.method, "types": ["embed"], "pairs": [pairs]}
-    return config.model_copy(update={"loss": loss, "method": method})
-
-
 def test_steps_of_ccp_wait_twice():
     """Starts of stages apart: they embed the pool, and measure its radii."""
     labels = torch.arange(4).repeat_interleave(5)

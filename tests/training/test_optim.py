@@ -1,5 +1,3 @@
-import inspect
-
 import pytest
 import torch
 from hydra.utils import instantiate
@@ -36,15 +34,6 @@ def test_each_parameter_in_its_group():
     assert [group["name"] for group in groups(net, nn.Identity())] == ["backbone", "head"]
 
 
-def test_groups_with_their_own_values():
-    own = {"head": {"lr": 0.5}, "loss": {"weight_decay": 0.0}}
-    found = {group["name"]: group for group in groups(Net(), nn.Linear(2, 5), groups=own)}
-    assert [found[name]["lr"] for name in ("backbone", "head", "loss")] == [0.1, 0.5, 10.0]
-    assert [found[name]["weight_decay"] for name in ("backbone", "loss")] == [0.01, 0.0]
-    with pytest.raises(UserError, match="did you mean 'head'"):
-        groups(Net(), nn.Identity(), groups={"heads": {"lr": 1.0}})
-
-
 def test_a_loss_without_learning_rate_is_refused():
     with pytest.raises(UserError, match=r"optim\.loss_lr"):
         groups(Net(), nn.Linear(2, 5), loss_lr_ratio=None)
@@ -69,29 +58,6 @@ def test_frozen_parameters_are_left_out():
 def test_wrong_arguments_of_the_optimizer():
     with pytest.raises(UserError, match=r"optim\.args.*nesterow"):
         build_optimizer(torch.optim.SGD, groups(Net(), nn.Identity()), {"nesterow": True})
-
-
-def test_optimizers_are_fused_on_gpus_where_they_can_be():
-    seen = []
-
-    def make(groups, lr=0.1, fused=None):
-        seen.append(fused)
-        return torch.optim.SGD([torch.zeros(1)], lr)
-
-    class OnGPU:
-        is_cuda = True
-
-    gpu, cpu = [{"params": [OnGPU()]}], [{"params": [torch.zeros(1)]}]
-    for groups, args in ((gpu, {}), (gpu, {"fused": False}), (cpu, {})):
-        build_optimizer(make, groups, args)
-
-    def plain(groups):
-        seen.append("none")
-        return torch.optim.SGD([torch.zeros(1)])
-
-    build_optimizer(plain, gpu, {})
-    assert seen == [True, False, None, "none"]
-    assert "fused" in inspect.signature(torch.optim.AdamW).parameters
 
 
 @pytest.mark.parametrize(

@@ -71,14 +71,6 @@ def test_the_backbone_is_frozen_during_warm_up_only(make):
     assert not torch.equal(backbone(longer), before)
 
 
-def test_frozen_parameters_stay_frozen_after_warm_up(make):
-    trainer = make(warmup_epochs=1, frozen=True)
-    frozen = next(trainer.state.embedder.backbone.parameters())
-    before = frozen.clone()
-    trainer.fit()
-    assert torch.equal(frozen, before)
-
-
 def test_gradients_of_the_network_are_clipped_and_those_of_the_loss_are_not(make):
     trainer = make(clip_value=1e-4, epochs=1)
     trainer.fit()

@@ -12,7 +12,7 @@ from pytorch_metric_learning.losses import TripletMarginLoss
 from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
-from dml.core.errors import RunStopped, UserError
+from dml.core.errors import RunStopped
 from dml.losses import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
@@ -128,15 +128,6 @@ def test_pull_is_lambda_times_the_way_from_the_best_weights():
     assert torch.equal(method.proxies.grad, before[-1])
 
 
-def test_no_pull_in_the_first_stage():
-    embedder = TinyEmbedder()
-    method = method_with(lambda_pull=1.0)
-    method(embedder, IMAGES, LABELS)[0].backward()
-    before = {name: p.grad.clone() for name, p in embedder.named_parameters()}
-    method.after_backward(embedder)
-    assert equal(before, {name: p.grad for name, p in embedder.named_parameters()})
-
-
 def test_gradient_descent_on_no_loss_contracts_towards_the_best_weights():
     embedder, method, best = in_stage_one(lambda_pull=0.5)
     distance = {name: p.detach() - best[name] for name, p in embedder.named_parameters()}
@@ -189,15 +180,6 @@ def test_patience_of_a_stage_counts_from_its_start_and_ignores_tiny_gains():
     assert [number for _, number in pool.asked] == [0, 1, 2]
 
 
-def test_one_stage_goes_on_until_the_protocol_stops():
-    embedder, pool = TinyEmbedder(), Pool(IMAGES, LABELS)
-    method = method_with(pool, stages=1, stage_patience=1)
-    optimizer = torch.optim.SGD(embedder.parameters(), lr=0.01)
-    train(embedder, method, optimizer, 5, scores=[0.5, 0.1, 0.1, 0.1, 0.1])
-    assert pool.asked == [(4, 0)]
-    assert not method.on_stall(embedder)
-
-
 def test_radii_are_those_of_clipped_vectors():
     embedder = TinyEmbedder(scale=30.0)
     method = method_with(stage_patience=1)
@@ -207,36 +189,6 @@ def test_radii_are_those_of_clipped_vectors():
     assert noted["radius_before"] == pytest.approx(1.0)  # from the origin
     assert 0 < noted["radius_after"] <= 2
     assert method.proxies.norm(dim=1).max() > 2  # while proxies are picked unclipped
-
-
-@pytest.mark.parametrize("pool_size", [1, 2, 3])
-def test_a_pool_no_larger_than_the_proxies_is_taken_whole(pool_size):
-    embedder, pool = TinyEmbedder(), Pool(IMAGES, LABELS)
-    method = method_with(pool, proxies_per_class=3, pool_size=pool_size)
-    method(embedder, IMAGES, LABELS)
-    assert pool.asked == [(3, 0)]
-    images = torch.cat([images for images, _ in pool(3, 0)])
-    torch.testing.assert_close(method.proxies.detach(), embedder.unnormalized(images).detach())
-
-
-def test_classes_with_few_images_get_all_their_proxies():
-    labels = torch.tensor([0, 1, 1, 2, 2, 2, *[3] * 9])  # one image, fewer than k, fewer than b
-    images = images_of(labels)
-    embedder = TinyEmbedder()
-    method = method_with(Pool(images, labels), proxies_per_class=3, pool_size=5)
-    loss, _ = method(embedder, images, labels)
-    assert loss.isfinite()
-    proxies = method.proxies.detach().view(4, 3, 3)
-    assert all(len(of_class.unique(dim=0)) == 3 for of_class in proxies)  # augmentation tells them
-
-
-@pytest.mark.parametrize(
-    "options", [{"proxies_per_class": 0}, {"lambda_pull": -1.0}, {"stages": 0}, {"pool_size": 0}]
-)
-def test_options_out_of_range_are_named(options):
-    (name,) = options
-    with pytest.raises(UserError, match=rf"method\.{name}: .* must be at least"):
-        method_with(**options)
 
 
 # Whole runs
@@ -358,13 +310,3 @@ def test_sizes_of_the_paper_belong_to_the_data_under_any_protocol(
     sizes = {"ccp_proxies": 8, "ccp_pool": 12, "xbm_large": 25}  # unless the data has its own
     sizes |= {name: value for name, value in lookup.items() if name in sizes}
     assert list(sizes.values()) == [proxies, pool, memory]
-
-
-@pytest.mark.parametrize(
-    ("data", "proxies", "pool", "memory"), [("cub", 8, 12, 25), ("sop", 4, 7, 1400)]
-)
-def test_methods_take_their_sizes_from_the_data(composed, data, proxies, pool, memory):
-    ccp = composed("protocol=mlrc_ccp", f"data={data}", "loss=c1", "method=ccp").method
-    assert (ccp.proxies_per_class, ccp.pool_size) == (proxies, pool)
-    xbm = composed("protocol=mlrc_ccp", f"data={data}", "loss=c1", "method=xbm").method
-    assert xbm.memory_batches == memory

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from dml.data.samplers import class_pool
 from dml.methods.chance_constrained.k_center import (
     embed_pool,
     gather_points,
@@ -97,16 +96,3 @@ def test_pool_is_embedded_unnormalized_in_evaluation_mode():
     assert seen
     assert not any(seen)
     assert embedder.training
-
-
-def test_class_pool_is_a_function_of_seed_and_number():
-    labels = np.array([2, 0, 1, 1, 2, 1, 1, 2, 1])
-    pool = class_pool(labels, 3, seed=1, number=4)
-    assert pool == class_pool(labels, 3, seed=1, number=4)
-    assert pool != class_pool(labels, 3, seed=1, number=5)
-    assert pool != class_pool(labels, 3, seed=2, number=4)
-    rows = np.array([row for row, _ in pool])
-    assert labels[rows].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert rows[:3].tolist() == [1, 1, 1]  # a single image, three times
-    assert len(set(rows[3:6])) == len(set(rows[6:])) == 3  # enough images: none twice
-    assert len({draw for _, draw in pool}) == 9  # and every one augmented in its own way

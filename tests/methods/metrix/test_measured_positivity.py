@@ -6,15 +6,7 @@ from pytorch_metric_learning import losses as pml
 
 from dml.core.errors import UserError
 from dml.methods.metrix.analysis import measure_positivity
-from dml.runs.figures.positivity_curve import draw_positivity
 from tests.methods.tiny_embedder import tiny_embedder
-
-LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])
-
-
-def batches(count):
-    torch.manual_seed(0)
-    return [(torch.randn(7, 3, 6, 6, dtype=torch.float64), LABELS) for _ in range(count)]
 
 
 def test_single_mixes_are_positive_exactly_as_predicted():
@@ -26,14 +18,6 @@ def test_single_mixes_are_positive_exactly_as_predicted():
     torch.testing.assert_close(curve.measured, curve.predicted, equal_nan=True)
     shares = curve.measured[~curve.measured.isnan()]
     assert shares[0] < shares[-1]
-
-
-def test_a_loss_without_a_prediction_has_a_measured_curve(tmp_path):
-    curve = measure_positivity(pml.ContrastiveLoss(0, 1.2), tiny_embedder(), batches(5))
-    assert curve.predicted is None
-    assert not curve.measured.isnan().all()
-    draw_positivity(curve, tmp_path / "curve.png")
-    assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_one_class_alone_is_one_line():

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from pytorch_metric_learning import losses as pml
 
 import dml.methods.metrix.metrix as metrix
@@ -30,17 +29,6 @@ def test_without_weight_it_is_the_plain_loss():
     torch.testing.assert_close(ours, plain)
 
 
-@pytest.mark.parametrize("types", [["input"], ["feature"], ["embed"]])
-@pytest.mark.parametrize("labels", [[0] * 7, list(range(7))])
-def test_a_batch_with_nothing_to_mix_is_no_error(types, labels):
-    labels = torch.tensor(labels)
-    method = Metrix(pml.MultiSimilarityLoss(), types=types, pairs=["pos_neg"])
-    value, logs = forward(method, labels)
-    value.backward()
-    assert logs["loss_mixed"] == 0
-    assert value.isfinite()
-
-
 def test_each_batch_draws_one_type_and_one_kind_of_pairs(monkeypatch):
     seen = []
     method = Metrix(pml.MultiSimilarityLoss(), types=["embed", "input", "feature"])
@@ -63,30 +51,6 @@ def metrix_types():
     from dml.methods.metrix import TYPES
 
     return TYPES
-
-
-def test_few_positives_make_few_mixed_images(monkeypatch):
-    sizes = []
-    embedder = tiny_embedder()
-    count = embedder.backbone.register_forward_pre_hook(lambda m, args: sizes.append(len(args[0])))
-    images = torch.randn(12, 3, 6, 6, dtype=torch.float64)
-    labels = torch.arange(12) // 4
-    for positives in (None, 1):
-        method = Metrix(
-            pml.MultiSimilarityLoss(), types="input", pairs="pos_neg",
-            hard_negatives={"input": 2}, input_positives=positives,
-        )  # fmt: skip
-        method(embedder, images, labels)
-    count.remove()
-    assert sizes[0] == sizes[2] == 12
-    assert sizes[3] <= 12 * 2 * 1 < sizes[1]
-
-
-def test_proxies_are_not_copied():
-    loss = pml.ProxyAnchorLoss(5, 5)
-    method = Metrix(loss)
-    assert [name for name, _ in method.named_parameters()] == ["loss.proxies"]
-    assert list(method.state_dict()) == ["loss.proxies"]
 
 
 @pytest.mark.parametrize(
@@ -125,35 +89,6 @@ def test_anchor_negative_mixes_of_proxies_exist_in_embedding_space_only():
     }
     with pytest.raises(UserError, match=r"method\.pairs=\[anc_neg\] with type 'input'.*pos_neg"):
         Metrix(loss, types=["input"], pairs=["anc_neg"])
-
-
-def test_autocast_leaves_the_loss_in_full_precision():
-    torch.manual_seed(0)
-    embedder = tiny_embedder().float()
-    images = torch.randn(7, 3, 6, 6)
-    method = Metrix(pml.MultiSimilarityLoss(2, 5), types=["feature"], pairs=["pos_neg"])
-    values = []
-    for autocast in (False, True):
-        torch.manual_seed(2)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            value, _ = method(embedder, images, LABELS)
-        value.backward()
-        values.append(value)
-    assert values[1].dtype == torch.float32
-    assert values[0] != values[1]
-    torch.testing.assert_close(values[0], values[1], rtol=0.05, atol=0.02)
-    unit = F.normalize(embedder(images), dim=1)
-    assert unit.dtype == torch.float32
-
-
-def test_the_benchmarks_direct_form_computes_the_same():
-    from scripts.benchmarks.metrix import DirectMetrix
-
-    values = []
-    for cls in (Metrix, DirectMetrix):
-        value, _ = forward(cls(pml.MultiSimilarityLoss(3, 7, 0.2), pairs=["pos_neg"]))
-        values.append(value)
-    torch.testing.assert_close(*values, rtol=1e-10, atol=0)
 
 
 LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])  # an anchor without a positive, a class of three
@@ -280,13 +215,6 @@ def test_anchor_negative_pairs_of_lone_anchors_only(name, pairs, monkeypatch):
     assert mixed != 0
 
 
-def test_lone_anchors_in_a_balanced_batch_have_nothing_to_mix():
-    method = Metrix(pml.ContrastiveLoss(), pairs=["anc_neg"], anc_neg_anchors="lone")
-    assert forward(method, torch.arange(8) % 4)[1]["loss_mixed"] == 0
-    with pytest.raises(UserError, match=r"method\.pairs=\[anc_neg\].*choose from \[pos_neg"):
-        Metrix(
-            pml.ProxyAnchorLoss(5, 5), types=["embed"], pairs=["anc_neg"], anc_neg_anchors="lone"
-        )
 
 
 @pytest.mark.parametrize(
@@ -297,12 +225,3 @@ def test_features_of_every_pooling(kind, pooling, monkeypatch):
     torch.manual_seed(0)
     embedder = tiny_embedder(kind, pooling)
     compare("ms", "feature", "pos_neg", monkeypatch, embedder, lambda_per="pair")
-
-
-def test_many_proxies_in_chunks(monkeypatch):
-    import dml.methods.metrix.mixed_similarity as proxies
-
-    monkeypatch.setattr(proxies, "CHUNK", 4 * CLASSES)
-    for kind in TYPES:
-        with monkeypatch.context() as patch:
-            compare("proxy_nca_pp", kind, "pos_neg", patch)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import dml.methods.metrix.mixed_pooling as pooling
-from dml.core.errors import UserError
 from dml.methods.metrix.mixed_pooling import max_pool_mixes, mix, pool_mixes
 from tests.methods.tiny_embedder import tiny_embedder
 
@@ -44,30 +43,3 @@ def test_maximum_of_mixes_equals_the_direct_form(side, chunk, monkeypatch):
     bound = mix(maps.amax(dim=(2, 3)), first, second, lam)
     assert (ours <= bound + 1e-12).all()
     assert side == 1 or (ours < bound - 1e-3).any()
-
-
-def test_maximum_of_half_precision_maps_is_found_in_float32():
-    maps = torch.randn(3, 4, 5, 5).bfloat16().requires_grad_()
-    first, second = all_pairs(3)
-    lam = torch.full((9,), 0.3)
-    pooled = max_pool_mixes(maps, first, second, lam)
-    direct = mix(maps.detach().float(), first, second, lam).amax(dim=(2, 3))
-    torch.testing.assert_close(pooled, direct)
-    pooled.sum().backward()
-    assert maps.grad.dtype == torch.bfloat16
-
-
-def test_nan_maps_give_nan_not_an_index_out_of_range():
-    maps = torch.full((2, 1, 2, 2), torch.nan, requires_grad=True)
-    pooled = max_pool_mixes(maps, torch.tensor([0]), torch.tensor([1]), torch.tensor([0.5]))
-    pooled.sum().backward()
-    assert pooled.isnan().all()
-
-
-def test_native_pooling_is_refused():
-    embedder = tiny_embedder(pooling="avg")
-    features = embedder.features(torch.randn(2, 3, 6, 6, dtype=torch.float64))
-    embedder.pooling = "native"
-    first, second = all_pairs(2)
-    with pytest.raises(UserError, match=r"embedder\.pooling=native cannot pool mixed features"):
-        pool_mixes(embedder, features, first, second, torch.rand(4, dtype=torch.float64))
