@@ -30,15 +30,6 @@ def test_the_record_of_a_network_becomes_its_options():
     assert config.embedder["pooling"] == "native"
 
 
-def test_the_crop_share_decides_the_test_resize():
-    plain = ("backbone=timm", "backbone.model=convnext_tiny", "data=cub")
-    config = check(_compose(*plain), Config)
-    assert config.backbone["crop_share"] == 0.95
-    assert config.test_resize == int(224 / 0.95)
-    assert check(_compose(*plain, "backbone.crop_share=0.875"), Config).test_resize == 256
-    assert check(_compose(*plain, "backbone.crop_share=null"), Config).test_resize is None
-
-
 def test_a_missing_or_unknown_model_is_one_line():
     with pytest.raises(ConfigError) as error:
         check(_compose("backbone=timm"), Config)

@@ -110,19 +110,6 @@ def test_source_follows_the_options(index: ImageIndex, tmp_path: Path):
             open_image_source(index, value, tmp_path)
 
 
-def test_file_belongs_to_dataset_size_and_listing(index: ImageIndex, tmp_path: Path):
-    names = {open_cache(index, side, tmp_path).path for side in (None, 20, 24)}
-    assert len(names) == 3
-    save(index.images[3], seed=99, size=(50, 30))
-    replaced = open_cache(index, 20, tmp_path)
-    assert replaced.path not in names
-    assert tuple(replaced[3].shape) == (3, 20, 33)
-    fewer = read_folder(index.images[0].parents[1])
-    fewer.images.pop()
-    short = ImageIndex("folder", fewer.images, fewer.labels[:-1], fewer.roles[:-1])
-    assert open_cache(short, 20, tmp_path).path not in {*names, replaced.path}
-
-
 def test_dataset_that_moved_is_decoded_anew(index: ImageIndex, tmp_path: Path):
     before = open_cache(index, 20, tmp_path).path
     (tmp_path / "images").rename(tmp_path / "elsewhere")

@@ -69,25 +69,6 @@ def test_one_class_that_is_called_as_a_split_is_a_class(tmp_path: Path):
     assert names_of(tmp_path) == ["bus", "car", "train"]
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        (["train/a/1.png", "test/b/1.png", "val/c/1.png"], "'val' stands beside the splits test"),
-        (["train/a/1.png", "train/2.png", "test/b/1.png"], r"train/2\.png is in no class"),
-        (["train/a/1.png", "gallery/b/1.png"], "no unseen images"),
-        (["train/a/1.png", "query/b/1.png", "gallery/c/1.png"], "no query has an image of its"),
-        (["train/a/1.png", "test/b/1.png", "test/c/1.png"], "no unseen class has two images"),
-        (["train/a/1.png", "test/a/2.png", "test/b/1.png"], r"1 classes are .* with \('a'\); "),
-    ],
-)
-def test_split_folders_that_do_not_fit_are_explained(
-    tmp_path: Path, files: list[str], message: str
-):
-    touch(tmp_path, *files)
-    with pytest.raises(UserError, match=r"^data\.root: .*" + message):
-        read_folder(tmp_path)
-
-
 def test_place_without_images_is_explained(tmp_path: Path):
     with pytest.raises(UserError, match="no folder or CSV file"):
         read_folder(tmp_path / "absent")
@@ -115,14 +96,6 @@ def test_csv_names_images_relative_to_itself_and_their_split(tmp_path: Path):
     assert index.roles.tolist() == ["train", "train", "query", "gallery"]
     assert index.own_split
     assert index.images[3] == elsewhere
-
-
-def test_csv_without_split_trains_on_the_first_half_of_the_classes(tmp_path: Path):
-    class_folders(tmp_path, classes=2)
-    rows = ["class_1/0.jpg,7", "class_0/0.jpg,10", "class_0/1.jpg,10"]
-    index = read_folder(table(tmp_path, rows, header="path,label"))
-    assert index.roles.tolist() == ["train", "test", "test"]
-    assert not index.own_split
 
 
 @pytest.mark.parametrize(

@@ -5,34 +5,11 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from torch.utils.data import DataLoader, Dataset
 
-from dml.data.image_index import ImageIndex
-from dml.data.loading_processes import DEAD_WORKER, iterate, resolve_workers
-
-
-@pytest.mark.parametrize(
-    ("option", "device", "in_memory", "processes", "expected"),
-    [
-        ("auto", "cuda", False, 1, 8),
-        ("auto", "cuda", False, 4, 4),
-        ("auto", "cuda", False, 40, 1),
-        ("auto", "cuda", True, 1, 0),
-        ("auto", "cpu", False, 1, 0),
-        (3, "cpu", True, 1, 3),
-        (12, "cuda", False, 4, 12),
-    ],
-)
-def test_workers_suit_the_device(monkeypatch, option, device, in_memory, processes, expected):
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(16))
-    images = np.zeros((1, 8, 8, 3), np.uint8) if in_memory else [Path("1.jpg")]
-    index = ImageIndex("x", images, np.zeros(1, int), np.full(1, "train"))
-    assert resolve_workers(option, index, torch.device(device), processes) == expected
+from dml.data.loading_processes import DEAD_WORKER, iterate
 
 
 class Slow(Dataset):

@@ -78,23 +78,6 @@ def test_published_counts_are_the_default(name: str, tmp_path: Path):
         READERS[name](tmp_path, images=12, classes=5)
 
 
-@ALL
-def test_damaged_table_is_named(name: str, tmp_path: Path):
-    TREES[name](tmp_path)
-    (damaged,) = {
-        "cub": "CUB_200_2011/images.txt",
-        "cars": "cars196/cars_annos.mat",
-        "sop": "Stanford_Online_Products/Ebay_test.txt",
-        "inshop": "inshop/list_eval_partition.txt",
-    }[name].split(" ")
-    path = tmp_path / damaged
-    path.write_bytes(path.read_bytes()[:-30] + b"\nx\n")
-    with pytest.raises(
-        UserError, match=rf"{path.name}.*; run: python scripts/prepare_data.py {name}"
-    ):
-        READERS[name](tmp_path, images=12, classes=4)
-
-
 def test_command_that_prepares_can_be_pasted(tmp_path: Path):
     with pytest.raises(UserError, match=r"--root '.*/my data'$"):
         read_cub(tmp_path / "my data")

@@ -13,6 +13,7 @@ TOUR = ROOT / "docs" / "notebooks" / "tour.ipynb"
 SMALL = "data.reader.classes=20 data.reader.per_class=10 embedder.size=8 backbone.width=4"
 
 
+@pytest.mark.soak
 def test_the_tour(tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")

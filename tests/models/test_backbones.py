@@ -11,8 +11,7 @@ from torch import nn
 from dml.core.errors import UserError
 from dml.models.backbones import InputSpec, TimmBackbone
 from dml.models.embedder import Embedder
-from dml.models.timm_networks import find_published_weights
-from dml.models.weights import PublishedWeights, cache_folder
+from dml.models.weights import cache_folder
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "backbone"
 OPEN = {"timm", "custom"}  # the network is an option
@@ -152,22 +151,6 @@ def test_an_unreachable_hub_names_the_file_and_where_to_place_it():
         TimmBackbone("test_vit.r160_in1k")
     place = cache_folder() / "test_vit.r160_in1k.safetensors"
     assert f"{place}, or start from random weights" in str(error.value)
-
-
-def test_where_the_weights_of_the_papers_are_published():
-    from timm import get_pretrained_cfg
-
-    def published(model):
-        return find_published_weights(model, get_pretrained_cfg(model).to_dict())
-
-    resnet = published("resnet50.tv_in1k")  # this name carries its hash
-    assert resnet.file == "resnet50-0676ba61.pth"
-    assert resnet.url.endswith("download.pytorch.org/models/resnet50-0676ba61.pth")
-    for name in ("vit_b16", "vit_s16", "dino_s16"):
-        model = OmegaConf.load(CONFIGS / f"{name}.yaml").model
-        assert published(model) == PublishedWeights(
-            file=f"{model}.safetensors", hub=f"timm/{model}"
-        )
 
 
 def test_weights_of_another_network_are_refused(tmp_path):

@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch import nn
 
-from dml.core.errors import ConfigError
 from dml.models.embedder import Embedder
 from dml.models.plain_network import complete
 
@@ -35,16 +34,3 @@ def test_kind_and_channels_are_found_and_features_pooled(kind):
             continue
         embedder = Embedder(network, 4, pooling=pooling, token_pooling="mean")
         assert embedder(images).shape == (2, 4)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda maps: [maps], "returns list"),
-        (lambda maps: maps[0, 0, 0], "returns 4 for an image"),
-        (lambda maps: maps @ torch.zeros(3, 3), "fails on an image of 3x16x16"),
-    ],
-)
-def test_what_does_not_fit_is_refused(change, reason):
-    with pytest.raises(ConfigError, match=rf"backbone: Net {reason}"):
-        complete(Net(change), 16)

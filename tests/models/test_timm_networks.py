@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from timm.layers import resample_abs_pos_embed
 
 from dml.core.errors import ConfigError, UserError
 from dml.core.timm_records import find_record
@@ -68,20 +67,6 @@ def test_a_state_dict_of_timm_gives_the_features_of_timm(model, tmp_path):
 def test_networks_that_do_not_fit_are_refused_without_weights(model):
     with pytest.raises(ConfigError, match=rf"backbone\.model={model}: the features .* are a list"):
         inspect_network(model, find_record(model)["input_size"][1])
-
-
-@pytest.mark.parametrize(
-    ("model", "size", "prefix"),
-    [("test_vit", 96, 1), ("test_vit4", 96, 0), ("deit3_small_patch16_224", 112, 0)],
-)
-def test_positions_are_resized_by_timm(model, size, prefix, tmp_path):
-    network = _network_of_timm(model)
-    torch.save(network.state_dict(), tmp_path / "network.pth")
-    loaded = load_network(model, size, str(tmp_path / "network.pth"))
-    prefix = 0 if network.no_embed_class else network.num_prefix_tokens
-    grid = list(loaded.patch_embed.grid_size)
-    expected = resample_abs_pos_embed(network.pos_embed, grid, num_prefix_tokens=prefix)
-    torch.testing.assert_close(loaded.pos_embed, expected)
 
 
 def test_a_size_that_does_not_fit_names_the_option():

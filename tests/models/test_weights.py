@@ -120,18 +120,6 @@ def test_the_hub_with_a_wrong_hash(server, monkeypatch, content):
     assert _no_leftovers()
 
 
-def test_an_unreachable_hub_names_file_and_place():
-    published = PublishedWeights(file="net.safetensors", hub="owner/net")
-    with pytest.raises(UserError) as error:
-        find_weights("imagenet", published)
-    line = str(error.value)
-    assert line.startswith("backbone.weights=imagenet: ")
-    assert "/owner/net/resolve/main/model.safetensors: " in line
-    assert f"place it here as {cache_folder() / 'net.safetensors'}" in line
-    assert line.endswith("backbone.weights=none")
-    assert "\n" not in line
-
-
 def test_a_file_placed_by_hand_wins_over_the_hub(server, monkeypatch, content):
     published = _serve_hub(server, monkeypatch, b"other", "")
     cache_folder().mkdir(parents=True)

@@ -43,13 +43,3 @@ def test_options_that_differ_from_the_cell(mlrc, cells, tmp_path, change, expect
         assert list(report.missing) == some
         name = change[0].partition("=")[0]
         assert any(name.split(".")[0] in caveat.detail for caveat in row.caveats)
-
-
-def test_uncommitted_code_and_mixed_devices(mlrc, cells, tmp_path):
-    folds = spread_over_folds(TEN)
-    write_run(tmp_path, mlrc("loss=mfcwms", "seed=0"), folds, TEN, git_revision="ab12+")
-    write_run(tmp_path, mlrc("loss=mfcwms", "seed=1"), folds, TEN, device="other")
-    row = find_row(build(cells("mfcwms"), tmp_path), "mf_cwms")
-    assert codes(row) == "CM"
-    assert row.caveats[1].detail == "git_revision, device"
-    assert row.numbers["map_at_r"].ours.n == 20

@@ -52,19 +52,6 @@ def test_a_summary_that_cannot_be_read_is_left_out(mlrc, tmp_path, content, reas
     assert "\n" not in problem.reason
 
 
-def test_absent_configs_and_unfinished_runs(mlrc, tmp_path):
-    lost = write_run(tmp_path, mlrc("seed=1"), [[0.1]])
-    (lost / "config.yaml").unlink()
-    open_run = write_run(tmp_path, mlrc("seed=2"), [[0.2]])
-    (open_run / "summary.json").unlink()
-    bad = write_run(tmp_path, mlrc("seed=3"), [[0.2]])
-    (bad / "config.yaml").write_text("a: [")
-    found = collect_runs(tmp_path, "mft_table1")
-    assert found.finished == ()
-    assert {p.path for p in found.unreadable} == {lost, bad}
-    assert found.unfinished == (open_run,)
-
-
 def test_no_folders(tmp_path):
     assert collect_runs(tmp_path, "mft_table1").finished == ()
     assert experiments_with_runs(tmp_path / "nowhere") == []

@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from dml.reporting import tables
-from dml.reporting.catalog import load_experiment
-from dml.reporting.report import build_report
 from tests.reporting.made_runs import TEN, build, spread_over_folds, write_run
 
 
@@ -43,13 +40,3 @@ def test_different_budgets_are_not_tested(mlrc, cells, tmp_path):
     write_run(tmp_path, mlrc("loss=arcface"), folds, TEN)
     report = build(cells("mfcwms", "arcface"), tmp_path)
     assert all(not section.families for section in report.sections)
-
-
-def test_own_runs_are_one_family(composed, tmp_path):
-    for overrides in ("loss=ms", "loss=mfcont protocol.epochs=3"):
-        write_run(tmp_path, composed("protocol.repeats=10", *overrides.split()), [[v] for v in TEN])
-    (section,) = build_report(load_experiment("single"), (), tmp_path).sections
-    (family,) = section.families
-    assert len(family.rows) == 2
-    assert not family.shows_differences
-    assert "no significant difference" in tables.tests_title(family)

@@ -6,13 +6,10 @@ import pytest
 from scipy import stats
 
 from dml.reporting.comparison import Verdict
-from dml.reporting.rows import swept_options
 from tests.reporting.made_runs import (
     TEN,
     build,
     find_row,
-    make_cell,
-    node,
     spread_over_folds,
     write_run,
 )
@@ -45,19 +42,3 @@ def test_a_missing_cell_has_its_published_result(cells, tmp_path):
     row = find_row(build(cells("mfcwms", "arcface"), tmp_path), "arcface")
     assert row.group is None
     assert str(row.numbers["map_at_r"].published) == "21.46 ± 0.13"
-
-
-def test_settings_and_swept_options_label_rows(composed, tmp_path):
-    of = node("mft_table12", tables=["T12"], metrics=["map_at_r"])
-    cells = []
-    for alpha in ("0.1", "10"):
-        words = ("data=cub", f"loss.alpha={alpha}", "protocol.repeats=10")
-        cfg = composed(*of, *words, "experiment.setting='alpha=${loss.alpha}'")
-        cells.append(make_cell(cfg, overrides=(f"loss.alpha={alpha}", "data=cub")))
-    assert swept_options(cells) == ("loss.alpha",)
-    write_run(tmp_path, cells[1].config, [[0.26], [0.25]])
-    report = build(cells, tmp_path)
-    assert [row.label for row in report.rows] == ["alpha 0.1", "alpha 10"]
-    assert str(report.rows[1].numbers["map_at_r"].published) == "25.5 ± 0.3"
-    assert report.rows[1].numbers["map_at_r"].comparison.difference == pytest.approx(0.0)
-    assert report.rows[0].group is None

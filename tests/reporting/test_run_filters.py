@@ -1,6 +1,5 @@
 import pytest
 
-from dml.core.errors import UserError
 from dml.reporting.run_filters import parse_filters
 from dml.reporting.run_list import list_runs
 from tests.reporting.listed_runs import write_listed_run
@@ -30,16 +29,3 @@ def runs(tmp_path):
 def test_runs_that_meet_all_conditions(runs, words, count):
     filters = parse_filters(words.split(), runs)
     assert sum(all(one.matches(run) for one in filters) for run in runs) == count
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("optim.lrr=1", "optim.lrr: no run has such an option; did you mean 'optim.lr'?"),
-        ("state=finshed", "state: 'finshed' does not exist; did you mean 'finished'?"),
-    ],
-)
-def test_mistakes(runs, word, message):
-    with pytest.raises(UserError) as caught:
-        parse_filters([word], runs)
-    assert str(caught.value) == message

@@ -1,8 +1,7 @@
 import pytest
 
-from dml.core.errors import UserError
 from dml.core.locks import try_lock
-from dml.reporting.run_list import State, find_run, list_runs, read_run
+from dml.reporting.run_list import State, read_run
 from tests.reporting.listed_runs import write_listed_run
 
 
@@ -66,16 +65,3 @@ def test_damaged_files_are_named(tmp_path, file, content, problem):
     run = read_run(folder)
     assert run.state == State.DAMAGED
     assert problem in run.problem
-
-
-def test_a_run_is_found_by_id_name_and_folder(tmp_path):
-    first = write_listed_run(tmp_path, name="long one")
-    write_listed_run(tmp_path, seed=1, name="twice")
-    write_listed_run(tmp_path, seed=2, name="twice")
-    runs = list_runs(tmp_path)
-    for word in (first.name[-8:], first.name[-8:-4], "long one", str(first)):
-        assert find_run(word, runs).folder == first
-    with pytest.raises(UserError, match="means several runs"):
-        find_run("twice", runs)
-    with pytest.raises(UserError, match="neither the id, name or folder"):
-        find_run("zzz", runs)

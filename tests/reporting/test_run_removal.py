@@ -1,9 +1,5 @@
-import pytest
-
-from dml.core.errors import UserError
-from dml.core.locks import try_lock
-from dml.reporting.run_list import list_runs, read_run
-from dml.reporting.run_removal import plan_cleaning, plan_removal, remove
+from dml.reporting.run_list import list_runs
+from dml.reporting.run_removal import plan_cleaning, remove
 from tests.reporting.listed_runs import write_listed_run
 
 
@@ -28,17 +24,3 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     assert (stopped / job / "previous.pt").exists()  # the run continues from it
     assert (finished / job / "best.pt").exists()
     assert plan_cleaning(list_runs(tmp_path)) == []
-
-
-def test_runs_at_work_are_left_alone(tmp_path):
-    folder = write_listed_run(tmp_path, None, curve=())
-    with try_lock(folder / "run.lock"):
-        run = read_run(folder)
-        assert plan_cleaning([run]) == []
-        with pytest.raises(UserError, match="is running; stop it first"):
-            plan_removal([run])
-    plan = plan_removal([read_run(folder)])
-    with try_lock(folder / "run.lock"), pytest.raises(UserError, match="is being written by"):
-        list(remove(plan))  # started meanwhile
-    assert list(remove(plan)) == [folder]
-    assert not folder.parent.exists()

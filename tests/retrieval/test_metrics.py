@@ -100,20 +100,6 @@ def test_recall_beyond_the_gallery_means_all_of_it(generator):
     assert_same(found, reference.metrics(embeddings, labels, recall_at=(1, 10, 1000)))
 
 
-def test_any_integer_labels_and_classes_of_one_side_only(generator):
-    labels = torch.tensor([-3, 7, 7, 1000, -3], dtype=torch.int32)
-    gallery_labels = torch.tensor([7, -3, 55, 55], dtype=torch.int16)
-    arguments = (
-        torch.randn(5, 3, generator=generator),
-        labels,
-        torch.randn(4, 3, generator=generator),
-        gallery_labels,
-    )
-    found = retrieval_metrics(*arguments)
-    assert found["queries_without_match"] == 1
-    assert_same(found, reference.metrics(*arguments))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -171,18 +157,6 @@ def test_a_gallery_that_is_the_queries_equals_none(backend, generator):
         embeddings, labels, embeddings, labels, self_index=places, backend=backend
     )
     assert_same(found, retrieval_metrics(embeddings, labels, backend=backend))
-
-
-@pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("case", LABELS)
-def test_classes_count_alike(case, split, generator):
-    labels = LABELS[case](generator)
-    embeddings = clustered(labels, 16, 1.0, generator)
-    arguments = [embeddings, labels]
-    if split:
-        arguments = [part[half] for half in (slice(80), slice(60, None)) for part in arguments]
-    found = retrieval_metrics(*arguments, average="class")
-    assert_same(found, reference.metrics(*arguments, average="class"))
 
 
 def test_all_items_of_one_class_with_and_without_the_query(generator):

@@ -24,19 +24,6 @@ def test_one_of_several_models_is_named(run_tiny, evaluated):
     assert evaluated(f"run={folder}")["name"] == "mfcwms on digits, repeat0-fold0 of 2 models"
 
 
-def test_the_data_of_a_run_is_found_at_its_path_or_a_given_one(run_tiny, evaluated, monkeypatch):
-    roots = []
-    read_index = Builder.index
-    monkeypatch.setattr(
-        Builder, "index", lambda b: (roots.append(b.config.data.root), read_index(b))[1]
-    )
-    _, folder = run_tiny("data.root=where/it/was")
-    roots.clear()
-    evaluated(f"run={folder}")
-    evaluated(f"run={folder}", "data.root=here", given={"run", "data.root"})
-    assert roots == ["where/it/was", "here"]
-
-
 def test_data_are_read_before_weights(evaluated, tmp_path, monkeypatch):
     monkeypatch.setattr(Builder, "embedder", lambda builder: pytest.fail("weights were loaded"))
     with pytest.raises(UserError, match=r"data.root: .*absent"):

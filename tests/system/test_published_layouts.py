@@ -3,8 +3,6 @@
 import pytest
 
 from dml.core.errors import UserError
-from dml.data.folder import read_folder
-from dml.runs.jobs.job_list import FOLDS, create_jobs
 from tests.data.trees import TREES, class_folders, truncate
 
 
@@ -81,18 +79,6 @@ def test_corrupt_images_of_ones_own_are_listed_or_skipped(run_tiny, tmp_path):
     assert all(str(path) in str(error.value) for path in broken)
     summary, _ = run_tiny(*options("folder", tmp_path / "data"), "data.skip_corrupt=true")
     assert summary["skipped_images"] == 2
-
-
-@pytest.mark.parametrize("splits", sorted(FOLDS))
-def test_a_users_own_split_is_kept_under_every_protocol(tmp_path, splits):
-    class_folders(tmp_path / "all", classes=6)
-    for label in range(6):  # five classes to train on, where halving would take three
-        split = tmp_path / "data" / ("test" if label == 0 else "train")
-        split.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "all" / f"class_{label}").rename(split / f"class_{label}")
-    for job in create_jobs(splits, 1, read_folder(tmp_path / "data")):
-        assert {path.parent.name for path in images(job.test.query)} == {"class_0"}
-        assert {path.parent.parent.name for path in images(job.train)} == {"train"}
 
 
 def images(view):

@@ -13,7 +13,6 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.sweeper import Sweeper
 
 from dml.cli import command
-from dml.cli.train_command import sweep_place
 from dml.core.errors import UserError
 
 TINY = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
@@ -62,13 +61,6 @@ def test_a_sweeper_that_maximizes(climber, command_line, tmp_path):
     assert len(trials) >= 2
     assert all(after > before for (_, before), (_, after) in pairwise(trials[:-1]))
     assert "note: the sweeper maximizes scores of the test classes; protocol=mlrc" in out
-
-
-def test_a_failed_trial_has_no_score(climber, command_line, tmp_path):
-    status, _, err = command_line("-m", climber, f"hydra.sweep.dir={tmp_path}", "seed=-1")
-    assert status == 2, err
-    assert err == "error: seed: -1 must be at least 0\n"
-    assert Climber.last.trials == [(1e-3, None)]
 
 
 # Hydra loads its plugins a second time when it lists them.
@@ -132,15 +124,3 @@ def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_p
     status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}", "seed=0,1")
     assert status == 2
     assert re.fullmatch(r"error: hydra/launcher: this machine has no Slurm \(srun\); .*\n", err)
-
-
-def test_a_run_of_a_sweep_knows_its_place(monkeypatch, capfd, tmp_path):
-    places = []
-    words = ["-m", f"hydra.sweep.dir={tmp_path}", "optim.lr=0.1", "seed=0,1,2"]
-    monkeypatch.setattr("sys.argv", ["train.py", *words])
-    assert command(lambda cfg: places.append(sweep_place()), "train") == 0
-    assert places == ["run 1 of 3", "run 2 of 3", "run 3 of 3"]
-    assert "have ended" not in capfd.readouterr().out
-    monkeypatch.setattr("sys.argv", ["train.py"])
-    assert command(lambda cfg: places.append(sweep_place()), "train") == 0
-    assert places[-1] == ""

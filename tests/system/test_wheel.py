@@ -19,6 +19,7 @@ from tests.conftest import TINY
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = ("dml", "configs", "hydra_plugins")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+pytestmark = pytest.mark.soak
 TRACKER = "from dml.tracking import NullTracker\n\n\nclass Own(NullTracker):\n    pass\n"
 
 

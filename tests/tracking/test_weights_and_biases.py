@@ -163,33 +163,3 @@ def test_folds_are_runs_of_their_own(two_folds, service):
         work(tracker, history)
         tracker.conclude(TOTAL, [])
     assert [len(service.inits(name)) for name in ids] == [1, 1, 1]
-
-
-def test_a_sweep_sees_one_run_under_the_name_it_gave(two_folds, service, monkeypatch):
-    monkeypatch.setenv("WANDB_SWEEP_ID", "s1")
-    monkeypatch.setenv("WANDB_RUN_ID", "given")
-    info, history = two_folds
-    tracker = WandbTracker(project="ours", entity="we")
-    with track_run(tracker, info):
-        work(tracker, history)
-        tracker.conclude(TOTAL, [])
-    assert service.ids() == ["given"]
-    (options,) = service.inits("given")
-    assert not {"id", "project", "entity"} & set(options)
-    assert service.summary("given")["combined/map_at_r"] == 0.05
-
-
-def test_a_dead_service_does_not_end_the_training(prepared, service, capsys):
-    cfg, folder = prepared()
-    service.crash_at = 4
-    summary = start(cfg)
-    said = capsys.readouterr().out.replace("\n", " ")
-    assert said.count("W&B does not respond (ConnectionResetError: Connection lost)") == 1
-    assert service.torn_down
-    assert folder.summary.exists()
-    service.crash_at = None
-    start(cfg)  # the same command sends what is missing
-    (name,) = service.ids()
-    assert service.rows(name) == history_of(folder.path)
-    assert service.summary(name)["test/map_at_r"] == summary["metrics"]["map_at_r"]["mean"]
-    assert service.exits(name) == [0]

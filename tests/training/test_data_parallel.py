@@ -50,15 +50,6 @@ def step(loss: DataParallelLoss) -> nn.Module | None:
     return loss._wrapped
 
 
-def test_names_in_checkpoints_stay():
-    method = Squares()
-    embedder, loss = make(method)
-    names = set(embedder.state_dict()), set(method.state_dict())
-    step(loss)
-    assert (set(embedder.state_dict()), set(method.state_dict())) == names
-    assert names[1] == {"scale"}
-
-
 def test_parameters_without_a_gradient_are_left_out_from_then_on():
     method = Unused(Squares())
     _, loss = make(method)

@@ -38,14 +38,6 @@ def test_patience_in_epochs(patience, every, expected):
     assert stops_at(Stopping(patience, "epochs"), [1.0] + [0.5] * 20, every) == expected
 
 
-def test_min_delta():
-    stopping = Stopping(3, min_delta=0.1)
-    assert stopping.update(0.5, 1, 1)
-    assert not stopping.update(0.55, 2, 2)
-    assert stopping.update(0.61, 3, 3)
-    assert (stopping.best_score, stopping.best_epoch, stopping.best_step) == (0.61, 3, 3)
-
-
 def test_a_state_is_restored():
     one = Stopping(3)
     one.update(0.5, 1, 10)

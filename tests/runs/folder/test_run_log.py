@@ -1,9 +1,6 @@
 import logging
 import warnings
 
-import pytest
-
-from dml.core.errors import RunStopped, UserError
 from dml.runs.console import print_line
 from dml.runs.folder.run_log import write_log
 
@@ -25,21 +22,6 @@ def test_lines_warnings_and_the_end_are_logged(tmp_path, capfd):
     assert other == "of a library"
     assert end == "run finished after 0:00"
     assert "note: [brackets] stay\nprinted only\n" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (UserError("data: no images"), "error: data: no images"),
-        (RunStopped("stopped by SIGTERM", 143), "stopped by SIGTERM; saved"),
-        (KeyboardInterrupt(), "interrupted"),
-        (ZeroDivisionError("bug"), "ZeroDivisionError: bug"),
-    ],
-)
-def test_a_run_that_does_not_finish(tmp_path, error, line):
-    with pytest.raises(type(error)), write_log(tmp_path, "run"):
-        raise error
-    assert messages(tmp_path)[-1] == line
 
 
 def test_a_log_that_cannot_be_written_is_left_out(tmp_path):

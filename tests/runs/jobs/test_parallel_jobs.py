@@ -1,8 +1,5 @@
 from typing import ClassVar
 
-import pytest
-
-from dml.core.errors import UserError
 from dml.tracking import NullTracker
 from tests.runs.small_runs import essence
 
@@ -36,14 +33,3 @@ def test_parallel_models_equal_serial_models(run_small, capfd):
     logs = sorted(path.name for path in (both / "logs").iterdir())
     assert logs == [f"repeat0-fold{fold}.log" for fold in range(4)]
     assert "epoch 1" in (both / "logs" / "repeat0-fold2.log").read_text()
-
-
-def test_the_failure_of_a_process_is_reported(run_small, tmp_path):
-    with pytest.raises(UserError, match="data"):
-        run_small(
-            "loss=contrastive",
-            "data.images_per_class=3",
-            "data.sampler=balanced",
-            "data.batch_size=300",
-            "protocol.workers=2",
-        )

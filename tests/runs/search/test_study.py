@@ -53,15 +53,3 @@ def test_a_released_trial_is_continued_at_once(study):
     first = study.claim_trial()
     study.release(first)
     assert study.claim_trial() == first
-
-
-def test_a_truncated_journal_is_repaired(study):
-    study.finish(study.claim_trial(), TrialState.COMPLETE, 0.5)
-    with open(study.folder.journal, "ab") as file:
-        file.write(b'{"op_code":6,"wor')
-    reopened = Study(study.folder, study.config, SPACE, seed=0)
-    assert reopened.claim_trial().number == 1
-    assert [trial.number for trial in Study(study.folder, study.config, SPACE, 0).trials()] == [
-        0,
-        1,
-    ]
