@@ -15,11 +15,15 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError, describe_failure, first_line, is_out_of_memory
+from dml.data.image_index import ImageIndex
 from dml.models.backbones import Backbone, InputSpec, TimmBackbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.models.timm_networks import inspect_network
 from dml.runs.build import Builder
+from dml.runs.context import list_jobs
+from dml.training.device import resolve_device
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
 CALLED_AS = {
@@ -31,17 +35,17 @@ CLASSES, PER_CLASS, SIDE, SIZE = 2, 4, 8, 8  # of the dummy images and their emb
 
 def dry_run(
     builder: Builder,
-    count_classes: Callable[[], int] = lambda: CLASSES,
-    device: torch.device | None = None,
+    read_index: Callable[[], ImageIndex] | None = None,
+    world: ProcessGroup = SINGLE_PROCESS,
 ) -> None:
     """Builds and tries loss, method, head, optimizer and schedule; loads no weights.
 
     Args:
         builder: of the run.
-        count_classes: returns the number of training classes. Only a user's own loss is tried with
-            it, and on the run's device, since its code may depend on both: to know it, the data
-            must be read, and thousands of classes take their time.
-        device: of the run; default: the CPU.
+        read_index: returns the dataset. Only a user's own loss is tried with its number of training
+            classes, and on the run's device, since its code may depend on both; thousands of
+            classes would take others their time.
+        world: the processes of the run.
 
     Raises:
         ConfigError: with every option that does not fit its constructor; else with the first error
@@ -53,12 +57,13 @@ def dry_run(
     _try_backbone(builder.config.backbone)
     _try_head(builder)
     size = _embedding_size(builder.config)
-    classes = count_classes() if builder.has_own_loss else CLASSES
-    method = builder.method(classes, size)
-    if builder.has_own_loss:
-        method.to(device)
+    classes, device = CLASSES, torch.device("cpu")
+    if builder.has_own_loss and read_index is not None:
+        classes = list_jobs(builder.config, read_index())[0].train.num_classes
+        device = resolve_device(builder.config.device, world)
+    method = builder.method(classes, size).to(device)
     with torch.random.fork_rng(devices=[]):
-        _try_method(builder, method, classes, size, device if builder.has_own_loss else None)
+        _try_method(builder, method, classes, size, device)
     _try_optimizer(builder, method.cpu())
 
 
@@ -87,7 +92,7 @@ def _try_head(builder: Builder) -> None:
 
 
 def _try_method(
-    builder: Builder, method: nn.Module, classes: int, size: int, device: torch.device | None
+    builder: Builder, method: nn.Module, classes: int, size: int, device: torch.device
 ) -> None:
     """Computes a loss and its gradients with a dummy network.
 

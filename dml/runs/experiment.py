@@ -36,7 +36,6 @@ from dml.runs.jobs.train_jobs import train_jobs
 from dml.runs.load import load_cfg
 from dml.runs.scores.ensemble import score_ensembles
 from dml.tracking import NullTracker, Tracker, track_run
-from dml.training.device import resolve_device
 from dml.training.distributed_session import distributed_session
 from dml.training.interrupts import StopRequest
 from dml.training.process_group import ProcessGroup
@@ -129,11 +128,7 @@ class Experiment:
         if summary is not None:
             return self._leave_finished(summary)
         # Before there is a folder: absent data or an impossible loss leave no trace.
-        dry_run(
-            self.builder,
-            lambda: list_jobs(self.config, self._index)[0].train.num_classes,
-            resolve_device(self.config.device, self.world),
-        )
+        dry_run(self.builder, lambda: self._index, self.world)
         index = self._index
         # Before weights are downloaded: too few classes or images.
         schedule_batches(self.config, list_jobs(self.config, index)[0])
