@@ -80,7 +80,6 @@ def test_what_is_wrong_is_named(name: str) -> None:
         "labels must be at least 0, got -1..4": (x, y - 1),
         "ref_emb must be finite": (x, y, None, x / 0, y),
         "ref_labels must be at least 0, got -1..4": (x, y, None, x, y - 1),
-        "self_index must be in -1..8": (x, y, None, x, y, nobody + 10),
         "indices_tuple must hold positions": (x, y, [nobody, y, y], x, y, nobody),
     }.items():
         with pytest.raises(ValueError, match=message):
