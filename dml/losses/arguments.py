@@ -63,7 +63,10 @@ def check_batch(
         found = f"{embeddings.dtype} of shape {tuple(embeddings.shape)}"
         raise ValueError(f"{x} must be a matrix of floating-point numbers, got {found}")
     if embedding_size not in (None, embeddings.shape[1]):
-        raise ValueError(f"{x} must have {embedding_size} columns, got {embeddings.shape[1]}")
+        raise ValueError(
+            f"{x} must have {embedding_size} columns (the embedding_size), "
+            f"got {embeddings.shape[1]}"
+        )
     if labels.shape != embeddings.shape[:1]:
         raise ValueError(
             f"{y} must hold one label for each of the {len(embeddings)} {x}, "

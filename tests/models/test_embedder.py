@@ -5,7 +5,14 @@ from torch import nn
 
 from dml.core.errors import UserError
 from dml.models.backbones import Backbone, InputSpec
-from dml.models.embedder import HEADS, NORMALIZERS, POOLINGS, TOKEN_POOLINGS, Embedder
+from dml.models.embedder import (
+    HEADS,
+    NORMALIZERS,
+    POOLINGS,
+    TOKEN_POOLINGS,
+    Embedder,
+    compile_backbone,
+)
 from dml.models.small_cnn import SmallCNN
 
 
@@ -209,3 +216,29 @@ def test_native_pooling_is_that_of_the_network(images):
     assert embedder.embedding_size == 3
     expected = embedder.features(images).amin(dim=(2, 3))[:, :3]
     torch.testing.assert_close(embedder(images), expected)
+
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("choice", "device", "calls"),
+    [
+        (False, CPU, []),
+        (True, CPU, [{}]),
+        (True, CUDA, [{}]),
+        ("reduce-overhead", CUDA, [{"mode": "reduce-overhead"}]),
+    ],
+)
+def test_the_backbone_is_compiled_in_a_mode_of_torch(choice, device, calls, monkeypatch):
+    embedder = Embedder(SmallCNN(width=2), 4)
+    found = []
+    monkeypatch.setattr(embedder.backbone, "compile", lambda **options: found.append(options))
+    compile_backbone(embedder, choice, device)
+    assert found == calls
+
+
+def test_graphs_of_cuda_need_a_gpu():
+    embedder = Embedder(SmallCNN(width=2), 4)
+    with pytest.raises(UserError, match=r"^compile: reduce-overhead .* no GPU; use compile=true"):
+        compile_backbone(embedder, "reduce-overhead", CPU)

@@ -1,12 +1,14 @@
-"""Generic losses of pairs beside those of pytorch-metric-learning, and at extremes."""
+"""Generic losses beside those of pytorch-metric-learning, at extremes, and their forms."""
 
 import pytest
 import torch
-from pytorch_metric_learning import distances
+from pytorch_metric_learning import distances, reducers
 from pytorch_metric_learning import losses as pml
 from torch import Tensor
 
+import dml.losses
 from dml.losses import generic
+from dml.losses.generic import forms
 
 BALANCED = torch.arange(12) % 4
 
@@ -78,3 +80,56 @@ def test_finite_for_zero_equal_and_opposite_rows(loss, labels):
     value.backward()
     assert value.isfinite()
     assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("y", [BALANCED, UNBALANCED])
+def test_proxy_anchor_is_pmls(y):
+    theirs = pml.ProxyAnchorLoss(6, 5, 0.1, 8).double()
+    ours = generic.ProxyAnchorLoss(6, 5, 0.1, 8).double()
+    ours.load_state_dict(theirs.state_dict())
+    assert_equal(ours, theirs, batch(y), y)
+
+
+def test_proxy_nca_pp_is_ours_of_every_day():
+    theirs = dml.losses.ProxyNCAPlusPlusLoss(6, 5, 0.3).double()
+    ours = generic.ProxyNCAPlusPlusLoss(6, 5, 0.3).double()
+    ours.load_state_dict(theirs.state_dict())
+    assert_equal(ours, theirs, batch(UNBALANCED), UNBALANCED)
+
+
+def test_proxy_nca_of_the_table_leaves_the_positive_out_of_the_sum():
+    x = batch(UNBALANCED)
+    loss = generic.OriginalProxyNCALoss(6, 5).double()
+    s = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(loss.proxies).T
+    own = torch.nn.functional.one_hot(UNBALANCED, 6).bool()
+    expected = (s.masked_fill(own, -torch.inf).logsumexp(dim=1) - s[own]).mean()
+    torch.testing.assert_close(loss(x, UNBALANCED), expected)
+
+
+@pytest.mark.parametrize(
+    ("loss", "form"),
+    [
+        (pml.ContrastiveLoss(0.1, 0.7), forms.EuclideanContrastive(0.7, 0.1)),
+        (pml.MultiSimilarityLoss(3, 7, 0.2), forms.MultiSimilarity(3.0, 7.0, 0.2)),
+        (pml.ProxyAnchorLoss(6, 5, 0.2, 16), forms.ProxyAnchor(16.0, 16.0, 0.2)),
+        (dml.losses.ProxyNCALoss(6, 5, 3.0), forms.ProxyNCA(6.0, True)),
+        (dml.losses.ProxyNCAPlusPlusLoss(6, 5, 0.5), forms.ProxyNCA(2.0, True)),
+    ],
+)
+def test_form_takes_the_hyperparameters_of_the_clean_loss(loss, form):
+    assert generic.find_generic_form(loss) == form
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (pml.TripletMarginLoss(), "TripletMarginLoss is not additive"),
+        (dml.losses.MeanFieldContrastiveLoss(6, 5), "MeanFieldContrastiveLoss is not additive"),
+        (pml.ContrastiveLoss(distance=distances.CosineSimilarity()), "CosineSimilarity"),
+        (pml.ContrastiveLoss(reducer=reducers.MeanReducer()), "MeanReducer"),
+        (pml.MultiSimilarityLoss(distance=distances.LpDistance()), "LpDistance"),
+    ],
+)
+def test_a_loss_that_has_no_form_says_why(loss, message):
+    with pytest.raises(ValueError, match=message):
+        generic.find_generic_form(loss)
