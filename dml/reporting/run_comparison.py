@@ -1,36 +1,21 @@
-"""Comparison of two runs: options that differ, scores, curves, and a paired test over seeds."""
+"""Comparison of two runs: options that differ, scores, curves, and a test over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.text import Text
 
 from dml.core.errors import UserError
 from dml.core.metric_names import is_retrieval_metric, metric_label
+from dml.core.statistics import Estimate, welch
 from dml.reporting.list_tables import GAP, Column, format_table
 from dml.reporting.option_columns import ENDS_NOT_COMPARED, common_names, group_key
 from dml.reporting.option_texts import differing_options, format_option
 from dml.reporting.run_curves import draw_curves, read_curves
-from dml.reporting.run_groups_by_seed import group_by_seed, pair_by_seed
+from dml.reporting.run_groups_by_seed import group_by_seed
 from dml.reporting.run_list import ListedRun
-
-
-@dataclass(frozen=True)
-class PairedTest:
-    """Paired t-test over the seeds that two groups of runs share.
-
-    Attributes:
-        seeds: of the pairs, at least two.
-        mean: mean difference, second − first, in points of percent.
-        p_value: two-sided; None if all differences are equal.
-    """
-
-    seeds: tuple[int, ...]
-    mean: float
-    p_value: float | None
 
 
 def compare_runs(
@@ -102,34 +87,24 @@ def _score_table(first: ListedRun, second: ListedRun, width: int) -> Text | None
     )
 
 
-def paired_test(
-    first: Sequence[ListedRun], second: Sequence[ListedRun], metric: str = "map_at_r"
-) -> PairedTest | None:
-    """Returns the test of the difference second − first over common seeds; None below two."""
-    pairs = pair_by_seed(first, second)
-    pairs = [(a, b) for a, b in pairs if metric in a.scores and metric in b.scores]
-    if len(pairs) < 2:
-        return None
-    from scipy import stats  # late: it takes half a second to import
-
-    a, b = ([100 * pair[side].scores[metric] for pair in pairs] for side in (0, 1))
-    differences = [y - x for x, y in zip(a, b, strict=True)]
-    p_value = None
-    if max(differences) - min(differences) > 1e-9:
-        p_value = float(stats.ttest_rel(b, a).pvalue)
-    seeds = tuple(int(pair[0].seed) for pair in pairs)
-    return PairedTest(seeds, sum(differences) / len(differences), p_value)
-
-
 def _describe_test(first: ListedRun, second: ListedRun, runs: Sequence[ListedRun]) -> str:
-    """Returns a line about the paired test of the groups of two runs."""
+    """Returns a line about Welch's test between the groups of two runs.
+
+    Runs of equal seeds are not paired: what a seed draws differs between losses.
+    """
     groups = {group_key(same[0]): same for same in group_by_seed(runs)}
     keys = [group_key(run) for run in (first, second)]
     if keys[0] == keys[1]:
-        return "paired test: the runs differ only in seed and repeats"
-    found = paired_test(groups.get(keys[0], ()), groups.get(keys[1], ()))
-    if found is None:
-        return "paired test: needs finished runs of both with two or more common seeds"
-    seeds = ", ".join(map(str, found.seeds))
-    p_value = "all differences are equal" if found.p_value is None else f"p = {found.p_value:.3g}"
-    return f"paired t-test of MAP@R over seeds {seeds}: {found.mean:+.2f} points, {p_value}"
+        return "no test: the runs differ only in seed and repeats"
+    scores = [
+        tuple(100 * run.scores["map_at_r"] for run in groups.get(key, ()) if run.scores)
+        for key in keys
+    ]
+    if min(map(len, scores)) < 2:
+        return "no test: it needs two or more seeds of both"
+    a, b = map(Estimate, scores)
+    p_value = welch(a.moments, b.moments)
+    shown = "all scores are equal" if p_value is None else f"p = {p_value:.3g}"
+    return (
+        f"MAP@R of {a.n} and {b.n} seeds: {b.mean - a.mean:+.2f} points, {shown} (Welch's t-test)"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -80,11 +80,3 @@ def rank_groups(runs: Iterable[ListedRun]) -> list[SeedGroup]:
         same = [one for one in ranked if place(one) == place(group)]
         ranked.append(SeedGroup(group.runs, len(same) + 1))
     return ranked
-
-
-def pair_by_seed(
-    first: Sequence[ListedRun], second: Sequence[ListedRun]
-) -> list[tuple[ListedRun, ListedRun]]:
-    """Returns the runs of two groups that share a seed, in pairs."""
-    of_seed = {run.seed: run for run in second}
-    return [(run, of_seed[run.seed]) for run in first if run.seed in of_seed]
