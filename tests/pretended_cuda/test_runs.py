@@ -12,6 +12,9 @@ from dml.core.errors import RunStopped
 from dml.tracking import History
 from dml.training.trainer import Trainer
 from tests.pretended_cuda.waits import Wait, count_waits, listed
+from tests.runs.conftest import evaluated
+
+__all__ = ["evaluated"]  # a fixture
 
 RUN = ("loss=mfcont", "overwrite=true", "protocol.steps_per_epoch=3", "protocol.evaluate_every=1")
 
