@@ -147,6 +147,7 @@ def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: Sequen
         return f"{word}: no such flag{hint}; options are given as name=value"
     owners = [f"{group}={word}" for group, choices in groups.items() if word in choices]
     hint = f"; write {' or '.join(owners)}" if owners else _suggest(word, names)
+    hint = f"; write {word}=<value>" if word in (*groups, *names) else hint
     hint = "; quote special characters" if "=" in word else hint
     return f"{word or repr(word)}: not of the form option=value{hint}"
 

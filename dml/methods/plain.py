@@ -44,7 +44,9 @@ class Plain(BatchMethod):
         self.loss = loss
         self.miner = miner
         self.num_classes = num_classes
-        self._passes_pairs = miner is not None or not _takes(loss, 2)
+        self._passes_pairs = (
+            miner is not None or "indices_tuple" in inspect.signature(loss.forward).parameters
+        )
         self.loss_constant = float(getattr(loss, "constant", 0.0))
 
     @staticmethod
