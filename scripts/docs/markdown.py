@@ -12,11 +12,14 @@ _SPECIAL = {"<": "&lt;", ">": "&gt;", "|": "&#124;", "$": "&#36;", "*": "&#42;",
 def escape(text: str) -> str:
     """Returns plain text such that no character of it formats; `code` in it stays code.
 
-    Characters become entities instead of being escaped with a backslash, since `\\[` begins an
-    equation on the site.
+    Links stay links. Characters become entities instead of being escaped with a backslash, since
+    `\\[` begins an equation on the site.
     """
-    parts = re.split(r"(`[^`]+`)", text)
-    return "".join(code(one[1:-1]) if one[:1] == "`" else _escape_plain(one) for one in parts)
+    parts = re.split(r"(`[^`]+`|\[[^\]]+\]\([^)]+\))", text)
+    return "".join(
+        _escape_plain(one) if not place % 2 else code(one[1:-1]) if one[0] == "`" else one
+        for place, one in enumerate(parts)
+    )
 
 
 def _escape_plain(text: str) -> str:

@@ -109,7 +109,7 @@ def test_proxy_nca_of_the_table_leaves_the_positive_out_of_the_sum():
 @pytest.mark.parametrize(
     ("loss", "form"),
     [
-        (pml.ContrastiveLoss(0.1, 0.7), forms.EuclideanContrastive(0.7, 0.1)),
+        (pml.ContrastiveLoss(0.1, 0.7), forms.EuclideanContrastive(0.7, 0.1, "terms")),
         (pml.MultiSimilarityLoss(3, 7, 0.2), forms.MultiSimilarity(3.0, 7.0, 0.2)),
         (pml.ProxyAnchorLoss(6, 5, 0.2, 16), forms.ProxyAnchor(16.0, 16.0, 0.2)),
         (dml.losses.ProxyNCALoss(6, 5, 3.0), forms.ProxyNCA(6.0, True)),
