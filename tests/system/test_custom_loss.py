@@ -82,7 +82,7 @@ def test_a_loss_of_pml(my_folder, command_line):
         ),
         (
             ["loss._target_=my_losses.CenterLoss", "loss.scale=2"],
-            "loss.scale: no such option; +loss.scale=2 adds it",
+            "loss.scale: no such option; valid are loss.batch_kind; +loss.scale=<value> adds it",
         ),
         (
             ["loss._target_=my_losses.CenterLoss", "loss.batch_kind=proxy"],
