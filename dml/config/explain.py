@@ -157,8 +157,8 @@ def _explain_unknown(name: str, names: Sequence[str]) -> str:
     siblings = [one for one in names if node and one.rpartition(".")[0] == node]
     is_open = name.startswith(tuple(f"{one}." for one in OPEN_NODES))
     hint = _suggest(name, siblings if is_open else names)
-    if siblings and not hint:
-        hint = "; valid are " + ", ".join(one for one in siblings if not one.endswith(INTERNAL))
+    if not hint and (valid := [one for one in siblings if not one.endswith(INTERNAL)]):
+        hint = f"; valid are {', '.join(valid)}"
     return f"{name}: no such option{hint}" + (f"; +{name}=<value> adds it" if is_open else "")
 
 
