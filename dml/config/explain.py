@@ -155,13 +155,12 @@ def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: Sequen
 def _explain_unknown(name: str, names: Sequence[str]) -> str:
     """Returns the problem of a name that is no option."""
     node = name.rpartition(".")[0]
-    hint = _suggest(name, names)
     siblings = [one for one in names if node and one.rpartition(".")[0] == node]
-    if siblings and not hint:
-        hint = "; valid are " + ", ".join(one for one in siblings if not one.endswith(INTERNAL))
-    if name.startswith(tuple(f"{one}." for one in OPEN_NODES)):
-        hint += f"; +{name}=<value> adds it"
-    return f"{name}: no such option{hint}"
+    is_open = name.startswith(tuple(f"{one}." for one in OPEN_NODES))
+    hint = _suggest(name, siblings if is_open else names)
+    if not hint and (valid := [one for one in siblings if not one.endswith(INTERNAL)]):
+        hint = f"; valid are {', '.join(valid)}"
+    return f"{name}: no such option{hint}" + (f"; +{name}=<value> adds it" if is_open else "")
 
 
 def _suggest(name: str, names: Sequence[str]) -> str:

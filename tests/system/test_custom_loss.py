@@ -126,7 +126,7 @@ def test_p2s_grad_loss_takes_its_size_as_an_option_too(my_folder, command_line):
         ),
         (
             ["loss._target_=my_losses.CenterLoss", "loss.scale=2"],
-            "loss.scale: no such option; did you mean 'transform.scale'?; +loss.scale=<value> adds",
+            "loss.scale: no such option; valid are loss.batch_kind; +loss.scale=<value> adds it",
         ),
         (
             ["loss._target_=my_losses.CenterLoss", "loss.batch_kind=proxy"],
