@@ -13,8 +13,8 @@ from collections import Counter
 import environment  # noqa: F401
 
 from dml.core.errors import UserError
-from dml.reporting.catalog import experiment_ids, list_cells, load_experiment
-from dml.reporting.published_matches import CellMatch, match_cells, unmatched_results
+from dml.results.catalog import experiment_ids, list_cells, load_experiment
+from dml.results.published_matches import CellMatch, match_cells, unmatched_results
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,7 +5,7 @@
     python scripts/plan.py mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
 
 Trainings include the folds and trials of searches. Estimated hours are those of one GPU, or of one
-CPU core for claims_* (the rule is in dml/reporting/cost.py); those of finished runs are measured,
+CPU core for claims_* (the rule is in dml/results/cost.py); those of finished runs are measured,
 and those that are left are estimated at their pace.
 """
 
@@ -22,9 +22,9 @@ from rich.table import Table
 
 from dml.config.explain import explain
 from dml.core.errors import UserError, first_line
-from dml.reporting.catalog import experiment_ids
-from dml.reporting.cost import sum_hours
-from dml.reporting.experiment_progress import (
+from dml.results.catalog import experiment_ids
+from dml.results.cost import sum_hours
+from dml.results.experiment_progress import (
     Progress,
     budget_overrides,
     cell_status,

@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         help="runs that somebody sent, shown beside one's own (several times)",
     )  # fmt: skip
     options = parser.parse_args(argv)
-    from dml.reporting.report_files import write_reports  # late: --help need not load torch
+    from dml.results.report_files import write_reports  # late: --help need not load torch
 
     out = options.out or options.runs / "reports"
     try:

@@ -14,8 +14,8 @@ from dml.core.installation import shell_command
 if TYPE_CHECKING:  # late elsewhere: --help need not import rich
     from rich.text import Text
 
-    from dml.reporting.run_list import ListedRun
-    from dml.reporting.run_removal import Removal
+    from dml.results.run_list import ListedRun
+    from dml.results.run_removal import Removal
 
 ACTIONS = ("list", "best", "compare", "rm", "clean")
 DESCRIPTION = """\
@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
-    from dml.reporting.run_list import find_run, list_runs
+    from dml.results.run_list import find_run, list_runs
 
     root = options.runs
     if action in ("list", "best", "clean"):
@@ -85,24 +85,24 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
     if action == "compare":
         if len(words) != 2:
             raise UserError(f"compare: takes two runs; type {shell_command('runs')} compare A B")
-        from dml.reporting.list_tables import terminal
-        from dml.reporting.run_comparison import compare_runs
+        from dml.results.list_tables import terminal
+        from dml.results.run_comparison import compare_runs
 
         first, second = (find_run(word, runs) for word in words)
         _print(compare_runs(first, second, runs, root / "comparisons", terminal().width))
     elif action == "rm":
-        from dml.reporting.run_removal import plan_removal
+        from dml.results.run_removal import plan_removal
 
         if not words:
             raise UserError(f"rm: takes runs; type {shell_command('runs')} rm <id> …")
         return _remove(plan_removal(find_run(word, runs) for word in words), options.yes)
     else:
-        from dml.reporting.run_filters import parse_filters
+        from dml.results.run_filters import parse_filters
 
         filters = parse_filters(words, runs)
         chosen = [run for run in runs if all(one.matches(run) for one in filters)]
         if action == "clean":
-            from dml.reporting.run_removal import plan_cleaning
+            from dml.results.run_removal import plan_cleaning
 
             return _remove(plan_cleaning(chosen), options.yes)
         _show(action, chosen, options)
@@ -113,7 +113,7 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
 
 def _refuse_parents(words: Sequence[str], runs: Sequence[ListedRun]) -> None:
     """Raises UserError for a folder of runs among words that must each be one run."""
-    from dml.reporting.run_list import is_run
+    from dml.results.run_list import is_run
 
     names = {run.labels.get("name") for run in runs}
     for word in words:
@@ -144,9 +144,9 @@ def _take_folder(words: Sequence[str], root: Path) -> tuple[Path, list[str]]:
 
 
 def _show(action: str, runs: Sequence[ListedRun], options: argparse.Namespace) -> None:
-    from dml.reporting.list_export import write_csv_list, write_json_list
-    from dml.reporting.list_tables import best_table, run_table, terminal
-    from dml.reporting.run_groups_by_seed import rank_groups
+    from dml.results.list_export import write_csv_list, write_json_list
+    from dml.results.list_tables import best_table, run_table, terminal
+    from dml.results.run_groups_by_seed import rank_groups
 
     groups = rank_groups(runs) if action == "best" else []
     if action == "best":
@@ -159,7 +159,7 @@ def _show(action: str, runs: Sequence[ListedRun], options: argparse.Namespace) -
 
 
 def _print(shown: Iterable[Text]) -> None:
-    from dml.reporting.list_tables import terminal
+    from dml.results.list_tables import terminal
 
     console = terminal()
     for one in shown:
@@ -174,8 +174,8 @@ def _explain_none(runs: Sequence[ListedRun], words: Sequence[str], root: Path) -
 
 def _remove(removals: Sequence[Removal], sure: bool) -> int:
     """Lists what is removed, asks, and removes it."""
-    from dml.reporting.list_tables import format_size
-    from dml.reporting.run_removal import remove
+    from dml.results.list_tables import format_size
+    from dml.results.run_removal import remove
 
     if not removals:
         print("nothing to remove")

@@ -44,8 +44,8 @@ def show_sweep() -> None:
     """Prints the table of a multirun's finished runs, best first, and draws their curves."""
     if read_launch().rank > 0 or not _folders:
         return
-    from dml.reporting.list_tables import terminal
-    from dml.reporting.sweep_summary import summarize_sweep
+    from dml.results.list_tables import terminal
+    from dml.results.sweep_summary import summarize_sweep
 
     console = terminal()
     folders = [folder for _, folder in _folders]

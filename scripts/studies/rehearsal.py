@@ -20,10 +20,10 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, first_line
-from dml.reporting.catalog import Cell, list_cells, load_experiment
-from dml.reporting.page import render_page
-from dml.reporting.report import build_report
-from dml.reporting.report_figures import draw_figures
+from dml.results.catalog import Cell, list_cells, load_experiment
+from dml.results.page import render_page
+from dml.results.report import build_report
+from dml.results.report_figures import draw_figures
 from dml.runs.experiment import run
 
 STAND_IN = ("scale=standin", "device=cpu")

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from dml.cli.runs_command import main
-from tests.reporting.listed_runs import write_listed_run
+from tests.results.listed_runs import write_listed_run
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from PIL import Image
 
 import dml
 from dml.core.errors import UserError
-from dml.reporting.finished_runs import read_run as read_finished_run
+from dml.results.finished_runs import read_run as read_finished_run
 from dml.runs.experiment import resume
 
 

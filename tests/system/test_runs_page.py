@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dml.cli import runs_command, train_command
-from dml.reporting.run_list import list_runs
+from dml.results.run_list import list_runs
 from tests.conftest import TINY
-from tests.reporting.listed_runs import write_listed_run
+from tests.results.listed_runs import write_listed_run
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
 COMMANDS = [shlex.split(line) for line in re.findall(r"^\$ python (.*)$", PAGE, re.M)]

@@ -1,0 +1,84 @@
+"""Estimated cost of experiments in GPU hours, or in hours of one CPU core with `device=cpu`.
+
+The estimate is the number of images to train on over the images per second that a network is
+assumed to train on one data-center GPU (A100 or newer, float32 with TF32, decoding fast enough).
+Training that may stop early is assumed to last for five times its patience. Methods that pass
+images through the network twice or more count as often. The estimate tells whether a table takes
+hours or months, not more. It is unknown for a network that is not in the list below, and for a
+dataset whose reader does not say how many images it trains on.
+"""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from dml.core.option_values import SPLITS
+from dml.data.published_dataset import train_images
+from dml.results.catalog import Cell
+
+IMAGES_PER_SECOND = {
+    "bn_inception": 1200.0,
+    "resnet50": 800.0,
+    "vit_s16": 900.0,
+    "dino_s16": 900.0,
+    "vit_b16": 350.0,
+    "small_cnn": 20000.0,
+}
+CPU_IMAGES_PER_SECOND = {  # of one core, evaluations every 50 steps included
+    "small_cnn": 600.0,
+    "tf_efficientnet_lite0": 45.0,  # at 48 pixels
+}
+PATIENCES = 5  # that training is assumed to last for, where it may stop early
+
+
+def estimate_hours(cell: Cell) -> float | None:
+    """Returns the hours of all trainings of a cell; None if they are unknown."""
+    if cell.trainings == 0:
+        return 0.0
+    hours = estimate_training_hours(cell.config)
+    return None if hours is None else hours * cell.trainings
+
+
+def estimate_training_hours(cfg: DictConfig) -> float | None:
+    """Returns the hours of one training; None if they are unknown."""
+    protocol, data = cfg.protocol, cfg.data
+    speeds = CPU_IMAGES_PER_SECOND if cfg.device == "cpu" else IMAGES_PER_SECOND
+    speed = speeds.get(cfg.backbone.name)
+    steps = protocol.steps_per_epoch
+    if steps is None:
+        images = train_images(data.reader["_target_"])
+        if images is not None:
+            steps = images * SPLITS[protocol.splits].training_share // data.batch_size
+    if speed is None or steps is None:
+        return None
+    passes = _epochs(cfg, steps) * steps * data.batch_size * _network_passes(cfg)
+    return passes / speed / 3600
+
+
+def sum_hours(hours: list[float | None]) -> float | None:
+    """Returns the sum; None if a part of it is unknown."""
+    return None if None in hours else sum(filter(None, hours))
+
+
+def _epochs(cfg: DictConfig, steps_per_epoch: float) -> float:
+    """Returns the number of epochs that training is assumed to last for."""
+    protocol, patience = cfg.protocol, cfg.protocol.stopping.patience
+    if patience is None:
+        return protocol.epochs
+    if protocol.stopping.unit == "epochs":
+        every = 1.0
+    else:
+        in_steps = protocol.evaluate_unit == "steps"
+        every = protocol.evaluate_every / (steps_per_epoch if in_steps else 1)
+    return min(protocol.epochs, PATIENCES * patience * every)
+
+
+def _network_passes(cfg: DictConfig) -> float:
+    """Returns how often a batch passes the network, on average over the steps."""
+    method = cfg.method
+    if method.name == "imix":
+        return 2.0
+    if method.name == "metrix" and "input" in method.types:
+        # About three mixes of a batch with few images per class, in the steps that draw this type.
+        return 1 + 3 / len(method.types)
+    return 1.0

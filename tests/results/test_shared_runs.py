@@ -1,0 +1,145 @@
+"""Runs sent as CSV: read back as they were, or refused in one line."""
+
+import csv
+import json
+import re
+
+import pytest
+
+from dml.cli.report_command import main
+from dml.core.errors import UserError
+from dml.results.catalog import list_cells
+from dml.results.finished_runs import collect_runs
+from dml.results.report_files import write_reports
+from dml.results.shared_runs import unpack_runs, write_runs
+from dml.runs.folder.run_folder import RunFolder
+from tests.results.made_runs import write_run
+
+VALUES = [0.2205, 0.2215, 0.2210]
+
+
+@pytest.fixture
+def cell():
+    return list_cells("mft_table1", ["data=cub", "loss=mfcwms"])[0]
+
+
+@pytest.fixture
+def sent(cell, tmp_path):
+    """A file of one run, made in a folder that no longer exists."""
+    cfg = cell.config.copy()
+    cfg.outputs = str(tmp_path / "theirs")
+    made = write_run(tmp_path / "theirs", cfg, [[v] * 4 for v in VALUES], VALUES)
+    right = made.with_name(RunFolder.of(cfg, cfg).path.name)
+    made.rename(right)
+    (run,) = collect_runs(tmp_path / "theirs", "mft_table1").finished
+    path = tmp_path / "mft_table1_runs.csv"
+    path.write_text(write_runs([run]))
+    return path
+
+
+def change(path, **columns):
+    with open(path, newline="") as file:
+        line = next(csv.DictReader(file))
+    for name, edit in columns.items():
+        line[name] = edit(line[name])
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(line))
+        writer.writeheader()
+        writer.writerow(line)
+
+
+def test_a_sent_run_is_read_back_with_its_numbers(sent, tmp_path):
+    (folder,) = unpack_runs(sent, tmp_path / "ours")
+    (run,) = collect_runs(tmp_path / "ours", "mft_table1").finished
+    assert run.folder == folder
+    assert run.values("map_at_r", "concatenated") == pytest.approx(
+        {repeat: 100 * value for repeat, value in enumerate(VALUES)}
+    )
+    assert str(tmp_path) not in sent.read_text(), "paths of the sender's machine"
+
+
+def test_a_sent_run_stands_beside_the_papers_numbers(sent, tmp_path, monkeypatch, cell):
+    monkeypatch.setattr("dml.results.catalog.list_cells", lambda *more: [cell])
+    monkeypatch.chdir(tmp_path)
+    files = write_reports(["mft_table1"], tmp_path, tmp_path / "page", False, [sent])
+    assert [path.name for path in files][-1] == "mft_table1_runs.csv"
+    with open(tmp_path / "page" / "mft_table1.csv", newline="") as file:
+        found = [(line["mean"], line["printed"]) for line in csv.DictReader(file)]
+    assert any(mean and printed for mean, printed in found)
+
+
+def edited(text):
+    options = json.loads(text)
+    options["optim"]["lr"] = 0.5
+    return json.dumps(options)
+
+
+def scored(value):
+    def edit(text):
+        summary = json.loads(text)
+        summary["jobs"][0]["metrics"]["map_at_r"] = value
+        return json.dumps(summary)
+
+    return edit
+
+
+def asking_for_the_environment(text):
+    options = json.loads(text)
+    options["experiment"]["setting"] = "${oc.env:WANDB_API_KEY}"
+    return json.dumps(options)
+
+
+def escaped(text):
+    """A text that YAML would read as a table with an interpolation."""
+    yaml = text.replace("${", r"\u0024{")
+    return json.dumps(yaml)
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (asking_for_the_environment, r"_runs\.csv, run 1: .*: experiment\.setting holds \$\{"),
+        (lambda text: escaped(asking_for_the_environment(text)), r"_runs\.csv, run 1: "),
+    ],
+)
+def test_a_sent_config_does_not_read_the_environment(
+    sent, cell, tmp_path, monkeypatch, capsys, edit, reason
+):
+    monkeypatch.setenv("WANDB_API_KEY", "a-secret")
+    monkeypatch.setattr("dml.results.catalog.list_cells", lambda *more: [cell])
+    monkeypatch.chdir(tmp_path)
+    change(sent, config=edit)
+    words = ["mft_table1", "--results", str(sent), "--no-figures", "--runs", str(tmp_path)]
+    assert main(words) == 1
+    output = capsys.readouterr()
+    assert re.fullmatch(rf"error: \S*{reason}.*\n", output.err)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert "a-secret" not in "".join([*output, *(path.read_text() for path in files)])
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"config": edited}, "run 1: the config has the identity .*, its folder another"),
+        ({"config": lambda text: text[:-9]}, "run 1: config or summary is damaged"),
+        ({"summary": lambda text: "[]"}, "run 1: summary: not the summary of a run"),
+        ({"summary": lambda text: "{}"}, "run 1: summary: lacks "),
+        ({"summary": scored(float("nan"))}, "run 1: summary: map_at_r is nan"),
+        ({"summary": scored(2.5)}, r"run 1: summary: map_at_r is 2\.5"),
+        ({"summary": scored("good")}, "run 1: summary: map_at_r is good"),
+        ({"folder": lambda text: f"../{text}"}, "is not <experiment>/<names>/<run>"),
+        ({"folder": lambda text: "a/b/../../../x"}, "is not <experiment>/<names>/<run>"),
+    ],
+)
+def test_altered_files_are_refused(sent, tmp_path, columns, reason):
+    change(sent, **columns)
+    with pytest.raises(UserError, match=reason) as error:
+        unpack_runs(sent, tmp_path / "ours")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_runs_of_another_experiment_are_refused(sent, tmp_path):
+    with pytest.raises(UserError, match="holds runs of mft_table1, not of mft_table2"):
+        write_reports(["mft_table2"], tmp_path, tmp_path / "page", False, [sent])
