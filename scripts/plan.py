@@ -23,15 +23,10 @@ from rich.table import Table
 from dml.config.explain import explain
 from dml.core.errors import UserError, first_line
 from dml.results.catalog import experiment_ids
-from dml.results.cost import sum_hours
-from dml.results.experiment_progress import (
-    Progress,
-    budget_overrides,
-    cell_status,
-    measure_progress,
-)
+from dml.results.cost import Progress, measure_progress, sum_hours
 from dml.runs.console import console
 
+BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
 COLUMNS = ("experiment", "cells", "done", "trainings", "hours (estimated)", "measured", "left")
 
 
@@ -63,10 +58,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _print_cells(progress: Progress) -> None:
-    for cell in progress.cells:
-        reduced = budget_overrides(cell)
+    for place, cell in enumerate(progress.cells):
+        reduced = [word for word in cell.overrides if word.partition("=")[0].lstrip("+") in BUDGET]
         note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
-        print(f"{cell_status(cell):8s} {cell.trainings:4d} trainings  {cell.command}{note}")
+        print(f"{progress.status(place):8s} {cell.trainings:4d} trainings  {cell.command}{note}")
 
 
 def _table(found: list[Progress]) -> Table:
@@ -75,12 +70,12 @@ def _table(found: list[Progress]) -> Table:
         is_name = name == "experiment"
         table.add_column(name, justify="left" if is_name else "right", no_wrap=is_name)
     for x in found:
-        counts = (len(x.cells), x.done, x.trainings)
-        _add_row(table, x.id, counts, (x.estimated, x.measured, x.left))
+        counts = (len(x.cells), len(x.measured), x.trainings)
+        _add_row(table, x.id, counts, (x.estimated, sum(x.measured.values()), x.left))
     if len(found) > 1:
         table.add_section()
-        columns = zip(*((len(x.cells), x.done, x.trainings) for x in found), strict=True)
-        hours = zip(*((x.estimated, x.measured, x.left) for x in found), strict=True)
+        columns = zip(*((len(x.cells), len(x.measured), x.trainings) for x in found), strict=True)
+        hours = zip(*((x.estimated, sum(x.measured.values()), x.left) for x in found), strict=True)
         _add_row(table, "all", list(map(sum, columns)), [sum_hours(list(some)) for some in hours])
     return table
 

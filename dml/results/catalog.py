@@ -2,15 +2,25 @@
 
 for cell in list_cells("mft_table1", ["data=cub"]):
     print(cell.command, cell.folder.exists())
+
+Composing the configs of all experiments takes minutes, and a report or a plan needs every one of
+them. They depend on the files of `configs/` and on Hydra alone, so each is kept as a JSON file in
+the user's cache folder, below a digest of both: after a change of any config file, everything is
+composed anew.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,16 +34,19 @@ from dml.config.config_groups import CONFIGS
 from dml.config.grids import expand_grids
 from dml.config.presets import apply_params
 from dml.config.schema import Config, ExperimentConfig
+from dml.core.atomic_io import write_text
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import shell_command
-from dml.results.composition_cache import load_or_compute
+from dml.results.published import PublishedResult, ResultKey, find_reason, find_results
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.summary import protocol_id, result_id
 from dml.runs.jobs.job_list import FOLDS
 
 PAPERS = ("mft", "pfml", "metrix", "ccp")  # in the order of docs/experiments.md
 KINDS = ("table", "figure", "text")
 METRICS = ["map_at_r", "precision_at_1", "r_precision", "best_epoch"]  # where a file names none
 FIGURES = ["learning_curves", "neighbors"]  # of runs of no experiment
+FOLDERS_KEPT = 4  # digests of a few checkouts, or of the last few edits
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,57 @@ class Cell:
     folder: Path
     command: str
     trainings: int
+
+    def result_keys(self) -> Iterator[ResultKey]:
+        """Yields what the cell's numbers will be measured on, one key per evaluation."""
+        cfg: Any = self.config
+        several = FOLDS[cfg.protocol.splits] > 1
+        for evaluation in ("separated", "concatenated") if several else ("single",):
+            yield ResultKey(
+                data=cfg.data.name,
+                backbone=cfg.backbone.name,
+                dim=cfg.embedder.size,
+                protocol=protocol_id(cfg),  # reads attributes only
+                evaluation=evaluation,
+                method=result_id(cfg),
+                setting=cfg.experiment.get("setting") or "",
+            )
+
+
+@dataclass(frozen=True)
+class CellMatch:
+    """One cell under one evaluation, with the published results that match it.
+
+    Attributes:
+        experiment: id of the experiment.
+        cell: its cell.
+        key: what the cell's numbers are measured on.
+        results: metric → matching results, the one that counts first; only metrics with results.
+    """
+
+    experiment: str
+    cell: Cell
+    key: ResultKey
+    results: Mapping[str, Sequence[PublishedResult]]
+
+    @property
+    def reason(self) -> str | None:
+        """Reason why no result is published; None if one is, or no reason is on file."""
+        if self.results:
+            return None
+        columns = {"experiment": self.experiment, "data": self.key.data}
+        columns |= {"method": self.key.method, "evaluation": self.key.evaluation}
+        return find_reason("not_printed.csv", columns)
+
+
+def match_cells(about: ExperimentConfig, cells: Iterable[Cell]) -> Iterator[CellMatch]:
+    """Yields the matches of an experiment's cells; none if it names no table of a paper."""
+    if about.source is None or not about.tables:
+        return
+    for cell in cells:
+        for key in cell.result_keys():
+            found = {m: find_results(key, m, about.source, about.tables) for m in about.metrics}
+            yield CellMatch(about.id, cell, key, {m: some for m, some in found.items() if some})
 
 
 def experiment_ids() -> list[str]:
@@ -204,3 +268,39 @@ def _sort_key(name: str) -> tuple[int, int, int, str]:
     kind_rank = next((n for n, kind in enumerate(KINDS) if item.startswith(kind)), len(KINDS))
     digits = "".join(filter(str.isdigit, item))
     return paper_rank, kind_rank, int(digits or 0), name
+
+
+def load_or_compute(words: Sequence[str], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Returns the cached value for some words, computed and stored if it is not there.
+
+    Args:
+        words: everything in addition to the files of `configs/` that the value depends on.
+        compute: returns a mapping of JSON's own types, with strings as keys.
+    """
+    key = sha256("\n".join(words).encode()).hexdigest()[:32]
+    path = _cache_folder() / f"{key}.json"
+    with suppress(OSError, ValueError):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    value = compute()
+    with suppress(OSError):  # a home that cannot be written to costs time, nothing else
+        write_text(path, json.dumps(value))
+    return value
+
+
+@cache
+def _cache_folder() -> Path:
+    """Returns the folder for the present config files; the oldest of the others are deleted."""
+    digest = sha256()
+    for name in ("hydra-core", "omegaconf"):
+        digest.update(f"\n{name} {version(name)}".encode())
+    for path in sorted(CONFIGS.rglob("*.yaml")):
+        digest.update(f"\n{path.relative_to(CONFIGS)}\n".encode())
+        digest.update(path.read_bytes())
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = home / "dml-benchmark" / "compositions" / digest.hexdigest()[:16]
+    with suppress(OSError):
+        others = [path for path in folder.parent.iterdir() if path != folder]
+        others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in others[FOLDERS_KEPT - 1 :]:
+            shutil.rmtree(old, ignore_errors=True)
+    return folder

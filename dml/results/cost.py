@@ -1,4 +1,4 @@
-"""Estimated cost of experiments in GPU hours, or in hours of one CPU core with `device=cpu`.
+"""Cost and progress of experiments: GPU hours, or hours of one CPU core with `device=cpu`.
 
 The estimate is the number of images to train on over the images per second that a network is
 assumed to train on one data-center GPU (A100 or newer, float32 with TF32, decoding fast enough).
@@ -10,11 +10,15 @@ dataset whose reader does not say how many images it trains on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from omegaconf import DictConfig
 
+from dml.core.atomic_io import read_json
 from dml.core.option_values import SPLITS
 from dml.data.published_dataset import train_images
-from dml.results.catalog import Cell
+from dml.results.catalog import Cell, list_cells
 
 IMAGES_PER_SECOND = {
     "bn_inception": 1200.0,
@@ -82,3 +86,58 @@ def _network_passes(cfg: DictConfig) -> float:
         # About three mixes of a batch with few images per class, in the steps that draw this type.
         return 1 + 3 / len(method.types)
     return 1.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of an experiment, or of a part of it.
+
+    Attributes:
+        id: id of the experiment.
+        cells: all runs.
+        measured: hours that each finished run took, by its position among the cells.
+        estimated: hours of all runs on a GPU, or on one core with `device=cpu`; None if unknown.
+    """
+
+    id: str
+    cells: tuple[Cell, ...]
+    measured: dict[int, float]
+    estimated: float | None
+
+    @property
+    def left(self) -> float | None:
+        """Hours of the runs that are not finished, at the pace of those that are."""
+        expected = sum_hours([estimate_hours(self.cells[place]) for place in self.measured])
+        if self.estimated is None or expected is None:
+            return None
+        pace = sum(self.measured.values()) / expected if expected else 1.0
+        return pace * (self.estimated - expected)
+
+    @property
+    def trainings(self) -> int:
+        """Models to train, finished or not."""
+        return sum(cell.trainings for cell in self.cells)
+
+    def status(self, place: int) -> str:
+        """Returns `done`, `started` or `missing` for the cell at a position."""
+        if place in self.measured:
+            return "done"
+        return "started" if (self.cells[place].folder / "config.yaml").exists() else "missing"
+
+
+def measure_progress(
+    experiment: str, overrides: Sequence[str] = (), runs: str = "outputs"
+) -> Progress:
+    """Returns the progress of an experiment.
+
+    Args:
+        experiment: id of the experiment.
+        overrides: options of the command line; another budget means other runs.
+        runs: folder of run folders.
+    """
+    words = [word for word in overrides if not word.startswith("outputs=")]
+    place = [] if runs == "outputs" else [f"outputs={runs}"]
+    cells = tuple(list_cells(experiment, [*words, *place]))
+    summaries = [read_json(cell.folder / "summary.json") for cell in cells]
+    measured = {n: s.get("wall_seconds", 0) / 3600 for n, s in enumerate(summaries) if s}
+    return Progress(experiment, cells, measured, sum_hours([estimate_hours(c) for c in cells]))

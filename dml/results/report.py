@@ -1,23 +1,134 @@
-"""Report of one experiment: rows by what they were measured on, tests, missing cells."""
+"""Report of one experiment: rows by what they were measured on, tests, baselines, missing cells."""
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+
+from dml.config.identity import identity
+from dml.config.names import method_name
 from dml.config.schema import ExperimentConfig
+from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.option_values import EXTRA_METRICS
-from dml.results.baselines import is_off_the_shelf, name_baseline, table_place, untrained_rows
+from dml.core.statistics import Estimate
 from dml.results.catalog import Cell
-from dml.results.finished_runs import RunCollection, collect_runs
-from dml.results.pairwise_tests import Family, build_families
-from dml.results.published_results import ResultKey
-from dml.results.rows import Row, build_rows, missing_cells, swept_options
-from dml.results.run_groups import RunGroup, group_runs
-from dml.results.settings import describe_settings, list_settings, sort_rows
-from dml.runs.console import is_score
+from dml.results.compare import (
+    MAX_ROWS,
+    TIMES,
+    Caveat,
+    CaveatKind,
+    Comparison,
+    PairTest,
+    compare,
+    is_comparable,
+    list_caveats,
+    pair_tests,
+    result_caveats,
+)
+from dml.results.frame import (
+    comparable,
+    differing_options,
+    estimate,
+    format_option,
+    make_frame,
+    short_names,
+)
+from dml.results.published import PublishedResult, ResultKey, find_results, parse_setting
+from dml.runs.console import DASH
+from dml.runs.folder.stored_run import State, StoredRun, find_runs, read_run
+
+UNTRAINED = "untrained"  # the method whose runs train nothing
+MAX_LABEL_OPTIONS = 4  # options named in the label of a row; the others are counted
+# Options whose values depend on loss and method by default: a column of own runs only where rows of
+# one method differ.
+OF_METHODS = (
+    *("loss.", "method.", "space.", "optim.loss_lr", "data.sampler", "data.images_per_class"),
+)
+NEVER = "protocol.lookup."  # acts through other options alone
+# Options that must be equal in two rows for a fair test, beside the key of their section.
+CONDITIONS = (
+    *("backbone.weights", "data.label_noise", "protocol.name", "protocol.epochs"),
+    *("protocol.steps_per_epoch", "protocol.select_metric", "search.trials"),
+)
+
+
+@dataclass(frozen=True)
+class Number:
+    """One metric of a row: our estimate, the published result, and their comparison."""
+
+    ours: Estimate | None = None
+    published: PublishedResult | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One method under one setting.
+
+    Attributes:
+        key: what it was, or would be, measured on.
+        options: that make its configuration.
+        cell: cell of the experiment; None for runs that belong to none.
+        runs: rows of the table of runs; None if it has not been run.
+        caveats: see `dml.results.compare`.
+        numbers: by metric.
+        label: what distinguishes it from rows of the same key.
+        title: name of the method where it is not that of `key`.
+    """
+
+    key: ResultKey
+    options: Mapping[str, Any]
+    cell: Cell | None = None
+    runs: pd.DataFrame | None = None
+    caveats: tuple[Caveat, ...] = ()
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    label: str = ""
+    title: str = ""
+
+    @property
+    def method(self) -> str:
+        """Name of the method in tables and figures."""
+        return self.title or self.key.method
+
+    @property
+    def name(self) -> str:
+        """Method and label."""
+        return f"{self.method} ({self.label})" if self.label else self.method
+
+    @property
+    def stored(self) -> list[StoredRun]:
+        """Its runs, in the order of their seeds."""
+        if self.runs is None:
+            return []
+        return list(self.runs.drop_duplicates("folder").sort_values("seed", kind="stable").run)
+
+    def option_text(self, name: str) -> str:
+        """Returns the value of an option, or what was given with `name=`; a dash without one."""
+        if name == "name":
+            given = () if self.runs is None else filter(None, self.runs["name"].unique())
+            return ", ".join(given) or DASH
+        return format_option(self.options[name]) if name in self.options else DASH
+
+
+@dataclass(frozen=True)
+class Family:
+    """Tests of all pairs of rows under equal conditions, by the positions of both rows."""
+
+    metric: str
+    rows: Sequence[Row]
+    tests: Mapping[tuple[int, int], PairTest]
+
+    @property
+    def shows_differences(self) -> bool:
+        """True if any pair differs significantly, or the paper has marks to compare with."""
+        return any(test.differs or test.paper for test in self.tests.values())
 
 
 @dataclass(frozen=True)
@@ -26,7 +137,6 @@ class Section:
 
     Attributes:
         key: what they share (method and setting are empty).
-        stand_in: whether the data are stand-in data.
         rows: in the order of the experiment.
         families: tests among them.
         settings: dotted options in which runs of no experiment differ, a column each.
@@ -34,43 +144,34 @@ class Section:
     """
 
     key: ResultKey
-    stand_in: bool
-    rows: tuple[Row, ...]
-    families: tuple[Family, ...]
-    settings: tuple[str, ...] = ()
-    baselines: tuple[Row, ...] = ()
+    rows: Sequence[Row]
+    families: Sequence[Family]
+    settings: Sequence[str] = ()
+    baselines: Sequence[Row] = ()
 
     @property
-    def selected_on_test(self) -> bool:
-        """True if epochs were selected by the scores that the table shows."""
-        groups = [row.group for row in self.rows if row.group]
-        return any(group.first.summary.get("selected_on") == "test" for group in groups)
+    def runs(self) -> pd.DataFrame:
+        """Rows of the table of runs."""
+        tables = [row.runs for row in self.rows if row.runs is not None]
+        return pd.concat(tables) if tables else make_frame(())
 
     @property
     def metrics(self) -> list[str]:
         """Metrics of the experiment that any row has: the K of Recall@K differ by dataset."""
-        names = dict.fromkeys(metric for row in self.rows for metric in row.numbers)
-        return [
-            name
-            for name in names
-            if any(row.numbers[name].ours or row.numbers[name].published for row in self.rows)
-        ]
+        numbers = [(name, n) for row in self.rows for name, n in row.numbers.items()]
+        return list(dict.fromkeys(name for name, n in numbers if n.ours or n.published))
 
     @property
     def parts(self) -> list[str]:
         """Data, backbone, embedding size, protocol and evaluation, as far as they tell anything."""
-        key = self.key
+        key, runs = self.key, self.runs
         dim = "" if key.dim is None else f"{key.dim}-d"
         evaluation = "" if key.evaluation == "single" else key.evaluation
-        stand_in = "stand-in data" if self.stand_in else ""
-        parts = [key.data, key.backbone, dim, key.protocol, evaluation, stand_in, self._name]
+        stand_in = "stand-in data" if runs.stand_in.any() else ""
+        names = runs["name"].unique()
+        name = f'"{names[0]}"' if len(names) == 1 and names[0] else ""
+        parts = [key.data, key.backbone, dim, key.protocol, evaluation, stand_in, name]
         return list(filter(None, parts))
-
-    @property
-    def _name(self) -> str:
-        """Name that was given to all runs with `name=`; empty without one."""
-        names = {row.group.label for row in self.rows if row.group}
-        return f'"{name}"' if len(names) == 1 and (name := next(iter(names))) else ""
 
     @property
     def title(self) -> str:
@@ -85,19 +186,19 @@ class Report:
     Attributes:
         about: its description.
         cells: its runs as planned; none for runs of no experiment.
-        runs: its run folders.
-        groups: its finished runs, by configuration.
+        runs: its run folders in any state, own ones and contributed ones.
+        frame: table of the finished ones.
         sections: its rows.
-        missing: cells that no run fills.
+        missing: cells without a run that follows the experiment.
         command: command that runs all of it.
     """
 
     about: ExperimentConfig
-    cells: tuple[Cell, ...]
-    runs: RunCollection
-    groups: tuple[RunGroup, ...]
-    sections: tuple[Section, ...]
-    missing: tuple[Cell, ...]
+    cells: Sequence[Cell]
+    runs: Sequence[StoredRun]
+    frame: pd.DataFrame
+    sections: Sequence[Section]
+    missing: Sequence[Cell]
     command: str
 
     @property
@@ -116,29 +217,37 @@ class Report:
         return [row for section in self.sections for row in section.rows]
 
     @property
-    def swept(self) -> tuple[str, ...]:
-        """Options that the experiment varies."""
-        return swept_options(self.cells)
+    def damaged(self) -> list[StoredRun]:
+        """Folders that the report leaves out."""
+        return [run for run in self.runs if run.state == State.DAMAGED]
+
+    @property
+    def unfinished(self) -> list[StoredRun]:
+        """Runs without a summary."""
+        return [run for run in self.runs if run.state not in (State.DAMAGED, State.FINISHED)]
 
     @property
     def status(self) -> str:
         """Progress in words."""
-        cells, groups = len(self.cells), len(self.groups)
+        cells, frame = len(self.cells), self.frame
         if not cells:
-            if groups:
-                runs = sum(len(group.runs) for group in self.groups)
-                return f"{_count(groups, 'configuration')}, {_count(runs, 'run')}"
-            return "drawn by a script" if self.about.script else "no runs"
-        if not groups:
+            if frame.empty:
+                return "drawn by a script" if self.about.script else "no runs"
+            runs = _count(frame.folder.nunique(), "run")
+            return f"{_count(frame.configuration.nunique(), 'configuration')}, {runs}"
+        if frame.empty:
             return f"not run ({_count(cells, 'cell')})"
         done = cells - len(self.missing)
-        if done == 0 and all(group.stand_in for group in self.groups):
+        if done == 0 and frame.stand_in.all():
             return f"stand-in data only ({_count(cells, 'cell')})"
         return f"{done} of {cells} cells run"
 
 
 def build_report(
-    about: ExperimentConfig, cells: Sequence[Cell], root: Path, shared: Path | None = None
+    about: ExperimentConfig,
+    cells: Sequence[Cell],
+    root: Path,
+    contributed: Iterable[StoredRun] = (),
 ) -> Report:
     """Returns the report of an experiment.
 
@@ -146,25 +255,27 @@ def build_report(
         about: its description; `about.id` is the folder of its runs below `root`.
         cells: all its runs; none for runs of no experiment.
         root: folder of run folders.
-        shared: another folder of run folders, of runs that somebody sent.
+        contributed: runs that somebody sent, of any experiment.
     """
-    runs = collect_runs(root, about.id)
-    if shared is not None:
-        runs = runs.join(collect_runs(shared, about.id))
+    runs = {folder.name: read_run(folder) for folder in find_runs(root / about.id)}
+    for run in contributed:
+        if run.config is not None and run.config.experiment == about.id:
+            runs.setdefault(run.folder.name, run)
+    finished = [run for run in runs.values() if run.summary is not None]
+    frame = make_frame(finished, timed="epoch_seconds" in about.metrics)
     if about.source is None:  # which measures to print is up to the runs
-        found = dict.fromkeys(name for run in runs.finished for name in run.summary["metrics"])
-        more = [name for name in found if name in EXTRA_METRICS]
+        more = [name for name in EXTRA_METRICS if name in frame]
         about = about.model_copy(update={"metrics": [*about.metrics, *more]})
-    groups = tuple(group_runs(runs.finished))
-    rows = build_rows(groups, cells, about)
+    rows = _build_rows(frame, cells, about)
+    run = {id(row.cell) for row in rows if row.runs is not None and is_comparable(row.caveats)}
     words = ["python", "train.py", f"experiment={about.id}", *outputs_override(root)]
     return Report(
         about=about,
-        cells=tuple(cells),
-        runs=runs,
-        groups=groups,
-        sections=tuple(_build_sections(rows, about)),
-        missing=tuple(missing_cells(rows)),
+        cells=cells,
+        runs=list(runs.values()),
+        frame=frame,
+        sections=_build_sections(rows, about),
+        missing=[cell for cell in cells if id(cell) not in run],
         command=shlex.join(words),
     )
 
@@ -174,50 +285,231 @@ def outputs_override(root: Path) -> tuple[str, ...]:
     return () if root == Path("outputs") else (f"outputs={root}",)
 
 
+def swept_options(cells: Sequence[Cell]) -> list[str]:
+    """Returns the dotted names of the options (not groups of options) that cells vary."""
+    values: dict[str, set[str]] = defaultdict(set)
+    for cell in cells:
+        for override in cell.overrides:
+            name, _, value = override.lstrip("+").partition("=")
+            values[name].add(value)
+    return [name for name, found in values.items() if len(found) > 1 and "." in name]
+
+
+def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentConfig) -> list[Row]:
+    """Returns the rows of the cells in their order, run or not, then of runs that fit no cell."""
+    planned = [(next(cell.result_keys()), comparable(identity(cell.config))) for cell in cells]
+    found: dict[int | None, list[Row]] = defaultdict(list)
+    for _, runs in frame.groupby("configuration", sort=False):
+        options = comparable(runs.options.iloc[0])
+        keys = {evaluation: _key(some.iloc[0]) for evaluation, some in runs.groupby("evaluation")}
+        number = _closest_cell(next(iter(keys.values())), options, planned)
+        cell, expected = (None, None) if number is None else (cells[number], planned[number][1])
+        caveats = list(list_caveats(runs, expected, options))
+        if cell is None and about.source and not runs.stand_in.iloc[0]:
+            caveats.append(Caveat(CaveatKind.OPTIONS, "not part of the experiment"))
+        title = "" if about.source else method_name(runs.loss.iloc[0], runs.method.iloc[0])
+        for evaluation in runs.evaluation.unique():
+            some = runs[runs.evaluation == evaluation]
+            row = Row(keys[evaluation], options, cell, some, tuple(caveats), title=title)
+            found[number].append(row)
+    rows = []
+    for number, cell in enumerate(cells):
+        missing = [Row(key, planned[number][1], cell) for key in cell.result_keys()]
+        rows += found[number] or missing
+    swept, methods = swept_options(cells), [key.method for key, _ in planned]
+
+    def place(row: Row) -> tuple[int, list]:
+        known = row.key.method in methods
+        return methods.index(row.key.method) if known else len(methods), _sortable(row, swept)
+
+    rows += sorted(found[None], key=place)
+    return [_add_numbers(row, about) for row in _add_labels(rows, swept)]
+
+
+def _key(run: Any) -> ResultKey:
+    """Returns what a row of the table of runs was measured on."""
+    return ResultKey(
+        data=run["data"],
+        backbone=run.backbone,
+        dim=int(run.dim),
+        protocol=run.protocol_id,
+        evaluation=run.evaluation,
+        method=run.result_id,
+        setting=run.setting,
+    )
+
+
+def _closest_cell(
+    key: ResultKey, options: Mapping[str, Any], planned: Sequence[tuple[ResultKey, Mapping]]
+) -> int | None:
+    """Returns the cell of the same data, method and setting that differs in the fewest options."""
+    distances = [
+        (len(differing_options([options, expected])), number)
+        for number, (of, expected) in enumerate(planned)
+        if (of.data, of.method, of.setting) == (key.data, key.method, key.setting)
+    ]
+    return min(distances)[1] if distances else None
+
+
+def _sortable(row: Row, names: Sequence[str]) -> list[tuple]:
+    """Returns the values of some options, numbers in their order before texts."""
+    values = [row.options.get(name) for name in names]
+    return [(0, v, "") if isinstance(v, int | float) else (1, 0, str(v)) for v in values]
+
+
+def _add_labels(rows: Sequence[Row], swept: Sequence[str]) -> list[Row]:
+    """Returns the rows with labels that distinguish those of the same key.
+
+    The setting of the published table comes first, then the options in which they differ.
+    """
+    labeled = []
+    for row in rows:
+        parts = [f"{name} {value}" for name, value in parse_setting(row.key.setting).items()]
+        names = differing_options([other.options for other in rows if other.key == row.key])
+        names.sort(key=lambda name: name not in swept)
+        parts += [f"{n}={format_option(row.options.get(n))}" for n in names[:MAX_LABEL_OPTIONS]]
+        if len(names) > MAX_LABEL_OPTIONS:
+            parts.append(f"and {len(names) - MAX_LABEL_OPTIONS} more options")
+        labeled.append(replace(row, label=", ".join(parts)))
+    return labeled
+
+
+def _add_numbers(row: Row, about: ExperimentConfig) -> Row:
+    """Returns the row with its estimates, and the published results of its cell."""
+    numbers = {}
+    key = row.key
+    if row.cell is not None:  # the published result is the cell's, whatever options the run has
+        keys = {one.evaluation: one for one in row.cell.result_keys()}
+        key = keys.get(key.evaluation, key)
+    for metric in about.metrics:
+        ours = None if row.runs is None else estimate(row.runs, metric)
+        published = None
+        if row.cell is not None and about.source:
+            published = next(iter(find_results(key, metric, about.source, about.tables)), None)
+        both = ours is not None and published is not None
+        comparison = compare(ours, published, row.caveats, metric) if both else None
+        numbers[metric] = Number(ours, published, comparison)
+    repeats = max((n.ours.n for n in numbers.values() if n.ours), default=0)
+    more = list(
+        result_caveats(repeats, next((n.published for n in numbers.values() if n.published), None))
+    )
+    if row.runs is not None and set(TIMES) & set(about.metrics):
+        more.append(Caveat(CaveatKind.NOTE, "times depend on the device and are not compared"))
+    return replace(row, numbers=numbers, caveats=(*row.caveats, *more))
+
+
 def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Section]:
     """Returns the sections with runs, then those with published results only."""
-    by_key: dict[ResultKey, list[Row]] = {}
+    by_key: dict[ResultKey, list[Row]] = defaultdict(list)
     for row in rows:
-        by_key.setdefault(replace(row.key, method="", setting=""), []).append(row)
-    off_the_shelf = list(filter(is_off_the_shelf, rows))
-    trained = {
-        key: [row for row in own if not is_off_the_shelf(row)] for key, own in by_key.items()
-    }
-    places = {table_place(key) for key, own in trained.items() if own}
+        by_key[replace(row.key, method="", setting="")].append(row)
+    # Networks off the shelf are baselines of the tables of their data, if there are any.
+    off_the_shelf = [
+        row for row in rows if row.cell is None and row.options.get("method.name") == UNTRAINED
+    ]
+    places = {_place(row.key) for row in rows if row not in off_the_shelf}
     sections = []
     for key, same in by_key.items():
-        # Networks off the shelf are baselines of the tables of their data, if there are any.
-        if table_place(key) in places:
-            same = trained[key]
-        if any(row.group or any(n.published for n in row.numbers.values()) for row in same):
-            baselines = [row for row in off_the_shelf if table_place(row.key) == table_place(key)]
+        if _place(key) in places:
+            same = [row for row in same if row not in off_the_shelf]
+        if any(row.runs is not None or _is_published(row) for row in same):
+            more = [row for row in off_the_shelf if _place(row.key) == _place(key)]
+            baselines = [
+                replace(row, title="off the shelf", label=f"{row.key.dim}-d")
+                for row in more
+                if row not in same
+            ]
             sections.append(_build_section(key, same, baselines, about))
     # Concatenated models have no steps to count, for example.
     with_numbers = [section for section in sections if section.metrics]
-    return sorted(
-        with_numbers or sections, key=lambda section: not any(row.group for row in section.rows)
-    )
+    return sorted(with_numbers or sections, key=lambda section: section.runs.empty)
+
+
+def _place(key: ResultKey) -> tuple[str, ...]:
+    """Returns what a network off the shelf shares with the table that lists it as a baseline."""
+    return key.data, key.backbone, key.protocol, key.evaluation
+
+
+def _is_published(row: Row) -> bool:
+    return any(number.published for number in row.numbers.values())
 
 
 def _build_section(
     key: ResultKey, rows: Sequence[Row], off_the_shelf: Sequence[Row], about: ExperimentConfig
 ) -> Section:
-    settings: tuple[str, ...] = ()
+    settings: list[str] = []
     if about.source is None:
-        settings = list_settings(rows)
-        rows = describe_settings(sort_rows(rows, settings), settings)
-    groups = [row.group for row in rows if row.group]
-    more = [name_baseline(row) for row in off_the_shelf if row.group not in groups]
-    untrained = untrained_rows(groups, key, about.metrics)
+        settings = _list_settings(rows)
+        rows = [_describe(row, rows, settings) for row in rows]
+        rows.sort(key=lambda row: (row.method, _sortable(row, settings)))
     tested = next(filter(is_score, about.metrics), about.metrics[0])
-    return Section(
-        key,
-        stand_in=any(group.stand_in for group in groups),
-        rows=tuple(rows),
-        families=tuple(build_families(rows, tested, about.source)),
-        settings=settings,
-        baselines=(*untrained, *more),
-    )
+    baselines = [*_untrained_rows(rows, key, about.metrics), *off_the_shelf]
+    return Section(key, rows, _build_families(rows, tested, about.source), settings, baselines)
+
+
+def _list_settings(rows: Sequence[Row]) -> list[str]:
+    """Returns the dotted names of the options in which rows differ, after any `name`.
+
+    Of options with the same value in every row, such as two paths of one dataset, the first counts.
+    """
+    names = differing_options([row.options for row in rows])
+    found = {name for name in names if not name.startswith(OF_METHODS)}
+    for method in {row.method for row in rows}:
+        found |= {*differing_options([row.options for row in rows if row.method == method])}
+    by_texts: dict[tuple[str, ...], str] = {}
+    for name in ("name", *sorted(found, key=lambda n: (not n.startswith(OF_METHODS), n))):
+        texts = tuple(row.option_text(name) for row in rows)
+        if len(set(texts)) > 1 and not name.startswith(NEVER):
+            by_texts.setdefault(texts, name)
+    return list(by_texts.values())
+
+
+def _describe(row: Row, rows: Sequence[Row], settings: Sequence[str]) -> Row:
+    """Returns the row with its settings as label, as far as rows of its method differ."""
+    shorts = short_names(settings)
+    same = [other for other in rows if other.method == row.method]
+    own = [name for name in settings if len({one.option_text(name) for one in same}) > 1]
+    return replace(row, label=", ".join(f"{shorts[n]} {row.option_text(n)}" for n in own))
+
+
+def _untrained_rows(rows: Sequence[Row], key: ResultKey, metrics: Sequence[str]) -> list[Row]:
+    """Returns a row per initialization of the network: its scores before training, over seeds."""
+    networks: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.runs is not None and row.options.get("method.name") != UNTRAINED:
+            network = {n: v for n, v in row.options.items() if n.startswith(("backbone.", "embed"))}
+            networks[json.dumps(network, sort_keys=True, default=str)].append(row)
+    all_options = [json.loads(one) for one in networks]
+    baselines = []
+    for options, same in zip(all_options, networks.values(), strict=True):
+        names = differing_options(all_options)
+        label = ", ".join(f"{name} {format_option(options.get(name))}" for name in names)
+        runs = pd.concat([row.runs for row in same])
+        numbers = {metric: Number(estimate(runs, f"untrained_{metric}")) for metric in metrics}
+        if any(number.ours for number in numbers.values()):
+            baselines.append(Row(key, {}, numbers=numbers, label=label, title=UNTRAINED))
+    return baselines
+
+
+def _build_families(rows: Sequence[Row], metric: str, source: str | None) -> list[Family]:
+    """Returns the tests among rows of one section, a family per set of equal conditions.
+
+    Runs of no paper are one family: conditions in which they differ are columns of their table.
+    """
+    by_conditions: dict[tuple[str, ...], list[tuple[Row, Estimate]]] = defaultdict(list)
+    for row in rows:
+        ours = row.numbers[metric].ours
+        if ours is not None and ours.n > 1:
+            conditions = CONDITIONS if source else ()
+            values = tuple(str(row.options.get(name)) for name in conditions)
+            by_conditions[values].append((row, ours))
+    families = []
+    for same in by_conditions.values():
+        if 2 <= len(same) <= MAX_ROWS:
+            tested, samples = zip(*same, strict=True)
+            tests = pair_tests(samples, [row.key for row in tested], metric, source)
+            families.append(Family(metric, tested, tests))
+    return families
 
 
 def _count(number: int, noun: str) -> str:

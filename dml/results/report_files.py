@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
-from rich.table import Table
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.progress import show_progress
-from dml.results import catalog, tables
-from dml.results.export import to_csv, to_markdown
-from dml.results.finished_runs import experiments_with_runs
+from dml.results import catalog, report_tables
+from dml.results.contributed import read_runs, write_runs
+from dml.results.figures import draw_figures
 from dml.results.page import render_page
 from dml.results.report import Report, build_report, outputs_override
-from dml.results.report_figures import draw_figures
-from dml.results.shared_runs import unpack_runs, write_runs
-from dml.results.terminal import terminal_tables
+from dml.results.tables import Column, Table, terminal_table
 
 MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows one line each
 
@@ -50,31 +46,32 @@ def write_reports(
     """
     known = catalog.experiment_ids()
     ids = _resolve_names(names, known, root)
-    shown = show_progress(ids, "reading the runs of experiment", len(ids))
-    with TemporaryDirectory() as folder:
-        shared = Path(folder)
-        for path in results:
-            found = {folder.parents[1].name for folder in unpack_runs(path, shared)}
-            if found.isdisjoint(ids):
-                raise UserError(f"{path} holds runs of {', '.join(found)}, not of {', '.join(ids)}")
-        reports = [_build_report(id, id in known, root, shared) for id in shown]
-        sent = write_runs([run for report in reports for run in report.runs.finished])
+    contributed = []
+    for path in results:
+        found = read_runs(path)
+        of = {run.folder.parts[0] for run in found}
+        if of.isdisjoint(ids):
+            raise UserError(f"{path} holds runs of {', '.join(of)}, not of {', '.join(ids)}")
+        contributed += found
+    reports = []
+    for id in show_progress(ids, "reading the runs of experiment", len(ids)):
+        cells = catalog.list_cells(id, outputs_override(root)) if id in known else ()
+        reports.append(build_report(catalog.load_experiment(id), cells, root, contributed))
     console = Console(highlight=False, emoji=False, markup=False)
     if len(reports) > MAX_TABLES:
-        console.print(_overview(reports))
-    else:
-        for report in reports:
-            console.print(terminal_tables(report, console.width))
-            for line in tables.list_notes(report, tables.MAX_COMMANDS):
-                console.print(line, soft_wrap=True)  # unbroken, to be copied
+        console.print(terminal_table(_overview(reports), console.width), soft_wrap=True)
+    for report in reports if len(reports) <= MAX_TABLES else ():
+        parts = report_tables.terminal_report(report, console.width)
+        for line in (*parts, *report_tables.list_notes(report, report_tables.MAX_COMMANDS)):
+            console.print(line, soft_wrap=True)  # unbroken, to be copied
     to_draw = show_progress(reports if figures else (), "drawing figures of report", len(reports))
     drawn = {report.id: draw_figures(report) for report in to_draw}
     stem = ids[0] if len(ids) == 1 else "all" if "all" in names else "report"
     files = {
         out / f"{stem}.html": render_page(reports, drawn, datetime.now()),
-        out / f"{stem}.md": to_markdown(reports),
-        out / f"{stem}.csv": to_csv(reports),
-        out / f"{stem}_runs.csv": sent,
+        out / f"{stem}.md": report_tables.to_markdown(reports),
+        out / f"{stem}.csv": report_tables.to_csv(reports),
+        out / f"{stem}_runs.csv": write_runs(run for one in reports for run in one.runs),
     }
     for path, text in files.items():
         write_text(path, text)
@@ -82,15 +79,10 @@ def write_reports(
     return [*files]
 
 
-def _build_report(id: str, known: bool, root: Path, shared: Path) -> Report:
-    cells = catalog.list_cells(id, outputs_override(root)) if known else ()
-    return build_report(catalog.load_experiment(id), cells, root, shared)
-
-
 def _resolve_names(names: Sequence[str], known: Sequence[str], root: Path) -> list[str]:
     """Returns the ids without repetitions, with `all` expanded."""
-    with_runs = experiments_with_runs(root)
-    valid = [*known, *(name for name in with_runs if name not in known)]
+    with_runs = sorted({path.parents[2].name for path in root.glob("*/*/*/summary.json")})
+    valid = list(dict.fromkeys([*known, *with_runs]))
     ids: list[str] = []
     for name in names:
         if name == "all":
@@ -108,12 +100,10 @@ def _resolve_names(names: Sequence[str], known: Sequence[str], root: Path) -> li
 
 
 def _overview(reports: Sequence[Report]) -> Table:
-    table = Table()
-    table.add_column("experiment", no_wrap=True)
-    for name in ("cells", "missing", "left out"):
-        table.add_column(name, justify="right")
-    table.add_column("status")
-    for report in reports:
-        counts = map(len, (report.cells, report.missing, report.runs.unreadable))
-        table.add_row(report.id, *(str(count or tables.DASH) for count in counts), report.status)
-    return table
+    """Returns the table of reports of which each is one line."""
+    columns = [Column("experiment", [report.id for report in reports])]
+    for name, attribute in (("cells", "cells"), ("missing", "missing"), ("left out", "damaged")):
+        counts = [len(getattr(report, attribute)) for report in reports]
+        columns.append(Column(name, [str(n or report_tables.DASH) for n in counts], right=True))
+    columns.append(Column("status", [report.status for report in reports]))
+    return Table("", columns)

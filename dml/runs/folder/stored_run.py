@@ -66,6 +66,7 @@ class Result(Stored):
     repeat: int
     fold: int = 0
     metrics: Scores
+    validation: Scores = {}
     untrained: Scores = {}
     best_epoch: float | None = None
     best_step: int | None = None
@@ -89,7 +90,6 @@ class Summary(Stored):
     selected_by: str
     embedding_size: int
     metrics: dict[str, dict[str, Any]]
-    validation: dict[str, dict[str, Any]] = {}
     jobs: Annotated[list[Result], Field(min_length=1)]
     concatenated: Concatenated | None = None
     search: dict[str, Any] | None = None
@@ -155,17 +155,23 @@ class StoredRun:
         except ValueError:
             return []
 
-    def parse(self, config: dict[str, Any], summary: Any) -> None:
-        """Takes the content of `config.yaml`, and of `summary.json` unless it is None.
+    def parse(self, config: dict[str, Any]) -> None:
+        """Takes the content of `config.yaml`.
 
         Raises:
-            ValueError: one of them is not of a run.
+            ValueError: it is not of a run.
         """
         self.config = _validate(StoredConfig, flatten(config), "config.yaml")
         self.options = {name: v for name, v in deciding_options(config).items() if v != {}}
-        if summary is not None:
-            self.summary = _validate(Summary, summary, "summary.json")
-            self.state = State.FINISHED
+
+    def parse_summary(self, summary: Any) -> None:
+        """Takes the content of `summary.json`, which marks the run as finished.
+
+        Raises:
+            ValueError: it is not of a run.
+        """
+        self.summary = _validate(Summary, summary, "summary.json")
+        self.state = State.FINISHED
 
 
 def is_run(path: Path) -> bool:
@@ -188,14 +194,16 @@ def read_run(folder: Path) -> StoredRun:
     run = StoredRun(folder)
     try:
         run.size, run.written = _measure(folder)
-        summary = _read_summary(folder / "summary.json")
-        if summary is not None or (folder / "config.yaml").exists():
+        finished = (folder / "summary.json").exists()
+        if finished or (folder / "config.yaml").exists():
             try:
                 config = read_config(folder / "config.yaml")
             except ValueError as error:
                 raise ValueError(f"config.yaml is damaged: {error}") from error
-            run.parse(config, summary)
-        if summary is None:
+            run.parse(config)
+        if finished:
+            run.parse_summary(_read_summary(folder / "summary.json"))
+        else:
             run.state, run.problem = _find_state(folder)
     except (ValueError, OSError) as error:
         run.state, run.problem = State.DAMAGED, first_line(error)
@@ -264,8 +272,6 @@ def read_history(path: Path) -> list[dict[str, float]]:
 def _read_summary(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is damaged: {first_line(error)}") from error
 

@@ -1,9 +1,13 @@
-"""Results as printed in the papers, and the papers' significance marks: `published/*.csv`."""
+"""Results as printed in the papers, and the papers' significance marks: `published/*.csv`.
+
+A published result that no experiment runs has its reason in `out_of_scope.csv`, a cell of an
+experiment that no paper prints in `not_printed.csv`.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -11,6 +15,7 @@ from importlib.resources import files
 from dml.core.statistics import Moments, std_of_half_width, t_half_width
 
 ORIGINS = ("own", "unclear", "quoted")  # of two rows for the same key, the first of these counts
+NOT_KEYS = ("reason", "line")
 THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands
 
 
@@ -125,21 +130,32 @@ def find_results(
     )
 
 
-def published_significance(key: ResultKey, against: str, metric: str, source: str) -> str | None:
+def published_significance(key: ResultKey, against: str, metric: str, source: str) -> str:
     """Returns the paper's significance mark of `key.method` against another method.
 
     Returns:
-        `better`, `worse`, `no difference`, or None where the paper has no mark.
+        `better`, `worse`, `no difference`, or an empty text where the paper has no mark.
     """
-    if key.setting:
-        return None
-    for row in _significance_rows():
+    for row in () if key.setting else read_table("ttests.csv"):
         columns = (row["source"], row["compared_with"], row["metric"])
         if columns == (source, against, metric) and _matches(row, key):
-            if row["significant"] == "no":
-                return "no difference"
-            return "better" if row["direction"] == "up" else "worse"
+            better = "better" if row["direction"] == "up" else "worse"
+            return better if row["significant"] == "yes" else "no difference"
+    return ""
+
+
+def find_reason(table: str, row: Mapping[str, str]) -> str | None:
+    """Returns the reason of the first line whose columns all agree; empty columns match all."""
+    for line in read_table(table):
+        if all(value in ("", row[key]) for key, value in line.items() if key not in NOT_KEYS):
+            return line["reason"]
     return None
+
+
+def unmatched_results(lines: Collection[int]) -> list[tuple[Mapping[str, str], str | None]]:
+    """Returns the published results that are on none of these lines, each with its reason."""
+    rest = [row for row in read_table("results.csv") if int(row["line"]) not in lines]
+    return [(row, find_reason("out_of_scope.csv", row)) for row in rest]
 
 
 def parse_setting(text: str | None) -> dict[str, str]:
@@ -149,28 +165,20 @@ def parse_setting(text: str | None) -> dict[str, str]:
 
 
 @cache
-def result_rows() -> tuple[dict[str, str], ...]:
-    """Returns the rows of `results.csv`, with their line numbers in the file as `line`."""
-    return tuple({**row, "line": str(2 + n)} for n, row in enumerate(read_table("results.csv")))
-
-
-def read_table(name: str) -> Iterator[dict[str, str]]:
-    """Returns the rows of one of `published/*.csv`: column → text."""
+def read_table(name: str) -> tuple[dict[str, str], ...]:
+    """Returns the rows of one of `published/*.csv`, with their line numbers as `line`."""
     text = (files("dml.results") / "published" / name).read_text(encoding="utf-8")
-    return csv.DictReader(text.splitlines())
+    return tuple(
+        {**row, "line": str(2 + n)} for n, row in enumerate(csv.DictReader(text.splitlines()))
+    )
 
 
 @cache
 def _rows_by_metric() -> dict[tuple[str, str], list[dict[str, str]]]:
     rows: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for row in result_rows():
+    for row in read_table("results.csv"):
         rows.setdefault((row["source"], row["metric"]), []).append(row)
     return rows
-
-
-@cache
-def _significance_rows() -> tuple[dict[str, str], ...]:
-    return tuple(read_table("ttests.csv"))
 
 
 def _canonical(value: str) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dml.core.errors import UserError
-from dml.results.run_list import ListedRun, State
 from dml.runs.folder.run_folder import RUN_LOCK, SEARCH_LOCK, RunFolder
+from dml.runs.folder.stored_run import State, StoredRun
 
 AT_WORK = (State.RUNNING, State.SEARCHING)
 
@@ -31,7 +31,7 @@ class Removal:
     size: int
 
 
-def plan_removal(runs: Iterable[ListedRun]) -> list[Removal]:
+def plan_removal(runs: Iterable[StoredRun]) -> list[Removal]:
     """Returns the folders of whole runs.
 
     Raises:
@@ -45,7 +45,7 @@ def plan_removal(runs: Iterable[ListedRun]) -> list[Removal]:
     return removals
 
 
-def plan_cleaning(runs: Iterable[ListedRun]) -> list[Removal]:
+def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
     """Returns what no run needs any more.
 
     These are set-ups without an evaluation, `previous.pt` and the trials of finished runs, and
@@ -60,13 +60,14 @@ def plan_cleaning(runs: Iterable[ListedRun]) -> list[Removal]:
             continue
         found = [(path, "half-written") for path in run.folder.rglob(".*.partial")]
         if run.state == State.FINISHED:
-            found += [
-                (path, "former checkpoint")
-                for path in (run.folder / "checkpoints").glob("*/previous.pt")
-            ]
+            former = run.folder.glob("checkpoints/*/previous.pt")
+            found += [(path, "former checkpoint") for path in former]
             trials = RunFolder(run.folder).trials
             found += [(trials, "trials of a finished search")] if trials.is_dir() else []
-        removals += [Removal(path, run.folder, reason, _size(path)) for path, reason in found]
+        for path, reason in found:
+            files = path.rglob("*") if path.is_dir() else [path]
+            size = sum(file.lstat().st_size for file in files if file.is_file())
+            removals.append(Removal(path, run.folder, reason, size))
     return removals
 
 
@@ -87,8 +88,3 @@ def remove(removals: Iterable[Removal]) -> Iterator[Path]:
         if one.path == one.run and not any(one.run.parent.iterdir()):
             one.run.parent.rmdir()
         yield one.path
-
-
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.lstat().st_size for file in files if file.is_file())

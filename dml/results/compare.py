@@ -1,0 +1,222 @@
+"""Comparison of rows: caveats, verdicts against published results, tests of pairs of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from dml.core.statistics import Estimate, holm, welch
+from dml.results.frame import differing_options, format_option
+from dml.results.published import PublishedResult, ResultKey, published_significance
+
+TIMES = ("epoch_seconds", "ms_per_batch")
+TOLERANCE = 1e-9  # 26.4 + 0.2 is not quite 26.6 in binary
+BUDGET = (
+    *("protocol.epochs", "protocol.steps_per_epoch", "protocol.stopping", "search", "space"),
+    *("protocol.evaluate_every", "protocol.evaluate_unit"),
+)
+MAX_OPTIONS = 6  # options that a caveat names; the others are counted
+LEVEL = 0.05
+MAX_ROWS = 16  # a larger table of tests is not readable
+
+
+class CaveatKind(Enum):
+    """Kinds of caveats, in the order in which a row shows them.
+
+    Attributes:
+        code: letter shown in tables.
+        meaning: text of the legend.
+        blocks: whether it rules out the comparison with published results.
+    """
+
+    STAND_IN = "S", "stand-in data", True
+    BUDGET = "B", "budget of epochs, steps or search trials differs", True
+    OPTIONS = "O", "other options differ from the experiment's", True
+    REPEATS = "R", "fewer repeats than in the paper", False
+    NOTE = "N", "read with care", False
+
+    def __init__(self, code: str, meaning: str, blocks: bool) -> None:
+        self.code = code
+        self.meaning = meaning
+        self.blocks = blocks
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A reason not to compare a row with published results, or to read it with care."""
+
+    kind: CaveatKind
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.meaning}: {self.detail}" if self.detail else self.kind.meaning
+
+
+def list_caveats(
+    rows: pd.DataFrame, cell_options: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> Iterator[Caveat]:
+    """Yields the caveats of runs of one configuration.
+
+    Args:
+        rows: of the runs.
+        cell_options: of the experiment's cell that they belong to; None if there is none.
+        options: of the runs.
+    """
+    if rows.stand_in.iloc[0]:
+        yield Caveat(CaveatKind.STAND_IN)
+    if cell_options is not None:
+        yield from option_caveats(options, cell_options)
+    summaries = [run.summary for run in rows.drop_duplicates("folder").run]
+    revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
+    if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
+        yield Caveat(CaveatKind.NOTE, f"code with uncommitted changes: {', '.join(revisions)}")
+    names = ("git_revision", "versions", "device", "precision")
+    mixed = [n for n in names if any(getattr(s, n) != getattr(summaries[0], n) for s in summaries)]
+    if mixed:
+        yield Caveat(CaveatKind.NOTE, f"runs of this row differ in {', '.join(mixed)}")
+
+
+def option_caveats(options: Mapping[str, Any], cell_options: Mapping[str, Any]) -> list[Caveat]:
+    """Returns a caveat per kind of option in which runs differ from their cell."""
+    changes: dict[CaveatKind, list[str]] = {}
+    for name in differing_options([options, cell_options]):
+        value, expected = (format_option(of.get(name)) for of in (options, cell_options))
+        is_budget = any(f"{name}.".startswith(f"{one}.") for one in BUDGET)
+        kind = CaveatKind.BUDGET if is_budget else CaveatKind.OPTIONS
+        changes.setdefault(kind, []).append(f"{name}={value} instead of {expected}")
+    found = []
+    for kind in filter(changes.get, CaveatKind):
+        more = len(changes[kind]) - MAX_OPTIONS
+        text = ", ".join(changes[kind][:MAX_OPTIONS])
+        found.append(Caveat(kind, text + (f" and {more} more" if more > 0 else "")))
+    return found
+
+
+def result_caveats(repeats: int, published: PublishedResult | None) -> Iterator[Caveat]:
+    """Yields what a reader must know of a published result beside our number of `repeats`."""
+    if published and published.runs and 0 < repeats < published.runs:
+        yield Caveat(CaveatKind.REPEATS, f"{repeats} instead of {published.runs}")
+    if published and published.origin != "own":
+        who = {"quoted": "is quoted", "unclear": "may not be the authors' own run"}
+        yield Caveat(CaveatKind.NOTE, f"the published result {who[published.origin]}")
+
+
+def is_comparable(caveats: Sequence[Caveat]) -> bool:
+    """Returns whether a row with these caveats may be compared with published results."""
+    return not any(caveat.kind.blocks for caveat in caveats)
+
+
+class Verdict(StrEnum):
+    """Outcome of a comparison."""
+
+    OVERLAP = "intervals overlap"
+    ABOVE = "ours is above"
+    BELOW = "ours is below"
+    ONE_RUN = "one run, no interval"
+    NOT_COMPARED = "not compared"
+
+    @property
+    def symbol(self) -> str:
+        """Sign shown in tables."""
+        return {"OVERLAP": "≈", "ABOVE": "▲", "BELOW": "▼", "ONE_RUN": "·"}.get(self.name, "✕")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Our estimate against a published result.
+
+    Attributes:
+        verdict: outcome.
+        difference: ours − published; None where the two must not be compared.
+        p_value: of Welch's test against the published mean, where the paper says enough.
+    """
+
+    verdict: Verdict
+    difference: float | None = None
+    p_value: float | None = None
+
+
+def compare(
+    ours: Estimate, published: PublishedResult, caveats: Sequence[Caveat], metric: str
+) -> Comparison:
+    """Compares an estimate with a published result by their 95 % intervals.
+
+    Ours is Student's t-interval, the published one `PublishedResult.interval`.
+
+    Args:
+        ours: in the unit of the paper (percent for scores).
+        published: the result.
+        caveats: of the row; one that blocks leaves the two uncompared.
+        metric: times are not compared, since they depend on the device.
+    """
+    if metric in TIMES or not is_comparable(caveats):
+        return Comparison(Verdict.NOT_COMPARED)
+    difference = ours.mean - published.value
+    p_value = welch(ours.moments, published.moments)
+    if ours.ci95 is None:
+        return Comparison(Verdict.ONE_RUN, difference, p_value)
+    low, high = published.interval
+    if ours.mean - ours.ci95 > high + TOLERANCE:
+        verdict = Verdict.ABOVE
+    elif ours.mean + ours.ci95 < low - TOLERANCE:
+        verdict = Verdict.BELOW
+    else:
+        verdict = Verdict.OVERLAP
+    return Comparison(verdict, difference, p_value)
+
+
+@dataclass(frozen=True)
+class PairTest:
+    """Welch's test of one row against another.
+
+    Attributes:
+        higher: whether the mean of the first row is higher.
+        p_value: of the test.
+        corrected: p-value corrected by Holm over all pairs of the family.
+        paper: the paper's mark of the first method against the second, if it has one.
+    """
+
+    higher: bool
+    p_value: float
+    corrected: float
+    paper: str
+
+    @property
+    def differs(self) -> bool:
+        """True if the difference is significant after correction."""
+        return self.corrected <= LEVEL
+
+    @property
+    def symbol(self) -> str:
+        """▲ the first is higher, ▼ lower, · no significant difference; the paper's in brackets."""
+        marks = {"better": " (▲)", "worse": " (▼)", "no difference": " (·)"}
+        ours = ("▲" if self.higher else "▼") if self.differs else "·"
+        return ours + marks.get(self.paper, "")
+
+
+def pair_tests(
+    samples: Sequence[Estimate], keys: Sequence[ResultKey], metric: str, source: str | None
+) -> dict[tuple[int, int], PairTest]:
+    """Returns the tests of all pairs of rows, in both directions, by the rows' positions.
+
+    Args:
+        samples, keys: of the rows.
+        metric: to test.
+        source: the paper whose marks are shown beside ours; None for runs of no paper.
+    """
+    pairs = combinations(range(len(samples)), 2)
+    p_values = {(a, b): welch(samples[a].moments, samples[b].moments) for a, b in pairs}
+    known = {pair: p for pair, p in p_values.items() if p is not None}
+    tests: dict[tuple[int, int], PairTest] = {}
+    for (pair, p), corrected in zip(known.items(), holm(list(known.values())), strict=True):
+        for a, b in (pair, pair[::-1]):
+            mark = ""
+            if source and not keys[b].setting:
+                mark = published_significance(keys[a], keys[b].method, metric, source)
+            tests[a, b] = PairTest(samples[a].mean > samples[b].mean, p, corrected, mark)
+    return tests

@@ -1,0 +1,346 @@
+"""Tables of a report: texts of their cells, captions and notes, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+from rich.text import Text
+
+from dml.core.installation import shell_command
+from dml.core.metric_names import is_retrieval_metric as is_score
+from dml.core.metric_names import metric_label
+from dml.core.progress import format_epoch
+from dml.results.compare import CaveatKind, Verdict
+from dml.results.frame import format_option, short_names
+from dml.results.report import Family, Report, Row, Section
+from dml.results.tables import GAP, Cell, Column, Table, markdown_table, terminal_table
+from dml.runs.console import DASH
+from dml.runs.folder.stored_run import StoredRun
+
+DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
+MAX_COMMANDS = 5  # that the terminal shows
+MAX_SETTINGS = 6  # columns; further settings share one
+METRIC_NAMES = {
+    "best_epoch": "best epoch",
+    "train_steps": "steps",
+    "epoch_seconds": "s per epoch",
+    "ms_per_batch": "ms per batch",
+    "w2": "W2",
+}
+CSV_COLUMNS = (
+    *("experiment", "data", "backbone", "dim", "protocol", "evaluation", "method", "setting"),
+    *("label", "metric", "mean", "ci95", "std", "repeats", "printed", "printed_spread"),
+    *("printed_spread_kind", "printed_runs", "source", "table", "origin", "verdict", "difference"),
+    *("p_value", "marks", "details", "folders", "command"),
+)
+
+
+def metric_name(metric: str) -> str:
+    """Returns a metric's name with its unit."""
+    return METRIC_NAMES.get(metric, metric_label(metric))
+
+
+def decimals(rows: Sequence[Row], metric: str) -> int:
+    """Returns the digits after the point: those of the published results, two without any."""
+    digits = [one.decimals for row in rows if (one := row.numbers[metric].published)]
+    return max(digits, default=DECIMALS.get(metric, 2))
+
+
+def section_table(section: Section, report: Report, metrics: Sequence[str] | None = None) -> Table:
+    """Returns the table of a section, baselines last.
+
+    Published results and marks only where there are any.
+
+    Args:
+        section: rows of the table.
+        report: report of the section.
+        metrics: some of the section's; None for all.
+    """
+    metrics = section.metrics if metrics is None else metrics
+    rows = (*section.rows, *section.baselines)
+    own = len(section.rows)
+    names = [
+        row.method if section.settings and place < own else row.name
+        for place, row in enumerate(rows)
+    ]
+    columns = [Column("method", names)]
+    for title, settings in _setting_columns(section.settings).items():
+        texts = [_settings_text(row, settings) for row in section.rows]
+        columns.append(Column(title, texts + [""] * len(section.baselines), right=True))
+    for metric in metrics:
+        columns += _metric_columns(section, report, metric)
+    repeats = []
+    for row in rows:
+        counts = {number.ours.n for number in row.numbers.values() if number.ours}
+        facts = [{"caveat": str(one)} for one in row.caveats] if row.runs is not None else []
+        facts += [_provenance(run) for run in row.stored]
+        repeats.append(Cell("/".join(map(str, sorted(counts))) or DASH, facts=facts))
+    columns.append(Column("n", repeats, right=True))
+    marks = []
+    for row in rows:
+        caveats = shown_caveats(row, report)
+        blocks = report.of_paper and any(one.kind.blocks for one in caveats)
+        codes = dict.fromkeys(one.kind.code for one in caveats)
+        hint = "; ".join(map(str, caveats))
+        marks.append(Cell(" ".join(codes), "mark blocks" if blocks else "mark", hint))
+    if any(marks):
+        columns.append(Column("marks", marks))
+    text = caption(section, report, metrics)
+    return Table(section.title, columns, text, len(section.baselines))
+
+
+def _metric_columns(section: Section, report: Report, metric: str) -> Iterator[Column]:
+    rows = (*section.rows, *section.baselines)
+    digits, best = decimals(section.rows, metric), best_rows(section, metric)
+    numbers, name = [row.numbers[metric] for row in rows], metric_name(metric)
+    ours = [
+        Cell(
+            DASH if one.ours is None else one.ours.format(digits, report.about.spread),
+            "best" if place in best else "",
+        )
+        for place, one in enumerate(numbers)
+    ]
+    yield Column(name, ours, right=True, group=name)
+    if not any(one.published for one in numbers):
+        return
+    published, differences = [], []
+    for one in numbers:
+        text, hint = DASH, ""
+        if one.published is not None:
+            text = str(one.published)
+            hint = f"{one.published.source} {one.published.table}, {one.published.origin}"
+        published.append(Cell(text, "published", hint))
+        text = kind = hint = ""
+        if one.comparison is not None:
+            verdict, difference = one.comparison.verdict, one.comparison.difference
+            text, kind, hint = verdict.symbol, verdict.name.lower(), str(verdict)
+            if difference is not None:
+                text = f"{difference:+.{digits}f} {text}"
+            if one.comparison.p_value is not None:
+                hint += f"; Welch against the published mean: p = {one.comparison.p_value:.2g}"
+        differences.append(Cell(text, kind, hint))
+    yield Column("published", published, right=True, group=name)
+    yield Column("Δ", differences, right=True, group=name)
+
+
+def best_rows(section: Section, metric: str) -> set[int]:
+    """Returns the positions of the rows with the highest score, as printed.
+
+    Empty for metrics without a direction, and for tables in which one row has been run.
+    """
+    digits = decimals(section.rows, metric)
+    found = {
+        place: f"{ours.mean:.{digits}f}"
+        for place, row in enumerate(section.rows)
+        if (ours := row.numbers[metric].ours)
+    }
+    if len(found) < 2 or not is_score(metric):
+        return set()
+    best = max(found.values(), key=float)
+    return {place for place, text in found.items() if text == best}
+
+
+def _setting_columns(settings: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Returns title → settings of a column: one each, and the last of many together."""
+    shorts = short_names(settings)
+    columns: dict[str, Sequence[str]] = {shorts[name]: [name] for name in settings[:MAX_SETTINGS]}
+    if rest := settings[MAX_SETTINGS:]:
+        columns["other settings"] = rest
+    return columns
+
+
+def _settings_text(row: Row, settings: Sequence[str]) -> str:
+    if len(settings) == 1:
+        return row.option_text(settings[0])
+    return ", ".join(f"{name} {row.option_text(name)}" for name in settings)
+
+
+def shown_caveats(row: Row, report: Report) -> list[Any]:
+    """Returns the caveats without the one that the title of the table states: stand-in data.
+
+    Tables of a paper keep it, where it rules out the comparison.
+    """
+    return [one for one in row.caveats if report.of_paper or one.kind != CaveatKind.STAND_IN]
+
+
+def _provenance(run: StoredRun) -> dict[str, str]:
+    """Returns where the numbers of a run come from: name → text."""
+    summary: Any = run.summary
+    epochs = (format_epoch(job.best_epoch or 0) for job in summary.jobs)
+    search = summary.search or {}
+    values = (f"{name}={format_option(v)}" for name, v in (search.get("params") or {}).items())
+    texts = {
+        "folder": str(run.folder),
+        "seed": str(run.config.seed if run.config else ""),
+        "best epoch": ", ".join(epochs),
+        "selected by": summary.selected_by,
+        "commit": summary.git_revision or "unknown",
+        "device": summary.device or "unknown",
+        "precision": summary.precision or "unknown",
+        "versions": ", ".join(f"{name} {number}" for name, number in summary.versions.items()),
+        "wall time": f"{summary.wall_seconds / 60:.1f} min",
+        "search": f"{search.get('complete', '?')} trials; {', '.join(values)}" if search else "",
+    }
+    return {name: text for name, text in texts.items() if text}
+
+
+def caption(section: Section, report: Report, metrics: Sequence[str]) -> str:
+    """Returns units and spread of some metrics, and what selected the epochs."""
+    repeats = {n.ours.n for row in section.rows for n in row.numbers.values() if n.ours}
+    parts = ["scores in percent"] if any(map(is_score, metrics)) else []
+    if report.of_paper or max(repeats, default=0) > 2:
+        spread = "standard deviation" if report.about.spread == "std" else "95 % interval"
+        parts.append(f"± {spread} over n repeats")
+    if 2 in repeats:
+        parts.append("of two repeats both values")
+    if any(best_rows(section, metric) for metric in metrics):
+        parts.append("bold: highest after training" if section.baselines else "bold: highest")
+    if section.runs.selected_by.str.endswith(" on test").any():
+        parts.append("best epoch selected on the test images, as in the literature")
+    return "; ".join(parts)
+
+
+def family_table(family: Family) -> Table:
+    """Returns the table of the tests of every row against every other; no columns if all agree."""
+    name = metric_name(family.metric)
+    if not family.shows_differences:
+        tested = f"{len(family.rows)} rows, Welch, Holm-corrected, 5 %"
+        return Table(f"{name}: no significant difference ({tested})", ())
+    numbers = range(len(family.rows))
+    columns = [Column(name, [f"{n + 1} {family.rows[n].name}" for n in numbers])]
+    for other in numbers:
+        cells = []
+        for n in numbers:
+            test = family.tests.get((n, other))
+            if test is None:
+                cells.append(Cell(""))
+                continue
+            kind = ("above" if test.higher else "below") if test.differs else "overlap"
+            pair = f"{family.rows[n].name} against {family.rows[other].name}"
+            paper = f"; the paper: {test.paper}" if test.paper else ""
+            values = f"p = {test.p_value:.2g}, corrected {test.corrected:.2g}"
+            cells.append(Cell(test.symbol, kind, f"{pair}: {values}{paper}"))
+        columns.append(Column(str(other + 1), cells))
+    paper = "; the paper's in brackets" if any(t.paper for t in family.tests.values()) else ""
+    text = f"▲ higher than the column's row, ▼ lower: Welch, Holm-corrected, 5 %{paper}"
+    return Table(f"{name}: differences between methods", columns, text)
+
+
+def legend(report: Report) -> list[tuple[str, str]]:
+    """Returns the signs and letters that occur in a report, with their meanings."""
+    numbers = [number for row in report.rows for number in row.numbers.values()]
+    verdicts = {number.comparison.verdict for number in numbers if number.comparison}
+    found = {one.kind for row in report.rows for one in shown_caveats(row, report)}
+    signs = [(verdict.symbol, str(verdict)) for verdict in Verdict if verdict in verdicts]
+    return signs + [(kind.code, kind.meaning) for kind in CaveatKind if kind in found]
+
+
+def heading(report: Report) -> str:
+    """Returns id, title and progress."""
+    title = f"{report.about.title}: " if report.about.title else ""
+    return f"{report.id} — {title}{report.status}"
+
+
+def list_notes(report: Report, max_commands: int | None = None) -> Iterator[str]:
+    """Yields a line for everything that is missing, unfinished or left out.
+
+    Args:
+        report: the report.
+        max_commands: commands to show; None for all.
+    """
+    for run in report.damaged:
+        yield f"left out: {run.folder}: {run.problem}"
+    if report.about.script and report.frame.empty:
+        yield f"drawn by: {report.about.script}"
+    for cell in report.missing[:max_commands]:
+        yield f"missing: {cell.command}"
+    if more := len(report.missing) - len(report.missing[:max_commands]):
+        yield f"missing: {more} more; {report.command} runs all and skips finished runs"
+    if report.unfinished:
+        yield describe_unfinished(report)
+
+
+def describe_unfinished(report: Report) -> str:
+    """Returns how many runs are not finished, and the command that continues or lists them."""
+    first, *more = [run.folder for run in report.unfinished]
+    if not more:
+        return f"not finished: {first}; {shell_command('train')} resume={first} continues it"
+    return f"not finished: {len(more) + 1} runs; {shell_command('runs')} lists them"
+
+
+def terminal_report(report: Report, width: int) -> list[Text]:
+    """Returns the tables of a report, each with as many metrics as fit into a width."""
+    parts = [Text(heading(report), style="bold")]
+    for section in report.sections:
+        for metrics in _split_metrics(section, report, width):
+            parts += [terminal_table(section_table(section, report, metrics), width), Text()]
+        for table in map(family_table, section.families):
+            shown = terminal_table(table, width) if table.columns else Text(table.title)
+            parts += [shown, Text()]
+    return parts + [Text(f"{sign}  {meaning}") for sign, meaning in legend(report)]
+
+
+def _split_metrics(section: Section, report: Report, width: int) -> Iterator[list[str]]:
+    """Yields as many metrics at a time as fit beside the names, at least one."""
+    part: list[str] = []
+    for metric in section.metrics:
+        columns = section_table(section, report, [*part, metric]).columns
+        if part and sum(one.width + GAP for one in columns) - GAP > width:
+            yield part
+            part = []
+        part.append(metric)
+    yield part
+
+
+def to_markdown(reports: Sequence[Report]) -> str:
+    """Returns reports as Markdown."""
+    lines: list[str] = []
+    for report in reports:
+        lines += [f"## {heading(report)}", ""]
+        for section in report.sections:
+            lines += [f"### {section.title}", *markdown_table(section_table(section, report))]
+            for table in map(family_table, section.families):
+                lines += [table.title, *(markdown_table(table) if table.columns else [""])]
+        lines += [f"- `{sign}` {meaning}" for sign, meaning in legend(report)]
+        lines += [""] if report.rows else []
+        lines += [*(f"- {line}" for line in list_notes(report)), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def to_csv(reports: Sequence[Report]) -> str:
+    """Returns reports as CSV: one line per row and metric, in the ids of `results.csv`."""
+    lines = [
+        _csv_line(report, row, metric)
+        for report in reports
+        for section in report.sections
+        for row in (*section.rows, *section.baselines)
+        for metric in section.metrics
+    ]
+    return pd.DataFrame(lines, columns=CSV_COLUMNS, dtype=object).to_csv(index=False)
+
+
+def _csv_line(report: Report, row: Row, metric: str) -> dict[str, Any]:
+    number = row.numbers[metric]
+    line: dict[str, Any] = {
+        "experiment": report.id,
+        **asdict(row.key),
+        "label": row.label,
+        "metric": metric,
+        "marks": " ".join(dict.fromkeys(caveat.kind.code for caveat in row.caveats)),
+        "details": "; ".join(map(str, row.caveats)),
+        "folders": " ".join(str(run.folder) for run in row.stored),
+        "command": row.cell.command if row.cell and row.runs is None else "",
+    }
+    if (ours := number.ours) is not None:
+        line |= {"mean": ours.mean, "repeats": ours.n, "ci95": ours.half_width, "std": ours.std}
+    if (one := number.published) is not None:
+        line |= {"printed": one.text, "printed_spread": one.spread_text}
+        line |= {"printed_spread_kind": one.spread_kind, "printed_runs": one.runs}
+        line |= {"source": one.source, "table": one.table, "origin": one.origin}
+    if (comparison := number.comparison) is not None:
+        line |= {"verdict": str(comparison.verdict), "difference": comparison.difference}
+        line |= {"p_value": comparison.p_value}
+    return line  # None is written as an empty field
