@@ -39,8 +39,6 @@ from dml.core.errors import ConfigError, nearest
 from dml.core.installation import shell_command
 from dml.results.published import PublishedResult, ResultKey, find_reason, find_results
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.folder.summary import protocol_id, result_id
-from dml.runs.jobs.job_list import FOLDS
 
 PAPERS = ("mft", "pfml", "metrix", "ccp")  # in the order of docs/experiments.md
 KINDS = ("table", "figure", "text")
@@ -71,6 +69,9 @@ class Cell:
 
     def result_keys(self) -> Iterator[ResultKey]:
         """Yields what the cell's numbers will be measured on, one key per evaluation."""
+        from dml.runs.folder.summary import protocol_id, result_id  # late: they load torch
+        from dml.runs.jobs.job_list import FOLDS
+
         cfg: Any = self.config
         several = FOLDS[cfg.protocol.splits] > 1
         for evaluation in ("separated", "concatenated") if several else ("single",):
@@ -188,6 +189,8 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
 
 def count_trainings(cfg: DictConfig) -> int:
     """Returns the number of models that a run trains."""
+    from dml.runs.jobs.job_list import FOLDS  # late: it loads torch
+
     if cfg.protocol.epochs == 0:
         return 0
     trials = 0 if cfg.search is None else cfg.search.trials

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from dml.config.identity import digest
 from dml.config.stored_config import refuse_interpolation
 from dml.core.errors import UserError, first_line
-from dml.runs.folder.stored_run import StoredRun, read_config
+from dml.runs.folder.stored_run import StoredRun
 
 COLUMNS = ("folder", "revision", "device", "config", "summary")
 LARGEST = 10_000_000  # characters of a field; a summary of 240 models has half a million
@@ -28,14 +28,12 @@ def write_runs(runs: Iterable[StoredRun]) -> str:
     """Returns finished runs as CSV, a line each."""
     lines = []
     for run in runs:
-        if run.summary is None or not (run.folder / "config.yaml").exists():
-            continue  # contributed by others
-        config = read_config(run.folder / "config.yaml")
-        config["outputs"] = "outputs"  # places of the sender's machine
-        config["data"]["root"] = "data"
-        folder, summary = "/".join(run.folder.parts[-3:]), run.summary
-        texts = (json.dumps(config), summary.model_dump_json(exclude_unset=True))
-        lines.append((folder, summary.git_revision, summary.device, *texts))
+        if (summary := run.summary) is not None:
+            data = {**run.content["data"], "root": "data"}  # places of the sender's machine
+            config = json.dumps({**run.content, "outputs": "outputs", "data": data})
+            folder = "/".join(run.folder.parts[-3:])
+            text = summary.model_dump_json(exclude_unset=True)
+            lines.append((folder, summary.git_revision, summary.device, config, text))
     return pd.DataFrame(lines, columns=COLUMNS).to_csv(index=False)
 
 

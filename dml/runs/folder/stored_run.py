@@ -127,6 +127,7 @@ class StoredRun:
         state: see `State`.
         problem: one line for `failed` and `damaged`.
         config: None where there is none, or none that can be read.
+        content: all of the config, as nested dictionaries.
         summary: of a finished run, else None.
         options: those that decide the result: dotted name → value.
         size: bytes of all files.
@@ -137,6 +138,7 @@ class StoredRun:
     state: State = State.DAMAGED
     problem: str = ""
     config: StoredConfig | None = None
+    content: dict[str, Any] = field(default_factory=dict)
     summary: Summary | None = None
     options: dict[str, Any] = field(default_factory=dict)
     size: int = 0
@@ -162,6 +164,7 @@ class StoredRun:
             ValueError: it is not of a run.
         """
         self.config = _validate(StoredConfig, flatten(config), "config.yaml")
+        self.content = config
         self.options = {name: v for name, v in deciding_options(config).items() if v != {}}
 
     def parse_summary(self, summary: Any) -> None:
