@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
 from itertools import combinations
 from typing import Any
 
@@ -20,41 +19,40 @@ BUDGET = (
     *("protocol.epochs", "protocol.steps_per_epoch", "protocol.stopping", "search", "space"),
     *("protocol.evaluate_every", "protocol.evaluate_unit"),
 )
+MARKS = {  # letter in tables: meaning
+    "S": "stand-in data",
+    "B": "budget of epochs, steps or search trials differs",
+    "O": "other options differ from the experiment's",
+    "R": "fewer repeats than in the paper",
+    "N": "read with care",
+}
+BLOCKING = ("S", "B", "O")  # marks that rule out the comparison with published results
+VERDICTS = {  # outcome of a comparison: its sign in tables, its meaning
+    "overlap": ("≈", "intervals overlap"),
+    "above": ("▲", "ours is above"),
+    "below": ("▼", "ours is below"),
+    "one_run": ("·", "one run, no interval"),
+    "not_compared": ("✕", "not compared"),
+}
 MAX_OPTIONS = 6  # options that a caveat names; the others are counted
 LEVEL = 0.05
 MAX_ROWS = 16  # a larger table of tests is not readable
 
 
-class CaveatKind(Enum):
-    """Kinds of caveats, in the order in which a row shows them.
-
-    Attributes:
-        code: letter shown in tables.
-        meaning: text of the legend.
-        blocks: whether it rules out the comparison with published results.
-    """
-
-    STAND_IN = "S", "stand-in data", True
-    BUDGET = "B", "budget of epochs, steps or search trials differs", True
-    OPTIONS = "O", "other options differ from the experiment's", True
-    REPEATS = "R", "fewer repeats than in the paper", False
-    NOTE = "N", "read with care", False
-
-    def __init__(self, code: str, meaning: str, blocks: bool) -> None:
-        self.code = code
-        self.meaning = meaning
-        self.blocks = blocks
-
-
 @dataclass(frozen=True)
 class Caveat:
-    """A reason not to compare a row with published results, or to read it with care."""
+    """A reason not to compare a row with published results, or to read it with care.
 
-    kind: CaveatKind
+    Attributes:
+        mark: a key of `MARKS`.
+        detail: the options that differ and their values, or what else is known.
+    """
+
+    mark: str
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind.meaning}: {self.detail}" if self.detail else self.kind.meaning
+        return f"{MARKS[self.mark]}: {self.detail}" if self.detail else MARKS[self.mark]
 
 
 def list_caveats(
@@ -68,62 +66,44 @@ def list_caveats(
         options: of the runs.
     """
     if rows.stand_in.iloc[0]:
-        yield Caveat(CaveatKind.STAND_IN)
+        yield Caveat("S")
     if cell_options is not None:
         yield from option_caveats(options, cell_options)
     summaries = [run.summary for run in rows.drop_duplicates("folder").run]
     revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
     if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
-        yield Caveat(CaveatKind.NOTE, f"code with uncommitted changes: {', '.join(revisions)}")
+        yield Caveat("N", f"code with uncommitted changes: {', '.join(revisions)}")
     names = ("git_revision", "versions", "device", "precision")
     mixed = [n for n in names if any(getattr(s, n) != getattr(summaries[0], n) for s in summaries)]
     if mixed:
-        yield Caveat(CaveatKind.NOTE, f"runs of this row differ in {', '.join(mixed)}")
+        yield Caveat("N", f"runs of this row differ in {', '.join(mixed)}")
 
 
-def option_caveats(options: Mapping[str, Any], cell_options: Mapping[str, Any]) -> list[Caveat]:
-    """Returns a caveat per kind of option in which runs differ from their cell."""
-    changes: dict[CaveatKind, list[str]] = {}
+def option_caveats(options: Mapping[str, Any], cell_options: Mapping[str, Any]) -> Iterator[Caveat]:
+    """Yields a caveat per kind of option in which runs differ from their cell."""
+    changes: dict[str, list[str]] = {"B": [], "O": []}
     for name in differing_options([options, cell_options]):
         value, expected = (format_option(of.get(name)) for of in (options, cell_options))
-        is_budget = any(f"{name}.".startswith(f"{one}.") for one in BUDGET)
-        kind = CaveatKind.BUDGET if is_budget else CaveatKind.OPTIONS
-        changes.setdefault(kind, []).append(f"{name}={value} instead of {expected}")
-    found = []
-    for kind in filter(changes.get, CaveatKind):
-        more = len(changes[kind]) - MAX_OPTIONS
-        text = ", ".join(changes[kind][:MAX_OPTIONS])
-        found.append(Caveat(kind, text + (f" and {more} more" if more > 0 else "")))
-    return found
+        mark = "B" if any(f"{name}.".startswith(f"{one}.") for one in BUDGET) else "O"
+        changes[mark].append(f"{name}={value} instead of {expected}")
+    for mark, texts in changes.items():
+        more = f" and {len(texts) - MAX_OPTIONS} more" if len(texts) > MAX_OPTIONS else ""
+        if texts:
+            yield Caveat(mark, ", ".join(texts[:MAX_OPTIONS]) + more)
 
 
 def result_caveats(repeats: int, published: PublishedResult | None) -> Iterator[Caveat]:
     """Yields what a reader must know of a published result beside our number of `repeats`."""
     if published and published.runs and 0 < repeats < published.runs:
-        yield Caveat(CaveatKind.REPEATS, f"{repeats} instead of {published.runs}")
+        yield Caveat("R", f"{repeats} instead of {published.runs}")
     if published and published.origin != "own":
         who = {"quoted": "is quoted", "unclear": "may not be the authors' own run"}
-        yield Caveat(CaveatKind.NOTE, f"the published result {who[published.origin]}")
+        yield Caveat("N", f"the published result {who[published.origin]}")
 
 
 def is_comparable(caveats: Sequence[Caveat]) -> bool:
     """Returns whether a row with these caveats may be compared with published results."""
-    return not any(caveat.kind.blocks for caveat in caveats)
-
-
-class Verdict(StrEnum):
-    """Outcome of a comparison."""
-
-    OVERLAP = "intervals overlap"
-    ABOVE = "ours is above"
-    BELOW = "ours is below"
-    ONE_RUN = "one run, no interval"
-    NOT_COMPARED = "not compared"
-
-    @property
-    def symbol(self) -> str:
-        """Sign shown in tables."""
-        return {"OVERLAP": "≈", "ABOVE": "▲", "BELOW": "▼", "ONE_RUN": "·"}.get(self.name, "✕")
+    return not any(caveat.mark in BLOCKING for caveat in caveats)
 
 
 @dataclass(frozen=True)
@@ -131,12 +111,12 @@ class Comparison:
     """Our estimate against a published result.
 
     Attributes:
-        verdict: outcome.
+        verdict: a key of `VERDICTS`.
         difference: ours − published; None where the two must not be compared.
         p_value: of Welch's test against the published mean, where the paper says enough.
     """
 
-    verdict: Verdict
+    verdict: str
     difference: float | None = None
     p_value: float | None = None
 
@@ -155,18 +135,18 @@ def compare(
         metric: times are not compared, since they depend on the device.
     """
     if metric in TIMES or not is_comparable(caveats):
-        return Comparison(Verdict.NOT_COMPARED)
+        return Comparison("not_compared")
     difference = ours.mean - published.value
     p_value = welch(ours.moments, published.moments)
     if ours.ci95 is None:
-        return Comparison(Verdict.ONE_RUN, difference, p_value)
+        return Comparison("one_run", difference, p_value)
     low, high = published.interval
     if ours.mean - ours.ci95 > high + TOLERANCE:
-        verdict = Verdict.ABOVE
+        verdict = "above"
     elif ours.mean + ours.ci95 < low - TOLERANCE:
-        verdict = Verdict.BELOW
+        verdict = "below"
     else:
-        verdict = Verdict.OVERLAP
+        verdict = "overlap"
     return Comparison(verdict, difference, p_value)
 
 

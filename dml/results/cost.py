@@ -11,8 +11,8 @@ dataset whose reader does not say how many images it trains on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import pandas as pd
 from omegaconf import DictConfig
 
 from dml.core.atomic_io import read_json
@@ -59,11 +59,6 @@ def estimate_training_hours(cfg: DictConfig) -> float | None:
     return passes / speed / 3600
 
 
-def sum_hours(hours: list[float | None]) -> float | None:
-    """Returns the sum; None if a part of it is unknown."""
-    return None if None in hours else sum(filter(None, hours))
-
-
 def _epochs(cfg: DictConfig, steps_per_epoch: float) -> float:
     """Returns the number of epochs that training is assumed to last for."""
     protocol, patience = cfg.protocol, cfg.protocol.stopping.patience
@@ -88,47 +83,14 @@ def _network_passes(cfg: DictConfig) -> float:
     return 1.0
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Progress of an experiment, or of a part of it.
-
-    Attributes:
-        id: id of the experiment.
-        cells: all runs.
-        measured: hours that each finished run took, by its position among the cells.
-        estimated: hours of all runs on a GPU, or on one core with `device=cpu`; None if unknown.
-    """
-
-    id: str
-    cells: tuple[Cell, ...]
-    measured: dict[int, float]
-    estimated: float | None
-
-    @property
-    def left(self) -> float | None:
-        """Hours of the runs that are not finished, at the pace of those that are."""
-        expected = sum_hours([estimate_hours(self.cells[place]) for place in self.measured])
-        if self.estimated is None or expected is None:
-            return None
-        pace = sum(self.measured.values()) / expected if expected else 1.0
-        return pace * (self.estimated - expected)
-
-    @property
-    def trainings(self) -> int:
-        """Models to train, finished or not."""
-        return sum(cell.trainings for cell in self.cells)
-
-    def status(self, place: int) -> str:
-        """Returns `done`, `started` or `missing` for the cell at a position."""
-        if place in self.measured:
-            return "done"
-        return "started" if (self.cells[place].folder / "config.yaml").exists() else "missing"
-
-
-def measure_progress(
+def plan_frame(
     experiment: str, overrides: Sequence[str] = (), runs: str = "outputs"
-) -> Progress:
-    """Returns the progress of an experiment.
+) -> pd.DataFrame:
+    """Returns a row per run of an experiment, finished or not.
+
+    Columns: `experiment`, `command`, `overrides`, `status` (done, started or missing), `trainings`,
+    `estimated` hours on a GPU, or on one core with `device=cpu` (NaN: unknown), and `measured`
+    hours of finished runs.
 
     Args:
         experiment: id of the experiment.
@@ -137,7 +99,27 @@ def measure_progress(
     """
     words = [word for word in overrides if not word.startswith("outputs=")]
     place = [] if runs == "outputs" else [f"outputs={runs}"]
-    cells = tuple(list_cells(experiment, [*words, *place]))
-    summaries = [read_json(cell.folder / "summary.json") for cell in cells]
-    measured = {n: s.get("wall_seconds", 0) / 3600 for n, s in enumerate(summaries) if s}
-    return Progress(experiment, cells, measured, sum_hours([estimate_hours(c) for c in cells]))
+    rows = []
+    for cell in list_cells(experiment, [*words, *place]):
+        summary = read_json(cell.folder / "summary.json")
+        started = (cell.folder / "config.yaml").exists()
+        row = {
+            "experiment": experiment,
+            "command": cell.command,
+            "overrides": cell.overrides,
+            "status": "done" if summary else "started" if started else "missing",
+            "trainings": cell.trainings,
+            "estimated": estimate_hours(cell),
+            "measured": summary["wall_seconds"] / 3600 if summary else None,
+        }
+        rows.append(row)
+    columns = ("experiment", "command", "overrides", "status", "trainings", "estimated", "measured")
+    return pd.DataFrame(rows, columns=columns).astype({"estimated": float, "measured": float})
+
+
+def hours_left(plan: pd.DataFrame) -> float:
+    """Returns the hours of the runs that are not finished, at the pace of those that are."""
+    done = plan.status == "done"
+    expected = plan.estimated[done].sum(skipna=False)
+    pace = plan.measured.sum() / expected if expected else 1.0
+    return pace * plan.estimated[~done].sum(skipna=False)

@@ -52,7 +52,11 @@ def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
         for place, points in _points(report.rows, swept, metric):
             yield from draw(points, swept_axes(points, swept), metric, place)
     else:
-        best = _best_runs(report, metric)  # of own runs, which may be many
+        best = set()  # of own runs, which may be many
+        for section in report.sections:
+            own = [row for row in section.rows if row.stored and metric in row.ours]
+            top = max(own, key=lambda row: row.ours[metric].mean, default=None)
+            best |= {top.stored[0].folder} if top else set()
         for (of, row), place in zip(rows, name_places(groups), strict=True):
             path = row.stored[0].folder / "figures" / f"{name}.png"
             if path.exists() and (report.of_paper or row.stored[0].folder in best):
@@ -62,29 +66,16 @@ def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
 def _name_rows(report: Report) -> list[tuple[str, Row]]:
     """Returns a row per configuration in the order of the report, with distinct names.
 
-    The name is the row's, with backbone and embedding size where a dataset and protocol have it
-    more than once.
+    The name is the row's, with backbone and embedding size where it alone is not distinct.
     """
     by_run = {row.stored[0].folder: row for row in reversed(report.rows) if row.stored}
     rows = list(reversed(by_run.values()))
     counts = Counter((row.key.data, row.key.protocol, row.name) for row in rows)
-    named = []
-    for row in rows:
-        unique = counts[row.key.data, row.key.protocol, row.name] == 1
-        more = "" if unique else f", {row.key.backbone} {row.key.dim}-d"
-        named.append((f"{row.name}{more}", row))
-    return named
-
-
-def _best_runs(report: Report, metric: str) -> set[object]:
-    """Returns the folder of the first run with the best score of each method and table."""
-    best: dict[tuple[int, str], tuple[float, object]] = {}
-    for number, section in enumerate(report.sections):
-        for row in section.rows:
-            if ours := row.numbers[metric].ours:
-                found = (ours.mean, row.stored[0].folder)
-                best[number, row.method] = max(best.get((number, row.method), found), found)
-    return {folder for _, folder in best.values()}
+    several = max(counts.values(), default=0) > 1
+    return [
+        (f"{row.name}, {row.key.backbone} {row.key.dim}-d" if several else row.name, row)
+        for row in rows
+    ]
 
 
 def _points(
@@ -107,7 +98,7 @@ def _points(
             },
         }
         for row in rows
-        if (ours := row.numbers[metric].ours)
+        if (ours := row.ours.get(metric))
     ]
     for place, own in pd.DataFrame(points).groupby("place", sort=False) if points else ():
         yield str(place), own

@@ -9,8 +9,10 @@ from itertools import groupby
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dml.core.progress import format_epoch
 from dml.results import report_tables
-from dml.results.compare import CaveatKind, Verdict
+from dml.results.compare import BLOCKING, MARKS, VERDICTS
+from dml.results.frame import format_option
 from dml.results.picture import Picture
 from dml.results.report import Report
 
@@ -48,6 +50,9 @@ def render_page(
             (name, list(columns))
             for name, columns in groupby(table.columns, lambda one: one.group or one.title)
         ],
-        verdicts=list(Verdict),
-        caveat_kinds=list(CaveatKind),
+        format_epoch=format_epoch,
+        format_option=format_option,
+        verdicts=VERDICTS,
+        marks=MARKS,
+        blocking=BLOCKING,
     )

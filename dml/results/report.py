@@ -18,20 +18,8 @@ from dml.config.schema import ExperimentConfig
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.option_values import EXTRA_METRICS
 from dml.core.statistics import Estimate
+from dml.results import compare
 from dml.results.catalog import Cell
-from dml.results.compare import (
-    MAX_ROWS,
-    TIMES,
-    Caveat,
-    CaveatKind,
-    Comparison,
-    PairTest,
-    compare,
-    is_comparable,
-    list_caveats,
-    pair_tests,
-    result_caveats,
-)
 from dml.results.frame import (
     comparable,
     differing_options,
@@ -59,15 +47,6 @@ CONDITIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Number:
-    """One metric of a row: our estimate, the published result, and their comparison."""
-
-    ours: Estimate | None = None
-    published: PublishedResult | None = None
-    comparison: Comparison | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Row:
     """One method under one setting.
@@ -78,7 +57,7 @@ class Row:
         cell: cell of the experiment; None for runs that belong to none.
         runs: rows of the table of runs; None if it has not been run.
         caveats: see `dml.results.compare`.
-        numbers: by metric.
+        ours, published, comparisons: by metric, where there is one.
         label: what distinguishes it from rows of the same key.
         title: name of the method where it is not that of `key`.
     """
@@ -87,8 +66,10 @@ class Row:
     options: Mapping[str, Any]
     cell: Cell | None = None
     runs: pd.DataFrame | None = None
-    caveats: tuple[Caveat, ...] = ()
-    numbers: Mapping[str, Number] = field(default_factory=dict)
+    caveats: Sequence[compare.Caveat] = ()
+    ours: Mapping[str, Estimate] = field(default_factory=dict)
+    published: Mapping[str, PublishedResult] = field(default_factory=dict)
+    comparisons: Mapping[str, compare.Comparison] = field(default_factory=dict)
     label: str = ""
     title: str = ""
 
@@ -123,7 +104,7 @@ class Family:
 
     metric: str
     rows: Sequence[Row]
-    tests: Mapping[tuple[int, int], PairTest]
+    tests: Mapping[tuple[int, int], compare.PairTest]
 
     @property
     def shows_differences(self) -> bool:
@@ -139,6 +120,7 @@ class Section:
         key: what they share (method and setting are empty).
         rows: in the order of the experiment.
         families: tests among them.
+        named: metrics of the experiment.
         settings: dotted options in which runs of no experiment differ, a column each.
         baselines: networks before training, or off the shelf.
     """
@@ -146,6 +128,7 @@ class Section:
     key: ResultKey
     rows: Sequence[Row]
     families: Sequence[Family]
+    named: Sequence[str]
     settings: Sequence[str] = ()
     baselines: Sequence[Row] = ()
 
@@ -157,9 +140,9 @@ class Section:
 
     @property
     def metrics(self) -> list[str]:
-        """Metrics of the experiment that any row has: the K of Recall@K differ by dataset."""
-        numbers = [(name, n) for row in self.rows for name, n in row.numbers.items()]
-        return list(dict.fromkeys(name for name, n in numbers if n.ours or n.published))
+        """Those that any row has: the K of Recall@K differ by dataset."""
+        found = {name for row in self.rows for name in (*row.ours, *row.published)}
+        return [name for name in self.named if name in found]
 
     @property
     def parts(self) -> list[str]:
@@ -267,7 +250,7 @@ def build_report(
         more = [name for name in EXTRA_METRICS if name in frame]
         about = about.model_copy(update={"metrics": [*about.metrics, *more]})
     rows = _build_rows(frame, cells, about)
-    run = {id(row.cell) for row in rows if row.runs is not None and is_comparable(row.caveats)}
+    done = {id(r.cell) for r in rows if r.runs is not None and compare.is_comparable(r.caveats)}
     words = ["python", "train.py", f"experiment={about.id}", *outputs_override(root)]
     return Report(
         about=about,
@@ -275,7 +258,7 @@ def build_report(
         runs=list(runs.values()),
         frame=frame,
         sections=_build_sections(rows, about),
-        missing=[cell for cell in cells if id(cell) not in run],
+        missing=[cell for cell in cells if id(cell) not in done],
         command=shlex.join(words),
     )
 
@@ -304,13 +287,13 @@ def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentCon
         keys = {evaluation: _key(some.iloc[0]) for evaluation, some in runs.groupby("evaluation")}
         number = _closest_cell(next(iter(keys.values())), options, planned)
         cell, expected = (None, None) if number is None else (cells[number], planned[number][1])
-        caveats = list(list_caveats(runs, expected, options))
+        caveats = list(compare.list_caveats(runs, expected, options))
         if cell is None and about.source and not runs.stand_in.iloc[0]:
-            caveats.append(Caveat(CaveatKind.OPTIONS, "not part of the experiment"))
+            caveats.append(compare.Caveat("O", "not part of the experiment"))
         title = "" if about.source else method_name(runs.loss.iloc[0], runs.method.iloc[0])
         for evaluation in runs.evaluation.unique():
             some = runs[runs.evaluation == evaluation]
-            row = Row(keys[evaluation], options, cell, some, tuple(caveats), title=title)
+            row = Row(keys[evaluation], options, cell, some, caveats, title=title)
             found[number].append(row)
     rows = []
     for number, cell in enumerate(cells):
@@ -367,7 +350,8 @@ def _add_labels(rows: Sequence[Row], swept: Sequence[str]) -> list[Row]:
         parts = [f"{name} {value}" for name, value in parse_setting(row.key.setting).items()]
         names = differing_options([other.options for other in rows if other.key == row.key])
         names.sort(key=lambda name: name not in swept)
-        parts += [f"{n}={format_option(row.options.get(n))}" for n in names[:MAX_LABEL_OPTIONS]]
+        shorts = list(short_names(names).items())[:MAX_LABEL_OPTIONS]
+        parts += [f"{short} {row.option_text(name)}" for name, short in shorts]
         if len(names) > MAX_LABEL_OPTIONS:
             parts.append(f"and {len(names) - MAX_LABEL_OPTIONS} more options")
         labeled.append(replace(row, label=", ".join(parts)))
@@ -376,53 +360,45 @@ def _add_labels(rows: Sequence[Row], swept: Sequence[str]) -> list[Row]:
 
 def _add_numbers(row: Row, about: ExperimentConfig) -> Row:
     """Returns the row with its estimates, and the published results of its cell."""
-    numbers = {}
-    key = row.key
-    if row.cell is not None:  # the published result is the cell's, whatever options the run has
-        keys = {one.evaluation: one for one in row.cell.result_keys()}
-        key = keys.get(key.evaluation, key)
+    ours, published = {}, {}
     for metric in about.metrics:
-        ours = None if row.runs is None else estimate(row.runs, metric)
-        published = None
+        if row.runs is not None and (found := estimate(row.runs, metric)):
+            ours[metric] = found
         if row.cell is not None and about.source:
-            published = next(iter(find_results(key, metric, about.source, about.tables)), None)
-        both = ours is not None and published is not None
-        comparison = compare(ours, published, row.caveats, metric) if both else None
-        numbers[metric] = Number(ours, published, comparison)
-    repeats = max((n.ours.n for n in numbers.values() if n.ours), default=0)
-    more = list(
-        result_caveats(repeats, next((n.published for n in numbers.values() if n.published), None))
-    )
-    if row.runs is not None and set(TIMES) & set(about.metrics):
-        more.append(Caveat(CaveatKind.NOTE, "times depend on the device and are not compared"))
-    return replace(row, numbers=numbers, caveats=(*row.caveats, *more))
+            # The published result is the cell's, whatever options the run has.
+            keys = {key.evaluation: key for key in row.cell.result_keys()}
+            key = keys.get(row.key.evaluation, row.key)
+            for result in find_results(key, metric, about.source, about.tables)[:1]:
+                published[metric] = result
+    repeats = max((one.n for one in ours.values()), default=0)
+    caveats = [*row.caveats, *compare.result_caveats(repeats, next(iter(published.values()), None))]
+    if row.runs is not None and set(compare.TIMES) & set(about.metrics):
+        caveats.append(compare.Caveat("N", "times depend on the device and are not compared"))
+    comparisons = {
+        metric: compare.compare(ours[metric], published[metric], caveats, metric)
+        for metric in about.metrics
+        if metric in ours and metric in published
+    }
+    return replace(row, ours=ours, published=published, comparisons=comparisons, caveats=caveats)
 
 
 def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Section]:
     """Returns the sections with runs, then those with published results only."""
+    shelf = [row for row in rows if row.cell is None and not _is_trained(row)]
+    tables = {_place(row.key) for row in rows if row not in shelf}
     by_key: dict[ResultKey, list[Row]] = defaultdict(list)
     for row in rows:
-        by_key[replace(row.key, method="", setting="")].append(row)
-    # Networks off the shelf are baselines of the tables of their data, if there are any.
-    off_the_shelf = [
-        row for row in rows if row.cell is None and row.options.get("method.name") == UNTRAINED
-    ]
-    places = {_place(row.key) for row in rows if row not in off_the_shelf}
-    sections = []
-    for key, same in by_key.items():
-        if _place(key) in places:
-            same = [row for row in same if row not in off_the_shelf]
-        if any(row.runs is not None or _is_published(row) for row in same):
-            more = [row for row in off_the_shelf if _place(row.key) == _place(key)]
-            baselines = [
-                replace(row, title="off the shelf", label=f"{row.key.dim}-d")
-                for row in more
-                if row not in same
-            ]
-            sections.append(_build_section(key, same, baselines, about))
+        # Networks off the shelf are baselines of the tables of their data, if there are any.
+        if row not in shelf or _place(row.key) not in tables:
+            by_key[replace(row.key, method="", setting="")].append(row)
+    sections = [_build_section(key, same, shelf, about) for key, same in by_key.items()]
     # Concatenated models have no steps to count, for example.
-    with_numbers = [section for section in sections if section.metrics]
-    return sorted(with_numbers or sections, key=lambda section: section.runs.empty)
+    sections = [section for section in sections if section.metrics]
+    return sorted(sections, key=lambda section: section.runs.empty)
+
+
+def _is_trained(row: Row) -> bool:
+    return row.options.get("method.name") != UNTRAINED
 
 
 def _place(key: ResultKey) -> tuple[str, ...]:
@@ -430,21 +406,20 @@ def _place(key: ResultKey) -> tuple[str, ...]:
     return key.data, key.backbone, key.protocol, key.evaluation
 
 
-def _is_published(row: Row) -> bool:
-    return any(number.published for number in row.numbers.values())
-
-
 def _build_section(
-    key: ResultKey, rows: Sequence[Row], off_the_shelf: Sequence[Row], about: ExperimentConfig
+    key: ResultKey, rows: list[Row], shelf: Sequence[Row], about: ExperimentConfig
 ) -> Section:
     settings: list[str] = []
     if about.source is None:
         settings = _list_settings(rows)
-        rows = [_describe(row, rows, settings) for row in rows]
-        rows.sort(key=lambda row: (row.method, _sortable(row, settings)))
+        rows = sorted(rows, key=lambda row: (row.method, _sortable(row, settings)))
     tested = next(filter(is_score, about.metrics), about.metrics[0])
-    baselines = [*_untrained_rows(rows, key, about.metrics), *off_the_shelf]
-    return Section(key, rows, _build_families(rows, tested, about.source), settings, baselines)
+    families = _build_families(rows, tested, about.source)
+    baselines = _untrained_rows(rows, key, about.metrics)
+    for row in shelf:
+        if _place(row.key) == _place(key) and row not in rows:
+            baselines.append(replace(row, title="off the shelf", label=f"{row.key.dim}-d"))
+    return Section(key, rows, families, about.metrics, settings, baselines)
 
 
 def _list_settings(rows: Sequence[Row]) -> list[str]:
@@ -464,30 +439,22 @@ def _list_settings(rows: Sequence[Row]) -> list[str]:
     return list(by_texts.values())
 
 
-def _describe(row: Row, rows: Sequence[Row], settings: Sequence[str]) -> Row:
-    """Returns the row with its settings as label, as far as rows of its method differ."""
-    shorts = short_names(settings)
-    same = [other for other in rows if other.method == row.method]
-    own = [name for name in settings if len({one.option_text(name) for one in same}) > 1]
-    return replace(row, label=", ".join(f"{shorts[n]} {row.option_text(n)}" for n in own))
-
-
 def _untrained_rows(rows: Sequence[Row], key: ResultKey, metrics: Sequence[str]) -> list[Row]:
     """Returns a row per initialization of the network: its scores before training, over seeds."""
     networks: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if row.runs is not None and row.options.get("method.name") != UNTRAINED:
+        if row.runs is not None and _is_trained(row):
             network = {n: v for n, v in row.options.items() if n.startswith(("backbone.", "embed"))}
             networks[json.dumps(network, sort_keys=True, default=str)].append(row)
-    all_options = [json.loads(one) for one in networks]
+    options = [json.loads(one) for one in networks]
     baselines = []
-    for options, same in zip(all_options, networks.values(), strict=True):
-        names = differing_options(all_options)
-        label = ", ".join(f"{name} {format_option(options.get(name))}" for name in names)
+    for own, same in zip(options, networks.values(), strict=True):
+        names = differing_options(options)
+        label = ", ".join(f"{name} {format_option(own.get(name))}" for name in names)
         runs = pd.concat([row.runs for row in same])
-        numbers = {metric: Number(estimate(runs, f"untrained_{metric}")) for metric in metrics}
-        if any(number.ours for number in numbers.values()):
-            baselines.append(Row(key, {}, numbers=numbers, label=label, title=UNTRAINED))
+        found = {metric: estimate(runs, f"untrained_{metric}") for metric in metrics}
+        if ours := {metric: one for metric, one in found.items() if one}:
+            baselines.append(Row(key, {}, ours=ours, label=label, title=UNTRAINED))
     return baselines
 
 
@@ -498,16 +465,15 @@ def _build_families(rows: Sequence[Row], metric: str, source: str | None) -> lis
     """
     by_conditions: dict[tuple[str, ...], list[tuple[Row, Estimate]]] = defaultdict(list)
     for row in rows:
-        ours = row.numbers[metric].ours
-        if ours is not None and ours.n > 1:
+        if (ours := row.ours.get(metric)) and ours.n > 1:
             conditions = CONDITIONS if source else ()
             values = tuple(str(row.options.get(name)) for name in conditions)
             by_conditions[values].append((row, ours))
     families = []
     for same in by_conditions.values():
-        if 2 <= len(same) <= MAX_ROWS:
+        if 2 <= len(same) <= compare.MAX_ROWS:
             tested, samples = zip(*same, strict=True)
-            tests = pair_tests(samples, [row.key for row in tested], metric, source)
+            tests = compare.pair_tests(samples, [row.key for row in tested], metric, source)
             families.append(Family(metric, tested, tests))
     return families
 

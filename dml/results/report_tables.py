@@ -12,13 +12,12 @@ from rich.text import Text
 from dml.core.installation import shell_command
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label
-from dml.core.progress import format_epoch
-from dml.results.compare import CaveatKind, Verdict
-from dml.results.frame import format_option, short_names
+from dml.results import compare
+from dml.results.compare import MARKS, VERDICTS
+from dml.results.frame import short_names
 from dml.results.report import Family, Report, Row, Section
 from dml.results.tables import GAP, Cell, Column, Table, markdown_table, terminal_table
 from dml.runs.console import DASH
-from dml.runs.folder.stored_run import StoredRun
 
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
 MAX_COMMANDS = 5  # that the terminal shows
@@ -32,9 +31,9 @@ METRIC_NAMES = {
 }
 CSV_COLUMNS = (
     *("experiment", "data", "backbone", "dim", "protocol", "evaluation", "method", "setting"),
-    *("label", "metric", "mean", "ci95", "std", "repeats", "printed", "printed_spread"),
-    *("printed_spread_kind", "printed_runs", "source", "table", "origin", "verdict", "difference"),
-    *("p_value", "marks", "details", "folders", "command"),
+    *("label", "metric", "mean", "ci95", "std", "repeats", "printed", "printed_spread_text"),
+    *("printed_spread_kind", "printed_runs", "printed_origin", "source", "table", "verdict"),
+    *("difference", "p_value", "marks", "details", "folders", "command"),
 )
 
 
@@ -45,7 +44,7 @@ def metric_name(metric: str) -> str:
 
 def decimals(rows: Sequence[Row], metric: str) -> int:
     """Returns the digits after the point: those of the published results, two without any."""
-    digits = [one.decimals for row in rows if (one := row.numbers[metric].published)]
+    digits = [row.published[metric].decimals for row in rows if metric in row.published]
     return max(digits, default=DECIMALS.get(metric, 2))
 
 
@@ -74,18 +73,15 @@ def section_table(section: Section, report: Report, metrics: Sequence[str] | Non
         columns += _metric_columns(section, report, metric)
     repeats = []
     for row in rows:
-        counts = {number.ours.n for number in row.numbers.values() if number.ours}
-        facts = [{"caveat": str(one)} for one in row.caveats] if row.runs is not None else []
-        facts += [_provenance(run) for run in row.stored]
-        repeats.append(Cell("/".join(map(str, sorted(counts))) or DASH, facts=facts))
+        counts = sorted({one.n for one in row.ours.values()})
+        repeats.append(Cell("/".join(map(str, counts)) or DASH, runs=row.stored))
     columns.append(Column("n", repeats, right=True))
     marks = []
     for row in rows:
         caveats = shown_caveats(row, report)
-        blocks = report.of_paper and any(one.kind.blocks for one in caveats)
-        codes = dict.fromkeys(one.kind.code for one in caveats)
-        hint = "; ".join(map(str, caveats))
-        marks.append(Cell(" ".join(codes), "mark blocks" if blocks else "mark", hint))
+        kind = "" if compare.is_comparable(caveats) else "blocks"
+        letters = dict.fromkeys(caveat.mark for caveat in caveats)
+        marks.append(Cell(" ".join(letters), kind, "; ".join(map(str, caveats))))
     if any(marks):
         columns.append(Column("marks", marks))
     text = caption(section, report, metrics)
@@ -95,35 +91,28 @@ def section_table(section: Section, report: Report, metrics: Sequence[str] | Non
 def _metric_columns(section: Section, report: Report, metric: str) -> Iterator[Column]:
     rows = (*section.rows, *section.baselines)
     digits, best = decimals(section.rows, metric), best_rows(section, metric)
-    numbers, name = [row.numbers[metric] for row in rows], metric_name(metric)
-    ours = [
-        Cell(
-            DASH if one.ours is None else one.ours.format(digits, report.about.spread),
-            "best" if place in best else "",
-        )
-        for place, one in enumerate(numbers)
-    ]
-    yield Column(name, ours, right=True, group=name)
-    if not any(one.published for one in numbers):
-        return
-    published, differences = [], []
-    for one in numbers:
+    name, ours, published, differences = metric_name(metric), [], [], []
+    for place, row in enumerate(rows):
+        found = row.ours.get(metric)
+        text = found.format(digits, report.about.spread) if found else DASH
+        ours.append(Cell(text, "best" if place in best else ""))
         text, hint = DASH, ""
-        if one.published is not None:
-            text = str(one.published)
-            hint = f"{one.published.source} {one.published.table}, {one.published.origin}"
+        if result := row.published.get(metric):
+            text, hint = str(result), f"{result.source} {result.table}, {result.origin}"
         published.append(Cell(text, "published", hint))
         text = kind = hint = ""
-        if one.comparison is not None:
-            verdict, difference = one.comparison.verdict, one.comparison.difference
-            text, kind, hint = verdict.symbol, verdict.name.lower(), str(verdict)
-            if difference is not None:
-                text = f"{difference:+.{digits}f} {text}"
-            if one.comparison.p_value is not None:
-                hint += f"; Welch against the published mean: p = {one.comparison.p_value:.2g}"
+        if comparison := row.comparisons.get(metric):
+            kind = comparison.verdict
+            text, hint = VERDICTS[kind]
+            if comparison.difference is not None:
+                text = f"{comparison.difference:+.{digits}f} {text}"
+            if comparison.p_value is not None:
+                hint += f"; Welch against the published mean: p = {comparison.p_value:.2g}"
         differences.append(Cell(text, kind, hint))
-    yield Column("published", published, right=True, group=name)
-    yield Column("Δ", differences, right=True, group=name)
+    yield Column(name, ours, right=True, group=name)
+    if any(metric in row.published for row in rows):
+        yield Column("published", published, right=True, group=name)
+        yield Column("Δ", differences, right=True, group=name)
 
 
 def best_rows(section: Section, metric: str) -> set[int]:
@@ -133,9 +122,9 @@ def best_rows(section: Section, metric: str) -> set[int]:
     """
     digits = decimals(section.rows, metric)
     found = {
-        place: f"{ours.mean:.{digits}f}"
+        place: f"{row.ours[metric].mean:.{digits}f}"
         for place, row in enumerate(section.rows)
-        if (ours := row.numbers[metric].ours)
+        if metric in row.ours
     }
     if len(found) < 2 or not is_score(metric):
         return set()
@@ -158,38 +147,17 @@ def _settings_text(row: Row, settings: Sequence[str]) -> str:
     return ", ".join(f"{name} {row.option_text(name)}" for name in settings)
 
 
-def shown_caveats(row: Row, report: Report) -> list[Any]:
+def shown_caveats(row: Row, report: Report) -> list[compare.Caveat]:
     """Returns the caveats without the one that the title of the table states: stand-in data.
 
     Tables of a paper keep it, where it rules out the comparison.
     """
-    return [one for one in row.caveats if report.of_paper or one.kind != CaveatKind.STAND_IN]
-
-
-def _provenance(run: StoredRun) -> dict[str, str]:
-    """Returns where the numbers of a run come from: name → text."""
-    summary: Any = run.summary
-    epochs = (format_epoch(job.best_epoch or 0) for job in summary.jobs)
-    search = summary.search or {}
-    values = (f"{name}={format_option(v)}" for name, v in (search.get("params") or {}).items())
-    texts = {
-        "folder": str(run.folder),
-        "seed": str(run.config.seed if run.config else ""),
-        "best epoch": ", ".join(epochs),
-        "selected by": summary.selected_by,
-        "commit": summary.git_revision or "unknown",
-        "device": summary.device or "unknown",
-        "precision": summary.precision or "unknown",
-        "versions": ", ".join(f"{name} {number}" for name, number in summary.versions.items()),
-        "wall time": f"{summary.wall_seconds / 60:.1f} min",
-        "search": f"{search.get('complete', '?')} trials; {', '.join(values)}" if search else "",
-    }
-    return {name: text for name, text in texts.items() if text}
+    return [caveat for caveat in row.caveats if report.of_paper or caveat.mark != "S"]
 
 
 def caption(section: Section, report: Report, metrics: Sequence[str]) -> str:
     """Returns units and spread of some metrics, and what selected the epochs."""
-    repeats = {n.ours.n for row in section.rows for n in row.numbers.values() if n.ours}
+    repeats = {one.n for row in section.rows for one in row.ours.values()}
     parts = ["scores in percent"] if any(map(is_score, metrics)) else []
     if report.of_paper or max(repeats, default=0) > 2:
         spread = "standard deviation" if report.about.spread == "std" else "95 % interval"
@@ -231,11 +199,10 @@ def family_table(family: Family) -> Table:
 
 def legend(report: Report) -> list[tuple[str, str]]:
     """Returns the signs and letters that occur in a report, with their meanings."""
-    numbers = [number for row in report.rows for number in row.numbers.values()]
-    verdicts = {number.comparison.verdict for number in numbers if number.comparison}
-    found = {one.kind for row in report.rows for one in shown_caveats(row, report)}
-    signs = [(verdict.symbol, str(verdict)) for verdict in Verdict if verdict in verdicts]
-    return signs + [(kind.code, kind.meaning) for kind in CaveatKind if kind in found]
+    verdicts = {one.verdict for row in report.rows for one in row.comparisons.values()}
+    found = {caveat.mark for row in report.rows for caveat in shown_caveats(row, report)}
+    signs = [VERDICTS[name] for name in VERDICTS if name in verdicts]
+    return signs + [(mark, meaning) for mark, meaning in MARKS.items() if mark in found]
 
 
 def heading(report: Report) -> str:
@@ -275,11 +242,9 @@ def terminal_report(report: Report, width: int) -> list[Text]:
     """Returns the tables of a report, each with as many metrics as fit into a width."""
     parts = [Text(heading(report), style="bold")]
     for section in report.sections:
-        for metrics in _split_metrics(section, report, width):
-            parts += [terminal_table(section_table(section, report, metrics), width), Text()]
-        for table in map(family_table, section.families):
-            shown = terminal_table(table, width) if table.columns else Text(table.title)
-            parts += [shown, Text()]
+        tables = [section_table(section, report, m) for m in _split_metrics(section, report, width)]
+        for table in (*tables, *map(family_table, section.families)):
+            parts += [terminal_table(table, width), Text()]
     return parts + [Text(f"{sign}  {meaning}") for sign, meaning in legend(report)]
 
 
@@ -301,13 +266,12 @@ def to_markdown(reports: Sequence[Report]) -> str:
     for report in reports:
         lines += [f"## {heading(report)}", ""]
         for section in report.sections:
-            lines += [f"### {section.title}", *markdown_table(section_table(section, report))]
-            for table in map(family_table, section.families):
-                lines += [table.title, *(markdown_table(table) if table.columns else [""])]
+            lines += ["### ", *markdown_table(section_table(section, report))]
+            for family in section.families:
+                lines += markdown_table(family_table(family))
         lines += [f"- `{sign}` {meaning}" for sign, meaning in legend(report)]
-        lines += [""] if report.rows else []
-        lines += [*(f"- {line}" for line in list_notes(report)), ""]
-    return "\n".join(lines).rstrip() + "\n"
+        lines += ["", *(f"- {line}" for line in list_notes(report)), ""]
+    return "\n".join(lines).replace("### \n", "### ").rstrip() + "\n"
 
 
 def to_csv(reports: Sequence[Report]) -> str:
@@ -323,24 +287,16 @@ def to_csv(reports: Sequence[Report]) -> str:
 
 
 def _csv_line(report: Report, row: Row, metric: str) -> dict[str, Any]:
-    number = row.numbers[metric]
-    line: dict[str, Any] = {
-        "experiment": report.id,
-        **asdict(row.key),
-        "label": row.label,
-        "metric": metric,
-        "marks": " ".join(dict.fromkeys(caveat.kind.code for caveat in row.caveats)),
-        "details": "; ".join(map(str, row.caveats)),
-        "folders": " ".join(str(run.folder) for run in row.stored),
-        "command": row.cell.command if row.cell and row.runs is None else "",
-    }
-    if (ours := number.ours) is not None:
+    line = {"experiment": report.id, **asdict(row.key), "label": row.label, "metric": metric}
+    if ours := row.ours.get(metric):
         line |= {"mean": ours.mean, "repeats": ours.n, "ci95": ours.half_width, "std": ours.std}
-    if (one := number.published) is not None:
-        line |= {"printed": one.text, "printed_spread": one.spread_text}
-        line |= {"printed_spread_kind": one.spread_kind, "printed_runs": one.runs}
-        line |= {"source": one.source, "table": one.table, "origin": one.origin}
-    if (comparison := number.comparison) is not None:
-        line |= {"verdict": str(comparison.verdict), "difference": comparison.difference}
-        line |= {"p_value": comparison.p_value}
-    return line  # None is written as an empty field
+    if one := row.published.get(metric):
+        line |= {f"printed_{name}": value for name, value in asdict(one).items()}
+        line |= {"printed": one.text, "source": one.source, "table": one.table}
+    if comparison := row.comparisons.get(metric):
+        line |= asdict(comparison)
+    line["marks"] = " ".join(dict.fromkeys(caveat.mark for caveat in row.caveats))
+    line["details"] = "; ".join(map(str, row.caveats))
+    line["folders"] = " ".join(str(run.folder) for run in row.stored)
+    line["command"] = row.cell.command if row.cell and row.runs is None else ""
+    return line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,7 +17,6 @@ from dml.core.metric_names import is_retrieval_metric, metric_label
 from dml.core.progress import format_epoch
 from dml.core.statistics import welch
 from dml.results.frame import (
-    COLUMNS,
     GROUPS,
     NAMED,
     NAMES,
@@ -344,26 +342,16 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
 
 def to_json(runs: pd.DataFrame) -> str:
     """Returns a list of objects: scores in percent, age in seconds, size in bytes."""
-    records = []
-    for run in runs.to_dict("records"):
-        known = {n: v for n, v in run.items() if n == "options" or not _is_missing(v)}
-        scores = {n: known.pop(n) for n in list(known) if n not in COLUMNS}
-        test = {n: v for n, v in scores.items() if not n.startswith("untrained_")}
-        del known["run"], known["configuration"]
-        records.append({**known, "scores": test})
-    return json.dumps(records, indent=2, ensure_ascii=False, default=str) + "\n"
-
-
-def _is_missing(value: Any) -> bool:
-    return bool(pd.isna(value))
+    plain = runs.drop(columns=["run", "configuration"])
+    text: str = plain.to_json(orient="records", indent=2, force_ascii=False)
+    return text + "\n"
 
 
 def to_csv(runs: pd.DataFrame) -> str:
     """Returns a line per run; of the options, those in which the runs differ."""
     shown = runs.drop(columns=["run", "configuration", "options"])
     for name in differing_options([comparable(one) for one in runs.options]):
-        if name not in shown:
-            shown[name] = [one.get(name) for one in runs.options]
+        shown[name] = [one.get(name) for one in runs.options]
     return shown.to_csv(index=False)
 
 

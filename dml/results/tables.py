@@ -9,6 +9,8 @@ from textwrap import wrap
 
 from rich.text import Text
 
+from dml.runs.folder.stored_run import StoredRun
+
 STYLES = {  # of the terminal, by the kind of a cell
     "best": "bold", "finished": "green", "running": "cyan", "searching": "cyan",
     "stopped": "yellow", "empty": "yellow", "failed": "red", "damaged": "red",
@@ -24,19 +26,19 @@ class Cell(str):
     Attributes:
         kind: decides its color: `best`, a verdict, a state; class of the cell in HTML.
         hint: what HTML shows in addition when the mouse rests on it.
-        facts: lines that HTML unfolds, name → text of each run.
+        runs: whose provenance HTML unfolds.
     """
 
     kind: str
     hint: str
-    facts: Sequence[Mapping[str, str]]
+    runs: Sequence[StoredRun]
 
     def __new__(
-        cls, text: str, kind: str = "", hint: str = "", facts: Sequence[Mapping[str, str]] = ()
+        cls, text: str, kind: str = "", hint: str = "", runs: Sequence[StoredRun] = ()
     ) -> Cell:
         """Returns the text with its attributes."""
         cell = super().__new__(cls, text)
-        cell.kind, cell.hint, cell.facts = kind, hint, facts
+        cell.kind, cell.hint, cell.runs = kind, hint, runs
         return cell
 
 
@@ -122,6 +124,8 @@ def terminal_table(table: Table, width: int) -> Text:
     """
     rest = width - sum(one.width + GAP for one in table.columns if one.title != JOINED)
     columns = [(one, max(rest, 8) if one.title == JOINED else one.width) for one in table.columns]
+    if not columns:
+        return Text(table.title)
     head = (" " * GAP).join(_align(one, one.title, size) for one, size in columns)
     rule = Text("─" * len(head), "dim")
     lines = [Text(table.title)] if table.title else []
@@ -151,8 +155,17 @@ def _align(column: Column, text: str, width: int) -> str:
 
 def markdown_table(table: Table) -> list[str]:
     """Returns the lines of a table, with title and caption."""
+    if not table.columns:
+        return [table.title, ""]
     ruler = ["---:" if one.right else "---" for one in table.columns]
     cells = [[f"**{cell}**" if cell.kind == "best" else cell for cell in row] for row in table.rows]
     lines = [[one.title for one in table.columns], ruler, *cells]
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    return ["", *(f"| {' | '.join(line)} |" for line in escaped), "", table.caption, ""]
+    return [
+        table.title,
+        "",
+        *(f"| {' | '.join(line)} |" for line in escaped),
+        "",
+        table.caption,
+        "",
+    ]

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from dml.results.report_figures import draw_figures
+
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import write_text
@@ -23,7 +25,6 @@ from dml.core.errors import RunStopped, first_line
 from dml.results.catalog import Cell, list_cells, load_experiment
 from dml.results.page import render_page
 from dml.results.report import build_report
-from dml.results.report_figures import draw_figures
 from dml.runs.experiment import run
 
 STAND_IN = ("scale=standin", "device=cpu")

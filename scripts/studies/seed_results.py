@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from dml.results.finished_runs import FinishedRun, read_run
+
 from dml.core.errors import UserError
 from dml.results.catalog import Cell
-from dml.results.finished_runs import FinishedRun, read_run
 
 # On glyphs, repeat 0 starts with the head that the weights were pretrained with.
 FIRST_REPEAT = {"glyphs": 1}

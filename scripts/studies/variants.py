@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from dml.results.finished_runs import read_run
+
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import write_text
 from dml.results.catalog import list_cells
-from dml.results.finished_runs import read_run
 from dml.runs.experiment import run
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from dml.runs.folder.run_folder import RunFolder
