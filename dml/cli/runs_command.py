@@ -90,11 +90,11 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
             raise UserError(f"compare: takes two runs; type {shell_command('runs')} compare A B")
         if not words:
             raise UserError(f"rm: takes runs; type {shell_command('runs')} rm <id> …")
-        found = [run_list.find_run(word, runs) for word in words]
+        first, *others = (run_list.find_run(word, runs) for word in words)
         if action == "rm":
-            return _remove(plan_removal(one.run for one in found), options.yes)
-        width = _console().width
-        _print(run_list.compare_runs(*found, frame, root / "comparisons", width))
+            return _remove(plan_removal(one.run for one in (first, *others)), options.yes)
+        folder, width = root / "comparisons", _console().width
+        _print(run_list.compare_runs(first, others[0], frame, folder, width))
         return 0
     chosen = run_list.select_runs(runs, words)
     if action == "clean":

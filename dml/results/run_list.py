@@ -308,11 +308,12 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     runs = one_per_run(pd.concat(groups))
     selected = runs.selected_by.unique()
     metric = selected[0].partition(" ")[0] if len(selected) == 1 else "map_at_r"
+    on_test = all(one.endswith(" on test") for one in selected)
     before_and_after = (_scores(runs, name) for name in (f"untrained_{metric}", metric))
     after = [
         *_seed_column(runs),
         Column(
-            f"test {metric_label(metric)}",
+            f"{'' if on_test else 'test '}{metric_label(metric)}",
             [f"{a} → {b}" for a, b in zip(*before_and_after, strict=True)],
             0,
             True,
@@ -321,7 +322,7 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
         Column("id", runs.id),
         Column("run folder", runs.folder, 9),
     ]
-    if not all(one.endswith(" on test") for one in selected):
+    if not on_test:
         after.insert(-4, Column(_selected_title(selected), _scores(runs, "score"), 1, True))
     columns = fit_columns(_name_column(runs), option_columns(runs), after, width)
     title = f"{len(runs)} runs, best first: {common_names(runs)}"

@@ -12,8 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from dml.config.identity import digest
 from dml.config.schema import ExperimentConfig
 from dml.results.catalog import Cell
-from dml.results.report import Report, build_report
-from dml.results.rows import Row
+from dml.results.report import Report, Row, build_report
 from dml.runs.folder.summary import protocol_id, result_id
 
 NODE = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from dml.results.catalog import list_cells
-from dml.results.cost import estimate_hours, estimate_training_hours, sum_hours
+from dml.results.cost import estimate_hours, estimate_training_hours, hours_left, plan_frame
 
 
 def test_hours_by_hand(composed):
@@ -30,7 +32,22 @@ def test_no_training_costs_nothing():
     assert estimate_hours(cell) == 0
 
 
+def test_a_plan_measures_finished_runs(tmp_path):
+    plan = plan_frame("mft_table12", ["data=digits", "scale=standin"], str(tmp_path))
+    assert set(plan.status) == {"missing"}
+    cells = list_cells("mft_table12", ["data=digits", "scale=standin", f"outputs={tmp_path}"])
+    for cell in cells[:2]:
+        cell.folder.mkdir(parents=True)
+        (cell.folder / "config.yaml").touch()
+    (cells[0].folder / "summary.json").write_text('{"wall_seconds": 7200}')
+    plan = plan_frame("mft_table12", ["data=digits", "scale=standin"], str(tmp_path))
+    assert list(plan.status[:3]) == ["done", "started", "missing"]
+    assert plan.measured.sum() == 2
+    # equal cells: each of the others takes two hours as well
+    assert hours_left(plan) == pytest.approx(2 * (len(plan) - 1))
+
+
 def test_a_sum_with_an_unknown_part_is_unknown():
-    assert sum_hours([1.0, 2.0, 0.0]) == 3
-    assert sum_hours([]) == 0
-    assert sum_hours([1.0, None]) is None
+    plan = plan_frame("mft_table12", ["backbone=timm", "backbone.model=resnet10t"])
+    assert plan.estimated.isna().all()
+    assert math.isnan(hours_left(plan))

@@ -9,10 +9,16 @@ from omegaconf import DictConfig
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.results.catalog import PAPERS, experiment_ids, list_cells, load_experiment
+from dml.results.catalog import (
+    PAPERS,
+    CellMatch,
+    experiment_ids,
+    list_cells,
+    load_experiment,
+    match_cells,
+)
 from dml.results.cost import estimate_hours
-from dml.results.published_matches import CellMatch, match_cells, unmatched_results
-from dml.results.published_results import parse_setting, read_table
+from dml.results.published import parse_setting, read_table, unmatched_results
 
 
 def expected_setting(cfg: DictConfig) -> dict[str, object]:
@@ -70,7 +76,7 @@ def test_every_cell_and_every_result_has_a_match_or_a_reason(paper):
         one.line for match in matches for some in match.results.values() for one in some
     )
     assert [line for line, times in lines.items() if times > 1] == []
-    unexplained = [row for row, reason in unmatched_results(matches) if reason is None]
+    unexplained = [row for row, reason in unmatched_results(lines) if reason is None]
     assert [row for row in unexplained if row["source"].startswith(paper)] == []
 
 

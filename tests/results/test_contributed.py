@@ -9,10 +9,11 @@ import pytest
 from dml.cli.report_command import main
 from dml.core.errors import UserError
 from dml.results.catalog import list_cells
-from dml.results.finished_runs import collect_runs
+from dml.results.contributed import read_runs, write_runs
+from dml.results.frame import estimate, make_frame
 from dml.results.report_files import write_reports
-from dml.results.shared_runs import unpack_runs, write_runs
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.stored_run import read_run
 from tests.results.made_runs import write_run
 
 VALUES = [0.2205, 0.2215, 0.2210]
@@ -31,9 +32,8 @@ def sent(cell, tmp_path):
     made = write_run(tmp_path / "theirs", cfg, [[v] * 4 for v in VALUES], VALUES)
     right = made.with_name(RunFolder.of(cfg, cfg).path.name)
     made.rename(right)
-    (run,) = collect_runs(tmp_path / "theirs", "mft_table1").finished
     path = tmp_path / "mft_table1_runs.csv"
-    path.write_text(write_runs([run]))
+    path.write_text(write_runs([read_run(right)]))
     return path
 
 
@@ -49,12 +49,10 @@ def change(path, **columns):
 
 
 def test_a_sent_run_is_read_back_with_its_numbers(sent, tmp_path):
-    (folder,) = unpack_runs(sent, tmp_path / "ours")
-    (run,) = collect_runs(tmp_path / "ours", "mft_table1").finished
-    assert run.folder == folder
-    assert run.values("map_at_r", "concatenated") == pytest.approx(
-        {repeat: 100 * value for repeat, value in enumerate(VALUES)}
-    )
+    frame = make_frame(read_runs(sent))
+    concatenated = estimate(frame[frame.evaluation == "concatenated"], "map_at_r")
+    assert concatenated.values == pytest.approx([100 * value for value in VALUES])
+    assert write_runs(read_runs(sent)) == sent.read_text()
     assert str(tmp_path) not in sent.read_text(), "paths of the sender's machine"
 
 
@@ -98,7 +96,7 @@ def escaped(text):
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (asking_for_the_environment, r"_runs\.csv, run 1: .*: experiment\.setting holds \$\{"),
+        (asking_for_the_environment, r"_runs\.csv, run 1: experiment\.setting holds \$\{"),
         (lambda text: escaped(asking_for_the_environment(text)), r"_runs\.csv, run 1: "),
     ],
 )
@@ -122,12 +120,12 @@ def test_a_sent_config_does_not_read_the_environment(
     ("columns", "reason"),
     [
         ({"config": edited}, "run 1: the config has the identity .*, its folder another"),
-        ({"config": lambda text: text[:-9]}, "run 1: config or summary is damaged"),
-        ({"summary": lambda text: "[]"}, "run 1: summary: not the summary of a run"),
-        ({"summary": lambda text: "{}"}, "run 1: summary: lacks "),
-        ({"summary": scored(float("nan"))}, "run 1: summary: map_at_r is nan"),
-        ({"summary": scored(2.5)}, r"run 1: summary: map_at_r is 2\.5"),
-        ({"summary": scored("good")}, "run 1: summary: map_at_r is good"),
+        ({"config": lambda text: text[:-9]}, "run 1: Unterminated string"),
+        ({"summary": lambda text: "[]"}, "run 1: summary.json is not of a run: "),
+        ({"summary": lambda text: "{}"}, "run 1: summary.json is not of a run: result_id: "),
+        ({"summary": scored(float("nan"))}, "run 1: .* map_at_r is nan"),
+        ({"summary": scored(2.5)}, r"run 1: .* map_at_r is 2\.5"),
+        ({"summary": scored("good")}, r"run 1: .*jobs\.0\.metrics\.map_at_r: "),
         ({"folder": lambda text: f"../{text}"}, "is not <experiment>/<names>/<run>"),
         ({"folder": lambda text: "a/b/../../../x"}, "is not <experiment>/<names>/<run>"),
     ],
@@ -135,9 +133,8 @@ def test_a_sent_config_does_not_read_the_environment(
 def test_altered_files_are_refused(sent, tmp_path, columns, reason):
     change(sent, **columns)
     with pytest.raises(UserError, match=reason) as error:
-        unpack_runs(sent, tmp_path / "ours")
+        read_runs(sent)
     assert "\n" not in str(error.value)
-    assert not (tmp_path / "ours").exists()
 
 
 def test_runs_of_another_experiment_are_refused(sent, tmp_path):
