@@ -75,15 +75,9 @@ class Cell:
         cfg: Any = self.config
         several = FOLDS[cfg.protocol.splits] > 1
         for evaluation in ("separated", "concatenated") if several else ("single",):
-            yield ResultKey(
-                data=cfg.data.name,
-                backbone=cfg.backbone.name,
-                dim=cfg.embedder.size,
-                protocol=protocol_id(cfg),  # reads attributes only
-                evaluation=evaluation,
-                method=result_id(cfg),
-                setting=cfg.experiment.get("setting") or "",
-            )
+            # the ids read attributes only
+            place = (cfg.data.name, cfg.backbone.name, cfg.embedder.size, protocol_id(cfg))
+            yield ResultKey(*place, evaluation, result_id(cfg), cfg.experiment.get("setting") or "")
 
 
 @dataclass(frozen=True)

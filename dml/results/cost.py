@@ -103,16 +103,9 @@ def plan_frame(
     for cell in list_cells(experiment, [*words, *place]):
         summary = read_json(cell.folder / "summary.json")
         started = (cell.folder / "config.yaml").exists()
-        row = {
-            "experiment": experiment,
-            "command": cell.command,
-            "overrides": cell.overrides,
-            "status": "done" if summary else "started" if started else "missing",
-            "trainings": cell.trainings,
-            "estimated": estimate_hours(cell),
-            "measured": summary["wall_seconds"] / 3600 if summary else None,
-        }
-        rows.append(row)
+        status = "done" if summary else "started" if started else "missing"
+        hours = (estimate_hours(cell), summary["wall_seconds"] / 3600 if summary else None)
+        rows.append((experiment, cell.command, cell.overrides, status, cell.trainings, *hours))
     columns = ("experiment", "command", "overrides", "status", "trainings", "estimated", "measured")
     return pd.DataFrame(rows, columns=columns).astype({"estimated": float, "measured": float})
 

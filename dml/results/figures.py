@@ -19,14 +19,16 @@ from matplotlib.figure import Figure
 
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label
-from dml.results.curves import NamedRuns, learning_curves, name_places
-from dml.results.picture import (
+from dml.results.curves import (
     SPREAD,
+    NamedRuns,
     Picture,
     add_labels,
     draw_picture,
+    learning_curves,
     line_style,
     load_picture,
+    name_places,
     value_label,
 )
 from dml.results.report import Report, Row, swept_options
@@ -79,29 +81,25 @@ def _name_rows(report: Report) -> list[tuple[str, Row]]:
 
 
 def _points(
-    rows: Sequence[Row], options: Sequence[str], metric: str
+    rows: Sequence[Row], options: list[str], metric: str
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yields `method`, `mean`, `half` and numeric options of the rows that have been run.
 
     One table for each dataset and evaluation.
     """
-    points = [
-        {
-            "place": ", ".join({row.key.data: 0, row.key.evaluation: 0}).removesuffix(", single"),
-            "method": row.key.method,
-            "mean": ours.mean,
-            "half": ours.spread or 0.0,
-            **{
-                name: value if isinstance(value, int | float) else np.nan
-                for name in options
-                for value in [row.options.get(name)]
-            },
-        }
-        for row in rows
-        if (ours := row.ours.get(metric))
-    ]
-    for place, own in pd.DataFrame(points).groupby("place", sort=False) if points else ():
-        yield str(place), own
+    found = []
+    for row in rows:
+        if ours := row.ours.get(metric):
+            place = row.key.data
+            place += "" if row.key.evaluation == "single" else f", {row.key.evaluation}"
+            point = {"place": place, "method": row.key.method, "mean": ours.mean}
+            point |= {name: row.options.get(name) for name in options}
+            found.append({**point, "half": ours.spread or 0.0})
+    if found:
+        points = pd.DataFrame(found)
+        points[options] = points[options].apply(pd.to_numeric, errors="coerce")
+        for place, own in points.groupby("place", sort=False):
+            yield str(place), own
 
 
 def swept_axes(points: pd.DataFrame, options: Sequence[str]) -> list[str]:

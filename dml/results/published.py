@@ -203,14 +203,7 @@ def _matches(row: dict[str, str], key: ResultKey) -> bool:
 
 
 def _to_result(row: dict[str, str]) -> PublishedResult:
-    return PublishedResult(
-        source=row["source"],
-        table=row["table"],
-        text=row["value"],
-        spread_text=row["spread"],
-        spread_kind=row["spread_kind"],
-        runs=int(row["runs"]) if row["runs"] else None,
-        origin=row["origin"],
-        line=int(row["line"]),
-        unit=THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2]),
-    )
+    runs = int(row["runs"]) if row["runs"] else None
+    unit = THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2])
+    texts = (row[name] for name in ("source", "table", "value", "spread", "spread_kind"))
+    return PublishedResult(*texts, runs, row["origin"], int(row["line"]), unit)

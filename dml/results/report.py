@@ -145,7 +145,7 @@ class Section:
         return [name for name in self.named if name in found]
 
     @property
-    def parts(self) -> list[str]:
+    def title(self) -> str:
         """Data, backbone, embedding size, protocol and evaluation, as far as they tell anything."""
         key, runs = self.key, self.runs
         dim = "" if key.dim is None else f"{key.dim}-d"
@@ -154,12 +154,7 @@ class Section:
         names = runs["name"].unique()
         name = f'"{names[0]}"' if len(names) == 1 and names[0] else ""
         parts = [key.data, key.backbone, dim, key.protocol, evaluation, stand_in, name]
-        return list(filter(None, parts))
-
-    @property
-    def title(self) -> str:
-        """Parts in one line."""
-        return ", ".join(self.parts)
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
@@ -311,15 +306,8 @@ def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentCon
 
 def _key(run: Any) -> ResultKey:
     """Returns what a row of the table of runs was measured on."""
-    return ResultKey(
-        data=run["data"],
-        backbone=run.backbone,
-        dim=int(run.dim),
-        protocol=run.protocol_id,
-        evaluation=run.evaluation,
-        method=run.result_id,
-        setting=run.setting,
-    )
+    place = (run["data"], run.backbone, int(run.dim), run.protocol_id, run.evaluation)
+    return ResultKey(*place, run.result_id, run.setting)
 
 
 def _closest_cell(

@@ -1,21 +1,26 @@
-"""Reports of some experiments, printed as tables and written as files."""
+"""Reports of some experiments, printed as tables and written as files: HTML, Markdown and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from rich.console import Console
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
-from dml.core.progress import show_progress
+from dml.core.progress import format_epoch, show_progress
 from dml.results import catalog, report_tables
+from dml.results.compare import BLOCKING, MARKS, VERDICTS
 from dml.results.contributed import read_runs, write_runs
+from dml.results.curves import Picture
 from dml.results.figures import draw_figures
-from dml.results.page import render_page
+from dml.results.frame import format_option
 from dml.results.report import Report, build_report, outputs_override
 from dml.results.tables import Column, Table, terminal_table
 
@@ -107,3 +112,44 @@ def _overview(reports: Sequence[Report]) -> Table:
         columns.append(Column(name, [str(n or report_tables.DASH) for n in counts], right=True))
     columns.append(Column("status", [report.status for report in reports]))
     return Table("", columns)
+
+
+def render_page(
+    reports: Sequence[Report], figures: Mapping[str, Sequence[Picture]], made: datetime
+) -> str:
+    """Returns the page.
+
+    Args:
+        reports: experiments in the order of the page.
+        figures: by experiment; those left out have none.
+        made: date and time to show.
+    """
+    environment = Environment(
+        loader=PackageLoader("dml.results", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    style, _, _ = environment.loader.get_source(environment, "style.css")  # type: ignore[union-attr]
+    own = not any(report.of_paper for report in reports)
+    return environment.get_template("page.html.j2").render(
+        name=(reports[0].about.title if own else reports[0].id)
+        if len(reports) == 1
+        else "all experiments",
+        own=own,
+        reports=reports,
+        figures=figures,
+        made=made.strftime("%Y-%m-%d %H:%M"),
+        style=Markup(style),
+        tables=report_tables,
+        groups=lambda table: [
+            (name, list(columns))
+            for name, columns in groupby(table.columns, lambda one: one.group or one.title)
+        ],
+        format_epoch=format_epoch,
+        format_option=format_option,
+        verdicts=VERDICTS,
+        marks=MARKS,
+        blocking=BLOCKING,
+    )

@@ -16,7 +16,14 @@ from dml.results import compare
 from dml.results.compare import MARKS, VERDICTS
 from dml.results.frame import short_names
 from dml.results.report import Family, Report, Row, Section
-from dml.results.tables import GAP, Cell, Column, Table, markdown_table, terminal_table
+from dml.results.tables import (
+    Cell,
+    Column,
+    Table,
+    markdown_table,
+    table_width,
+    terminal_table,
+)
 from dml.runs.console import DASH
 
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
@@ -253,7 +260,7 @@ def _split_metrics(section: Section, report: Report, width: int) -> Iterator[lis
     part: list[str] = []
     for metric in section.metrics:
         columns = section_table(section, report, [*part, metric]).columns
-        if part and sum(one.width + GAP for one in columns) - GAP > width:
+        if part and table_width(columns) > width:
             yield part
             part = []
         part.append(metric)

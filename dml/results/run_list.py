@@ -101,24 +101,21 @@ def _is_equal(have: str, want: str) -> bool:
 
 def run_table(runs: pd.DataFrame, width: int) -> list[Text]:
     """Returns the table of runs, and a line for each problem."""
-    before = [
+    columns = [
         Column("id", runs.id),
         Column("state", [Cell(state, state) for state in runs.state]),
-        *_name_column(runs),
-    ]
-    after = [
+        *_option_columns(runs),
         *_seed_column(runs),
         *_score_columns(runs),
         _epoch_column(runs, "epoch"),
         Column("age", list(map(format_age, runs.age)), 2, True),
         Column("size", list(map(format_size, runs["size"])), 6, True),
     ]
-    columns = fit_columns(before, option_columns(runs), after, width)
     names = common_names(runs)
     title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{f': {names}' if names else ''}"
     problems = zip(runs.id, runs.problem, strict=True)
     lines = [Text(f"{id}  {problem}", "red") for id, problem in problems if problem]
-    return [terminal_table(Table(title, columns), width), *lines]
+    return [terminal_table(Table(title, fit_columns(columns, width)), width), *lines]
 
 
 def _score_columns(runs: pd.DataFrame) -> list[Column]:
@@ -145,9 +142,14 @@ def _scores(runs: pd.DataFrame, metric: str) -> list[str]:
     return ["" if pd.isna(value) else f"{value:.2f}" for value in found]
 
 
-def _name_column(runs: pd.DataFrame) -> list[Column]:
+def _option_columns(runs: pd.DataFrame) -> list[Column]:
+    """Returns the names and options in which runs differ; the last are left out first."""
     names = [" ".join(name.split())[:24] for name in runs["name"].fillna("")]
-    return [Column("name", names, 1)] if len(set(names)) > 1 else []
+    named = [Column("name", names, 1)] if len(set(names)) > 1 else []
+    options = option_columns(runs).items()
+    ranks = [0 if title in GROUPS else 10 + place for place, (title, _) in enumerate(options)]
+    pairs = zip(options, ranks, strict=True)
+    return named + [Column(title, texts, rank) for (title, texts), rank in pairs]
 
 
 def _seed_column(runs: pd.DataFrame) -> list[Column]:
@@ -177,7 +179,9 @@ def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
     ranks = [str(1 + places[:n].count(place)) for n, place in enumerate(places)]
     selected = first.selected_by.unique()
     ids = [list(own.id.unique()) for own in groups]
-    after = [
+    columns = [
+        Column("rank", ranks, 0, True),
+        *_option_columns(first),
         Column("runs", [str(len(own)) for own in ids], 0, True),
         Column(_selected_title(selected), _estimates(groups, "score"), 0, True),
         Column("test MAP@R", _estimates(groups, "map_at_r"), 2, True),
@@ -185,12 +189,10 @@ def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
         Column("ids", [" ".join([*own[:2], *("…" for _ in own[2:3])]) for own in ids], 6),
     ]
     if list(selected) == ["map_at_r on test"]:
-        del after[2]
-    before = [Column("rank", ranks, 0, True), *_name_column(first)]
-    columns = fit_columns(before, option_columns(first), after, width)
+        columns = [one for one in columns if one.title != "test MAP@R"]
     by = f"{selected[0]} images" if len(selected) == 1 else "the score that selects the epoch"
     text = f"percent; ± standard deviation over seeds and repeats, of two both; ranked by {by}"
-    return [terminal_table(Table(common_names(first), columns, text), width)]
+    return [terminal_table(Table(common_names(first), fit_columns(columns, width), text), width)]
 
 
 def _estimates(groups: Iterable[pd.DataFrame], metric: str) -> list[str]:
@@ -220,7 +222,7 @@ def compare_runs(
     if Path(first.folder).resolve() == Path(second.folder).resolve():
         raise UserError(f"compare: {first.id} is one run; type two ids")
     options = [run.options for run in (first, second)]
-    names = [name for name in differing_options(options) if not name.endswith(NAMED)]
+    names = [name for name in differing_options(options) if not name.endswith(NAMED[1:])]
     texts = [[format_option(one.get(name, "")) for name in names] for one in options]
     columns = [Column("option", names), Column(first.id, texts[0]), Column(second.id, texts[1])]
     shown = [Text("no option differs that decides the result")]
@@ -310,21 +312,18 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     metric = selected[0].partition(" ")[0] if len(selected) == 1 else "map_at_r"
     on_test = all(one.endswith(" on test") for one in selected)
     before_and_after = (_scores(runs, name) for name in (f"untrained_{metric}", metric))
-    after = [
+    arrows = [f"{before} → {after}" for before, after in zip(*before_and_after, strict=True)]
+    selecting = Column(_selected_title(selected), _scores(runs, "score"), 1, True)
+    columns = [
+        *_option_columns(runs),
         *_seed_column(runs),
-        Column(
-            f"{'' if on_test else 'test '}{metric_label(metric)}",
-            [f"{a} → {b}" for a, b in zip(*before_and_after, strict=True)],
-            0,
-            True,
-        ),
+        *([] if on_test else [selecting]),
+        Column(f"{'' if on_test else 'test '}{metric_label(metric)}", arrows, 0, True),
         _epoch_column(runs, "best epoch"),
         Column("id", runs.id),
         Column("run folder", runs.folder, 9),
     ]
-    if not on_test:
-        after.insert(-4, Column(_selected_title(selected), _scores(runs, "score"), 1, True))
-    columns = fit_columns(_name_column(runs), option_columns(runs), after, width)
+    columns = fit_columns(columns, width)
     title = f"{len(runs)} runs, best first: {common_names(runs)}"
     text = f"percent, untrained → best epoch by {', '.join(selected)}"
     shown = [terminal_table(Table(title, columns, text), width)]

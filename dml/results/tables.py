@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from textwrap import wrap
 
 from rich.text import Text
@@ -15,8 +14,6 @@ STYLES = {  # of the terminal, by the kind of a cell
     "best": "bold", "finished": "green", "running": "cyan", "searching": "cyan",
     "stopped": "yellow", "empty": "yellow", "failed": "red", "damaged": "red",
 }  # fmt: skip
-JOINED = "options"  # title of the column that joins options without columns of their own
-MIN_WORDS = 30  # characters of that column
 GAP = 2  # characters between columns
 
 
@@ -86,71 +83,44 @@ class Table:
         object.__setattr__(self, "rows", rows)
 
 
-def fit_columns(
-    before: Sequence[Column],
-    options: Mapping[str, Sequence[str]],
-    after: Sequence[Column],
-    width: int,
-) -> list[Column]:
-    """Returns the columns that fit into a width: options apart, or joined in one column.
+def fit_columns(columns: Sequence[Column], width: int) -> list[Column]:
+    """Returns the columns that fit into a width: those of the highest rank are left out first."""
+    kept = list(columns)
+    while any(one.rank for one in kept) and table_width(kept) > width:
+        kept.remove(max(reversed(kept), key=lambda one: one.rank))
+    return kept
 
-    Args:
-        before, after: the other columns.
-        options: title → cells.
-        width: characters of the terminal.
-    """
-    apart = [Column(title, cells) for title, cells in options.items()]
-    texts = [
-        " ".join(f"{title}={cell}" for title, cell in zip(options, row, strict=True) if cell)
-        for row in zip(*options.values(), strict=True)
-    ]
-    joined = [Column(JOINED, texts)] if texts else []
-    ranks = sorted({one.rank for one in (*before, *after)} | {0}, reverse=True)
-    tried = [(apart, 0, rank) for rank in ranks if rank > 1 or not options]
-    tried += [(joined, MIN_WORDS, rank) for rank in ranks]
-    for middle, least, rank in tried:
-        left, right = ([one for one in side if one.rank <= rank] for side in (before, after))
-        needed = [min(one.width, least) if least else one.width for one in middle]
-        others = [one.width for one in (*left, *right)]
-        if sum(width + GAP for width in (*others, *needed)) - GAP <= width:
-            break
-    return [*left, *middle, *right]
+
+def table_width(columns: Sequence[Column]) -> int:
+    """Returns the number of characters of a line."""
+    return sum(one.width + GAP for one in columns) - GAP
 
 
 def terminal_table(table: Table, width: int) -> Text:
     """Returns a table without vertical lines, which is easy to read and to copy.
 
-    A column titled `options` wraps. rich's own tables take a second for 500 rows.
+    rich's own tables take a second for 500 rows.
     """
-    rest = width - sum(one.width + GAP for one in table.columns if one.title != JOINED)
-    columns = [(one, max(rest, 8) if one.title == JOINED else one.width) for one in table.columns]
-    if not columns:
-        return Text(table.title)
-    head = (" " * GAP).join(_align(one, one.title, size) for one, size in columns)
-    rule = Text("─" * len(head), "dim")
     lines = [Text(table.title)] if table.title else []
+    if not table.columns:
+        return lines[0]
+    head = (" " * GAP).join(_align(one, one.title) for one in table.columns)
+    rule = Text("─" * table_width(table.columns), "dim")
     lines += [Text(head.rstrip(), "bold"), rule]
     for place, row in enumerate(table.rows):
         if table.below and place == len(table.rows) - table.below:
             lines.append(rule)
-        parts = [
-            wrap(cell, size) or [""] if one.title == JOINED else [cell]
-            for (one, size), cell in zip(columns, row, strict=True)
-        ]
-        kinds = [cell.kind for cell in row]
-        for texts in zip_longest(*parts, fillvalue=""):
-            line = Text()
-            for (one, size), text, kind in zip(columns, texts, kinds, strict=True):
-                line.append(_align(one, text, size), STYLES.get(kind))
-                line.append(" " * GAP)
-            line.rstrip()
-            lines.append(line)
+        line = Text()
+        for column, cell in zip(table.columns, row, strict=True):
+            line.append(_align(column, cell), STYLES.get(cell.kind)).append(" " * GAP)
+        line.rstrip()
+        lines.append(line)
     lines += [Text(line, "dim") for line in wrap(table.caption, width)]
     return Text("\n").join(lines)
 
 
-def _align(column: Column, text: str, width: int) -> str:
-    return text.rjust(width) if column.right else text.ljust(width)
+def _align(column: Column, text: str) -> str:
+    return text.rjust(column.width) if column.right else text.ljust(column.width)
 
 
 def markdown_table(table: Table) -> list[str]:

@@ -22,8 +22,8 @@ from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, first_line
 from dml.results.catalog import Cell, list_cells, load_experiment
 from dml.results.figures import draw_figures
-from dml.results.page import render_page
 from dml.results.report import build_report
+from dml.results.report_files import render_page
 from dml.runs.experiment import run
 
 STAND_IN = ("scale=standin", "device=cpu")

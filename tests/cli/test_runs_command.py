@@ -30,7 +30,7 @@ def test_runs_are_compared_by_name(outputs, capsys):
     assert main(["compare", "run0", "run1"]) == 0
     out = capsys.readouterr().out
     assert "+10.00" in out
-    assert "curves  outputs/comparisons/" in out
+    assert "curves      outputs/comparisons/" in out
 
 
 def test_removal_asks(outputs, capsys, monkeypatch):

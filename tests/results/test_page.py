@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dml.results.figures import draw_figures
-from dml.results.page import render_page
+from dml.results.report_files import render_page
 from tests.results.made_runs import build, write_history, write_run
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -14,8 +14,8 @@ from rich.console import Console
 from scipy import stats
 
 from dml.results.catalog import load_experiment
-from dml.results.page import render_page
 from dml.results.report import build_report
+from dml.results.report_files import render_page
 from dml.results.report_tables import (
     caption,
     list_notes,
