@@ -205,5 +205,6 @@ def _matches(row: dict[str, str], key: ResultKey) -> bool:
 def _to_result(row: dict[str, str]) -> PublishedResult:
     runs = int(row["runs"]) if row["runs"] else None
     unit = THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2])
-    texts = (row[name] for name in ("source", "table", "value", "spread", "spread_kind"))
-    return PublishedResult(*texts, runs, row["origin"], int(row["line"]), unit)
+    names = ("source", "table", "value", "spread", "spread_kind", "origin")
+    source, table, text, spread, kind, origin = (row[name] for name in names)
+    return PublishedResult(source, table, text, spread, kind, runs, origin, int(row["line"]), unit)

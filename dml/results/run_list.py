@@ -99,8 +99,8 @@ def _is_equal(have: str, want: str) -> bool:
         return fnmatchcase(have.lower(), want.lower())
 
 
-def run_table(runs: pd.DataFrame, width: int) -> list[Text]:
-    """Returns the table of runs, and a line for each problem."""
+def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
+    """Returns the table of runs, and a line for each problem; `order` is for the title."""
     columns = [
         Column("id", runs.id),
         Column("state", [Cell(state, state) for state in runs.state]),
@@ -112,20 +112,24 @@ def run_table(runs: pd.DataFrame, width: int) -> list[Text]:
         Column("size", list(map(format_size, runs["size"])), 6, True),
     ]
     names = common_names(runs)
-    title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{f': {names}' if names else ''}"
+    title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{order}{f': {names}' if names else ''}"
     problems = zip(runs.id, runs.problem, strict=True)
     lines = [Text(f"{id}  {problem}", "red") for id, problem in problems if problem]
     return [terminal_table(Table(title, fit_columns(columns, width)), width), *lines]
 
 
 def _score_columns(runs: pd.DataFrame) -> list[Column]:
-    """Returns the score that selects the epoch, and MAP@R and R@1 of the test images."""
+    """Returns the score that selects the epoch, and test scores, before training too."""
     selected = runs.selected_by.dropna().unique()
-    map_at_r = Column("MAP@R", _scores(runs, "map_at_r"), 2, True)
-    recall = Column("R@1", _scores(runs, "recall_at_1"), 5, True)
+    columns = [
+        Column(_selected_title(selected), _scores(runs, "score"), 0, True),
+        Column("untrained", _scores(runs, "untrained_map_at_r"), 4, True),
+        Column("MAP@R", _scores(runs, "map_at_r"), 2, True),
+        Column("R@1", _scores(runs, "recall_at_1"), 5, True),
+    ]
     if list(selected) == ["map_at_r on test"]:
-        return [Column("MAP@R", _scores(runs, "score"), 0, True), recall]
-    return [Column(_selected_title(selected), _scores(runs, "score"), 0, True), map_at_r, recall]
+        del columns[2]
+    return columns
 
 
 def _selected_title(selected: Sequence[str]) -> str:
@@ -308,36 +312,18 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
         return []
     groups = rank_runs(frame)
     runs = one_per_run(pd.concat(groups))
-    selected = runs.selected_by.unique()
-    metric = selected[0].partition(" ")[0] if len(selected) == 1 else "map_at_r"
-    on_test = all(one.endswith(" on test") for one in selected)
-    before_and_after = (_scores(runs, name) for name in (f"untrained_{metric}", metric))
-    arrows = [f"{before} → {after}" for before, after in zip(*before_and_after, strict=True)]
-    selecting = Column(_selected_title(selected), _scores(runs, "score"), 1, True)
-    columns = [
-        *_option_columns(runs),
-        *_seed_column(runs),
-        *([] if on_test else [selecting]),
-        Column(f"{'' if on_test else 'test '}{metric_label(metric)}", arrows, 0, True),
-        _epoch_column(runs, "best epoch"),
-        Column("id", runs.id),
-        Column("run folder", runs.folder, 9),
-    ]
-    columns = fit_columns(columns, width)
-    title = f"{len(runs)} runs, best first: {common_names(runs)}"
-    text = f"percent, untrained → best epoch by {', '.join(selected)}"
-    shown = [terminal_table(Table(title, columns, text), width)]
+    by = ", ".join(runs.selected_by.unique())
+    shown = run_table(runs, width, ", best first")
+    shown.append(Text(f"percent, at the best epoch by {by}", "dim"))
     if len(groups) < len(runs):
         shown += [Text(), *best_table(groups, width)]
     same = runs[runs.selected_by == runs.selected_by.iloc[0]]
     ids = hashlib.sha256(" ".join(sorted(runs.id)).encode()).hexdigest()[:8]
     name = "-".join(option_columns(runs))[:40] or "seed"
     shown += _draw_curves(same, outputs / "sweeps" / f"{name}-{ids}" / "curves.png")
-    if columns[-1].title != "run folder":
-        homes = {Path(folder).parent for folder in runs.folder}
-        home = homes.pop() if len(homes) == 1 else f"{Path(runs.folder.iloc[0]).parents[1]}/*"
-        shown.append(Text(f"run folders {home}/*-<id>"))
-    return shown
+    homes = {str(Path(folder).parent) for folder in runs.folder}
+    home = homes.pop() if len(homes) == 1 else f"{outputs}/*/*"
+    return [*shown, Text(f"run folders {home}/*-<id>")]
 
 
 def to_json(runs: pd.DataFrame) -> str:

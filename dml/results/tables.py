@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from textwrap import wrap
 
 from rich.text import Text
@@ -57,7 +58,7 @@ class Column:
     right: bool = False
     group: str = ""
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Characters of the longest cell."""
         return max(map(len, [self.title, *self.cells]))

@@ -25,7 +25,7 @@ def cell():
 
 
 @pytest.fixture
-def sent(cell, tmp_path):
+def sent(cell, tmp_path, monkeypatch):
     """A file of one run, made in a folder that no longer exists."""
     cfg = cell.config.copy()
     cfg.outputs = str(tmp_path / "theirs")
@@ -34,6 +34,7 @@ def sent(cell, tmp_path):
     made.rename(right)
     path = tmp_path / "mft_table1_runs.csv"
     path.write_text(write_runs([read_run(right)]))
+    monkeypatch.setattr("dml.results.catalog.list_cells", lambda *more: [cell])
     return path
 
 
@@ -56,87 +57,57 @@ def test_a_sent_run_is_read_back_with_its_numbers(sent, tmp_path):
     assert str(tmp_path) not in sent.read_text(), "paths of the sender's machine"
 
 
-def test_a_sent_run_stands_beside_the_papers_numbers(sent, tmp_path, monkeypatch, cell):
-    monkeypatch.setattr("dml.results.catalog.list_cells", lambda *more: [cell])
-    monkeypatch.chdir(tmp_path)
+def test_a_sent_run_stands_beside_the_papers_numbers(sent, tmp_path):
     files = write_reports(["mft_table1"], tmp_path, tmp_path / "page", False, [sent])
     assert [path.name for path in files][-1] == "mft_table1_runs.csv"
     with open(tmp_path / "page" / "mft_table1.csv", newline="") as file:
         found = [(line["mean"], line["printed"]) for line in csv.DictReader(file)]
     assert any(mean and printed for mean, printed in found)
+    with pytest.raises(UserError, match="holds runs of mft_table1, not of mft_table2"):
+        write_reports(["mft_table2"], tmp_path, tmp_path / "page", False, [sent])
 
 
-def edited(text):
-    options = json.loads(text)
-    options["optim"]["lr"] = 0.5
-    return json.dumps(options)
+def edited(*keys, value):
+    """Sets an entry of a text of JSON."""
 
-
-def scored(value):
     def edit(text):
-        summary = json.loads(text)
-        summary["jobs"][0]["metrics"]["map_at_r"] = value
-        return json.dumps(summary)
+        content = node = json.loads(text)
+        for key in keys[:-1]:
+            node = node[key]
+        node[keys[-1]] = value
+        return json.dumps(content)
 
     return edit
 
 
-def asking_for_the_environment(text):
-    options = json.loads(text)
-    options["experiment"]["setting"] = "${oc.env:WANDB_API_KEY}"
-    return json.dumps(options)
+def scored(value):
+    return edited("jobs", 0, "metrics", "map_at_r", value=value)
 
 
-def escaped(text):
-    """A text that YAML would read as a table with an interpolation."""
-    yaml = text.replace("${", r"\u0024{")
-    return json.dumps(yaml)
-
-
-@pytest.mark.parametrize(
-    ("edit", "reason"),
-    [
-        (asking_for_the_environment, r"_runs\.csv, run 1: experiment\.setting holds \$\{"),
-        (lambda text: escaped(asking_for_the_environment(text)), r"_runs\.csv, run 1: "),
-    ],
-)
-def test_a_sent_config_does_not_read_the_environment(
-    sent, cell, tmp_path, monkeypatch, capsys, edit, reason
-):
-    monkeypatch.setenv("WANDB_API_KEY", "a-secret")
-    monkeypatch.setattr("dml.results.catalog.list_cells", lambda *more: [cell])
-    monkeypatch.chdir(tmp_path)
-    change(sent, config=edit)
-    words = ["mft_table1", "--results", str(sent), "--no-figures", "--runs", str(tmp_path)]
-    assert main(words) == 1
-    output = capsys.readouterr()
-    assert re.fullmatch(rf"error: \S*{reason}.*\n", output.err)
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert "a-secret" not in "".join([*output, *(path.read_text() for path in files)])
-    assert not (tmp_path / "reports").exists()
+SECRET = edited("experiment", "setting", value="${oc.env:A_KEY}")
 
 
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"config": edited}, "run 1: the config has the identity .*, its folder another"),
+        ({"config": SECRET}, r"run 1: experiment\.setting holds \$\{"),
+        # a text that YAML would read as a table with an interpolation
+        ({"config": lambda text: json.dumps(SECRET(text).replace("${", r"\u0024{"))}, "run 1: "),
+        ({"config": edited("optim", "lr", value=0.5)}, "run 1: the config has the identity .*, "),
         ({"config": lambda text: text[:-9]}, "run 1: Unterminated string"),
         ({"summary": lambda text: "[]"}, "run 1: summary.json is not of a run: "),
         ({"summary": lambda text: "{}"}, "run 1: summary.json is not of a run: result_id: "),
         ({"summary": scored(float("nan"))}, "run 1: .* map_at_r is nan"),
         ({"summary": scored(2.5)}, r"run 1: .* map_at_r is 2\.5"),
-        ({"summary": scored("good")}, r"run 1: .*jobs\.0\.metrics\.map_at_r: "),
         ({"folder": lambda text: f"../{text}"}, "is not <experiment>/<names>/<run>"),
-        ({"folder": lambda text: "a/b/../../../x"}, "is not <experiment>/<names>/<run>"),
     ],
 )
-def test_altered_files_are_refused(sent, tmp_path, columns, reason):
+def test_altered_files_are_refused(sent, tmp_path, monkeypatch, capsys, columns, reason):
+    monkeypatch.setenv("A_KEY", "a-secret")
     change(sent, **columns)
-    with pytest.raises(UserError, match=reason) as error:
-        read_runs(sent)
-    assert "\n" not in str(error.value)
-
-
-def test_runs_of_another_experiment_are_refused(sent, tmp_path):
-    with pytest.raises(UserError, match="holds runs of mft_table1, not of mft_table2"):
-        write_reports(["mft_table2"], tmp_path, tmp_path / "page", False, [sent])
+    words = ["mft_table1", "--results", str(sent), "--no-figures", "--runs", str(tmp_path)]
+    assert main(words) == 1
+    error = capsys.readouterr().err
+    assert re.fullmatch(rf"error: .*{reason}.*\n", error)
+    assert "a-secret" not in error
+    assert not (tmp_path / "reports").exists()

@@ -63,10 +63,10 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(frame):
     runs = one_per_run(frame)
     lines = run_table(runs, 140)[0].plain.splitlines()
     assert lines[0] == "9 runs: digits, traditional, plain, small_cnn"
-    header = "id state name loss lr seed MAP@R R@1 epoch age size"
+    header = "id state name loss lr seed MAP@R untrained R@1 epoch age size"
     assert lines[1].split() == header.split()
     finished = next(line for line in lines if "finished" in line and "30.10" in line)
-    assert finished.split()[1:8] == ["finished", "ms", "0.001", "0", "30.10", "50.10", "1/10"]
+    assert finished.split()[1:8] == ["finished", "ms", "0.001", "0", "30.10", "10.00", "50.10"]
     stopped = next(line for line in lines if "stopped" in line)
     assert "halfway there" in stopped
     assert "25.00" in stopped  # the best so far
@@ -102,8 +102,8 @@ def test_problems_stand_below(tmp_path):
     assert problem.plain.startswith(f"{folder.name[-8:]}  summary.json is damaged")
 
 
-def sweep_text(folders, outputs, width=80):
-    return "\n".join(one.plain for one in summarize_sweep(folders, outputs, width))
+def sweep_text(folders, outputs):
+    return "\n".join(one.plain for one in summarize_sweep(folders, outputs, 80))
 
 
 def test_the_table_of_a_sweep(tmp_path):
@@ -112,12 +112,13 @@ def test_the_table_of_a_sweep(tmp_path):
     folders += [write_stored_run(tmp_path, None, loss="failed"), tmp_path / "none"]
     lines = sweep_text(folders, tmp_path).splitlines()
     assert lines[0] == "2 runs, best first: digits, traditional, plain, small_cnn"
-    assert lines[3].split()[:5] == ["triplet", "10.00", "→", "50.00", "1/10"]
-    assert lines[4].split()[0] == "ms"
+    assert lines[1].split()[:6] == ["id", "state", "loss", "MAP@R", "untrained", "R@1"]
+    assert lines[3].split()[1:6] == ["finished", "triplet", "50.00", "10.00", "70.00"]
+    assert lines[4].split()[2] == "ms"
     (picture,) = tmp_path.glob("sweeps/loss-*/curves.png")
     assert f"curves      {picture}" in lines
     assert max(map(len, lines[:5])) <= 80
-    assert str(folders[0]) in sweep_text(folders, tmp_path, 400)
+    assert lines[-1] == f"run folders {tmp_path}/*/*/*-<id>"
     assert sweep_text(folders[:1], tmp_path) == ""
 
 

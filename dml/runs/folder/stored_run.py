@@ -220,14 +220,16 @@ def read_config(path: Path) -> dict[str, Any]:
         ValueError: it cannot be read, holds `${`, an alias or a tag, or is nested too deeply.
     """
     try:
-        parser = yaml.cyaml.CParser(path.read_bytes())
+        raw = path.read_bytes()
+        parser = yaml.cyaml.CParser(raw)
         while not isinstance(event := parser.get_event(), yaml.NodeEvent):
             if event is None:
                 raise ValueError("it is empty")
         content = _build(parser, event)
         if not isinstance(content, dict):
             raise ValueError("not a table of options")
-        refuse_interpolation(content)
+        if b"${" in raw or b"\\" in raw:  # as it is, or escaped
+            refuse_interpolation(content)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
     return content
