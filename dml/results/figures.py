@@ -54,11 +54,10 @@ def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
         for place, points in _points(report.rows, swept, metric):
             yield from draw(points, swept_axes(points, swept), metric, place)
     else:
-        best = set()  # of own runs, which may be many
-        for section in report.sections:
-            own = [row for row in section.rows if row.stored and metric in row.ours]
-            top = max(own, key=lambda row: row.ours[metric].mean, default=None)
-            best |= {top.stored[0].folder} if top else set()
+        scored = [row for row in report.rows if row.stored and metric in row.ours]
+        scored.sort(key=lambda row: row.ours[metric].mean)
+        # of own runs, which may be many, the best of each method and table
+        best = {row.key: row.stored[0].folder for row in scored}.values()
         for (of, row), place in zip(rows, name_places(groups), strict=True):
             path = row.stored[0].folder / "figures" / f"{name}.png"
             if path.exists() and (report.of_paper or row.stored[0].folder in best):

@@ -288,8 +288,8 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
         ]
         own = runs[runs.configuration == configuration].run
         groups.append((name or ", ".join(texts) or first.loss.iloc[place], list(own)))
-    metric = first.selected_by.iloc[0].partition(" ")[0]
-    drawn = write_curves(groups, metric, common_names(runs), path)
+    metric, _, classes = first.selected_by.iloc[0].partition(" on ")
+    drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
     return [Text(f"curves      {path}")] if drawn else []
 
 
