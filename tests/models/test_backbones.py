@@ -185,11 +185,11 @@ def _check_channels_last(backbone):
     torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
 
 
-def _check_compiled(backbone):
+def _check_compiled(backbone, backend):
     embedder = Embedder(backbone, 16, pooling="avg+max", freeze_batch_norm=True).train()
     images = _images(backbone)
     expected = embedder(images)
-    compiled = torch.compile(embedder, fullgraph=True)
+    compiled = torch.compile(embedder, fullgraph=True, backend=backend)
     result = compiled(images)
     torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
     gradients = []
@@ -223,8 +223,10 @@ def test_channels_last_gives_the_same_embeddings(kind):
     _check_channels_last(_small(kind)(weights="none"))
 
 
-def test_compiled_gives_the_same_embeddings_and_gradients():
-    _check_compiled(_build("small_cnn", width=4))
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.soak)])
+def test_compiled_gives_the_same_embeddings_and_gradients(backend):
+    torch._dynamo.reset()
+    _check_compiled(_build("small_cnn", width=4), backend)
 
 
 @pytest.mark.parametrize("kind", ["maps", "tokens"])

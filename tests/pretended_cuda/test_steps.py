@@ -21,30 +21,6 @@ from tests.training.distributed_steps import CASES, LOSSES, config_of, relative,
 # With losses of ours. A method that calls the loss of another package adds the waits of that loss.
 CEILINGS = {"plain": 1, "metrix": 4, "xbm": 2, "imix": 2, "mochi": 2, "proxy_synthesis": 2}
 CALLS = {"xbm": 2}  # of the loss: for the batch, and for the memory
-MORE: dict[str, tuple[str, str, dict[str, Any]]] = {
-    f"{method} {loss} {pairs}": (loss, method, {"types": [kind], "pairs": [pairs]})
-    for method, kind, loss, pairs in [
-        ("metrix", "input", "nca", "neg_neg"),
-        ("metrix", "feature", "contrastive_cosine", "pos_neg"),
-        ("metrix", "embed", "lifted_structure", "anc_neg"),
-        ("metrix", "embed", "binomial_deviance", "pos_pos"),
-        ("metrix", "feature", "proxy_nca_original", "anc_neg"),
-        ("metrix", "embed", "proxy_anchor", "anc_neg"),
-    ]
-} | {
-    "xbm contrastive": ("contrastive", "xbm", {"start_after": 1}),
-    "xbm triplet": ("triplet", "xbm", {"start_after": 1}),
-    "imix nca": ("nca", "imix", {}),
-    "imix with the clean loss": ("nca", "imix", {"clean": 0.5}),
-    "mochi neg_neg": ("nca", "mochi", {"pairs": "neg_neg"}),
-    "proxy_synthesis proxy_nca": ("proxy_nca", "proxy_synthesis", {}),
-}
-
-
-@pytest.fixture(autouse=True)
-def _more_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    for case, options in MORE.items():
-        monkeypatch.setitem(distributed_steps.METHODS, case, options)
 
 
 @pytest.fixture
@@ -68,7 +44,7 @@ def is_ours(loss: str) -> bool:
     return target.startswith("dml.")
 
 
-@pytest.mark.parametrize("case", [*CASES, *MORE])
+@pytest.mark.parametrize("case", CASES)
 def test_a_step_is_that_of_the_cpu_and_waits_seldom(case, steps):
     expected = trained(case, SINGLE_PROCESS)
     steps.clear()

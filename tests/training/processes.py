@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
+from tests import forked
 
 LIMIT_SECONDS = 600.0  # of all; less than a minute where nothing else runs
 
@@ -27,9 +26,9 @@ def in_two_processes(work: Callable[[], Any], folder: Path) -> list[Any]:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    context = torch.multiprocessing.get_context("fork")  # spawned ones would import torch again
     processes = [
-        context.Process(target=_begin, args=(rank, port, work, folder)) for rank in range(2)
+        forked.context().Process(target=_begin, args=(rank, port, work, folder))
+        for rank in range(2)
     ]
     for process in processes:
         process.start()
@@ -47,7 +46,7 @@ def in_two_processes(work: Callable[[], Any], folder: Path) -> list[Any]:
 
 def _begin(rank: int, port: int, work: Callable[[], Any], folder: Path) -> None:
     log = os.open(folder / f"{rank}.log", os.O_WRONLY | os.O_CREAT)
-    for descriptor in (1, 2, sys.stdout.fileno(), sys.stderr.fileno()):
+    for descriptor in (1, 2):
         os.dup2(log, descriptor)
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(address | {"RANK": str(rank), "WORLD_SIZE": "2", "OUT": str(folder)})

@@ -1,4 +1,7 @@
+import multiprocessing
 from typing import ClassVar
+
+import pytest
 
 from dml.tracking import NullTracker
 from tests.runs.small_runs import essence
@@ -17,7 +20,13 @@ class RecordingTracker(NullTracker):
         self.rows.append((metrics["repeat"], metrics["fold"], step, metrics["map_at_r"]))
 
 
-def test_parallel_models_equal_serial_models(run_small, capfd):
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.soak)])
+def test_parallel_models_equal_serial_models(run_small, capfd, monkeypatch, start):
+    """Forked processes have imported torch; a run spawns them, because CUDA cannot be forked."""
+    context = multiprocessing.get_context(start)
+    monkeypatch.setattr(
+        "dml.runs.jobs.parallel_jobs.multiprocessing.get_context", lambda _: context
+    )
     tracking = f"tracking._target_={__name__}.RecordingTracker"
     alone = run_small("loss=contrastive", tracking, name="alone")
     rows = list(RecordingTracker.rows)
