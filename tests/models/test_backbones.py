@@ -51,7 +51,12 @@ def _build(name, **changes):
     return instantiate(config, **{"weights": "none", **changes})
 
 
-@pytest.fixture(scope="module", params=BACKBONES)
+SOAK = {"vit_b16": pytest.mark.soak}  # vit_s16 is the same code
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=SOAK.get(name, ())) for name in BACKBONES]
+)
 def named(request):
     torch.manual_seed(0)
     return request.param, _build(request.param)

@@ -12,11 +12,11 @@ from torch import Tensor
 from dml.losses import C1Loss
 from dml.runs.scores.evaluator import SplitEmbeddings
 from dml.training.step import TrainingStep
-from tests.losses.all_losses import LOSSES
-from tests.pretended_cuda import test_evaluation, test_losses, test_runs
+from tests.pretended_cuda import test_evaluation, test_runs, test_steps
 from tests.pretended_cuda.test_runs import around_steps
+from tests.pretended_cuda.test_steps import steps
 
-__all__ = ["around_steps"]  # a fixture
+__all__ = ["around_steps", "steps"]  # fixtures
 
 # They change no number on a CPU.
 MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -32,7 +32,7 @@ def noticed() -> Any:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_a_loss_is_noticed(mistake, monkeypatch):
+def test_a_mistake_in_a_loss_is_noticed(mistake, steps, monkeypatch):
     pair_loss, change = C1Loss.pair_loss, MISTAKES[mistake]
 
     def flawed(self: C1Loss, x_BD: Tensor, *more: Any) -> Tensor:
@@ -40,7 +40,7 @@ def test_a_mistake_in_a_loss_is_noticed(mistake, monkeypatch):
 
     monkeypatch.setattr(C1Loss, "pair_loss", flawed)
     with noticed():
-        test_losses.check(LOSSES["c1"](), lambda x, y: {}, 1)
+        test_steps.test_a_step_is_that_of_the_cpu_and_waits_seldom("c1", steps)
 
 
 @pytest.mark.parametrize("mistake", [".item()"])

@@ -1,9 +1,9 @@
-import multiprocessing
 from typing import ClassVar
 
 import pytest
 
 from dml.tracking import NullTracker
+from tests import forked
 from tests.runs.small_runs import essence
 
 
@@ -23,10 +23,8 @@ class RecordingTracker(NullTracker):
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.soak)])
 def test_parallel_models_equal_serial_models(run_small, capfd, monkeypatch, start):
     """Forked processes have imported torch; a run spawns them, because CUDA cannot be forked."""
-    context = multiprocessing.get_context(start)
-    monkeypatch.setattr(
-        "dml.runs.jobs.parallel_jobs.multiprocessing.get_context", lambda _: context
-    )
+    context = forked.context(start)
+    monkeypatch.setattr("multiprocessing.get_context", lambda _: context)
     tracking = f"tracking._target_={__name__}.RecordingTracker"
     alone = run_small("loss=contrastive", tracking, name="alone")
     rows = list(RecordingTracker.rows)
