@@ -6,11 +6,14 @@ import multiprocessing
 import sys
 from multiprocessing.context import ForkContext, ForkProcess
 
+from dml.core.run_logger import run_logger
+
 
 class _Process(ForkProcess):
-    """Prints to the descriptors 1 and 2, as a fresh process does, instead of to pytest's files."""
+    """Like a fresh process, prints to the descriptors 1 and 2 and logs to no file of its parent."""
 
     def run(self) -> None:
+        run_logger.handlers.clear()
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         super().run()
@@ -21,5 +24,5 @@ class _Context(ForkContext):
 
 
 def context(start: str = "fork") -> multiprocessing.context.BaseContext:
-    """Returns the context of a start method; its forked processes print as fresh ones do."""
+    """Returns the context of a start method; its forked processes print and log as fresh ones do."""
     return _Context() if start == "fork" else multiprocessing.get_context(start)
