@@ -24,5 +24,5 @@ class _Context(ForkContext):
 
 
 def context(start: str = "fork") -> multiprocessing.context.BaseContext:
-    """Returns the context of a start method; its forked processes print and log as fresh ones do."""
+    """Returns the context of a start method; forked processes print and log as fresh ones do."""
     return _Context() if start == "fork" else multiprocessing.get_context(start)
