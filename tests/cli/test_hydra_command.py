@@ -24,7 +24,7 @@ MISTAKES = [
     ("loss._target_=dml.losses.Nothing", "loss._target_", "Nothing"),
     ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
 ]
-IN_SWEEPS = ("seed=[", "loss=mfcwm", "data.batch_size=0", "data=cub")
+IN_SWEEPS = ("seed=[", "data=cub")
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_jobs_that_fail_for_the_same_reason_are_listed_together(command_line, tm
         f"hydra.sweep.dir={tmp_path}/sweep",
         f"data.root={tmp_path}",
         "data=cub",
-        "loss=mfcwms,contrastive,ms,proxy_anchor",
+        "loss=mfcwms,contrastive",
     )
     assert status == ExitStatus.FAILED
-    head, *reasons = err.partition("4 of 4 runs failed:")[2].splitlines()
+    head, *reasons = err.partition("2 of 2 runs failed:")[2].splitlines()
     assert head == ""
     (line,) = reasons
-    names = "loss=mfcwms; loss=contrastive; loss=ms; 1 more"
+    names = "loss=mfcwms; loss=contrastive"
     assert line.startswith(f"  {names}: data.root: CUB-200-2011 is not under {tmp_path}")
 
 
