@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dml.cli.error_lines import report_errors
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
@@ -37,23 +38,13 @@ does {train} resume=<folder>), failed, empty, damaged.
 """
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command, 130 interrupted."""
     options = _parser().parse_intermixed_args(argv)
     words = list(options.words)
     action = words.pop(0) if words[:1] and words[0] in ACTIONS else "list"
-    try:
-        return _run(action, words, options)
-    except UserError as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # `| head`
-        sys.stderr.close()
-        return 0
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return _run(action, words, options)
 
 
 def _parser() -> argparse.ArgumentParser:
