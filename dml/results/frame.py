@@ -128,15 +128,10 @@ def _job_numbers(run: StoredRun, job: Result, timed: bool) -> dict[str, float]:
     numbers |= {name: float(value) for name, value in more.items() if value is not None}
     if job.steps and job.seconds:
         numbers["ms_per_batch"] = 1000 * job.seconds / job.steps
-        last = job_history(run, job)[-1:] if timed else []
-        if last and last[0]["epoch"] > 0:
-            numbers["epoch_seconds"] = job.seconds / job.steps * last[0]["step"] / last[0]["epoch"]
+        for row in run.history if timed else ():  # the last one counts
+            if (row["repeat"], row["fold"]) == (job.repeat, job.fold) and row["epoch"] > 0:
+                numbers["epoch_seconds"] = job.seconds / job.steps * row["step"] / row["epoch"]
     return numbers
-
-
-def job_history(run: StoredRun, job: Result) -> list[dict[str, float]]:
-    """Returns the rows of a model in the history of its run."""
-    return [row for row in run.history if (row["repeat"], row["fold"]) == (job.repeat, job.fold)]
 
 
 def _percent(metrics: Mapping[str, float]) -> dict[str, float]:

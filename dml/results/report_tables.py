@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
@@ -20,6 +20,7 @@ from dml.results.tables import (
     Cell,
     Column,
     Table,
+    fit_columns,
     markdown_table,
     table_width,
     terminal_table,
@@ -28,7 +29,6 @@ from dml.runs.console import DASH
 
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
 MAX_COMMANDS = 5  # that the terminal shows
-MAX_SETTINGS = 6  # columns; further settings share one
 METRIC_NAMES = {
     "best_epoch": "best epoch",
     "train_steps": "steps",
@@ -73,9 +73,9 @@ def section_table(section: Section, report: Report, metrics: Sequence[str] | Non
         for place, row in enumerate(rows)
     ]
     columns = [Column("method", names)]
-    for title, settings in _setting_columns(section.settings).items():
-        texts = [_settings_text(row, settings) for row in section.rows]
-        columns.append(Column(title, texts + [""] * len(section.baselines), right=True))
+    for rank, (name, title) in enumerate(short_names(section.settings).items(), start=1):
+        texts = [row.option_text(name) for row in section.rows]
+        columns.append(Column(title, texts + [""] * len(section.baselines), rank, right=True))
     for metric in metrics:
         columns += _metric_columns(section, report, metric)
     repeats = []
@@ -137,21 +137,6 @@ def best_rows(section: Section, metric: str) -> set[int]:
         return set()
     best = max(found.values(), key=float)
     return {place for place, text in found.items() if text == best}
-
-
-def _setting_columns(settings: Sequence[str]) -> dict[str, Sequence[str]]:
-    """Returns title → settings of a column: one each, and the last of many together."""
-    shorts = short_names(settings)
-    columns: dict[str, Sequence[str]] = {shorts[name]: [name] for name in settings[:MAX_SETTINGS]}
-    if rest := settings[MAX_SETTINGS:]:
-        columns["other settings"] = rest
-    return columns
-
-
-def _settings_text(row: Row, settings: Sequence[str]) -> str:
-    if len(settings) == 1:
-        return row.option_text(settings[0])
-    return ", ".join(f"{name} {row.option_text(name)}" for name in settings)
 
 
 def shown_caveats(row: Row, report: Report) -> list[compare.Caveat]:
@@ -251,7 +236,8 @@ def terminal_report(report: Report, width: int) -> list[Text]:
     for section in report.sections:
         tables = [section_table(section, report, m) for m in _split_metrics(section, report, width)]
         for table in (*tables, *map(family_table, section.families)):
-            parts += [terminal_table(table, width), Text()]
+            columns = fit_columns(table.columns, width)
+            parts += [terminal_table(replace(table, columns=columns), width), Text()]
     return parts + [Text(f"{sign}  {meaning}") for sign, meaning in legend(report)]
 
 
