@@ -72,7 +72,7 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(frame):
     assert "25.00" in stopped  # the best so far
     assert "2/10" in stopped  # the last epoch
     narrow = run_table(runs, 50)[0].plain.splitlines()
-    assert narrow[1].split() == ["id", "state", "loss", "seed", "MAP@R", "age"]
+    assert narrow[1].split() == ["id", "state", "loss", "seed", "MAP@R"]
 
 
 def test_the_best_configurations_come_first(frame):
