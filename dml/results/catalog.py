@@ -133,7 +133,8 @@ def load_experiment(name: str) -> ExperimentConfig:
         node = OmegaConf.merge(node, OmegaConf.load(path).experiment)
     else:
         title = "Own runs" if name == "single" else name
-        node.update({"id": name, "title": title, "figures": FIGURES})
+        node.update({"title": title, "figures": FIGURES})
+    node.id = name
     node.metrics = node.metrics or METRICS
     # Unresolved: the setting of a cell refers to the cell's loss.
     return ExperimentConfig(**cast(dict[str, Any], OmegaConf.to_container(node)))
