@@ -87,19 +87,15 @@ def _folders(root: Path) -> ImageList:
     if len(splits) < 2:
         files, classes = _class_folders(top)
         return ImageList(files, classes)
-    others = [folder.name for folder in top if folder.name not in ROLES]
-    if others:
+    if len(splits) < len(top):
+        other = next(folder.name for folder in top if folder.name not in ROLES)
         _refuse(
             root,
-            f"the folder '{others[0]}' stands beside the splits "
-            f"{', '.join(folder.name for folder in splits)}; splits are {', '.join(ROLES)}: "
-            f"rename it, or move it out",
+            f"the folder '{other}' is next to splits; splits are {', '.join(ROLES)}: rename it, or "
+            f"move it out",
         )
     files, classes, roles = [], [], []
     for split in splits:
-        loose = [path for path in _listed(split) if path.suffix.lower() in SUFFIXES]
-        if any(path.is_file() for path in loose):
-            _refuse(root, f"{min(loose)} is in no class; expected <split>/<class>/<image>")
         some_files, some_classes = _class_folders(_subfolders(split))
         files += some_files
         classes += some_classes
@@ -158,17 +154,11 @@ def _check_roles(root: Path, roles: set[str]) -> None:
         _refuse(root, f"no split '{name}'{nearest(name, ROLES)}; valid are {', '.join(ROLES)}")
     if "train" not in roles:
         _refuse(root, "no image has the split 'train'; give it to some")
-    pair = {"query", "gallery"}
-    if "test" in roles and roles & pair:
+    if roles - {"train"} not in ({"test"}, {"query", "gallery"}):
         _refuse(
             root,
-            f"images with the split 'test' beside '{min(roles & pair)}'; unseen images are either "
-            f"all 'test', or some 'query' and some 'gallery'",
-        )
-    if not ("test" in roles or roles >= pair):
-        _refuse(
-            root,
-            "no unseen images; give some the split 'test', or some 'query' and some 'gallery'",
+            f"the splits are {', '.join(sorted(roles))}; unseen images are either all 'test', or "
+            f"some 'query' and some 'gallery'",
         )
 
 

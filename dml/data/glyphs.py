@@ -50,7 +50,7 @@ def read_glyphs(
         key += f" {first_class}"
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
     path = Path(root) / "glyphs" / f"{digest}.npy"
-    grey = _load_stored(path, (classes * per_class, SIDE, SIDE))
+    grey = _load_stored(path)
     if grey is None:
         grey = draw_glyphs(seed, classes, per_class, first_class)
         try:
@@ -71,19 +71,15 @@ def read_glyphs(
     )
 
 
-def _load_stored(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Returns the stored images if they are there and complete."""
+def _load_stored(path: Path) -> np.ndarray | None:
+    """Returns the stored images if they are there."""
     try:
-        images = np.load(path)
+        return np.load(path)
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError) as error:
         log.warning("%s is damaged (%s); the glyphs are drawn again", path, error)
         return None
-    if images.shape != shape or images.dtype != np.uint8:
-        log.warning("%s does not contain the expected glyphs; they are drawn again", path)
-        return None
-    return images
 
 
 def draw_glyphs(seed: int, classes: int, per_class: int, first_class: int = 0) -> np.ndarray:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from dml.core.errors import UserError
-
-NEEDED, OPTIONAL = ("path", "label"), ("split",)
 
 
 @dataclass(frozen=True)
@@ -48,63 +45,44 @@ def read_image_csv(path: Path) -> ImageList:
         _refuse(path, f"line {line} is not UTF-8 text; save the table as CSV in UTF-8")
     except OSError as error:
         raise UserError(f"data.root: cannot read {path}: {error.strerror}") from error
-    delimiter, columns = _read_header(path, text)
-    wanted = [column for column in (*NEEDED, *OPTIONAL) if column in columns]
-    values: dict[str, list[str]] = {column: [] for column in wanted}
+    header = text.partition("\n")[0]
+    delimiter = max(",;\t", key=header.count)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    values: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
-    rows = _read_rows(path, text, delimiter)
-    next(rows)
-    for line, row in rows:
-        if len(row) > len(columns):
+    try:
+        columns = [name.strip() for name in reader.fieldnames or ()]
+        if not {"path", "label"} <= set(columns):
             _refuse(
                 path,
-                f"line {line} has {len(row)} values for {len(columns)} columns; put double quotes "
-                f"around a value that contains '{delimiter}'",
+                f"the first line must name the columns path,label and, optionally, split; they "
+                f"are: {', '.join(columns)[:80] or 'none'}",
             )
-        found = dict(zip(columns, row, strict=False))
-        for column in wanted:
-            if not found.get(column):
-                _refuse(path, f"line {line}: the {column} is missing; fill it in")
-            values[column].append(found[column])
-        file = os.path.normpath(found["path"])
-        if file in lines:
-            _refuse(path, f"line {line} names {file} again, after line {lines[file]}; drop one")
-        lines[file] = line
-    files = [path.parent / file for file in values["path"]]
-    return ImageList(files, values["label"], values.get("split"))
-
-
-def _read_header(path: Path, text: str) -> tuple[str, list[str]]:
-    """Returns the delimiter and the names of the columns."""
-    for delimiter in ";\t,":
-        _, columns = next(_read_rows(path, text, delimiter), (1, []))
-        if set(NEEDED) <= set(columns):
-            break
-    else:
-        shown = ", ".join(columns) or "none"
-        if len(shown) > 80 or not shown.isprintable():
-            shown = "not those of a table"
-        _refuse(
-            path,
-            f"the first line must name the columns path,label and, optionally, split; they are: "
-            f"{shown}",
-        )
-    for column in (*NEEDED, *OPTIONAL):
-        if columns.count(column) > 1:
-            _refuse(path, f"{columns.count(column)} columns are named '{column}'; keep one")
-    return delimiter, columns
-
-
-def _read_rows(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the rows that are not empty, each with the number of its (last) line."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
+        reader.fieldnames = columns
+        values = {name: [] for name in ("path", "label", "split") if name in columns}
         for row in reader:
-            stripped = [value.strip() for value in row]
-            if any(stripped):
-                yield reader.line_num, stripped
+            line, surplus = reader.line_num, row.pop(None, None)
+            if surplus:
+                _refuse(
+                    path,
+                    f"line {line} has more than {len(columns)} values; put double quotes around a "
+                    f"value that contains '{delimiter}'",
+                )
+            cells = {name: (cell or "").strip() for name, cell in row.items()}
+            if not any(cells.values()):
+                continue
+            for column, known in values.items():
+                if not cells[column]:
+                    _refuse(path, f"line {line}: the {column} is missing; fill it in")
+                known.append(cells[column])
+            file = os.path.normpath(cells["path"])
+            if file in lines:
+                _refuse(path, f"line {line} names {file} again, after line {lines[file]}; drop one")
+            lines[file] = line
     except csv.Error as error:
         _refuse(path, f"line {reader.line_num} cannot be read ({error}); correct the line")
+    files = [path.parent / file for file in values["path"]]
+    return ImageList(files, values["label"], values.get("split"))
 
 
 def _refuse(path: Path, problem: str) -> NoReturn:

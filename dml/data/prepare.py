@@ -179,12 +179,10 @@ def _fetch(file: SourceFile, place: str | None, target: Path, say: Say) -> Path:
         say(f"downloading {file.name} from {url}")
         return download(url, target, file.checksum)
     except DownloadError as error:
-        advice = (
-            "name another place with --url URL, or a file of yours with --archive FILE"
-            if error.final
-            else "run the same command again, or name another place with --url URL"
-        )
-        raise UserError(f"{error}; {advice}") from error
+        raise UserError(
+            f"{error}; run the same command again, or name another place with --url URL or a file "
+            f"of yours with --archive FILE"
+        ) from error
     except ChecksumError as error:
         raise UserError(_describe_mismatch(target, error)) from error
 
