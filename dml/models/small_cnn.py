@@ -50,7 +50,7 @@ class SmallCNN(Backbone):
             *_layer(width, 2 * width, stride=2),
             *_layer(2 * width, 4 * width, stride=2),
         )
-        load_weights(self, str(CHARACTERS) if weights == "characters" else weights, published=None)
+        load_weights(self, str(CHARACTERS) if weights == "characters" else weights)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W; half of that above 16 pixels."""
