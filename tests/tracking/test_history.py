@@ -4,7 +4,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.tracking import History, JobTracker, NullTracker
+from dml.tracking import History, JobTracker, Tracker
 
 
 def read(path):
@@ -68,7 +68,7 @@ def test_numbers_read_back_as_they_were(tmp_path_factory, value):
 def test_job_tracker_passes_everything_on(tmp_path):
     history, seen, shown = History(tmp_path / "history.csv"), [], []
 
-    class Recorder(NullTracker):
+    class Recorder(Tracker):
         def log(self, metrics, step):
             seen.append((metrics, step))
 

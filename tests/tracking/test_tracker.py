@@ -3,10 +3,10 @@ import math
 import pytest
 
 from dml.core.errors import RunStopped, UserError
-from dml.tracking import NullTracker, RunInfo, track_run
+from dml.tracking import RunInfo, Tracker, track_run
 
 
-class Recorder(NullTracker):
+class Recorder(Tracker):
     """Remembers its calls."""
 
     def __init__(self):
@@ -48,7 +48,7 @@ def test_a_failed_run_is_finished_with_its_status(info, error, status):
 
 
 def test_a_null_tracker_accepts_everything(info):
-    tracker = NullTracker()
+    tracker = Tracker()
     with track_run(tracker, info):
         tracker.log({"epoch": math.nan}, 0)
         tracker.job_done({})
