@@ -1,16 +1,17 @@
 """Checkpoints that are written beside training: their order, their errors, and their end."""
 
-import contextlib
 import errno
+import io
 import os
 import threading
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
-from dml.core.errors import RunStopped
-from dml.training.checkpoint_files import Checkpoints, read_checkpoint
+from dml.core.errors import UserError
+from dml.training.checkpoint_files import Checkpoints, _to_host, read_checkpoint
 
 
 @pytest.fixture
@@ -79,20 +80,47 @@ def test_training_goes_on_beside_a_write_and_the_next_waits_for_it(checkpoints, 
     assert torch.equal(read_checkpoint(checkpoints.previous)["weights"], torch.ones(1000))
 
 
-def train(checkpoints, ending):
-    """Saves a state and ends in one way or another."""
-    with checkpoints.until_written():
-        checkpoints.save(state_of(1))
-        if ending is not None:
-            raise ending
+def test_an_error_of_the_disk_is_raised_once(checkpoints, disk):
+    disk.full = True
+    disk.go.set()
+    checkpoints.save(state_of(1))
+    checkpoints.wait_quietly()
+    with pytest.raises(UserError, match=r"last\.pt: No space left on device; .* free some space"):
+        checkpoints.check()
+    checkpoints.wait()
+    assert checkpoints.load() is None
 
 
-STOPPED, BROKEN = RunStopped("stopped by SIGINT", 130), ValueError("broken")
+def test_a_damaged_file_is_replaced_by_the_one_before(checkpoints):
+    for step in (1, 2):
+        checkpoints.save(state_of(step))
+    checkpoints.wait()
+    checkpoints.last.write_bytes(checkpoints.last.read_bytes()[:1000])
+    state, note = checkpoints.load()
+    assert state["step"] == 1
+    assert "last.pt is not a complete checkpoint" in note
+    checkpoints.previous.write_text("")
+    with pytest.raises(UserError, match=r"neither last\.pt nor previous\.pt"):
+        checkpoints.load()
 
 
-@pytest.mark.parametrize("ending", [None, STOPPED, BROKEN])
-def test_everything_is_written_however_training_ends(checkpoints, disk, ending):
-    threading.Timer(0.2, disk.go.set).start()
-    with contextlib.suppress(RunStopped, ValueError):
-        train(checkpoints, ending)
-    assert read_checkpoint(checkpoints.last)["step"] == 1
+def test_a_checkpoint_of_another_run_is_refused(checkpoints):
+    checkpoints.save(state_of(1))
+    checkpoints.wait()
+    with pytest.raises(UserError, match="made with loss=mfcont, this run has loss=ms"):
+        Checkpoints(checkpoints.folder, {"loss": "ms"}).load()
+
+
+def test_a_copy_gives_the_same_file():
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten())
+    network.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.Adam(network.parameters(), amsgrad=True)
+    network(torch.randn(2, 3, 5, 5)).square().sum().backward()
+    optimizer.step()
+    anchor = {"weight": network[0].weight.detach().clone()}
+    extra = {"anchor": anchor, "best": anchor, "radii": [0.5, None], "pair": (1, anchor["weight"])}
+    state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), **extra}
+    files = io.BytesIO(), io.BytesIO()
+    for file, content in zip(files, (state, _to_host(state)), strict=True):
+        torch.save(content, file)
+    assert files[0].getvalue() == files[1].getvalue()
