@@ -26,14 +26,14 @@ REQUIRED: dict[str, tuple[str, type, tuple[str, ...]]] = {
     "loss": ("a loss, a torch.nn.Module", nn.Module, ()),
     "loss.miner": ("a miner, which can be called", Callable, ()),  # type: ignore[dict-item]
     "method": (
-        "a method; derive it from dml.methods.batch_method.BatchMethod",
+        "a method; derive it from dml.training.interfaces.Method",
         nn.Module,
         ("attach", "after_backward", "on_evaluation", "on_stall"),
     ),
     "backbone": ("a backbone, a torch.nn.Module", nn.Module, ()),
     "data.reader": ("an index of images, a dml.data.image_index.ImageIndex", ImageIndex, ()),
     "tracking": (
-        "a tracker; derive it from dml.tracking.NullTracker",
+        "a tracker; derive it from dml.tracking.Tracker",
         object,
         ("keeps_a_copy", "start", "log", "job_done", "conclude", "finish"),
     ),
