@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dml.retrieval.cpu_search.selection import above_threshold
+from dml.retrieval.cpu_search.running_top import above_threshold
 from dml.retrieval.exact_order import FLOAT32_UNIT, lexical_order, score_error, squared_distances
 from dml.retrieval.scaled_gallery import ScaledGallery, norms
 
