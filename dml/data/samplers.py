@@ -7,12 +7,9 @@ uninterrupted run would; ranks of a distributed run take their slice of it.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-
-from dml.core.errors import nearest
-from dml.core.option_values import SAMPLERS
 
 
 class BatchSchedule(Protocol):
@@ -135,21 +132,14 @@ class BalancedBatches(_ClassBatches):
         ValueError: there are fewer than P classes.
     """
 
-    def __init__(
-        self,
-        labels: np.ndarray,
-        batch_size: int,
-        images_per_class: int,
-        seed: int,
-        steps_per_epoch: int | None = None,
-    ) -> None:
-        super().__init__(labels, batch_size, images_per_class, seed, steps_per_epoch)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._steps_per_turn = len(self._rows_of) // self._classes_per_batch
         if not self._steps_per_turn:
             raise ValueError(
-                f"batch_size: {batch_size} with {images_per_class} images per class asks for "
+                f"batch_size: {self.batch_size} with {self._per_class} images per class asks for "
                 f"{self._classes_per_batch} different classes; there are {len(self._rows_of)}, "
-                f"enough for {len(self._rows_of) * images_per_class}"
+                f"enough for {len(self._rows_of) * self._per_class}"
             )
 
     def batch(self, step: int) -> np.ndarray:
@@ -181,13 +171,11 @@ def build_schedule(
     """Returns the schedule named `sampler` over a subset's labels.
 
     Raises:
-        ValueError: unknown name, or sizes that do not fit each other; the message begins with the
+        ValueError: sizes that do not fit each other; the message begins with the
             name of the argument, which is also that of the option below `data`.
     """
     if sampler == "random":
         return RandomBatches(labels, batch_size, seed, steps_per_epoch)
-    if sampler not in SAMPLERS:
-        raise ValueError(f"sampler: no '{sampler}'{nearest(sampler, SAMPLERS)}; valid: {SAMPLERS}")
     if images_per_class is None:
         raise ValueError(f"images_per_class: the sampler '{sampler}' needs a number, such as 4")
     schedule = ClassStreamBatches if sampler == "class_stream" else BalancedBatches

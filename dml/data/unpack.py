@@ -13,9 +13,6 @@ from typing import IO
 from dml.core.errors import UserError, first_line
 from dml.core.progress import open_display
 
-# Errors of writing a file because of its name, or because a file has the name of a folder.
-NAME_ERRORS = (errno.EISDIR, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
-
 
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks a tar or zip archive into `folder`; any other file is copied there as it is.
@@ -41,15 +38,9 @@ def unpack(archive: Path, folder: Path) -> None:
             shutil.copyfile(archive, folder / archive.name)
     except UserError:
         raise
-    except OSError as error:
-        if error.errno in NAME_ERRORS:
-            reason = f"it contains an impossible file name ({error.strerror})"
-            raise UserError(f"{archive}: refused, {reason}") from error
-        if error.errno not in (
-            None,
-            errno.EINVAL,
-        ):  # of decompressors, or a position before the start
-            raise  # a full disk
+    except OSError as error:  # of decompressors, or of a file that has the name of a folder
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
         raise _damaged(archive, error) from error
     except Exception as error:  # of many classes, down to struct.error and OverflowError
         raise _damaged(archive, error) from error

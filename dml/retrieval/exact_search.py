@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dml.core.option_values import BACKENDS
 from dml.retrieval.cpu_search import CpuSearch
-from dml.retrieval.exact_order import has_near_ties, sort_near_ties, squared_distances
+from dml.retrieval.exact_order import sort_near_ties, squared_distances
 from dml.retrieval.faiss_backend import FaissSearch
 from dml.retrieval.float32_products import full_float32
 from dml.retrieval.full_search import FullSearch
@@ -34,9 +34,7 @@ from dml.retrieval.inputs import (
 from dml.retrieval.plain_search import Candidates, PlainSearch, width
 from dml.retrieval.relevant_ranks import (
     ClassMembers,
-    Targets,
     count_closer,
-    count_closer_on_gpu,
     nearest_relevant,
 )
 from dml.retrieval.scaled_gallery import ScaledGallery, tile_size
@@ -63,16 +61,6 @@ class Proposal:
     candidates: Candidates
     relevant_nm: Tensor | None
     complete: bool
-
-    def is_doubtful(self, k: int) -> Tensor:
-        """Returns for which queries (n) `resolve` might change the relevance of the first k.
-
-        Needs `relevant_nm`. A GPU does not wait for the host here, unlike in `resolve`.
-        """
-        assert self.relevant_nm is not None
-        scores_nm, _, error_n = self.candidates
-        doubtful_n = has_near_ties(scores_nm, error_n, k, self.relevant_nm)
-        return doubtful_n if self.complete else doubtful_n | self._may_miss(k)
 
     def resolve(self, gallery_ND: Tensor, full: FullSearch, k: int) -> Tensor:
         """Returns the gallery indices (n×k) of the exact neighbors."""
@@ -162,9 +150,6 @@ class ExactSearch:
     ) -> list[Result]:
         """Finds neighbors chunk by chunk and returns the function's value for each chunk.
 
-        A GPU does not wait for the host between chunks: queries with near ties that matter are
-        found again together at the end, and the function is called for them a second time.
-
         Args:
             rows: numbers of the queries to search for.
             k_n: neighbors for each of them, ascending; a chunk gets what its last query needs.
@@ -174,7 +159,7 @@ class ExactSearch:
                 only between items of the query's class and others: all that metrics can see.
 
         Returns:
-            The function's values of the first call for each query.
+            The function's value for each chunk.
         """
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
             if self.own:
@@ -182,26 +167,12 @@ class ExactSearch:
             full = FullSearch(self.gallery, engine.gallery, self.most, engine.memory_bytes)
             k_n = k_n.cpu()
 
-            def propose(chunk: slice) -> tuple[Tensor, int, Proposal]:
-                part, k = rows[chunk], int(k_n[chunk.stop - 1])
-                return part, k, self._propose(engine, part, k, classes)
-
             def search(chunk: slice) -> Result:
-                part, k, proposal = propose(chunk)
+                part, k = rows[chunk], int(k_n[chunk.stop - 1])
+                proposal = self._propose(engine, part, k, classes)
                 return function(part, proposal.resolve(self.gallery, full, k))
 
-            if classes is None or self.query.device.type == "cpu":
-                return engine.for_each(search, _chunks(k_n, engine))
-            results, doubtful = [], []
-            for chunk in _chunks(k_n, engine):
-                part, k, proposal = propose(chunk)
-                results.append(function(part, proposal.candidates.indices[:, :k]))
-                doubtful.append(proposal.is_doubtful(k))
-            again = torch.cat(doubtful).nonzero().squeeze(1)
-            rows, k_n = rows[again], k_n[again.cpu()]
-            for chunk in _chunks(k_n, engine):
-                search(chunk)
-            return results
+            return engine.for_each(search, _chunks(k_n, engine))
 
     def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
         """Returns how many items precede the nearest relevant one, for queries that have one.
@@ -216,24 +187,18 @@ class ExactSearch:
         """
         members = ClassMembers(classes[1])
 
-        def find_targets(part: Tensor) -> Targets:
-            pairs = members.pairs(classes[0][part])
-            return nearest_relevant(self.query[part], self.gallery, *pairs, self._own_items(part))
-
         def rank(part: Tensor) -> Tensor:
-            return count_closer(engine.gallery, self.gallery, find_targets(part), limit)
+            pairs = members.pairs(classes[0][part])
+            own_n = self._own_items(part)
+            targets = nearest_relevant(self.query[part], self.gallery, *pairs, own_n)
+            return count_closer(engine.gallery, self.gallery, targets, limit)
 
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
+            # a tile's items may all pass, and all of a class are compared
             largest = int(members.counts[classes[0][rows]].max())
-            if self.query.device.type == "cpu":
-                # a tile's items may all pass, and all of a class are compared
-                fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
-                most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
-                return torch.cat(engine.for_each(rank, rows.split(most)))
-            fits = engine.memory_bytes // (PAIR_BYTES * largest)
-            parts = [find_targets(part) for part in rows.split(max(1, fits))]
-            targets, memory_bytes = Targets.concatenate(parts), engine.memory_bytes
-            return count_closer_on_gpu(engine.gallery, self.gallery, targets, limit, memory_bytes)
+            fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
+            most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
+            return torch.cat(engine.for_each(rank, rows.split(most)))
 
     def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
         """Returns the Euclidean distances (n×k, float64) of the queries `rows` to gallery items."""

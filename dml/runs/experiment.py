@@ -18,7 +18,7 @@ from dml.config.schema import Config
 from dml.core.errors import RunStopped
 from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
-from dml.core.signals import raise_on_signals
+from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_results
@@ -36,7 +36,6 @@ from dml.runs.jobs.train_jobs import train_jobs
 from dml.runs.load import load_cfg
 from dml.runs.scores.ensemble import score_ensembles
 from dml.tracking import Tracker, track_run
-from dml.training.interrupts import StopRequest
 from dml.training.process_group import ProcessGroup, distributed_session
 
 

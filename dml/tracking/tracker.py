@@ -79,15 +79,15 @@ class Tracker:
 def track_run(tracker: Tracker, run: RunInfo) -> Iterator[None]:
     """Starts the tracker, and finishes it however the run ends."""
     tracker.start(run)
+    status: int = ExitStatus.FAILED
     try:
         yield
+        status = ExitStatus.FINISHED
     except RunStopped as stop:
-        tracker.finish(stop.status)
+        status = stop.status
         raise
     except KeyboardInterrupt:
-        tracker.finish(ExitStatus.INTERRUPTED)
+        status = ExitStatus.INTERRUPTED
         raise
-    except BaseException:
-        tracker.finish(ExitStatus.FAILED)
-        raise
-    tracker.finish()
+    finally:
+        tracker.finish(status)

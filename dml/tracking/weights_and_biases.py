@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dml.core.errors import UserError, first_line
 from dml.tracking.final_scores import flatten_scores
@@ -58,12 +58,10 @@ class WandbTracker(Tracker):
         self,
         project: str | None = None,
         entity: str | None = None,
-        mode: str = "online",
+        mode: Literal["online", "offline"] = "online",
         tags: Sequence[str] = (),
         settings: dict[str, Any] | None = None,
     ) -> None:
-        if mode not in ("online", "offline"):
-            raise UserError(f"tracking.mode: '{mode}' must be online or offline; {SWITCH_OFF}")
         try:
             self.wandb: Any = importlib.import_module("wandb")
         except ImportError as error:

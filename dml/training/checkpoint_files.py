@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError, first_line
@@ -57,10 +56,13 @@ class Checkpoints:
     def keep_best(self, state: dict[str, Any]) -> None:
         """Copies `state`, which the next `save` writes as `best.pt`."""
         if self.world.is_main:
-            self._best_state = _to_host(state)
+            self._best_state = copy.deepcopy(state)
 
     def save(self, state: dict[str, Any]) -> None:
         """Copies `state` and starts to write it as `last.pt`, after the best state if there is one.
+
+        The copy of tensors on a GPU is there too until it is written: training does not wait for
+        their way to the host.
 
         The former `last.pt` becomes `previous.pt`. Waits until the states of the `save` before are
         written.
@@ -72,7 +74,7 @@ class Checkpoints:
         def start() -> None:
             self._finish_writing()
             best, self._best_state = self._best_state, None
-            self._written = self._executor.submit(self._write, _to_host(state), best)
+            self._written = self._executor.submit(self._write, copy.deepcopy(state), best)
 
         self.world.broadcast_from_main(start)
 
@@ -236,33 +238,3 @@ def _replace_file(path: Path) -> Iterator[Path]:
             f"outputs: cannot save {path}: {error.strerror or error}; the checkpoint before it is "
             f"intact, {remedy} and run the same command to continue"
         ) from error
-
-
-def _to_host(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns a copy of a state in the memory of the host, which training does not change.
-
-    Saved, it gives the same file as the state on the CPU: types, strides and attributes of
-    dictionaries (versions of modules) are kept, and what occurs twice is one object here too.
-    """
-    copies: dict[int, Any] = {}
-
-    def copied(value: Any) -> Any:
-        if id(value) not in copies:
-            copies[id(value)] = copied_anew(value)
-        return copies[id(value)]
-
-    def copied_anew(value: Any) -> Any:
-        if isinstance(value, Tensor):  # of a GPU into pinned memory, without waiting for each
-            return value.detach().to("cpu", non_blocking=value.is_cuda, copy=True)
-        if isinstance(value, dict):
-            same_attributes = copy.copy(value)
-            same_attributes.update((key, copied(item)) for key, item in value.items())
-            return same_attributes
-        if isinstance(value, list | tuple):
-            return type(value)(map(copied, value))
-        return value
-
-    host: dict[str, Any] = copied(state)
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return host

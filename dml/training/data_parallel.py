@@ -125,11 +125,9 @@ def _distribute(module: nn.Module) -> nn.Module:
     with warnings.catch_warnings():
         # torch 2.15 renames the argument, which earlier versions need.
         warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)
-        # Weights were sent before, and buffers are the same everywhere: statistics of BatchNorm are
-        # those of all images. A batch may leave proxies or unused layers without a gradient.
-        return DistributedDataParallel(
-            module, broadcast_buffers=False, init_sync=False, find_unused_parameters=True
-        )
+        # Buffers are the same everywhere: statistics of BatchNorm are those of all images. A batch
+        # may leave proxies or unused layers without a gradient.
+        return DistributedDataParallel(module, broadcast_buffers=False, find_unused_parameters=True)
 
 
 def synchronize_batch_norm(network: nn.Module, device: torch.device) -> None:

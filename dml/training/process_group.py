@@ -26,7 +26,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line
@@ -179,14 +179,6 @@ class ProcessGroup:
         with translate_connection_errors():
             dist.all_reduce(sizes)
         return self._gather_uneven(rows, sizes.tolist())
-
-    def broadcast_modules(self, *modules: nn.Module) -> None:
-        """Copies parameters and buffers of the first process to all others, bit for bit."""
-        if self.size > 1:
-            with translate_connection_errors():
-                for module in modules:
-                    for tensor in (*module.parameters(), *module.buffers()):
-                        dist.broadcast(tensor.detach(), src=0)
 
     def share_stop_request(
         self, stop: Callable[[], RunStopped | None]

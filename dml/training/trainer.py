@@ -251,6 +251,7 @@ class RunningMeans:
     def update(self, values: dict[str, Tensor], step: int) -> None:
         """Adds the values of one step, `loss` among them."""
         for name, value in values.items():
+            value = value.detach()
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
         self._steps += 1
         bad = torch.where(torch.isfinite(values["loss"]), math.inf, float(step))

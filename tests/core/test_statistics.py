@@ -28,11 +28,6 @@ def test_one_value_has_no_interval():
     assert (one.std, one.ci95, one.moments) == (None, None, None)
 
 
-def test_no_value():
-    with pytest.raises(ValueError, match="values"):
-        mean_interval([])
-
-
 def test_estimate_by_hand():
     # squared deviations from 4: 4 + 0 + 4, over n - 1 = 2
     found = Estimate((2.0, 4.0, 6.0))

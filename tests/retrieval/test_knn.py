@@ -128,8 +128,6 @@ def test_large_finite_values_are_no_error():
         (torch.zeros(3, 2), torch.zeros(4, 2), 5, "k must lie between 1 and the 4"),
         (torch.zeros(3, 2), None, 0, "k must be a positive integer"),
         (torch.zeros(3, 2), None, 2.0, "k must be a positive integer"),
-        (torch.full((3, 2), 1e154, dtype=torch.float64), None, 1, "values up to 1e.154"),
-        (torch.full((3, 2), 1e-165, dtype=torch.float64), None, 1, "leave the range of float64"),
         (torch.zeros(3, 2), torch.zeros(4, 3), 1, "one dimension, got 2 and 3"),
         (torch.zeros(3), None, 1, "query must be a floating-point matrix"),
         (torch.zeros(3, 2, dtype=torch.long), None, 1, "query must be a floating-point matrix"),

@@ -150,16 +150,11 @@ def exchanges(world: ProcessGroup) -> dict[str, Any]:
     sizes_unknown = world.gather_variable(whole[: 1 + world.rank])
     ask = world.share_stop_request(lambda: RunStopped("time", 75) if world.rank else None)
     stops = [ask() for _ in range(STOP_EVERY)]
-    drawn = nn.Linear(2, 2)
-    with torch.no_grad():
-        drawn.weight.fill_(world.rank)
-    world.broadcast_modules(drawn)
     return {
         "gathered": torch.equal(gathered, whole),
         "adjoint": torch.equal(uneven.grad, 2 * whole[world.local_slice(5)]),
         "sizes_unknown": sizes_unknown.tolist(),
         "stops": [None if stop is None else stop.status for stop in stops],
-        "weights": drawn.weight.sum().item(),
         "failed": problem(lambda: world.broadcast_from_main(fails)),
         "broadcast_from_main": world.broadcast_from_main(lambda: world.rank),
         "run_main_first": world.run_main_first(lambda: world.rank),

@@ -1,17 +1,15 @@
 """Checkpoints that are written beside training: their order, their errors, and their end."""
 
 import errno
-import io
 import os
 import threading
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from dml.core.errors import UserError
-from dml.training.checkpoint_files import Checkpoints, _to_host, read_checkpoint
+from dml.training.checkpoint_files import Checkpoints, read_checkpoint
 
 
 @pytest.fixture
@@ -109,18 +107,3 @@ def test_a_checkpoint_of_another_run_is_refused(checkpoints):
     checkpoints.wait()
     with pytest.raises(UserError, match="made with loss=mfcont, this run has loss=ms"):
         Checkpoints(checkpoints.folder, {"loss": "ms"}).load()
-
-
-def test_a_copy_gives_the_same_file():
-    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten())
-    network.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam(network.parameters(), amsgrad=True)
-    network(torch.randn(2, 3, 5, 5)).square().sum().backward()
-    optimizer.step()
-    anchor = {"weight": network[0].weight.detach().clone()}
-    extra = {"anchor": anchor, "best": anchor, "radii": [0.5, None], "pair": (1, anchor["weight"])}
-    state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), **extra}
-    files = io.BytesIO(), io.BytesIO()
-    for file, content in zip(files, (state, _to_host(state)), strict=True):
-        torch.save(content, file)
-    assert files[0].getvalue() == files[1].getvalue()

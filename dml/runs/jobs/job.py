@@ -59,7 +59,6 @@ class JobRun:
         self.data = JobData(context, job, self.transforms, batch_seed)
         sizes = job.train.num_classes, self.embedder.embedding_size
         self.method = builder.method(*sizes).to(self.device)
-        self.world.broadcast_modules(self.embedder, self.method)
         random = self.world.broadcast_from_main(lambda: random_state(self.device))
         set_random_state(random, self.device)
         self.extra_metrics = ExtraMetrics(

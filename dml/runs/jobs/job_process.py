@@ -24,6 +24,7 @@ from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
 from dml.core.progress import open_display
+from dml.core.signals import StopRequest
 from dml.runs.build import Builder
 from dml.runs.console import console
 from dml.runs.context import RunContext
@@ -32,7 +33,6 @@ from dml.runs.folder.run_log import write_log
 from dml.runs.jobs.job import JobRun
 from dml.runs.jobs.job_history import open_job_history
 from dml.tracking import Tracker
-from dml.training.interrupts import StopRequest
 
 ORPHAN_SECONDS = 60.0  # that the process of a killed parent may take to save and exit
 
