@@ -108,11 +108,9 @@ def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: 
             raise DownloadError(f"{url}: {error}; expected http://… or https://…") from error
         except NETWORK_ERRORS as error:
             if isinstance(error, urllib.error.HTTPError):
-                if error.code == 416:  # asked for bytes beyond the end
-                    if error.headers.get("Content-Range") == f"bytes */{before}":
-                        return
-                    file.truncate(0)  # longer than the file: it belongs to another one
-                elif error.code < 500:  # others may recover
+                if error.code == 416:  # asked for bytes beyond the end: the checksum decides
+                    return
+                if error.code < 500:  # others may recover
                     raise DownloadError(f"{url} answers {error.code} {error.reason}") from error
             reason = " ".join(str(getattr(error, "reason", error)).split())
         failures = 0 if file.tell() > before else failures + 1

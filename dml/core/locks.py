@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 log = logging.getLogger(__name__)
 
+_shared_descriptors: set[int] = set()
 UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # by the file system
 
 
@@ -140,7 +141,19 @@ def _shared(path: Path) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        _shared_descriptors.add(descriptor)
         yield
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # also of copies, such as those of loading processes
+        _shared_descriptors.discard(descriptor)
         os.close(descriptor)
+
+
+def _close_inherited() -> None:
+    """Closes a forked child's copies, such as a loader worker's: they would keep the lock held."""
+    for descriptor in _shared_descriptors:
+        os.close(descriptor)
+    _shared_descriptors.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)

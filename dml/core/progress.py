@@ -111,4 +111,5 @@ def _leave_line() -> None:
             setattr(sys, name, stream.rich_proxied_file)
 
 
-os.register_at_fork(after_in_child=_leave_line)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_line)

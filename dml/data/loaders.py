@@ -22,12 +22,6 @@ from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
 
 
-def usable_workers(processes: int, most: int = MOST_WORKERS) -> int:
-    """Returns the loading processes for each of `processes` on this machine, one for a core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(most, (cores or 1) // processes))
-
-
 def resolve_workers(
     workers: int | str, index: ImageIndex, device: torch.device, processes: int = 1
 ) -> int:
@@ -42,8 +36,10 @@ def resolve_workers(
     """
     if workers != "auto":
         return int(workers)
-    in_memory = isinstance(index.images, np.ndarray)
-    return 0 if in_memory or device.type == "cpu" else usable_workers(processes)
+    if isinstance(index.images, np.ndarray) or device.type == "cpu":
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(MOST_WORKERS, (cores or 1) // processes))
 
 
 def leave_signals_to_parent(worker: int) -> None:

@@ -105,7 +105,12 @@ class Embedder(nn.Module):
             )
         self.backbone = backbone
         self.input = backbone.input
-        self.embedding_size = _embedding_size(size, channels, head)
+        self.embedding_size = channels if size is None else size
+        if head == "none" and self.embedding_size != channels:
+            raise UserError(
+                f"embedder.size={size} needs a head, for the backbone has {channels} channels: "
+                "set embedder.head=linear or embedder.size=null"
+            )
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
         self.freeze_batch_norm = freeze_batch_norm
         self.head = _build_head(channels, self.embedding_size, head, layer_norm, init, bias)
@@ -184,19 +189,6 @@ def _build_head(
     if head == "linear+relu":
         layers["relu"] = nn.ReLU()
     return nn.Sequential(layers)
-
-
-def _embedding_size(size: int | None, channels: int, head: str) -> int:
-    if size is None:
-        return channels
-    if size < 1:
-        raise UserError(f"embedder.size={size} must be at least 1, or null for the backbone's own")
-    if head == "none" and size != channels:
-        raise UserError(
-            f"embedder.size={size} needs a head, for the backbone has {channels} channels: "
-            "set embedder.head=linear or embedder.size=null"
-        )
-    return size
 
 
 def compile_backbone(embedder: Embedder, choice: bool | str, device: torch.device) -> None:

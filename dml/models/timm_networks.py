@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.progress import show_task
 from dml.core.timm_records import HUB, find_record
-from dml.models.weights import find_weights, read_state_dict
+from dml.models.weights import describe_mismatch, find_weights, read_state_dict
 
 KINDS: dict[int, Literal["maps", "tokens", "vectors"]] = {2: "vectors", 3: "tokens", 4: "maps"}
 POOLING = {"dinov3": "token"}  # part of a transformer's name → timm's name of the authors' pooling
@@ -169,9 +169,7 @@ def load_network(model: str, input_size: int, weights: str | None) -> Any:
         heads = network.pretrained_cfg.get("classifier") or ()
         heads = [heads] if isinstance(heads, str) else heads
         tops = tuple(f"{head.partition('.')[0]}." for head in heads)
-        unknown = [name for name in unknown if not name.startswith(tops)]
-        problem = f"it lacks {missing[0]}" if missing else ""
-        problem = problem or (f"this one has no {unknown[0]}" if unknown else "")
+        problem = describe_mismatch(missing, (n for n in unknown if not n.startswith(tops)))
         network.pretrained_cfg["state_dict"] = None  # else kept, and copied with the network
     if problem:
         raise UserError(f"backbone.weights: {path} belongs to another network: {problem}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -44,10 +44,12 @@ def load_weights(
         for name, value in read_state_dict(path).items()
         if not (classifier and name.startswith(f"{classifier}."))
     }
-    difference = next(_differences(shapes, state), None)
-    if difference is not None:
-        raise UserError(f"backbone.weights: {path} belongs to another network: {difference}")
-    network.load_state_dict(state)
+    try:
+        problem = describe_mismatch(*network.load_state_dict(state, strict=False))
+    except RuntimeError as error:  # other shapes
+        problem = " ".join(str(error).split())
+    if problem:
+        raise UserError(f"backbone.weights: {path} belongs to another network: {problem}")
 
 
 def find_weights(weights: str) -> Path:
@@ -114,12 +116,10 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     } or state
 
 
-def _differences(shapes: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Iterator[str]:
-    for name, value in shapes.items():
-        if name not in state:
-            if not name.endswith("num_batches_tracked"):  # newer than many published weights
-                yield f"it lacks {name}"
-        elif state[name].shape != value.shape:
-            yield f"{name} is {tuple(state[name].shape)} instead of {tuple(value.shape)}"
-    for name in state.keys() - shapes.keys():
-        yield f"this one has no {name}"
+def describe_mismatch(missing: Iterable[str], unknown: Iterable[str]) -> str:
+    """Returns the first difference between the names of a file and those of a network, or ""."""
+    absent = [name for name in missing if not name.endswith("num_batches_tracked")]  # a newer name
+    surplus = list(unknown)
+    if absent:
+        return f"it lacks {absent[0]}"
+    return f"this one has no {surplus[0]}" if surplus else ""

@@ -89,7 +89,12 @@ class Trainer:
 
     def _fit(self) -> None:
         if self.step == 0 and self.rows == 0:
-            self._evaluate_untrained()
+            self.first_metrics = self._score()
+            self._log(self.first_metrics)
+            if self._at_end:  # no epochs: the untrained network is the result
+                self._keep_best(self.first_metrics)
+                self.finished = True
+            self.save()
         if self.pending_evaluation:
             self._evaluate()
         if self.finished:
@@ -110,15 +115,12 @@ class Trainer:
             if self.finished:
                 break
             self.checkpoints.check()
-            self._stop_if_asked()
-
-    def _evaluate_untrained(self) -> None:
-        self.first_metrics = self._score()
-        self._log(self.first_metrics)
-        if self._at_end:  # no epochs: the untrained network is the result
-            self._keep_best(self.first_metrics)
-            self.finished = True
-        self.save()
+            stop = self.callbacks.should_stop()
+            if stop is not None:
+                self._means.check_finite()
+                self._pause_clock()
+                self.save()
+                raise stop
 
     def _train_step(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         try:
@@ -170,14 +172,6 @@ class Trainer:
             raise
         self.pending_evaluation = False
         return metrics
-
-    def _stop_if_asked(self) -> None:
-        stop = self.callbacks.should_stop()
-        if stop is not None:
-            self._means.check_finite()
-            self._pause_clock()
-            self.save()
-            raise stop
 
     def _pause_clock(self) -> None:
         """Adds the time since the last evaluation; the loss was read, so that a GPU is done too."""
