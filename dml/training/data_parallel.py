@@ -122,7 +122,7 @@ class DataParallelLoss:
 
 
 def _distribute(module: nn.Module) -> nn.Module:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), translate_connection_errors():
         # torch 2.15 renames the argument, which earlier versions need.
         warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)
         # Buffers are the same everywhere: statistics of BatchNorm are those of all images. A batch
