@@ -138,11 +138,13 @@ class TrainingStatus:
         self.total = train.total_steps * (1 + position.models_after(key))
         self.update: Callable[..., None] = lambda **values: None
         self._untrained = 0.0
-        self._looked = 0, 0.0  # step and time
+        self._step = 0
+        self._looked = 0, time.monotonic()  # step and time; also of the last evaluation
 
     def on_step(self, step: int, values: Mapping[str, Tensor]) -> None:
         """Receives the values of a step; looks at them once a second."""
         self.position.on_epoch(step / self.train.steps_per_epoch)
+        self._step = step
         (before, looked), now = self._looked, time.monotonic()
         if now < looked + READ_SECONDS:
             return
@@ -168,3 +170,4 @@ class TrainingStatus:
             self._untrained = row[metric]
         line = describe_evaluation(row, self.train.epochs, metric, self.best, self._untrained)
         self.position.show(self.key, line)
+        self._looked = self._step, time.monotonic()
