@@ -106,21 +106,16 @@ def is_locked(path: Path, shared: bool = False) -> bool:
         shared: whether holders share the lock; the first one to leave removes the name.
     """
     try:
-        if not shared and path.stat().st_size == 0:
-            return False
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
         import fcntl  # not on Windows
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not shared and path.stat().st_size == 0:
+            return False
+        with open(path, "rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except (OSError, ImportError):  # no locks here: believe the file
-        return path.stat().st_size > 0
-    finally:
-        os.close(descriptor)
+    except (OSError, ImportError):  # absent, or no locks here
+        pass
     return False
 
 
