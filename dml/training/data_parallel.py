@@ -27,8 +27,8 @@ class ShardedEmbedder:
     Args:
         embedder: with `features`, `embed` and `unnormalized`.
         world: the processes.
-        whole: what a method needs of the whole batch beside its embeddings: "images", which every
-            process then gets, "features", both or nothing.
+        whole: what a method needs of the whole batch in addition to its embeddings: "images", which
+            every process then gets, "features", both or nothing.
     """
 
     def __init__(self, embedder: Any, world: ProcessGroup, whole: Collection[str]) -> None:

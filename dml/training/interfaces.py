@@ -29,7 +29,7 @@ class Method(nn.Module):
     Attributes:
         whole: what else of the whole batch is needed: "images", "features".
         loss_constant: a part of the loss that training cannot change. The history has the loss
-            without it too, because changes of a small rest are hard to see beside it.
+            without it too, because changes of a small rest are hard to see next to it.
     """
 
     whole: frozenset[str] = frozenset()

@@ -204,7 +204,7 @@ class Trainer:
         self.checkpoints.keep_best({**progress, **self.state.weights()})
 
     def save(self) -> None:
-        """Copies the state, which is written beside training."""
+        """Copies the state, which is written while training goes on."""
         self.checkpoints.save(self.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
