@@ -150,7 +150,7 @@ def _read_csv(path: Path) -> ImageList:
                 _refuse(path, f"line {line} names {file} again, after line {lines[file]}; drop one")
             lines[file] = line
     except csv.Error as error:
-        _refuse(path, f"line {reader.line_num} cannot be read ({error}); correct the line")
+        _refuse(path, f"line {reader.reader.line_num} cannot be read ({error}); correct the line")
     files = [path.parent / file for file in values["path"]]
     return ImageList(files, values["label"], values.get("split"))
 

@@ -66,4 +66,4 @@ def test_a_mistake_in_the_evaluator_is_noticed(mistake, monkeypatch):
 
     monkeypatch.setattr(SplitEmbeddings, "score", flawed)
     with noticed():
-        test_evaluation.test_waits_of_an_evaluation_do_not_grow_with_its_images()
+        test_evaluation.test_waits_of_an_evaluation_hardly_grow_with_its_images()
