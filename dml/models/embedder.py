@@ -26,6 +26,7 @@ TOKEN_POOLINGS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "token": lambda tokens_Btc, prefix: tokens_Btc[:, 0],
     "mean": lambda tokens_Btc, prefix: tokens_Btc[:, prefix:].mean(dim=1),
 }
+LARGEST = 65_536  # dimensions; a typing error must not take all memory
 NATIVE = "native"  # the network's own pooling
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "l2": lambda v_BD: F.normalize(v_BD, dim=1),
@@ -106,6 +107,11 @@ class Embedder(nn.Module):
         self.backbone = backbone
         self.input = backbone.input
         self.embedding_size = channels if size is None else size
+        if not 1 <= self.embedding_size <= LARGEST:
+            raise UserError(
+                f"embedder.size={size} must be at least 1 and at most {LARGEST}, or null for the "
+                f"backbone's own"
+            )
         if head == "none" and self.embedding_size != channels:
             raise UserError(
                 f"embedder.size={size} needs a head, for the backbone has {channels} channels: "

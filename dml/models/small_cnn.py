@@ -11,6 +11,7 @@ from dml.core.errors import ConfigError
 from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
+WIDEST = 4096
 # Trained on characters that neither train nor test in data=glyphs: `experiment=claims_pretraining`.
 CHARACTERS = Path(__file__).with_name("small_cnn_characters.safetensors")
 
@@ -38,6 +39,8 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
+        if not 1 <= width <= WIDEST:  # a typing error must not take all memory
+            raise ConfigError([f"backbone.width: {width} must be at least 1, at most {WIDEST}"])
         if input_size is not None and input_size < 8:
             raise ConfigError([f"backbone.input_size: {input_size} must be at least 8, or null"])
         self.channels = 4 * width
