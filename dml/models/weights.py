@@ -1,4 +1,4 @@
-"""Pretrained weights from a file or a URL: read without running code, loaded strictly or not at all."""
+"""Pretrained weights of a file or URL: read without running code, loaded strictly or not at all."""
 
 from __future__ import annotations
 
