@@ -29,10 +29,11 @@ from dml.models.embedder import Embedder, compile_backbone
 from dml.models.plain_network import complete
 from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
+from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
+from dml.training.interfaces import Method
 from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
 from dml.training.process_group import ProcessGroup
-from dml.training.sync_batch_norm import synchronize_batch_norm
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"
@@ -188,7 +189,7 @@ class Builder:
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 
-    def method(self, num_classes: int, embedding_size: int) -> nn.Module:
+    def method(self, num_classes: int, embedding_size: int) -> Method:
         """The method with its loss, miner and their parameters.
 
         Raises:

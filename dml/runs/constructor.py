@@ -18,6 +18,7 @@ from dml.config.signatures import (
 )
 from dml.core.errors import ConfigError, UserError, describe_failure
 from dml.data.image_index import ImageIndex
+from dml.training.interfaces import Method
 
 GPU_SWITCHES = ("use_gpu", "use_cuda", "cuda", "gpu")  # of public losses, usually true
 
@@ -25,15 +26,11 @@ GPU_SWITCHES = ("use_gpu", "use_cuda", "cuda", "gpu")  # of public losses, usual
 REQUIRED: dict[str, tuple[str, type, tuple[str, ...]]] = {
     "loss": ("a loss, a torch.nn.Module", nn.Module, ()),
     "loss.miner": ("a miner, which can be called", Callable, ()),  # type: ignore[dict-item]
-    "method": (
-        "a method; derive it from dml.methods.batch_method.BatchMethod",
-        nn.Module,
-        ("attach", "after_backward", "on_evaluation", "on_stall"),
-    ),
+    "method": ("a method; derive it from dml.training.interfaces.Method", Method, ()),
     "backbone": ("a backbone, a torch.nn.Module", nn.Module, ()),
     "data.reader": ("an index of images, a dml.data.image_index.ImageIndex", ImageIndex, ()),
     "tracking": (
-        "a tracker; derive it from dml.tracking.NullTracker",
+        "a tracker; derive it from dml.tracking.Tracker",
         object,
         ("keeps_a_copy", "start", "log", "job_done", "conclude", "finish"),
     ),

@@ -12,7 +12,6 @@ from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.jobs.job_list import FOLDS, Job, create_jobs
-from dml.runs.jobs.throughput import LoaderHint
 from dml.runs.training_status import RunPosition
 from dml.training.device import resolve_device
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
@@ -35,7 +34,6 @@ class RunContext:
         device: of the networks.
         source: cached images (`dml.data.cache.open_image_source`); None: decode at every access.
         world: the processes that train each model together.
-        hint: shared, so that a slow loader is reported once per run.
         position: of the models among those of the run, or the trials of its search.
     """
 
@@ -45,7 +43,6 @@ class RunContext:
     device: torch.device
     source: ImageSource | None
     world: ProcessGroup
-    hint: LoaderHint
     position: RunPosition
 
     @classmethod
@@ -63,10 +60,9 @@ class RunContext:
         """
         device = resolve_device(builder.config.device, world)
         source = builder.source(index)
-        hint = LoaderHint(builder.config)
         protocol = builder.config.protocol
         position = RunPosition(protocol.repeats, FOLDS[protocol.splits])
-        return cls(builder, identity, index, device, source, world, hint, position)
+        return cls(builder, identity, index, device, source, world, position)
 
     @property
     def config(self) -> Config:

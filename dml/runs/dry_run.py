@@ -23,6 +23,7 @@ from dml.models.timm_networks import inspect_network
 from dml.runs.build import Builder
 from dml.runs.context import list_jobs
 from dml.training.device import resolve_device
+from dml.training.interfaces import Method
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
@@ -92,7 +93,7 @@ def _try_head(builder: Builder) -> None:
 
 
 def _try_method(
-    builder: Builder, method: nn.Module, classes: int, size: int, device: torch.device
+    builder: Builder, method: Method, classes: int, size: int, device: torch.device
 ) -> None:
     """Computes a loss and its gradients with a dummy network.
 
@@ -107,7 +108,7 @@ def _try_method(
         return [(torch.rand(len(pool_labels), 3, SIDE, SIDE, device=device), pool_labels)]
 
     try:
-        method.attach(pool)  # type: ignore[operator]
+        method.attach(pool)
         images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
         for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
             loss, _ = method(network, images, labels)

@@ -12,7 +12,7 @@ from dml.config.names import method_name
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
-from dml.core.progress import open_display, show_phase
+from dml.core.progress import open_display, show_task
 from dml.data.image_index import ImageIndex
 from dml.data.loaders import LoaderOptions
 from dml.models.embedder import Embedder
@@ -100,7 +100,7 @@ def _evaluate(config: EvaluateConfig, given: Collection[str]) -> dict[str, Any]:
 
 
 def _read_index(config: Config) -> ImageIndex:
-    with show_phase(f"reading {config.data.name}"):
+    with show_task(f"reading {config.data.name}"):
         return Builder(config).index()
 
 
@@ -156,7 +156,7 @@ def _score_network(
     if config.save is not None:
         save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
         print_line(f"embeddings  {target / 'embeddings.npz'}")
-    with show_phase("drawing the neighbors"):
+    with show_task("drawing the neighbors"):
         picture = target / "figures" / "evaluation.png"
         draw_neighbors(split, {"nearest": embeddings}, transforms.test, name, picture)
     print_line(f"picture     {target / 'figures' / 'evaluation.png'}")
@@ -167,7 +167,7 @@ def _scores(
     embeddings: SplitEmbeddings, recall_at: tuple[int, ...], backend: str
 ) -> dict[str, Any]:
     """Metrics of the split; if it has a gallery, also of all images as one set."""
-    with show_phase("scoring"):
+    with show_task("scoring"):
         return _score_both(embeddings, recall_at, backend)
 
 

@@ -16,9 +16,9 @@ from dml.config.compatibility import find_notes
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
-from dml.core.progress import open_display, show_phase
+from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
-from dml.core.signals import raise_on_signals
+from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_results
@@ -35,10 +35,8 @@ from dml.runs.jobs.throughput import speed_note
 from dml.runs.jobs.train_jobs import train_jobs
 from dml.runs.load import load_cfg
 from dml.runs.scores.ensemble import score_ensembles
-from dml.tracking import NullTracker, Tracker, track_run
-from dml.training.distributed_session import distributed_session
-from dml.training.interrupts import StopRequest
-from dml.training.process_group import ProcessGroup
+from dml.tracking import Tracker, track_run
+from dml.training.process_group import ProcessGroup, distributed_session
 
 
 def run(
@@ -92,7 +90,7 @@ def _run(
 ) -> dict[str, Any]:
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
-        with open_display(console), show_phase(place):
+        with open_display(console), show_task(place):
             return Experiment(folder, cfg, config, world, overrides).run()
 
 
@@ -119,7 +117,7 @@ class Experiment:
         self.overrides = overrides
         self.builder = Builder(config)
         tracker: Tracker | None = world.run_on_main(self.builder.tracker)
-        self.tracker = NullTracker() if tracker is None else tracker
+        self.tracker = Tracker() if tracker is None else tracker
 
     def run(self) -> dict[str, Any]:
         """Returns the summary; see the function `run`."""
@@ -139,7 +137,7 @@ class Experiment:
 
     @cached_property
     def _index(self) -> ImageIndex:
-        with show_phase(f"reading {self.config.data.name}"):
+        with show_task(f"reading {self.config.data.name}"):
             return self.builder.index()
 
     def _leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
@@ -242,7 +240,7 @@ class Experiment:
                 ensembles = world.broadcast_from_main(
                     lambda: score_ensembles(context, jobs, folder)
                 )
-                with show_phase("drawing the figures"):
+                with show_task("drawing the figures"):
                     draw_figures(context, jobs, folder)
             seconds = time.monotonic() - started
             summary = summarize(context, jobs, results, ensembles, seconds)

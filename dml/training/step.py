@@ -32,8 +32,8 @@ class TrainingStep:
         self.state = state
         self.embedder, self.method, self.optimizer = state.embedder, state.method, state.optimizer
         self.config = config
-        backbone = self.embedder.backbone.parameters()  # type: ignore[union-attr]
-        self._backbone = [p for p in backbone if p.requires_grad]
+        backbone = self.embedder.get_submodule("backbone")
+        self._backbone = [p for p in backbone.parameters() if p.requires_grad]
         self._frozen = False
         self._clipped = list(self.embedder.parameters())
         if config.clip_loss_parameters:
@@ -66,7 +66,7 @@ class TrainingStep:
             loss.backward()
         else:
             self._parallel.backward(loss)
-        self.method.after_backward(self.embedder)  # type: ignore[operator]
+        self.method.after_backward(self.embedder)
         self._clip_gradients()
         self.optimizer.step()
         return {"loss": loss.detach(), **logs}

@@ -20,7 +20,7 @@ from dml.runs.figures.stages import ProxyPanel, proxy_map
 from dml.runs.jobs.job import JobRun
 from dml.runs.jobs.job_list import Job
 from dml.runs.scores.evaluator import Split
-from dml.tracking import History, NullTracker
+from dml.tracking import History, Tracker
 
 # Small enough for a CPU; a stage ends after 3 evaluations, 25 steps apart, without improvement.
 OVERRIDES = (
@@ -69,7 +69,7 @@ def draw_proxy_figure(
 
         assert isinstance(run.method, ChanceConstrained)
         run.method.on_stage = add_panel
-        run.run(History(Path(folder) / "history.csv"), NullTracker(), lambda: None)
+        run.run(History(Path(folder) / "history.csv"), Tracker(), lambda: None)
     proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
     return panels
 

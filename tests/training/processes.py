@@ -50,7 +50,8 @@ def _begin(rank: int, port: int, work: Callable[[], Any], folder: Path) -> None:
         os.dup2(log, descriptor)
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(address | {"RANK": str(rank), "WORLD_SIZE": "2", "OUT": str(folder)})
-    from dml.training import distributed_session as joining
+    torch.set_num_threads(1)
+    from dml.training import process_group as joining
 
     joining.TIMEOUT = timedelta(seconds=60)
     result = work()

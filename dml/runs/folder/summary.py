@@ -64,7 +64,6 @@ def summarize(
         "precision": config.precision,
         "wall_seconds": round(seconds, 2),
         "images_per_second": round(float(np.mean([r["images_per_second"] for r in results])), 1),
-        "waiting_share": round(float(np.mean([r.get("waiting_share", 0) for r in results])), 4),
         "peak_memory_mb": round(peak_memory_mb(device), 1),
         "versions": versions(),
         "git_revision": git_revision(),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dml.core.atomic_io import write_json
 from dml.core.errors import RunStopped
-from dml.core.progress import format_epoch, show_status
+from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
 from dml.data.samplers import BatchSchedule
 from dml.runs.console import print_line
@@ -28,7 +28,7 @@ from dml.runs.scores.evaluator import Evaluator, Split, SplitEmbeddings
 from dml.runs.scores.extra_metrics import ExtraMetrics
 from dml.runs.training_status import TrainingStatus
 from dml.tracking import History, JobTracker, Tracker
-from dml.training.checkpoint_files import SharedCheckpoints, translate_state_errors
+from dml.training.checkpoint_files import Checkpoints, translate_state_errors
 from dml.training.device import autocast
 from dml.training.interfaces import Callbacks, TrainConfig
 from dml.training.random_state import random_state, set_random_state
@@ -49,7 +49,7 @@ class JobRun:
     def __init__(self, context: RunContext, job: Job, folder: Path) -> None:
         self.context, self.config, self.job = context, context.config, job
         self.device, self.world = context.device, context.world
-        self.checkpoints = SharedCheckpoints(folder, context.identity, self.world)
+        self.checkpoints = Checkpoints(folder, context.identity, self.world)
         seeds = np.random.SeedSequence([self.config.seed, *job.key]).generate_state(2)
         model_seed, batch_seed = (int(seed) for seed in seeds)
         torch.manual_seed(model_seed)
@@ -59,7 +59,6 @@ class JobRun:
         self.data = JobData(context, job, self.transforms, batch_seed)
         sizes = job.train.num_classes, self.embedder.embedding_size
         self.method = builder.method(*sizes).to(self.device)
-        self.world.broadcast_modules(self.embedder, self.method)
         random = self.world.broadcast_from_main(lambda: random_state(self.device))
         set_random_state(random, self.device)
         self.extra_metrics = ExtraMetrics(
@@ -88,20 +87,20 @@ class JobRun:
 
         Returns:
             `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
-            `best_step`, `steps`; of training `seconds`, `images_per_second` and `waiting_share`
-            (of the seconds, for data); with `test` also `metrics` (test, best weights, and those
-            of `evaluation.measures`) and `untrained` (test, before training). `collapsed` if the
-            embeddings of the validation images by the best network are all equal.
+            `best_step`, `steps`; of training `seconds` and `images_per_second`; with `test` also
+            `metrics` (test, best weights, and those of `evaluation.measures`) and `untrained`
+            (test, before training). `collapsed` if the embeddings of the validation images by the
+            best network are all equal.
         """
         # With validation on test images, the first evaluation scores the untrained network.
         separate = test and self.job.validation is not self.job.test
         untrained = self._score(self.job.test) if separate else None
         schedule = self.data.schedule()
-        self.method.attach(self.data.pool)  # type: ignore[operator]
+        self.method.attach(self.data.pool)
         self._test_curve = separate and self.config.evaluation.test_curve
         trainer = self._create_trainer(schedule, history, tracker, should_stop)
         self._restore(trainer, history)
-        with show_status(self.status):
+        with show_task(f"{self.status.place}preparing", self.status.total) as self.status.update:
             trainer.fit()
         if trainer.epoch < self.config.protocol.epochs:
             stopping = self.config.protocol.stopping
@@ -184,14 +183,13 @@ class JobRun:
                 log=rows.log,
                 should_stop=should_stop,
                 on_step=self.status.on_step,
-                on_interval=lambda clock: self.context.hint.check(clock.in_process),
             ),
             self.world,
         )
 
     def _restore(self, trainer: Trainer, history: History) -> None:
         """Restores the last checkpoint, if there is one, and the rows that it knows."""
-        loaded = self.checkpoints.load(trainer.RESUMABLE)
+        loaded = self.checkpoints.load()
         if loaded is not None:
             state, note = loaded
             if note:
@@ -203,7 +201,7 @@ class JobRun:
             print_line(f"continuing {self.job.name} from epoch {format_epoch(trainer.epoch)}")
 
     def _describe_training(self, trainer: Trainer, best: dict[str, Any]) -> dict[str, Any]:
-        total, batch_size = trainer.clock.total, self.config.data.batch_size
+        images = trainer.step * self.config.data.batch_size
         return {
             "repeat": self.job.repeat,
             "fold": self.job.fold,
@@ -212,9 +210,8 @@ class JobRun:
             "best_epoch": best["epoch"],
             "best_step": best["step"],
             "steps": trainer.step,
-            "seconds": total.seconds,
-            "images_per_second": total.images_per_second(batch_size),
-            "waiting_share": total.waiting_share,
+            "seconds": trainer.seconds,
+            "images_per_second": images / max(trainer.seconds, 1e-9),
         }
 
     def _test(self, history: History, best: dict[str, Any]) -> dict[str, float]:

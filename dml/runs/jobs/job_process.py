@@ -24,6 +24,7 @@ from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
 from dml.core.progress import open_display
+from dml.core.signals import StopRequest
 from dml.runs.build import Builder
 from dml.runs.console import console
 from dml.runs.context import RunContext
@@ -31,8 +32,7 @@ from dml.runs.folder.run_folder import Busy, RunFolder
 from dml.runs.folder.run_log import write_log
 from dml.runs.jobs.job import JobRun
 from dml.runs.jobs.job_history import open_job_history
-from dml.tracking import NullTracker
-from dml.training.interrupts import StopRequest
+from dml.tracking import Tracker
 
 ORPHAN_SECONDS = 60.0  # that the process of a killed parent may take to save and exit
 
@@ -108,7 +108,7 @@ def _train(task: JobTask, on_epoch: Callable[[float], None]) -> None:
     job = next(job for job in context.jobs() if job.key == task.key)
     with requested, _lock_job(RunFolder(folder.job(job.name))):
         history = open_job_history(folder, job)
-        JobRun(context, job, folder.job(job.name)).run(history, NullTracker(), stop, task.test)
+        JobRun(context, job, folder.job(job.name)).run(history, Tracker(), stop, task.test)
 
 
 def _lock_job(folder: RunFolder) -> ExitStack:

@@ -14,7 +14,7 @@ import torch
 
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
-from dml.core.progress import Part, format_seconds, show_status
+from dml.core.progress import show_task
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
@@ -52,15 +52,18 @@ def train_in_parallel(
     logs.mkdir(exist_ok=True)
     print_line(f"{len(jobs)} models, {workers} at a time; logs in {logs}")
     logged = time.monotonic()
-    status = _ParallelStatus(context, len(jobs), processes.running)
+    epochs = context.config.protocol.epochs
+    title = f"{context.position.describe_trial()}{len(jobs)} models"
     try:
-        with show_status(status):
+        with show_task(title, len(jobs) * epochs) as update:
             while waiting or processes.running:
                 while waiting and len(processes.running) < workers:
                     processes.start(waiting.pop(0))
                 sentinels = [process.sentinel for process in processes.running]
                 wait(sentinels, timeout=POLL_SECONDS)
-                status.update(len(waiting))
+                present = [one.epochs.value for one in processes.running.values()]
+                done = len(jobs) - len(waiting) - len(present)
+                update(completed=done * epochs + sum(present), description=f"{title}, {done} done")
                 if time.monotonic() > logged + LOG_SECONDS:
                     processes.log_rows()
                     logged = time.monotonic()
@@ -196,46 +199,6 @@ class _Processes:
             log,
             log.with_suffix(".problem"),
         )
-
-
-class _ParallelStatus:
-    """The state of models in parallel, for the line about the work in progress.
-
-    Args:
-        context: of the run.
-        models: number of models to train.
-        running: the job of each process; changes while they run.
-    """
-
-    def __init__(
-        self, context: RunContext, models: int, running: dict[BaseProcess, _Running]
-    ) -> None:
-        self.search_parts, self.models = context.position.search_parts(), models
-        self.running = running
-        self.epochs = context.config.protocol.epochs
-        self.done = 0
-        self._first: tuple[float, float] | None = None  # time and epochs, once there are any
-
-    def update(self, waiting: int) -> None:
-        """Receives the number of models that no process has taken yet."""
-        self.done = self.models - waiting - len(self.running)
-
-    def __call__(self) -> list[Part]:
-        """Returns the parts of the line."""
-        parts = [*self.search_parts, Part(f"{self.done} of {self.models} models done", 90)]
-        completed = [one.epochs.value for one in list(self.running.values())]
-        if completed:
-            present = " and ".join(str(min(int(one) + 1, self.epochs)) for one in completed)
-            noun = "epoch" if len(completed) == 1 else "epochs"
-            parts.append(Part(f"running: {noun} {present} of {self.epochs}", 60))
-        if epochs := sum(completed) + self.done * self.epochs:
-            self._first = self._first or (time.monotonic(), epochs)
-            started, before = self._first
-            if epochs > before:
-                pace = (time.monotonic() - started) / (epochs - before)
-                left = pace * (self.models * self.epochs - epochs)
-                parts.append(Part(f"run {format_seconds(left)} left", 80))
-        return parts
 
 
 def _list_devices(context: RunContext) -> list[str]:

@@ -13,7 +13,7 @@ from dml.runs.jobs.job_history import move_job_rows
 from dml.runs.jobs.job_list import Job
 from dml.runs.jobs.job_result import read_result
 from dml.runs.jobs.parallel_jobs import train_in_parallel
-from dml.tracking import History, NullHistory, Tracker
+from dml.tracking import History, Tracker
 from dml.training.process_group import ProcessGroup
 
 Result = dict[str, Any]
@@ -45,7 +45,7 @@ def train_jobs(
         UserError: see `JobRun.run`.
     """
     world = context.world
-    history = world.run_on_main(lambda: _open_history(jobs, folder, tracker)) or NullHistory()
+    history = world.run_on_main(lambda: _open_history(jobs, folder, tracker)) or History(None)
     open_jobs = [job for job in jobs if _read_result(world, job, folder) is None]
     if context.config.protocol.workers > 1 and len(open_jobs) > 1:
         train_in_parallel(context, open_jobs, folder, history, tracker, stop, test)

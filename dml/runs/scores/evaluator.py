@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
-from dml.core.progress import show_phase, show_progress
+from dml.core.progress import show_progress, show_task
 from dml.data.image_index import Subset
 from dml.data.loaders import Batches, LoaderOptions, eval_batches
 from dml.retrieval import retrieval_metrics
@@ -96,7 +96,7 @@ class Evaluator:
 
     def score(self, embeddings: SplitEmbeddings) -> dict[str, float]:
         """Returns the metrics of the split's embeddings."""
-        with show_phase("scoring"):
+        with show_task("scoring"):
             return self.world.broadcast_from_main(
                 lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
             )

@@ -24,7 +24,7 @@ from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
 from dml.core.installation import shell_command
-from dml.core.progress import show_status
+from dml.core.progress import show_task
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
@@ -35,7 +35,7 @@ from dml.runs.search.proposals import create_distributions
 from dml.runs.search.search_report import write_search_report
 from dml.runs.search.study import REASON, ClaimedTrial, Study
 from dml.runs.training_status import RunPosition
-from dml.tracking import NullTracker
+from dml.tracking import Tracker
 
 POLL_SECONDS = 1.0
 Stop = Callable[[], RunStopped | None]
@@ -73,7 +73,7 @@ def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) 
     space = create_distributions(merge_spaces(config.space))
     study = Study(folder, config.search, space, config.seed)
     while study.has_open_trials():
-        with show_status(_position(study, context).search_parts):
+        with show_task(_position(study, context).describe_trial()):
             trial = study.claim_trial()
             if trial is None:
                 _wait(stop)
@@ -159,7 +159,7 @@ def _validate(
         trial_context,
         jobs,
         study.trial_folder(trial.number),
-        NullTracker(),
+        Tracker(),
         stop,
         test=False,
         on_result=fold_done,

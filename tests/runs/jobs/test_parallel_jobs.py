@@ -2,12 +2,12 @@ from typing import ClassVar
 
 import pytest
 
-from dml.tracking import NullTracker
+from dml.tracking import Tracker
 from tests import forked
 from tests.runs.small_runs import essence
 
 
-class RecordingTracker(NullTracker):
+class RecordingTracker(Tracker):
     """A tracker that keeps its rows."""
 
     rows: ClassVar[list[tuple[int, int, int, float]]] = []
