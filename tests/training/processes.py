@@ -11,6 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests import forked
 
 LIMIT_SECONDS = 600.0  # of all; less than a minute where nothing else runs

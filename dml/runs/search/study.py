@@ -235,8 +235,8 @@ def _cut_off_damage(path: Path) -> None:
         copy.write_bytes(content)
         number = len(content[:readable].splitlines()) + 1
         print_line(
-            f"note: search: {path} cannot be read from line {number} on; the trials before it count, "
-            f"a copy is {copy.name}"
+            f"note: search: {path} cannot be read from line {number} on; the trials before it "
+            f"count, a copy is {copy.name}"
         )
     os.truncate(path, readable)
 
