@@ -28,7 +28,7 @@ from dml.core.errors import ConfigError, nearest
 from dml.core.installation import shell_command
 from dml.reporting.composition_cache import load_or_compute
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.job_list import FOLDS
+from dml.runs.protocol import FOLDS
 
 PAPERS = ("mft", "pfml", "metrix", "ccp")  # in the order of docs/experiments.md
 KINDS = ("table", "figure", "text")

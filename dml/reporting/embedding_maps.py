@@ -17,8 +17,8 @@ from dml.core.atomic_io import replace_file
 from dml.core.installation import shell_command
 from dml.reporting.curves import NamedGroup
 from dml.reporting.picture import Picture, draw_picture
+from dml.runs.embeddings import load_embeddings
 from dml.runs.figures.embedding_map import MIN_POINTS, compute_map, draw_map, select_points
-from dml.runs.scores.embeddings_file import load_embeddings
 
 
 def embedding_maps(groups: Sequence[NamedGroup]) -> Iterator[Picture]:

@@ -23,7 +23,7 @@ from dml.reporting.option_texts import differing_options
 from dml.reporting.published_results import PublishedResult, ResultKey, find_results
 from dml.reporting.run_groups import RunGroup, label_rows
 from dml.runs.folder.summary import protocol_id, result_id
-from dml.runs.jobs.job_list import FOLDS
+from dml.runs.protocol import FOLDS
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dml.losses import C1Loss
-from dml.runs.scores.evaluator import SplitEmbeddings
+from dml.runs.evaluator import SplitEmbeddings
 from dml.training.step import TrainingStep
 from tests.losses.all_losses import LOSSES
 from tests.pretended_cuda import test_evaluation, test_losses, test_runs

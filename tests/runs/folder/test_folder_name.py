@@ -1,7 +1,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from dml.runs.folder.folder_name import describe_overrides, find_run_folder
+from dml.runs.folder.run_folder import describe_overrides, find_run_folder
 
 CONFIG = OmegaConf.create(
     {

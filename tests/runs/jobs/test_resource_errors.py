@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dml.core.errors import UserError
-from dml.runs.jobs.resource_errors import translate_resource_errors
+from dml.runs.job import translate_resource_errors
 
 
 @translate_resource_errors

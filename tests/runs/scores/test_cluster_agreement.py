@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from dml.runs.scores.cluster_agreement import cluster_agreement
+from dml.runs.extra_metrics import cluster_agreement
 
 
 def blobs(centers: torch.Tensor, count: int = 20) -> torch.Tensor:

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from dml.runs.scores.embeddings_file import save_embeddings
-from dml.runs.scores.ensemble import concatenate_models
-from dml.runs.scores.evaluator import Split, SplitEmbeddings
+from dml.runs.embeddings import concatenate_models, save_embeddings
+from dml.runs.evaluator import Split, SplitEmbeddings
 from tests.runs.jobs.test_job_list import index_of
 
 

@@ -3,10 +3,10 @@
 import sys
 
 import pytest
+from dml.runs.scores import evaluator
 
 from dml.config.identity import digest
 from dml.core.errors import ConfigError
-from dml.runs.scores import evaluator
 
 
 @pytest.fixture

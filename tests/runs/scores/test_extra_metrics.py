@@ -8,7 +8,7 @@ from dml.data.image_index import ImageIndex
 from dml.data.protocol_splits import merge_query_and_gallery
 from dml.losses import PotentialFieldLoss
 from dml.methods.plain import Plain
-from dml.runs.scores.extra_metrics import loss_proxies
+from dml.runs.extra_metrics import loss_proxies
 
 
 def history(folder):

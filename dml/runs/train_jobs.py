@@ -1,0 +1,321 @@
+"""The training of all models of a run, one after another or in parallel processes.
+
+A process receives the config and rebuilds the rest; log, history and checkpoints are its own files,
+so that no file is written by two processes. It stops when it is asked to, or when its parent dies.
+The results are those of a serial run.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dml.config.schema import Config
+from dml.core.errors import RunStopped, UserError
+from dml.core.exit_status import ExitStatus
+from dml.core.locks import wait_for_lock
+from dml.core.progress import Part, open_display, show_status
+from dml.runs.build import Builder
+from dml.runs.console import console, print_line
+from dml.runs.context import RunContext
+from dml.runs.figures.run_figures import draw_test_images
+from dml.runs.folder.run_folder import RUN_LOCK, RunFolder
+from dml.runs.folder.run_log import write_log
+from dml.runs.job import DrawTest, JobRun, Result, read_result, translate_resource_errors
+from dml.runs.protocol import Job
+from dml.runs.training_status import describe_evaluation
+from dml.tracking import History, NullHistory, NullTracker, Tracker
+from dml.training.interrupts import StopRequest
+from dml.training.stopping import Stopping
+
+POLL_SECONDS = 1.0  # between two looks at the rows that the processes have written
+Stop = Callable[[], RunStopped | None]
+
+
+def train_jobs(
+    context: RunContext,
+    jobs: Sequence[Job],
+    folder: RunFolder,
+    tracker: Tracker,
+    stop: Stop,
+    *,
+    built: dict[tuple[int, int], JobRun] | None = None,
+    test: bool = True,
+    on_result: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """Trains the jobs that have no result yet; returns the results of all, in order.
+
+    Args:
+        context: config, data, device.
+        jobs: the models.
+        folder: of their checkpoints and history.
+        tracker: receives the rows of the history and the results.
+        stop: called after every step.
+        built: models that are built already, by repeat and fold; those that are trained are taken.
+        test: whether the test images are scored; a search must not use them.
+        on_result: receives every result once it is known.
+
+    Raises:
+        RunStopped: `stop` asked for it; the same call continues.
+        UserError: see `JobRun.run`.
+    """
+    world = context.world
+    history = world.run_on_main(lambda: _open_history(jobs, folder, tracker)) or NullHistory()
+
+    def read(job: Job) -> Result | None:
+        return world.broadcast_from_main(lambda: read_result(folder.job(job.name)))
+
+    pending = [job for job in jobs if read(job) is None]
+    if context.config.protocol.workers > 1 and len(pending) > 1:
+        _train_in_parallel(context, pending, folder, history, tracker, stop, test)
+    results, built = [], built or {}
+    for job in jobs:
+        result = read(job)
+        if result is None:
+            with translate_resource_errors():
+                # No variable: a model is freed before the next one is built.
+                result = (
+                    built.pop(job.key, None) or JobRun(context, job, folder.job(job.name))
+                ).run(history, tracker, stop, test, _pictures(job, folder, test))
+        results.append(result)
+        tracker.job_done(result)
+        on_result(result)
+    history.sort()  # jobs in parallel, or stopped and continued in turn, wrote in another order
+    return results
+
+
+def _pictures(job: Job, folder: RunFolder, test: bool) -> DrawTest | None:
+    """Returns the function that draws the test images, for the first model of a run."""
+    first = test and job.key == (0, 0)
+    return partial(draw_test_images, folder=folder.figures) if first else None
+
+
+def _open_history(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> History:
+    """Returns the run's history, with the rows of processes of single jobs that were stopped."""
+    history = History(folder.history)
+    for job in jobs:
+        logged = {row["step"] for row in history.job_rows(*job.key)}
+        _move_rows(history, folder, job)
+        for row in history.job_rows(*job.key):
+            if row["step"] not in logged:
+                _log_row(tracker, row, job)
+    return history
+
+
+def _job_history(folder: RunFolder, job: Job) -> History:
+    """Returns the history of a process that trains one job alone, beside its checkpoints."""
+    return History(folder.job(job.name) / "history.csv")
+
+
+def _move_rows(history: History, folder: RunFolder, job: Job) -> None:
+    """Moves the rows that a process wrote for a job into the run's history."""
+    rows = _job_history(folder, job)
+    if rows.path.exists():
+        history.adopt(rows, job.key)
+        rows.path.unlink()
+
+
+def _log_row(tracker: Tracker, row: dict[str, float], job: Job) -> None:
+    values = {name: value for name, value in row.items() if name != "step"}
+    tracker.log({**values, "repeat": job.repeat, "fold": job.fold}, int(row["step"]))
+
+
+def _train_in_parallel(
+    context: RunContext,
+    jobs: Sequence[Job],
+    folder: RunFolder,
+    history: History,
+    tracker: Tracker,
+    stop: Stop,
+    test: bool,
+) -> None:
+    """Trains the jobs, `protocol.workers` at a time, and collects what they wrote.
+
+    Raises:
+        RunStopped: `stop` asked for it; the processes have saved.
+        UserError: one of them failed; the others were stopped and have saved.
+    """
+    workers, epochs = context.config.protocol.workers, context.config.protocol.epochs
+    devices = [str(context.device)]
+    if context.config.device in ("auto", "cuda") and context.device.type == "cuda":
+        devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    (folder.path / "logs").mkdir(exist_ok=True)
+    print_line(f"{len(jobs)} models, {workers} at a time; logs in {folder.path / 'logs'}")
+    waiting, running = [*jobs], []  # type: list[Job], list[_JobProcess]
+
+    def describe() -> list[Part]:
+        done = len(jobs) - len(waiting) - len(running)
+        present = [str(min(int(one.epochs.value) + 1, epochs)) for one in running]
+        text = f"{done} of {len(jobs)} models done  running: epoch {' and '.join(present)}"
+        return [*context.position.search_parts(), Part(f"{text} of {epochs}", 90)]
+
+    try:
+        with show_status(describe):
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    device = min(devices, key=[one.device for one in running].count)
+                    job = waiting.pop(0)
+                    _job_history(folder, job).adopt(history, job.key)  # started before, maybe
+                    running.append(_JobProcess(context, job, folder, device, test))
+                wait([one.process.sentinel for one in running], timeout=POLL_SECONDS)
+                for one in [*running]:
+                    alive = one.process.is_alive()
+                    one.show_rows(tracker)
+                    if not alive:
+                        running.remove(one)
+                        _move_rows(history, folder, one.job)
+                        one.conclude()
+                if (request := stop()) is not None:
+                    raise request
+    finally:
+        for one in running:
+            one.process.terminate()
+        for one in running:
+            one.process.join()
+            one.show_rows(tracker)
+            _move_rows(history, folder, one.job)
+
+
+class _JobProcess:
+    """A process that trains one model of a run, and what it has told so far."""
+
+    def __init__(
+        self, context: RunContext, job: Job, folder: RunFolder, device: str, test: bool
+    ) -> None:
+        self.context, self.job, self.folder, self.device = context, job, folder, device
+        spawn = multiprocessing.get_context("spawn")
+        self.epochs = spawn.Value("d", 0.0, lock=False)
+        # Both ends stay open here: there is something to receive only if the process has sent it.
+        self.problem, self._sender = spawn.Pipe(duplex=False)
+        config = context.config.model_copy(update={"device": device})
+        self.log = folder.path / "logs" / f"{job.name}.log"
+        arguments = (config, context.identity, job.key, folder.path, self.log, test)
+        threads = torch.get_num_threads()  # results may depend on it
+        self.process = spawn.Process(
+            target=_run_process,
+            args=(*arguments, threads, self.epochs, self._sender),
+            name=job.name,
+        )
+        stopping = context.config.protocol.stopping
+        self.best, self.untrained = Stopping(None, min_delta=stopping.min_delta), 0.0
+        self.step = -1.0  # of the last row
+        self.show_rows(None)  # of an earlier process
+        self.process.start()
+
+    def show_rows(self, tracker: Tracker | None) -> None:
+        """Prints evaluations that are new, which the process has logged, and tracks them."""
+        protocol = self.context.config.protocol
+        metric = protocol.select_metric
+        for row in _job_history(self.folder, self.job).job_rows(*self.job.key):
+            if row["step"] <= self.step:
+                continue
+            self.step = row["step"]
+            if "loss" in row:
+                self.best.update(row[metric], row["epoch"], int(row["step"]))
+            else:
+                self.untrained = row[metric]
+            if tracker is not None:
+                _log_row(tracker, row, self.job)
+                if not self.context.position.trials:
+                    text = describe_evaluation(
+                        row, protocol.epochs, metric, self.best, self.untrained
+                    )
+                    print_line(f"{self.job.name}  {text}", logged=False)
+
+    def conclude(self) -> None:
+        """Prints the score of a process that has ended.
+
+        Raises:
+            RunStopped: it was stopped.
+            UserError: it failed.
+        """
+        name, status = self.job.name, self.process.exitcode
+        if self.problem.poll() and status:
+            raise UserError(self.problem.recv())
+        if status == ExitStatus.TIME_LIMIT:
+            raise RunStopped(f"{name} was stopped", ExitStatus.TIME_LIMIT)
+        result = read_result(self.folder.job(name))
+        if status != 0 or result is None:
+            raise UserError(
+                f"protocol.workers: the process of {name} ended with status {status}; "
+                f"see {self.log}"
+            )
+        score = result["validation"][self.context.config.protocol.select_metric]
+        print_line(f"{name}  done, validation {100 * score:.2f}")
+
+
+def _run_process(
+    config: Config,
+    identity: dict[str, Any],
+    key: tuple[int, int],
+    folder: Path,
+    log: Path,
+    test: bool,
+    threads: int,
+    epochs: Any,
+    problem: Connection,
+) -> None:
+    """Trains one model; the body of a process, which exits with a status.
+
+    Args:
+        config: of the run, with the device of the process.
+        identity: of the run.
+        key: (repeat, fold) of the model.
+        folder: of the run.
+        log: the file of its output.
+        test: see `JobRun.run`.
+        threads: of torch.
+        epochs: a shared number that this process sets to the completed epochs.
+        problem: receives its message for the user, if it fails.
+    """
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
+    torch.set_num_threads(threads)
+    parent, run_folder, builder = (
+        multiprocessing.parent_process(),
+        RunFolder(folder),
+        Builder(config),
+    )
+    requested = StopRequest()
+
+    def stop() -> RunStopped | None:
+        if parent is not None and not parent.is_alive():
+            return RunStopped("the process that started this one ended", ExitStatus.TIME_LIMIT)
+        return requested()
+
+    def set_epochs(completed: float) -> None:
+        epochs.value = completed
+
+    try:
+        with open_display(console), write_log(folder, log.stem):
+            context = RunContext.open(builder, identity, builder.index())
+            context = replace(context, position=replace(context.position, on_epoch=set_epochs))
+            job = next(job for job in context.jobs() if job.key == key)
+            place, pictures = run_folder.job(job.name), _pictures(job, run_folder, test)
+            # The process of a parent that was killed may still be saving.
+            with requested, wait_for_lock(place / RUN_LOCK), translate_resource_errors():
+                history = _job_history(run_folder, job)
+                JobRun(context, job, place).run(history, NullTracker(), stop, test, pictures)
+    except RunStopped as request:
+        print(request)
+        sys.exit(ExitStatus.TIME_LIMIT)
+    except UserError as error:
+        print(error)
+        problem.send(str(error))
+        sys.exit(ExitStatus.FAILED)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(ExitStatus.FAILED)
