@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,21 @@ def run(
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
         with open_display(console), show_phase(place):
-            return Experiment(folder, cfg, config, world, overrides).run()
+            one = Experiment(folder, cfg, config, world, overrides)
+            read = folder.read_summary
+            summary = None if config.overwrite else world.broadcast_from_main(read)
+            if summary is not None:
+                return one.leave_finished(summary)
+            with StopRequest(config.max_minutes) as stop:
+                context, built = one.prepare()
+                if config.search is not None:
+                    return one.search(context, stop)
+                with one.locked():
+                    summary = world.broadcast_from_main(read)
+                    if summary is None:  # no other process has finished it meanwhile
+                        one.begin(context)
+                        return one.train(cfg, context, world.share_stop_request(stop), built)
+            return one.leave_finished(summary)
 
 
 class Experiment:
@@ -158,29 +172,7 @@ class Experiment:
         self.overrides, self.builder = overrides, Builder(config)
         self.tracker: Tracker = world.run_on_main(self.builder.tracker) or NullTracker()
 
-    def run(self) -> dict[str, Any]:
-        """Returns the summary; see the function `run`."""
-        folder, world = self.folder, self.world
-        read_summary = folder.read_summary
-        summary = None if self.config.overwrite else world.broadcast_from_main(read_summary)
-        if summary is not None:
-            return self._leave_finished(summary)
-        with StopRequest(self.config.max_minutes) as stop:
-            context, built = self._prepare()
-            if self.config.search is not None:
-                return self._search(context, stop)
-            with ExitStack() as locks:
-                world.run_on_main(lambda: locks.enter_context(folder.locked()))
-                if self.config.overwrite:
-                    world.broadcast_from_main(folder.clear)
-                if not world.broadcast_from_main(folder.summary.exists):
-                    with self._logged("run"):
-                        world.broadcast_from_main(lambda: self._write_config(context.index))
-                        self._print_notes(context)
-                        return self._train(self.cfg, context, world.share_stop_request(stop), built)
-        return self.run()  # another process has finished it meanwhile
-
-    def _leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
+    def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Shows a finished run, and completes its copy at the tracker."""
         if self.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
@@ -199,7 +191,7 @@ class Experiment:
                 self.tracker.conclude(summary, self.folder.pictures())
         return self._show(summary)
 
-    def _prepare(self) -> tuple[RunContext, Models]:
+    def prepare(self) -> tuple[RunContext, Models]:
         """Tries the first model before there is a folder: what is impossible leaves no trace.
 
         Returns:
@@ -223,7 +215,7 @@ class Experiment:
         here = self.config.search is None and self.config.protocol.workers == 1
         return context, {job.key: model} if here else {}
 
-    def _search(self, context: RunContext, stop: StopRequest) -> dict[str, Any]:
+    def search(self, context: RunContext, stop: StopRequest) -> dict[str, Any]:
         """Searches beside any number of processes; one of them trains the best configuration."""
         from dml.runs.search.search_loop import override, search  # late: imports Optuna
 
@@ -231,37 +223,48 @@ class Experiment:
         if self.config.overwrite:
             with folder.locked(), folder.locked(SEARCH_LOCK):
                 folder.clear()
-        with folder.locked(SEARCH_LOCK, shared=True), self._logged("search"):
-            self._write_config(context.index)
-            self._print_notes(context)
+        with folder.locked(SEARCH_LOCK, shared=True), write_log(folder.path, "search"):
+            self.begin(context)
             outcome = search(self.cfg, context, folder, stop)
         try:
-            with folder.locked(), self._logged("run"):
+            with self.locked():
                 if (summary := folder.read_summary()) is not None:
                     return self._show(summary)
                 best = override(self.cfg, outcome["params"])
                 builder = Builder(check(best, Config))
                 context = replace(context, builder=builder, identity=identity(best))
-                return self._train(best, context, stop, {}, search=outcome)
+                return self.train(best, context, stop, {}, search=outcome)
         except Busy as busy:
             print_line(f"the search is finished; its best is being trained ({busy})")
             return {"search": outcome}
 
-    def _logged(self, work: str) -> AbstractContextManager[None]:
-        """Returns the context in which the first process writes `train.log`."""
-        return write_log(self.folder.path, work) if self.world.is_main else nullcontext()
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes out of the folder and writes `train.log`, on the first process."""
+        with ExitStack() as stack:
 
-    def _write_config(self, index: ImageIndex) -> None:
-        self._check_dataset(index)
-        self.folder.write_config(self.cfg)
-        if self.overrides is not None:
-            self.folder.write_command(self.overrides)
+            def enter() -> None:
+                stack.enter_context(self.folder.locked())
+                if self.config.overwrite and self.config.search is None:
+                    self.folder.clear()
+                stack.enter_context(write_log(self.folder.path, "run"))
+
+            self.world.run_on_main(enter)
+            yield
 
     def _check_dataset(self, index: ImageIndex) -> None:
         self.folder.check_dataset(index.name, index.fingerprint(), len(index.labels))
 
-    def _print_notes(self, context: RunContext) -> None:
-        """Prints what batches hold, and the notes on config, device and validation."""
+    def begin(self, context: RunContext) -> None:
+        """Writes config and command, and prints what batches hold, and notes on the config."""
+
+        def write_config() -> None:
+            self._check_dataset(context.index)
+            self.folder.write_config(self.cfg)
+            if self.overrides is not None:
+                self.folder.write_command(self.overrides)
+
+        self.world.broadcast_from_main(write_config)
         log_start(versions())
         data, jobs = self.config.data, context.jobs()
         m = None if data.sampler == "random" else data.images_per_class
@@ -277,7 +280,7 @@ class Experiment:
             print_line(f"note: {note}")
         run_logger.info("device: %s", device_name(context.device))
 
-    def _train(
+    def train(
         self,
         cfg: DictConfig,
         context: RunContext,

@@ -73,10 +73,6 @@ class Checkpoints:
         best, self._best_state = self._best_state, None
         self._writer.start(partial(self._write, copy_state(state), best))
 
-    def check(self) -> None:
-        """Raises the UserError of files that could not be written; does not wait."""
-        self._writer.check()
-
     def wait(self) -> None:
         """Waits until everything is written.
 
@@ -271,14 +267,6 @@ class SharedCheckpoints(Checkpoints):
     def save(self, state: dict[str, Any]) -> None:
         """Copies `state` and starts to write it as `last.pt`."""
         self.world.broadcast_from_main(partial(super().save, state))
-
-    def check(self) -> None:
-        """Raises the error of files that could not be written, in a run of one process.
-
-        Several would have to talk about it at every step.
-        """
-        if self.world.size == 1:
-            super().check()
 
     def wait(self) -> None:
         """Waits until everything is written."""

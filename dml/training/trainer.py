@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -58,6 +58,7 @@ class Trainer:
         self.world = world
         self._train_on = TrainingStep(state, config, world)
         self._means = RunningMeans()
+        self._total_steps = config.total_steps
         self.step = 0
         self.rows = 0  # rows of history that belong to the state
         self.finished = False
@@ -79,30 +80,32 @@ class Trainer:
                 good one is kept.
         """
         with self.checkpoints.until_written():
-            self._fit()
-
-    def _fit(self) -> None:
-        if self.step == 0 and self.rows == 0:
-            self._evaluate_untrained()
-        if self.pending_evaluation:
-            self._evaluate()
-        if self.finished:
-            return
-        for images, labels in self._unless_stopped(self.batches(self.step)):
-            fault_point("before_step")
-            values = self._train_step(images, labels)
-            fault_point("after_step")
-            self.callbacks.on_step(self.step, values, self.clock)
-            if self.step % self.config.evaluate_every == 0 or self._at_end:
-                self._means.check_finite()
-                with self.clock.pause():
-                    self._evaluate()
-            elif self._epoch_ended:
-                self.state.end_epoch()
+            if self.step == 0 and self.rows == 0:
+                self._evaluate_untrained()
+            if self.pending_evaluation:
+                self._evaluate()
             if self.finished:
-                break
-            self.checkpoints.check()
-            self._stop_if_asked()
+                return
+            for images, labels in self._unless_stopped(self.batches(self.step)):
+                fault_point("before_step")
+                with self._translate_step_errors(len(images)):
+                    warming_up = self.epoch < self.config.warmup_epochs
+                    values = self._train_on(images, labels, warming_up)
+                    self.step += 1
+                    self._means.update(values, self.step)
+                    if self.step % CHECK_EVERY == 0:
+                        self._means.check_finite()
+                fault_point("after_step")
+                self.callbacks.on_step(self.step, values, self.clock)
+                if self.step % self.config.evaluate_every == 0 or self._at_end:
+                    self._means.check_finite()
+                    with self.clock.pause():
+                        self._evaluate()
+                elif self._epoch_ended:
+                    self.state.end_epoch()
+                if self.finished:
+                    break
+                self._stop_if_asked()
 
     def _unless_stopped(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yields the batches; a run whose loading processes end with it is stopped, not failed.
@@ -125,20 +128,16 @@ class Trainer:
             self.finished = True
         self.save()
 
-    def _train_step(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    @contextmanager
+    def _translate_step_errors(self, batch_size: int) -> Iterator[None]:
         try:
-            values = self._train_on(images, labels, self.epoch < self.config.warmup_epochs)
-            self.step += 1
-            self._means.update(values, self.step)
-            if self.step % CHECK_EVERY == 0:
-                self._means.check_finite()
-            return values
+            yield
         except InvalidBatchError as error:
             self._means.check_finite()  # weights that are NaN come from the loss of an earlier step
             raise UserError(f"loss: at step {self.step}: {error}") from error
         except torch.OutOfMemoryError as error:
             raise UserError(
-                f"data.batch_size: {len(images)} images do not fit into the GPU's memory; "
+                f"data.batch_size: {batch_size} images do not fit into the GPU's memory; "
                 f"try precision=bf16, a smaller batch, or a smaller backbone"
             ) from error
 
@@ -192,7 +191,7 @@ class Trainer:
 
     @property
     def _at_end(self) -> bool:
-        return self.step >= self.config.total_steps
+        return self.step >= self._total_steps
 
     @property
     def _epoch_ended(self) -> bool:
