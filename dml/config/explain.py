@@ -135,6 +135,9 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
             yield f"{group}: '{choice}' is not installed; run: pip install {package}"
         elif choice == "null" and group in list_groups(optional=True):
             yield f"{group}: 'null' does not exist; leave {group} out, or write ~{group}"
+        elif group == "backbone" and "/" in choice:
+            name = f"backbone=timm backbone.model=hf-hub:{choice}"
+            yield f"backbone: '{choice}' does not exist; for one of the Hugging Face hub: {name}"
         elif equals and choice not in choices:  # not ~group
             hint = nearest(choice.lower(), choices) or f"; one of {' | '.join(choices)}"
             yield f"{group}: '{choice}' does not exist{hint}"

@@ -61,6 +61,4 @@ def _read_table(dataset: PublishedDataset, table: Path) -> list[dict[str, str]]:
     for number, row in enumerate(rows, start=2):
         if set(row) != set(COLUMNS) or None in row.values():
             raise dataset.damaged(table, f"line {number} is not {','.join(COLUMNS)}")
-        if row["role"] not in ("train", "test"):
-            raise dataset.damaged(table, f"line {number}: no role '{row['role']}'")
     return rows

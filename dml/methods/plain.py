@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dml.core.errors import UserError
-from dml.methods.batch_method import BatchMethod
+from dml.models.embedder import Embedder
+from dml.training.interfaces import Method
 
 
-class Plain(BatchMethod):
+class Plain(Method):
     """Embeds the batch and applies the loss, with mined pairs or triplets if there is a miner.
 
     Args:
@@ -54,7 +55,7 @@ class Plain(BatchMethod):
         return loss_id
 
     def forward(
-        self, embedder: nn.Module, images: Tensor, labels: Tensor
+        self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the loss of images B×3×H×W with labels B, and its value in its `log_unit`."""
         embeddings = embedder(images)

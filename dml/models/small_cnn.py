@@ -11,7 +11,6 @@ from dml.core.errors import ConfigError
 from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
-WIDEST = 4096
 # Trained on characters that neither train nor test in data=glyphs: `experiment=claims_pretraining`.
 CHARACTERS = Path(__file__).with_name("small_cnn_characters.safetensors")
 
@@ -29,7 +28,7 @@ class SmallCNN(Backbone):
         width: channels of the first layer; the features have four times as many.
 
     Raises:
-        ConfigError: `input_size` or `width` is out of range.
+        ConfigError: `input_size` is too small.
         UserError: the weights cannot be loaded or belong to another network.
     """
 
@@ -39,8 +38,6 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
-        if not 1 <= width <= WIDEST:
-            raise ConfigError([f"backbone.width: {width} must be at least 1, at most {WIDEST}"])
         if input_size is not None and input_size < 8:
             raise ConfigError([f"backbone.input_size: {input_size} must be at least 8, or null"])
         self.channels = 4 * width
@@ -50,7 +47,7 @@ class SmallCNN(Backbone):
             *_layer(width, 2 * width, stride=2),
             *_layer(2 * width, 4 * width, stride=2),
         )
-        load_weights(self, str(CHARACTERS) if weights == "characters" else weights, published=None)
+        load_weights(self, str(CHARACTERS) if weights == "characters" else weights)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W; half of that above 16 pixels."""

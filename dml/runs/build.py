@@ -39,10 +39,11 @@ from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.plain_network import complete
 from dml.tracking import Tracker
+from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
+from dml.training.interfaces import Method
 from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
 from dml.training.process_group import ProcessGroup
-from dml.training.sync_batch_norm import synchronize_batch_norm
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"
@@ -58,14 +59,14 @@ REQUIRED: dict[str, tuple[str, Any, str]] = {
     "loss": ("a loss, a torch.nn.Module", nn.Module, ""),
     "loss.miner": ("a miner, which can be called", Callable, ""),
     "method": (
-        "a method; derive it from dml.methods.batch_method.BatchMethod",
+        "a method; derive it from dml.training.interfaces.Method",
         nn.Module,
         "attach after_backward on_evaluation on_stall",
     ),
     "backbone": ("a backbone, a torch.nn.Module", nn.Module, ""),
     "data.reader": ("an index of images, a dml.data.image_index.ImageIndex", ImageIndex, ""),
     "tracking": (
-        "a tracker; derive it from dml.tracking.NullTracker",
+        "a tracker; derive it from dml.tracking.Tracker",
         object,
         "keeps_a_copy start log job_done conclude finish",
     ),
@@ -267,7 +268,7 @@ class Builder:
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 
-    def method(self, num_classes: int, embedding_size: int) -> nn.Module:
+    def method(self, num_classes: int, embedding_size: int) -> Method:
         """The method with its loss, miner and their parameters.
 
         Raises:

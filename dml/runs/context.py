@@ -10,14 +10,21 @@ from typing import Any
 import torch
 
 from dml.config.schema import Config
+from dml.core.launcher import read_launch
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
+from dml.data.loaders import resolve_workers
 from dml.runs.build import Builder
-from dml.runs.jobs.throughput import LoaderHint
 from dml.runs.protocol import FOLDS, Job, list_jobs
 from dml.runs.training_status import RunPosition
 from dml.training.device import resolve_device
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+
+
+def loading_processes(config: Config, index: ImageIndex, device: torch.device) -> int:
+    """Returns the number of loading processes of each training process of a run."""
+    training_processes = max(read_launch().local_size, config.protocol.workers)
+    return resolve_workers(config.data.workers, index, device, training_processes)
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,6 @@ class RunContext:
         open_source: returns the cached images (`dml.data.cache.open_image_source`), which are made
             by the first call; None: decode at every access.
         world: the processes that train each model together.
-        hint: shared, so that a slow loader is reported once per run.
         position: of the models among those of the run, or the trials of its search.
     """
 
@@ -42,7 +48,6 @@ class RunContext:
     device: torch.device
     open_source: Callable[[], ImageSource | None]
     world: ProcessGroup
-    hint: LoaderHint
     position: RunPosition
 
     @classmethod
@@ -60,9 +65,9 @@ class RunContext:
         """
         config = builder.config
         device = resolve_device(config.device, world)
-        source, hint = cache(partial(builder.source, index)), LoaderHint(config)
+        source = cache(partial(builder.source, index))
         position = RunPosition(config.protocol.repeats, FOLDS[config.protocol.splits])
-        return cls(builder, identity, index, device, source, world, hint, position)
+        return cls(builder, identity, index, device, source, world, position)
 
     @property
     def config(self) -> Config:

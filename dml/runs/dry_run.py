@@ -17,6 +17,7 @@ from dml.core.errors import ConfigError, UserError, describe_failure, first_line
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
+from dml.training.interfaces import Method
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
 CALLED_AS = {
@@ -27,7 +28,7 @@ PER_CLASS, SIDE = 4, 8  # of the dummy images
 
 
 def dry_run(
-    builder: Builder, method: nn.Module, classes: int, size: int, device: torch.device
+    builder: Builder, method: Method, classes: int, size: int, device: torch.device
 ) -> None:
     """Tries a copy of the method with its loss, and optimizer and schedule, for two steps.
 
@@ -51,7 +52,7 @@ def dry_run(
 
 
 def _try_method(
-    builder: Builder, method: nn.Module, classes: int, size: int, device: torch.device
+    builder: Builder, method: Method, classes: int, size: int, device: torch.device
 ) -> None:
     """Computes a loss and its gradients with a dummy network.
 
@@ -67,7 +68,7 @@ def _try_method(
 
     option = "loss" if type(method).__module__.startswith("dml.") else "method"
     try:
-        method.attach(pool)  # type: ignore[operator]
+        method.attach(pool)
         images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
         for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
             loss, _ = method(network, images, labels)

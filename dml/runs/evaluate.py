@@ -12,17 +12,17 @@ from dml.config.names import method_name
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
-from dml.core.progress import open_display, show_phase
+from dml.core.progress import open_display, show_task
 from dml.data.loaders import LoaderOptions
 from dml.retrieval import mean_average_precision
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, scores_tables
+from dml.runs.context import loading_processes
 from dml.runs.embeddings import SplitEmbeddings, load_embeddings, save_embeddings
 from dml.runs.evaluator import Evaluator
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import translate_resource_errors
-from dml.runs.jobs.throughput import loading_processes
 from dml.runs.load import load_config, load_embedder
 from dml.runs.protocol import FOLDS, protocol_test
 from dml.training.device import autocast, resolve_device, set_precision
@@ -98,7 +98,7 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         if "precision" not in given:  # the precision of the run itself
             config = config.model_copy(update={"precision": trained.precision})
     builder, device = Builder(trained), resolve_device(config.device)
-    with show_phase(f"reading {trained.data.name}"):
+    with show_task(f"reading {trained.data.name}"):
         index = builder.index()  # before the weights: a wrong path is reported at once
     backbone = trained.backbone["name"]
     if config.run is not None:
@@ -133,7 +133,7 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
         print_line(f"embeddings  {target / 'embeddings.npz'}")
     picture = target / "figures" / "evaluation.png"
-    with show_phase("drawing the neighbors"):
+    with show_task("drawing the neighbors"):
         draw_neighbors(split, {"nearest": embeddings}, transforms.test, name, picture)
     print_line(f"picture     {picture}")
     return result, target / "evaluation.json"
@@ -148,7 +148,7 @@ def _scores(
         points = torch.cat([e.query, e.gallery]), torch.cat([e.query_labels, e.gallery_labels])
         sets["metrics_without_split"] = SplitEmbeddings(*points)
     scores: dict[str, Any] = {}
-    with show_phase("scoring"):
+    with show_task("scoring"):
         for title, one in sets.items():
             values = one.score(tuple(recall_at), backend)
             position = [*values].index("map_at_r") + 1  # mAP of the full ranking comes after MAP@R

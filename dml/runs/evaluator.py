@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from dml.core.progress import show_phase, show_progress
+from dml.core.progress import show_progress, show_task
 from dml.data.loaders import Batches, LoaderOptions, eval_batches
 from dml.runs.embeddings import SplitEmbeddings
 from dml.runs.protocol import Split
@@ -38,7 +38,7 @@ class Evaluator:
 
     def score(self, embeddings: SplitEmbeddings) -> dict[str, float]:
         """Returns the metrics of the split's embeddings."""
-        with show_phase("scoring"):
+        with show_task("scoring"):
             return self.world.broadcast_from_main(
                 lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
             )

@@ -21,9 +21,9 @@ from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, RunStopped, first_line
 from dml.core.installation import shell_command
-from dml.core.progress import open_display, show_phase
+from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
-from dml.core.signals import raise_on_signals
+from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_results
@@ -35,14 +35,11 @@ from dml.runs.folder.run_folder import SEARCH_LOCK, Busy, RunFolder
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, protocol_id, result_id, summarize, versions
 from dml.runs.job import EMBEDDINGS, JobRun, read_result, translate_resource_errors
-from dml.runs.jobs.throughput import speed_note
 from dml.runs.load import load_cfg
 from dml.runs.protocol import FOLDS, Job, group_by_repeat, validates_one_class
 from dml.runs.train_jobs import train_jobs
-from dml.tracking import NullTracker, RunInfo, Tracker, track_run
-from dml.training.distributed_session import distributed_session
-from dml.training.interrupts import StopRequest
-from dml.training.process_group import ProcessGroup
+from dml.tracking import RunInfo, Tracker, track_run
+from dml.training.process_group import ProcessGroup, distributed_session
 
 Models = dict[tuple[int, int], JobRun]  # by repeat and fold
 
@@ -131,7 +128,7 @@ def run(
     folder = folder or RunFolder.of(cfg, config, overrides or ())
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
-        with open_display(console), show_phase(place):
+        with open_display(console), show_task(place):
             one = Experiment(folder, cfg, config, world, overrides)
             read = folder.read_summary
             summary = None if config.overwrite else world.broadcast_from_main(read)
@@ -170,7 +167,7 @@ class Experiment:
     ) -> None:
         self.folder, self.cfg, self.config, self.world = folder, cfg, config, world
         self.overrides, self.builder = overrides, Builder(config)
-        self.tracker: Tracker = world.run_on_main(self.builder.tracker) or NullTracker()
+        self.tracker: Tracker = world.run_on_main(self.builder.tracker) or Tracker()
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Shows a finished run, and completes its copy at the tracker."""
@@ -198,7 +195,7 @@ class Experiment:
             What the models share, and the first one if this process trains it.
         """
         self.builder.check_arguments()
-        with show_phase(f"reading {self.config.data.name}"):
+        with show_task(f"reading {self.config.data.name}"):
             index = self.builder.index()
         context = RunContext.open(self.builder, identity(self.cfg), index, self.world)
         for job in context.jobs():
@@ -270,13 +267,19 @@ class Experiment:
         m = None if data.sampler == "random" else data.images_per_class
         drawn = f"{data.batch_size // m} groups of {m} of a class" if m else "drawn at random"
         print_line(f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})")
-        notes = [*find_notes(self.config), speed_note(self.config, context.device)]
+        notes = [*find_notes(self.config)]
+        c, fast = self.config, self.config.channels_last or self.config.compile or data.cache
+        if context.device.type == "cuda" and c.precision == "fp32" and not (fast or data.stand_in):
+            notes.append(
+                "device: a GPU trains faster with precision=bf16 or tf32 (rounds differently: a "
+                "run of its own), channels_last=true, data.cache=full or compile=true"
+            )
         if alike := sum(map(validates_one_class, jobs)):
             notes.append(
                 f"{context.index.name} leaves {alike} of {len(jobs)} models one class to validate "
                 f"on, where every score is 100: their epoch is the first that was evaluated"
             )
-        for note in filter(None, notes):
+        for note in notes:
             print_line(f"note: {note}")
         run_logger.info("device: %s", device_name(context.device))
 

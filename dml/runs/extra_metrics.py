@@ -22,6 +22,7 @@ from dml.losses.cosine import unit_rows
 from dml.losses.mean_field import MeanFieldLoss
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import embed_mixes
+from dml.models.embedder import Embedder
 from dml.retrieval.geometry import (
     alignment,
     covering_radius,
@@ -49,7 +50,7 @@ class ExtraMetrics:
     """
 
     names: Sequence[str]
-    embedder: nn.Module
+    embedder: Embedder
     method: nn.Module
     training: Callable[[], tuple[Tensor, Tensor]]
     batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]

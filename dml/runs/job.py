@@ -17,21 +17,19 @@ from torch import Tensor
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json
 from dml.core.errors import RunStopped, UserError
-from dml.core.progress import format_epoch, show_status
+from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
 from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
-from dml.data.loading_processes import DEAD_WORKER
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.runs.console import print_line
-from dml.runs.context import RunContext
+from dml.runs.context import RunContext, loading_processes
 from dml.runs.embeddings import SplitEmbeddings, save_embeddings
 from dml.runs.evaluator import Evaluator
 from dml.runs.extra_metrics import ExtraMetrics
-from dml.runs.jobs.throughput import loading_processes
 from dml.runs.protocol import FOLDS, Job, Split
 from dml.runs.training_status import TrainingStatus
 from dml.tracking import History, JobTracker, Tracker
-from dml.training.checkpoint_files import SharedCheckpoints, translate_state_errors
+from dml.training.checkpoint_files import Checkpoints, translate_state_errors
 from dml.training.device import autocast
 from dml.training.interfaces import Callbacks, TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
@@ -42,7 +40,8 @@ from dml.training.trainer import Trainer
 
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
 RESULT = "result.json"  # written last: its presence means that the job is finished
-RESULT_KEYS = {"repeat", "fold", "embedding_size", "validation", "best_epoch", "waiting_share"}
+RESULT_KEYS = {"repeat", "fold", "embedding_size", "validation", "best_epoch", "images_per_second"}
+DEAD_WORKER = "DataLoader worker"  # begins the errors of torch's loader
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
@@ -68,7 +67,7 @@ class JobRun:
     def __init__(self, context: RunContext, job: Job, folder: Path) -> None:
         self.context, self.config, self.job = context, context.config, job
         self.device, self.world = context.device, context.world
-        self.checkpoints = SharedCheckpoints(folder, context.identity, self.world)
+        self.checkpoints = Checkpoints(folder, context.identity, self.world)
         seeds = np.random.SeedSequence([self.config.seed, *job.key]).generate_state(2)
         model_seed, self._batch_seed = (int(seed) for seed in seeds)
         self.schedule = _schedule_batches(self.config, job, self._batch_seed)
@@ -77,7 +76,6 @@ class JobRun:
         self.transforms = context.builder.transforms(self.embedder)
         sizes = job.train.num_classes, self.embedder.embedding_size
         self.method = context.builder.method(*sizes).to(self.device)
-        self.world.broadcast_modules(self.embedder, self.method)
         self._random = self.world.broadcast_from_main(lambda: random_state(self.device))
         self._extra_metrics = ExtraMetrics(
             self.config.evaluation.measures,
@@ -107,17 +105,17 @@ class JobRun:
 
         Returns:
             `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
-            `best_step`, `steps`; of training `seconds`, `images_per_second` and `waiting_share`
-            (of the seconds, for data); with `test` also `metrics` (test, best weights, and those
-            of `evaluation.measures`) and `untrained` (test, before training). `collapsed` if the
-            embeddings of the validation images by the best network are all equal.
+            `best_step`, `steps`; of training `seconds` and `images_per_second`; with `test` also
+            `metrics` (test, best weights, and those of `evaluation.measures`) and `untrained`
+            (test, before training). `collapsed` if the embeddings of the validation images by the
+            best network are all equal.
 
         Raises:
             RunStopped: `should_stop` asked for it; the state is saved.
-            UserError: see `Trainer.fit` and `SharedCheckpoints`.
+            UserError: see `Trainer.fit` and `Checkpoints`.
         """
         set_random_state(self._random, self.device)
-        stored = self.checkpoints.load(Trainer.RESUMABLE)
+        stored = self.checkpoints.load()
         # With validation on test images, the first evaluation scores the untrained network.
         self._tests, self._tests_apart = test, test and self.job.validation is not self.job.test
         untrained = None
@@ -126,12 +124,13 @@ class JobRun:
         if self._tests_apart:
             embeddings = self._test_embeddings[BEFORE].to(self.device)
             untrained = self.evaluator(self.job.test).score(embeddings)
-        self.method.attach(self._pool)  # type: ignore[operator]
+        self.method.attach(self._pool)
         trainer = self._create_trainer(history, tracker, should_stop)
         if stored is not None:
             self._restore(trainer, *stored)
         self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
-        with show_status(self._status):
+        status = self._status
+        with show_task(f"{status.place}preparing", status.total) as status.update:
             trainer.fit()
         if trainer.epoch < self.config.protocol.epochs:
             stopping = self.config.protocol.stopping
@@ -236,7 +235,6 @@ class JobRun:
                 log=rows.log,
                 should_stop=should_stop,
                 on_step=self._status.on_step,
-                on_interval=lambda clock: self.context.hint.check(clock.in_process),
             ),
             self.world,
         )
@@ -274,7 +272,8 @@ class JobRun:
         return metrics | ({COLLAPSED: 1.0} if embeddings.collapsed else {})
 
     def _describe_training(self, best: dict[str, Any]) -> Result:
-        total, metrics = self._trainer.clock.total, best["metrics"]
+        trainer, metrics = self._trainer, best["metrics"]
+        images = trainer.step * self.config.data.batch_size
         scores = {k: v for k, v in metrics.items() if not k.startswith((COLLAPSED, TEST_CURVE))}
         result = {
             "repeat": self.job.repeat,
@@ -283,10 +282,9 @@ class JobRun:
             "validation": scores,
             "best_epoch": best["epoch"],
             "best_step": best["step"],
-            "steps": self._trainer.step,
-            "seconds": total.seconds,
-            "images_per_second": total.images_per_second(self.config.data.batch_size),
-            "waiting_share": total.waiting_share,
+            "steps": trainer.step,
+            "seconds": trainer.seconds,
+            "images_per_second": images / max(trainer.seconds, 1e-9),
         }
         if COLLAPSED in metrics:
             result[COLLAPSED] = True

@@ -25,7 +25,8 @@ from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
 from dml.core.locks import wait_for_lock
-from dml.core.progress import Part, open_display, show_status
+from dml.core.progress import open_display, show_task
+from dml.core.signals import StopRequest
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line
 from dml.runs.context import RunContext
@@ -35,8 +36,7 @@ from dml.runs.folder.run_log import write_log
 from dml.runs.job import DrawTest, JobRun, Result, read_result, translate_resource_errors
 from dml.runs.protocol import Job
 from dml.runs.training_status import describe_evaluation
-from dml.tracking import History, NullHistory, NullTracker, Tracker
-from dml.training.interrupts import StopRequest
+from dml.tracking import History, Tracker
 from dml.training.stopping import Stopping
 
 POLL_SECONDS = 1.0  # between two looks at the rows that the processes have written
@@ -71,7 +71,7 @@ def train_jobs(
         UserError: see `JobRun.run`.
     """
     world = context.world
-    history = world.run_on_main(lambda: _open_history(jobs, folder, tracker)) or NullHistory()
+    history = world.run_on_main(lambda: _open_history(jobs, folder, tracker)) or History(None)
 
     def read(job: Job) -> Result | None:
         return world.broadcast_from_main(lambda: read_result(folder.job(job.name)))
@@ -154,14 +154,9 @@ def _train_in_parallel(
     print_line(f"{len(jobs)} models, {workers} at a time; logs in {folder.path / 'logs'}")
     waiting, running = [*jobs], []  # type: list[Job], list[_JobProcess]
 
-    def describe() -> list[Part]:
-        done = len(jobs) - len(waiting) - len(running)
-        present = [str(min(int(one.epochs.value) + 1, epochs)) for one in running]
-        text = f"{done} of {len(jobs)} models done  running: epoch {' and '.join(present)}"
-        return [*context.position.search_parts(), Part(f"{text} of {epochs}", 90)]
-
+    title = f"{context.position.describe_trial()}{len(jobs)} models"
     try:
-        with show_status(describe):
+        with show_task(title, len(jobs) * epochs) as update:
             while waiting or running:
                 while waiting and len(running) < workers:
                     device = min(devices, key=[one.device for one in running].count)
@@ -176,6 +171,9 @@ def _train_in_parallel(
                         running.remove(one)
                         _move_rows(history, folder, one.job)
                         one.conclude()
+                present = [one.epochs.value for one in running]
+                done = len(jobs) - len(waiting) - len(present)
+                update(completed=done * epochs + sum(present), description=f"{title}, {done} done")
                 if (request := stop()) is not None:
                     raise request
     finally:
@@ -308,7 +306,7 @@ def _run_process(
             # The process of a parent that was killed may still be saving.
             with requested, wait_for_lock(place / RUN_LOCK), translate_resource_errors():
                 history = _job_history(run_folder, job)
-                JobRun(context, job, place).run(history, NullTracker(), stop, test, pictures)
+                JobRun(context, job, place).run(history, Tracker(), stop, test, pictures)
     except RunStopped as request:
         print(request)
         sys.exit(ExitStatus.TIME_LIMIT)

@@ -31,8 +31,8 @@ class TrainingStep:
         self.state = state
         self.embedder, self.method, self.optimizer = state.embedder, state.method, state.optimizer
         self.config = config
-        backbone = self.embedder.backbone.parameters()  # type: ignore[union-attr]
-        self._backbone = [p for p in backbone if p.requires_grad]
+        backbone = self.embedder.get_submodule("backbone")
+        self._backbone = [p for p in backbone.parameters() if p.requires_grad]
         self._frozen = False
         self._clipped = list(self.embedder.parameters())
         if config.clip_loss_parameters:
@@ -76,7 +76,7 @@ class TrainingStep:
             loss.backward()
         else:
             self._parallel.backward(loss)
-        self.method.after_backward(self.embedder)  # type: ignore[operator]
+        self.method.after_backward(self.embedder)
         if self.config.clip_norm is not None:
             gradients = [p.grad for p in self._clipped if p.grad is not None]
             # The squares of PFML's forces may exceed float32, and an infinite norm clips to zeros.

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +107,7 @@ def _losses(loss: nn.Module) -> dict[str, Callable[..., Tensor]]:
         return loss(u_BD, labels)
 
     def mixed(u_BD: Tensor, labels: Tensor, method: Metrix, kind: str) -> Tensor:
-        return method.mixed_loss(nn.Identity(), "embed", kind, u_BD, u_BD, labels)
+        return method.mixed_loss(cast(Any, None), "embed", kind, u_BD, u_BD, labels)
 
     losses: dict[str, Callable[..., Tensor]] = {"clean": clean}
     for name, (_, anchors) in KINDS.items():

@@ -21,7 +21,7 @@ from dml.runs.context import RunContext
 from dml.runs.figures.drawing import plt, save
 from dml.runs.job import JobRun
 from dml.runs.protocol import Job, Split
-from dml.tracking import History, NullTracker
+from dml.tracking import History, Tracker
 
 # Small enough for a CPU; a stage ends after 3 evaluations, 25 steps apart, without improvement.
 OVERRIDES = (
@@ -81,7 +81,7 @@ def draw_proxy_figure(
 
         assert isinstance(run.method, ChanceConstrained)
         run.method.on_stage = add_panel
-        run.run(History(Path(folder) / "history.csv"), NullTracker(), lambda: None)
+        run.run(History(Path(folder) / "history.csv"), Tracker(), lambda: None)
     proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
     return panels
 

@@ -11,6 +11,8 @@ STRAY = "not of the form option=value"
     ("word", "problem"),
     [
         ("loss=MFCWM", "loss: 'MFCWM' does not exist; did you mean 'mfcwms'?"),
+        ("backbone=user/net", "backbone: 'user/net' does not exist; for one of the Hugging Face "
+         "hub: backbone=timm backbone.model=hf-hub:user/net"),
         ("embedder=3", "embedder: '3' does not exist; one of default"),
         ("search=null", "search: 'null' does not exist; leave search out, or write ~search"),
         ("hydra/launcher=joblib",

@@ -52,7 +52,7 @@ def _begin(rank: int, port: int, work: Callable[[], Any], folder: Path) -> None:
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(address | {"RANK": str(rank), "WORLD_SIZE": "2", "OUT": str(folder)})
     torch.set_num_threads(1)
-    from dml.training import distributed_session as joining
+    from dml.training import process_group as joining
 
     joining.TIMEOUT = timedelta(seconds=60)
     result = work()

@@ -10,7 +10,7 @@ import numpy as np
 from dml.config.names import method_name
 from dml.config.schema import Config
 from dml.core.metric_names import metric_label
-from dml.core.progress import format_epoch, show_phase
+from dml.core.progress import format_epoch, show_task
 from dml.runs.embeddings import SplitEmbeddings
 from dml.runs.figures.drawing import BLUE, GREY, ORANGE, plt, save, tidy
 from dml.runs.figures.embedding_map import MIN_POINTS, draw_embedding_maps, select_points
@@ -31,7 +31,7 @@ def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], fol
         folder: of the figures.
     """
     name = _title(model.config)
-    with show_phase("drawing the figures"):
+    with show_task("drawing the figures"):
         transform = model.transforms.test
         draw_neighbors(model.job.test, networks, transform, name, folder / "neighbors.png")
         panels = {}

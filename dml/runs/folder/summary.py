@@ -66,7 +66,6 @@ def summarize(
         "device": device_name(device),
         "precision": config.precision,
         "images_per_second": round(fmean(r["images_per_second"] for r in results), 1),
-        "waiting_share": round(fmean(r["waiting_share"] for r in results), 4),
         "peak_memory_mb": round(peak_memory_mb(device), 1),
         "versions": versions(),
         "git_revision": git_revision(),

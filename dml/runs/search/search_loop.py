@@ -29,7 +29,7 @@ from dml.core.atomic_io import replace_file, write_text
 from dml.core.errors import RunStopped, UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.installation import shell_command
-from dml.core.progress import show_status
+from dml.core.progress import show_task
 from dml.runs.build import Builder
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
@@ -41,7 +41,7 @@ from dml.runs.search.proposals import create_distributions
 from dml.runs.search.study import REASON, ClaimedTrial, Study
 from dml.runs.train_jobs import train_jobs
 from dml.runs.training_status import RunPosition
-from dml.tracking import NullTracker
+from dml.tracking import Tracker
 
 POLL_SECONDS = 1.0
 Stop = Callable[[], RunStopped | None]
@@ -73,7 +73,7 @@ def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) 
     space = create_distributions(merge_spaces(config.space))
     study = Study(folder, config.search, space, config.seed)
     while study.has_open_trials():
-        with show_status(_position(study, context).search_parts):
+        with show_task(_position(study, context).describe_trial()):
             trial = study.claim_trial()
             if trial is None:
                 if (request := stop()) is not None:
@@ -158,7 +158,7 @@ def _validate(
                 raise TrialPruned
 
     folder = study.trial_folder(trial.number)
-    train_jobs(trial_context, jobs, folder, NullTracker(), stop, test=False, on_result=fold_done)
+    train_jobs(trial_context, jobs, folder, Tracker(), stop, test=False, on_result=fold_done)
     return statistics.fmean(scores)
 
 

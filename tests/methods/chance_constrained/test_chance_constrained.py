@@ -20,7 +20,7 @@ from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.folder.summary import result_id
 from dml.runs.job import JobRun
-from dml.tracking import History, NullTracker
+from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import read_checkpoint
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 
@@ -245,7 +245,7 @@ def final_state(composed, folder, stop_at=()):
             return RunStopped("stopped", 143) if stop and next(taken) + 1 == done else None
 
         try:
-            run.run(History(folder / "history.csv"), NullTracker(), should_stop)
+            run.run(History(folder / "history.csv"), Tracker(), should_stop)
             assert stop is None
         except RunStopped:
             assert stop is not None

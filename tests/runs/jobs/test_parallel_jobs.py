@@ -1,10 +1,10 @@
 from typing import ClassVar
 
-from dml.tracking import NullTracker
+from dml.tracking import Tracker
 from tests.runs.small_runs import essence
 
 
-class RecordingTracker(NullTracker):
+class RecordingTracker(Tracker):
     """A tracker that keeps its rows."""
 
     rows: ClassVar[list[tuple[int, int, int, float]]] = []
