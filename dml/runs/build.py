@@ -54,23 +54,15 @@ WIDTH = (
 SIZES = (*CLASSES.split(), *WIDTH.split())
 GPU_SWITCHES = ("use_gpu", "use_cuda", "cuda", "gpu")  # of public losses, usually true
 
-# Per option: a description for messages, the base class, and the attributes of what is built.
-REQUIRED: dict[str, tuple[str, Any, str]] = {
-    "loss": ("a loss, a torch.nn.Module", nn.Module, ""),
-    "loss.miner": ("a miner, which can be called", Callable, ""),
-    "method": (
-        "a method; derive it from dml.training.interfaces.Method",
-        nn.Module,
-        "attach after_backward on_evaluation on_stall",
-    ),
-    "backbone": ("a backbone, a torch.nn.Module", nn.Module, ""),
-    "data.reader": ("an index of images, a dml.data.image_index.ImageIndex", ImageIndex, ""),
-    "tracking": (
-        "a tracker; derive it from dml.tracking.Tracker",
-        object,
-        "keeps_a_copy start log job_done conclude finish",
-    ),
-    "optim.schedule": ("a learning-rate schedule", object, "step state_dict"),
+# Per option: the base class of what is built, and its description for messages.
+REQUIRED: dict[str, tuple[Any, str]] = {
+    "loss": (nn.Module, "a loss, a torch.nn.Module"),
+    "loss.miner": (Callable, "a miner, which can be called"),
+    "method": (Method, "a method; derive it from dml.training.interfaces.Method"),
+    "backbone": (nn.Module, "a backbone, a torch.nn.Module"),
+    "data.reader": (ImageIndex, "an index of images, a dml.data.image_index.ImageIndex"),
+    "tracking": (Tracker, "a tracker; derive it from dml.tracking.Tracker"),
+    "optim.schedule": (LRScheduler, "a learning-rate schedule"),
 }
 
 
@@ -130,8 +122,8 @@ class Constructor:
             first, _, rest = reason.partition(" ")  # messages of our losses begin with the argument
             named = f".{first}: {rest}" if first in self.node else f": {reason}"
             raise ConfigError([f"{self.option}{named}"]) from error
-        description, kind, attributes = REQUIRED.get(self.option, ("", object, ""))
-        if isinstance(built, kind) and all(hasattr(built, name) for name in attributes.split()):
+        kind, description = REQUIRED.get(self.option, (object, ""))
+        if isinstance(built, kind):
             return built
         target = self.node["_target_"]
         raise ConfigError([f"{self.option}._target_: {target} does not create {description}"])
@@ -250,16 +242,9 @@ class Builder:
         """Crops and flips, in the size and colors of the backbone's input."""
         t, spec = self.config.transform, embedder.input
         size = t.size or spec.size
-        train = transforms.train_transform(
-            t.augmentation,
-            size,
-            resize=t.resize,
-            scale=t.scale,
-            ratio=t.ratio,
-            flip=t.flip,
-            padding=t.padding,
-            degrees=t.degrees,
-        )
+        names = ("resize", "scale", "ratio", "flip", "padding", "degrees")
+        options = {name: getattr(t, name) for name in names}
+        train = transforms.train_transform(t.augmentation, size, **options)
         resize = resolve_test_resize(t.test_resize, size, spec.crop_share)
         test = transforms.eval_transform(size, resize=resize)
         return Transforms(

@@ -77,13 +77,8 @@ class JobRun:
         sizes = job.train.num_classes, self.embedder.embedding_size
         self.method = context.builder.method(*sizes).to(self.device)
         self._random = self.world.broadcast_from_main(lambda: random_state(self.device))
-        self._extra_metrics = ExtraMetrics(
-            self.config.evaluation.measures,
-            self.embedder,
-            self.method,
-            self._embed_training,
-            lambda: self.batches(1),
-        )
+        names, training = self.config.evaluation.measures, (self._embed_training, self._epoch)
+        self._extra_metrics = ExtraMetrics(names, self.embedder, self.method, *training)
         self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
 
     def run(
@@ -166,13 +161,9 @@ class JobRun:
 
     def evaluator(self, split: Split) -> Evaluator:
         """Returns the evaluator of a network on a split."""
+        batch_size, backend = self.config.data.eval_batch_size, self.config.evaluation.backend
         return Evaluator(
-            split,
-            self.transforms.test,
-            self._loading,
-            self.config.data.eval_batch_size,
-            self.world,
-            self.config.evaluation.backend,
+            split, self.transforms.test, self._loading, batch_size, self.world, backend
         )
 
     def batches(self, epochs: int) -> Batches:
@@ -181,16 +172,22 @@ class JobRun:
 
     def _training_batches(self, start: int, stop: int, world: ProcessGroup) -> Batches:
         """Returns the augmented batches of some steps; of each, the part of this process."""
-        options = replace(self._loading, rank=world.rank, world_size=world.size)
+        options = self._loading_of(world)
         steps = {"seed": self._batch_seed, "start": start, "stop": stop}
         return train_batches(self.job.train, self.transforms.train, options, self.schedule, **steps)
+
+    def _epoch(self) -> Batches:
+        return self.batches(1)
+
+    def _loading_of(self, world: ProcessGroup) -> LoaderOptions:
+        return replace(self._loading, rank=world.rank, world_size=world.size)
 
     def _pool(self, images_per_class: int, number: int) -> Batches:
         """Returns images for methods that need more than batches (see `pool_batches`)."""
         return pool_batches(
             self.job.train,
             self.transforms.train,
-            replace(self._loading, rank=self.world.rank, world_size=self.world.size),
+            self._loading_of(self.world),
             images_per_class=images_per_class,
             seed=self._batch_seed,
             number=number,
@@ -204,17 +201,15 @@ class JobRun:
         should_stop: Callable[[], RunStopped | None],
     ) -> Trainer:
         c, p, steps_per_epoch = self.config, self.config.protocol, self.schedule.steps_per_epoch
+        limits = ("warmup_epochs", "clip_value", "clip_norm", "clip_loss_parameters")
         length = TrainConfig(
             epochs=p.epochs,
             steps_per_epoch=steps_per_epoch,
             evaluate_every=p.evaluate_every
             * (steps_per_epoch if p.evaluate_unit == "epochs" else 1),
             select_metric=p.select_metric,
-            warmup_epochs=c.optim.warmup_epochs,
-            clip_value=c.optim.clip_value,
-            clip_norm=c.optim.clip_norm,
-            clip_loss_parameters=c.optim.clip_loss_parameters,
             precision=c.precision,
+            **{name: getattr(c.optim, name) for name in limits},
         )
         optimizer, scheduler = self.context.builder.optimizer(self.embedder, self.method)
         state = TrainState(self.embedder, self.method, optimizer, scheduler)

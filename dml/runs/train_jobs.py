@@ -13,6 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -35,9 +36,8 @@ from dml.runs.folder.run_folder import RUN_LOCK, RunFolder
 from dml.runs.folder.run_log import write_log
 from dml.runs.job import DrawTest, JobRun, Result, read_result, translate_resource_errors
 from dml.runs.protocol import Job
-from dml.runs.training_status import describe_evaluation
+from dml.runs.training_status import RunPosition
 from dml.tracking import History, Tracker
-from dml.training.stopping import Stopping
 
 POLL_SECONDS = 1.0  # between two looks at the rows that the processes have written
 Stop = Callable[[], RunStopped | None]
@@ -102,14 +102,14 @@ def _pictures(job: Job, folder: RunFolder, test: bool) -> DrawTest | None:
 
 
 def _open_history(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> History:
-    """Returns the run's history, with the rows of processes of single jobs that were stopped."""
+    """Returns the run's history, with the rows of processes of single jobs that were killed."""
     history = History(folder.history)
     for job in jobs:
-        logged = {row["step"] for row in history.job_rows(*job.key)}
+        before = {row["step"] for row in history.job_rows(*job.key)}
         _move_rows(history, folder, job)
         for row in history.job_rows(*job.key):
-            if row["step"] not in logged:
-                _log_row(tracker, row, job)
+            if (step := row.pop("step")) not in before:
+                tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
     return history
 
 
@@ -124,11 +124,6 @@ def _move_rows(history: History, folder: RunFolder, job: Job) -> None:
     if rows.path.exists():
         history.adopt(rows, job.key)
         rows.path.unlink()
-
-
-def _log_row(tracker: Tracker, row: dict[str, float], job: Job) -> None:
-    values = {name: value for name, value in row.items() if name != "step"}
-    tracker.log({**values, "repeat": job.repeat, "fold": job.fold}, int(row["step"]))
 
 
 def _train_in_parallel(
@@ -153,7 +148,6 @@ def _train_in_parallel(
     (folder.path / "logs").mkdir(exist_ok=True)
     print_line(f"{len(jobs)} models, {workers} at a time; logs in {folder.path / 'logs'}")
     waiting, running = [*jobs], []  # type: list[Job], list[_JobProcess]
-
     title = f"{context.position.describe_trial()}{len(jobs)} models"
     try:
         with show_task(title, len(jobs) * epochs) as update:
@@ -166,7 +160,7 @@ def _train_in_parallel(
                 wait([one.process.sentinel for one in running], timeout=POLL_SECONDS)
                 for one in [*running]:
                     alive = one.process.is_alive()
-                    one.show_rows(tracker)
+                    one.receive(tracker)
                     if not alive:
                         running.remove(one)
                         _move_rows(history, folder, one.job)
@@ -181,101 +175,98 @@ def _train_in_parallel(
             one.process.terminate()
         for one in running:
             one.process.join()
-            one.show_rows(tracker)
+            one.receive(tracker)
             _move_rows(history, folder, one.job)
 
 
 class _JobProcess:
-    """A process that trains one model of a run, and what it has told so far."""
+    """A process that trains one model of a run."""
 
     def __init__(
         self, context: RunContext, job: Job, folder: RunFolder, device: str, test: bool
     ) -> None:
-        self.context, self.job, self.folder, self.device = context, job, folder, device
-        spawn = multiprocessing.get_context("spawn")
+        self.job, self.folder, self.device = job, folder, device
+        self.log = folder.path / "logs" / f"{job.name}.log"
+        self.problem: UserError | None = None
+        spawn = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
         self.epochs = spawn.Value("d", 0.0, lock=False)
         # Both ends stay open here: there is something to receive only if the process has sent it.
-        self.problem, self._sender = spawn.Pipe(duplex=False)
+        self._receiver, self._sender = spawn.Pipe(duplex=False)
         config = context.config.model_copy(update={"device": device})
-        self.log = folder.path / "logs" / f"{job.name}.log"
-        arguments = (config, context.identity, job.key, folder.path, self.log, test)
+        task = (config, context.identity, context.position, job.key, folder.path, self.log, test)
         threads = torch.get_num_threads()  # results may depend on it
-        self.process = spawn.Process(
-            target=_run_process,
-            args=(*arguments, threads, self.epochs, self._sender),
-            name=job.name,
-        )
-        stopping = context.config.protocol.stopping
-        self.best, self.untrained = Stopping(None, min_delta=stopping.min_delta), 0.0
-        self.step = -1.0  # of the last row
-        self.show_rows(None)  # of an earlier process
+        arguments = (*task, threads, self.epochs, self._sender)
+        self.process = spawn.Process(target=_run_process, args=arguments, name=job.name)
         self.process.start()
 
-    def show_rows(self, tracker: Tracker | None) -> None:
-        """Prints evaluations that are new, which the process has logged, and tracks them."""
-        protocol = self.context.config.protocol
-        metric = protocol.select_metric
-        for row in _job_history(self.folder, self.job).job_rows(*self.job.key):
-            if row["step"] <= self.step:
-                continue
-            self.step = row["step"]
-            if "loss" in row:
-                self.best.update(row[metric], row["epoch"], int(row["step"]))
+    def receive(self, tracker: Tracker) -> None:
+        """Prints lines, which the process has logged, and tracks rows."""
+        while self._receiver.poll():
+            message = self._receiver.recv()
+            if isinstance(message, UserError):
+                self.problem = message
+            elif isinstance(message, str):
+                print_line(message, logged=False)
             else:
-                self.untrained = row[metric]
-            if tracker is not None:
-                _log_row(tracker, row, self.job)
-                if not self.context.position.trials:
-                    text = describe_evaluation(
-                        row, protocol.epochs, metric, self.best, self.untrained
-                    )
-                    print_line(f"{self.job.name}  {text}", logged=False)
+                tracker.log(*message)
 
     def conclude(self) -> None:
-        """Prints the score of a process that has ended.
+        """Prints that a process has ended.
 
         Raises:
             RunStopped: it was stopped.
             UserError: it failed.
         """
-        name, status = self.job.name, self.process.exitcode
-        if self.problem.poll() and status:
-            raise UserError(self.problem.recv())
+        status = self.process.exitcode
+        if self.problem is not None:
+            raise self.problem
         if status == ExitStatus.TIME_LIMIT:
-            raise RunStopped(f"{name} was stopped", ExitStatus.TIME_LIMIT)
-        result = read_result(self.folder.job(name))
-        if status != 0 or result is None:
+            raise RunStopped(f"{self.job.name} was stopped", ExitStatus.TIME_LIMIT)
+        if status != 0:
             raise UserError(
-                f"protocol.workers: the process of {name} ended with status {status}; "
+                f"protocol.workers: the process of {self.job.name} ended with status {status}; "
                 f"see {self.log}"
             )
-        score = result["validation"][self.context.config.protocol.select_metric]
-        print_line(f"{name}  done, validation {100 * score:.2f}")
+        print_line(f"{self.job.name}  done")
+
+
+class _SendingTracker(Tracker):
+    """Sends rows to the process that started this one."""
+
+    def __init__(self, sender: Connection) -> None:
+        self.sender = sender
+
+    def log(self, metrics: dict[str, Any], step: int) -> None:
+        """Sends one row."""
+        with suppress(OSError):  # that process ended: this one stops after its step
+            self.sender.send((metrics, step))
 
 
 def _run_process(
     config: Config,
     identity: dict[str, Any],
+    position: RunPosition,
     key: tuple[int, int],
     folder: Path,
     log: Path,
     test: bool,
     threads: int,
     epochs: Any,
-    problem: Connection,
+    sender: Connection,
 ) -> None:
     """Trains one model; the body of a process, which exits with a status.
 
     Args:
         config: of the run, with the device of the process.
         identity: of the run.
+        position: of the models.
         key: (repeat, fold) of the model.
         folder: of the run.
         log: the file of its output.
         test: see `JobRun.run`.
         threads: of torch.
         epochs: a shared number that this process sets to the completed epochs.
-        problem: receives its message for the user, if it fails.
+        sender: receives lines for the user, rows for the tracker, and the error, if it fails.
     """
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for descriptor in (1, 2):
@@ -294,25 +285,31 @@ def _run_process(
             return RunStopped("the process that started this one ended", ExitStatus.TIME_LIMIT)
         return requested()
 
+    def print_and_send(line: str) -> None:
+        print_line(line)
+        with suppress(OSError):
+            sender.send(line)
+
     def set_epochs(completed: float) -> None:
         epochs.value = completed
 
+    position = replace(position, print_line=print_and_send, on_epoch=set_epochs)
     try:
         with open_display(console), write_log(folder, log.stem):
             context = RunContext.open(builder, identity, builder.index())
-            context = replace(context, position=replace(context.position, on_epoch=set_epochs))
+            context = replace(context, position=position)
             job = next(job for job in context.jobs() if job.key == key)
             place, pictures = run_folder.job(job.name), _pictures(job, run_folder, test)
             # The process of a parent that was killed may still be saving.
             with requested, wait_for_lock(place / RUN_LOCK), translate_resource_errors():
-                history = _job_history(run_folder, job)
-                JobRun(context, job, place).run(history, Tracker(), stop, test, pictures)
+                history, tracker = _job_history(run_folder, job), _SendingTracker(sender)
+                JobRun(context, job, place).run(history, tracker, stop, test, pictures)
     except RunStopped as request:
         print(request)
         sys.exit(ExitStatus.TIME_LIMIT)
     except UserError as error:
         print(error)
-        problem.send(str(error))
+        sender.send(error)
         sys.exit(ExitStatus.FAILED)
     except Exception:
         traceback.print_exc()

@@ -211,41 +211,21 @@ def describe_overrides(cfg: DictConfig, overrides: Sequence[str]) -> str:
         cfg: as composed.
         overrides: words of the command line: `protocol.epochs=60`.
     """
-    words = list(_describe_all(cfg, overrides))
+    deciding = identity(cfg)
+    typed = dict(word.lstrip("+~").partition("=")[::2] for word in overrides)
+    words: list[str] = []
+    for name in sorted(typed, key=lambda name: name.rpartition(".")[2]):
+        option = name.partition("@")[0]
+        is_group = "." not in option and option not in cfg  # such as `scale`, which sets several
+        decides = is_group or any(f"{one}.".startswith(f"{option}.") for one in deciding)
+        if decides and option not in NOT_DESCRIBED:
+            value = _clean(Path(typed[name]).name.removesuffix(".yaml").replace(",", "+"))
+            between = "" if value[:1].isdigit() or value[:1] == "-" else "_"
+            words.append(f"{_clean(option.rpartition('.')[2].strip('_'))}{between}{value}")
     shown: list[str] = []
     while words and len("-".join([*shown, words[0]])) <= MAX_LENGTH:
         shown.append(words.pop(0))
     return "-".join([*shown, f"{len(words)}_more"] if words else shown)
-
-
-def _describe_all(cfg: DictConfig, overrides: Sequence[str]) -> Iterator[str]:
-    deciding = identity(cfg)
-    typed: dict[str, str] = {}
-    for word in overrides:
-        name, _, value = word.partition("=")
-        typed[name.lstrip("+~").partition("@")[0]] = value
-    for name in sorted(typed, key=lambda name: name.rpartition(".")[2]):
-        is_group = "." not in name and name not in cfg  # such as `scale`, which sets several
-        decides = is_group or any(f"{one}.".startswith(f"{name}.") for one in deciding)
-        if name in NOT_DESCRIBED or not decides:
-            continue
-        value = OmegaConf.select(cfg, name, default=typed[name])
-        is_node = OmegaConf.is_config(value) and not OmegaConf.is_list(value)
-        text = _format_value(typed[name] if is_node else value)
-        between = "" if text[:1].isdigit() or text[:1] == "-" else "_"
-        yield f"{_clean(name.rpartition('.')[2].strip('_'))}{between}{text}"
-
-
-def _format_value(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    if OmegaConf.is_list(value):
-        return _clean("+".join(map(str, value)))
-    return _clean(str(value).rstrip("/").rpartition("/")[2].removesuffix(".yaml"))
 
 
 def _clean(text: str) -> str:
