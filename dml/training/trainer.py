@@ -255,6 +255,11 @@ class RunningMeans:
             UserError: a loss was not finite; the message names its step.
         """
         if self._bad_step is not None and math.isfinite(self._bad_step.item()):
+            if self._bad_step.item() == 1:
+                raise UserError(
+                    "loss: it is not finite at the first step, before a weight has changed; check "
+                    "the images and the options of the loss"
+                )
             raise UserError(
                 f"optim.lr: the loss is not finite from step {int(self._bad_step.item())} on; "
                 f"the checkpoint before it is kept, try a smaller optim.lr or optim.loss_lr"

@@ -1,4 +1,3 @@
-import math
 from itertools import product
 
 import numpy as np
@@ -9,7 +8,7 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.data.image_index import ImageIndex
-from dml.runs.jobs import job_list
+from dml.runs import protocol
 
 
 def index_of(classes, per_class=2, trained=None, query=False):
@@ -29,7 +28,7 @@ def classes(view):
 
 
 def test_folds_of_mlrc_on_cub():
-    jobs = job_list.create_jobs("mlrc", 2, index_of(200))
+    jobs = protocol.create_jobs("mlrc", 2, index_of(200))
     assert [(job.repeat, job.fold) for job in jobs] == list(product(range(2), range(4)))
     validated = [classes(job.validation.query) for job in jobs[:4]]
     assert validated == [list(range(a, a + 25)) for a in (75, 0, 25, 50)]
@@ -42,22 +41,22 @@ def test_folds_of_mlrc_on_cub():
 
 def test_mlrc_halves_all_classes_and_ccp_keeps_the_published_ones():
     index = index_of(21, trained=12)
-    assert classes(job_list.create_jobs("mlrc", 1, index)[0].test.query) == list(range(10, 21))
-    ccp = job_list.create_jobs("ccp", 1, index)
+    assert classes(protocol.create_jobs("mlrc", 1, index)[0].test.query) == list(range(10, 21))
+    ccp = protocol.create_jobs("ccp", 1, index)
     assert classes(ccp[0].test.query) == list(range(12, 21))
     validated = [classes(job.validation.query) for job in ccp]
     assert validated == [[9, 10, 11], [6, 7, 8], [3, 4, 5], [0, 1, 2]]
 
 
 def test_queries_are_tested_against_the_gallery():
-    job = job_list.create_jobs("mlrc", 1, index_of(16, query=True))[0]
+    job = protocol.create_jobs("mlrc", 1, index_of(16, query=True))[0]
     assert job.test.gallery is not None
     assert classes(job.test.query) == classes(job.test.gallery) == list(range(8, 16))
     assert job.validation.gallery is None
 
 
 def test_holdout_is_one_model_on_two_thirds():
-    (job,) = job_list.create_jobs("holdout", 1, index_of(24))
+    (job,) = protocol.create_jobs("holdout", 1, index_of(24))
     assert classes(job.train) == list(range(8))
     assert classes(job.validation.query) == list(range(8, 12))
 
@@ -67,32 +66,17 @@ def test_too_few_classes_for_validation():
         UserError,
         match=r"3 training classes; 4 are needed, .* selects the epoch on the test classes",
     ):
-        job_list.create_jobs("mlrc", 1, index_of(6))
+        protocol.create_jobs("mlrc", 1, index_of(6))
 
 
 def test_label_noise_changes_training_labels_only():
-    clean = job_list.create_jobs("mlrc", 1, index_of(40, per_class=10))
-    noisy = job_list.create_jobs("mlrc", 1, index_of(40, per_class=10), label_noise=0.2, seed=1)
+    clean = protocol.create_jobs("mlrc", 1, index_of(40, per_class=10))
+    noisy = protocol.create_jobs("mlrc", 1, index_of(40, per_class=10), label_noise=0.2, seed=1)
     for one, other in zip(clean, noisy, strict=True):
         assert other.noise.changed == round(0.2 * len(one.train))
         assert (one.train.labels != other.train.labels).sum() == other.noise.changed
         assert np.array_equal(one.validation.query.labels, other.validation.query.labels)
         assert np.array_equal(one.test.query.labels, other.test.query.labels)
-
-
-def test_intervals_are_over_repeats_of_means_over_folds():
-    values = [[0.1, 0.3], [0.3, 0.5], [0.5, 0.7]]  # means .2 .4 .6
-    results = [
-        {"repeat": repeat, "metrics": {"map_at_r": value}}
-        for repeat, folds in enumerate(values)
-        for value in folds
-    ]
-    found = job_list.combine_scores(results)["map_at_r"]
-    assert math.isclose(found["mean"], 0.4)
-    assert math.isclose(found["std"], 0.2)
-    assert math.isclose(found["ci95"], 4.302653 * 0.2 / math.sqrt(3), rel_tol=1e-6)
-    alone = job_list.combine_scores(results[:2])["map_at_r"]
-    assert (alone["ci95"], alone["std"], alone["repeats"]) == (None, None, 1)
 
 
 def group(name):
@@ -216,9 +200,9 @@ def test_images_without_another_of_their_class_are_refused_before_training():
     labels = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4])
     roles = np.where(labels < 4, "train", "test")
     lonely = ImageIndex("probe", np.zeros((9, 4, 4, 3), dtype=np.uint8), labels, roles)
-    assert job_list.create_jobs("published", 1, lonely)
+    assert protocol.create_jobs("published", 1, lonely)
     with pytest.raises(UserError, match=r"no image of 'probe' for validation \(fold"):
-        job_list.create_jobs("ccp", 1, lonely)
+        protocol.create_jobs("ccp", 1, lonely)
     with pytest.raises(UserError, match="no image of 'probe' for test"):
-        job_list.create_jobs("published", 1, index_of(4, per_class=1))
-    assert job_list.create_jobs("published", 1, index_of(4, query=True))
+        protocol.create_jobs("published", 1, index_of(4, per_class=1))
+    assert protocol.create_jobs("published", 1, index_of(4, query=True))

@@ -23,12 +23,12 @@ CONFIG = OmegaConf.create(
 @pytest.mark.parametrize(
     ("overrides", "description"),
     [
-        (["protocol.epochs=60", "optim.lr=3e-4"], "epochs60-lr0.0003"),
+        (["protocol.epochs=60", "optim.lr=3e-4"], "epochs60-lr3e-4"),
         (["optim.lr=0.0003", "protocol.epochs=60"], "epochs60-lr0.0003"),  # in any order
         (["loss=ms", "data=digits", "seed=3", "protocol=traditional"], ""),  # in the name anyway
         (["outputs=x", "device=cpu", "data.workers=2", "name=mine", "tracking=none"], ""),
         (["embedder.size=null", "embedder.bias=false"], "bias_false-size_null"),
-        (["transform.scale=[0.1,1]"], "scale0.1+1"),
+        (["transform.scale=[0.1,1]"], "scale_0.1+1"),
         (["loss.alpha=-3", "+loss.reducer=ab/c d$é"], "alpha-3-reducer_c_d"),
         (["optim=sgd", "params=mlrc"], "optim_sgd-params_mlrc"),
     ],
