@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import sys
@@ -142,6 +143,9 @@ class _Jobs:
             if os.getpid() != self.process:  # the sweeper returns it (`GridFailed`)
                 raise
             self.failures.append((overrides, error))
+            # Their frames hold the memory of a GPU and loading processes.
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+            gc.collect()
             return None
         if score is not None and _is_maximized() and cfg.protocol.selected_on == "test":
             print(f"note: {TEST_SCORES}")

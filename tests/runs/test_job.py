@@ -1,6 +1,7 @@
 import csv
 import math
 from collections import Counter
+from functools import wraps
 
 import pytest
 import torch
@@ -62,7 +63,8 @@ def test_images_are_embedded_once_by_the_same_weights(
         return embed(self, embedder)
 
     monkeypatch.setattr(Evaluator, "embed", counted)
-    small = ("data.reader.classes=24", "data.reader.per_class=6", f"data.root={glyphs_root}")
+    small = ("data.reader.classes=24", "data.reader.per_class=6", f"data.root={glyphs_root}",
+             "protocol.evaluate_every=1")  # fmt: skip
     sizes = {"test": 12 * 6, "validation": 4 * 6}
     run_tiny("loss=contrastive", *overrides, *(small if overrides else ()))
     for split, count in expected.items():
@@ -72,6 +74,7 @@ def test_images_are_embedded_once_by_the_same_weights(
 def test_the_loss_is_built_once(run_tiny, monkeypatch):
     built, init = Counter(), MeanFieldContrastiveLoss.__init__
 
+    @wraps(init)
     def counted(self, *arguments, **options):
         built["loss"] += 1
         init(self, *arguments, **options)

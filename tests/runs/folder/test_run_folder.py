@@ -28,7 +28,7 @@ CONFIG = OmegaConf.create(
         (["loss=ms", "data=digits", "seed=3", "protocol=traditional"], ""),  # in the name anyway
         (["outputs=x", "device=cpu", "data.workers=2", "name=mine", "tracking=none"], ""),
         (["embedder.size=null", "embedder.bias=false"], "bias_false-size_null"),
-        (["transform.scale=[0.1,1]"], "scale_0.1+1"),
+        (["transform.scale=[0.1,1]"], "scale0.1+1"),
         (["loss.alpha=-3", "+loss.reducer=ab/c d$é"], "alpha-3-reducer_c_d"),
         (["optim=sgd", "params=mlrc"], "optim_sgd-params_mlrc"),
     ],
