@@ -121,29 +121,32 @@ class JobRun:
             untrained = self.evaluator(self.job.test).score(embeddings)
         self.method.attach(self._pool)
         trainer = self._create_trainer(history, tracker, should_stop)
-        if stored is not None:
-            self._restore(trainer, *stored)
-        self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
-        status = self._status
-        with show_task(f"{status.place}preparing", status.total) as status.update:
-            trainer.fit()
-        if trainer.epoch < self.config.protocol.epochs:
-            stopping = self.config.protocol.stopping
-            unit = stopping.unit.removesuffix("s") if stopping.patience == 1 else stopping.unit
-            line = f"stopped early: no improvement in {stopping.patience} {unit}"
-            self.context.position.show(self.job.key, line)
-        with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
-            best = self.load_best()
-            result = self._describe_training(best)
-            if test:
-                first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
-                result["untrained"] = first if untrained is None else untrained
-                result["metrics"] = self._test(history, best)
-            if draw_test is not None:
-                self._draw(draw_test, best)
-            path = self.checkpoints.folder / RESULT
-            self.world.broadcast_from_main(lambda: write_json(path, result))
-        return result
+        try:
+            if stored is not None:
+                self._restore(trainer, *stored)
+            self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
+            status = self._status
+            with show_task(f"{status.place}preparing", status.total) as status.update:
+                trainer.fit()
+            if trainer.epoch < self.config.protocol.epochs:
+                stopping = self.config.protocol.stopping
+                unit = stopping.unit.removesuffix("s") if stopping.patience == 1 else stopping.unit
+                line = f"stopped early: no improvement in {stopping.patience} {unit}"
+                self.context.position.show(self.job.key, line)
+            with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
+                best = self.load_best()
+                result = self._describe_training(best)
+                if test:
+                    first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
+                    result["untrained"] = first if untrained is None else untrained
+                    result["metrics"] = self._test(history, best)
+                if draw_test is not None:
+                    self._draw(draw_test, best)
+                path = self.checkpoints.folder / RESULT
+                self.world.broadcast_from_main(lambda: write_json(path, result))
+            return result
+        finally:
+            del self._trainer  # in a cycle with this object, its loading processes would wait
 
     @cached_property
     def _loading(self) -> LoaderOptions:
