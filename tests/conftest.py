@@ -55,7 +55,8 @@ def _clear_hydra() -> None:
 def without_pictures() -> Iterator[None]:
     """Runs draw nothing meanwhile: pictures take as long as the rest of a tiny run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dml.runs.experiment.draw_figures", lambda *more: None)
+        patch.setattr("dml.runs.experiment.draw_curves", lambda *more: None)
+        patch.setattr("dml.runs.train_jobs.draw_test_images", lambda *more, **options: None)
         yield
 
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dml.core.errors import UserError
-from dml.losses.arguments import to_working_precision
 from dml.models.embedder import Embedder
 from dml.training.interfaces import Method
 
@@ -61,9 +60,8 @@ class Plain(Method):
         """Returns the loss of images B×3×H×W with labels B, and its value in its `log_unit`."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = to_working_precision(
-                embeddings
-            )  # losses of other packages do not handle autocast
+            # losses of other packages do not handle autocast
+            embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
             mined = None if self.miner is None else self.miner(embeddings, labels)
             value = self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
             if isinstance(value, Tensor) and value.shape == (len(labels), self.num_classes):

@@ -70,7 +70,7 @@ class Cell:
     def result_keys(self) -> Iterator[ResultKey]:
         """Yields what the cell's numbers will be measured on, one key per evaluation."""
         from dml.runs.folder.summary import protocol_id, result_id  # late: they load torch
-        from dml.runs.jobs.job_list import FOLDS
+        from dml.runs.protocol import FOLDS
 
         cfg: Any = self.config
         several = FOLDS[cfg.protocol.splits] > 1
@@ -184,7 +184,7 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
 
 def count_trainings(cfg: DictConfig) -> int:
     """Returns the number of models that a run trains."""
-    from dml.runs.jobs.job_list import FOLDS  # late: it loads torch
+    from dml.runs.protocol import FOLDS  # late: it loads torch
 
     if cfg.protocol.epochs == 0:
         return 0

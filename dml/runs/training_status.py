@@ -29,6 +29,7 @@ class RunPosition:
         trial, trials: trials finished so far, and all; 0 trials: no search.
         best: the score of the best trial so far, 0 to 1.
         models_later: models to train after these repeats and folds.
+        print_line: prints a line for the user.
         on_epoch: receives the completed epochs of a model, with fractions, after every step.
     """
 
@@ -38,7 +39,8 @@ class RunPosition:
     trials: int = 0
     best: float | None = None
     models_later: int = 0
-    on_epoch: Callable[[float], None] = lambda epoch: None
+    print_line: Callable[[str], None] = print_line
+    on_epoch: Callable[[float], object] = float  # does nothing, and can be sent to a process
 
     def describe_trial(self) -> str:
         """Returns the trial and the best score so far; empty where there is no search."""
@@ -59,7 +61,7 @@ class RunPosition:
         if self.trials:
             run_logger.info("trial %d  %s%s", self.trial + 1, name, line)
         else:
-            print_line(f"{name}{line}")
+            self.print_line(f"{name}{line}")
 
     def models_after(self, key: tuple[int, int]) -> int:
         """Returns the number of models to train after this one."""

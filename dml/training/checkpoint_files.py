@@ -78,14 +78,6 @@ class Checkpoints:
 
         self.world.broadcast_from_main(start)
 
-    def check(self) -> None:
-        """Raises the UserError of files that could not be written; does not wait.
-
-        Several processes would have to talk about it at every step; they find it with `wait`.
-        """
-        if self.world.size == 1 and self._written is not None and self._written.done():
-            self._finish_writing()
-
     def wait(self) -> None:
         """Waits until everything is written.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -56,6 +56,7 @@ class Trainer:
         self.world = world
         self._train_on = TrainingStep(state, config, world)
         self._means = RunningMeans()
+        self._total_steps = config.total_steps
         self.step = 0
         self.rows = 0  # rows of history that belong to the state
         self.finished = False
@@ -78,7 +79,42 @@ class Trainer:
                 good one is kept.
         """
         try:
-            self._fit()
+            if self.step == 0 and self.rows == 0:
+                self.first_metrics = self._score()
+                self._log(self.first_metrics)
+                if self._at_end:  # no epochs: the untrained network is the result
+                    self._keep_best(self.first_metrics)
+                    self.finished = True
+                self.save()
+            if self.pending_evaluation:
+                self._evaluate()
+            self._started = time.perf_counter()
+            for images, labels in () if self.finished else self.batches(self.step):
+                fault_point("before_step")
+                with self._translate_step_errors(len(images)):
+                    warming_up = self.epoch < self.config.warmup_epochs
+                    values = self._train_on(images, labels, warming_up)
+                    self.step += 1
+                    self._means.update(values, self.step)
+                    if self.step % CHECK_EVERY == 0:
+                        self._means.check_finite()
+                fault_point("after_step")
+                self.callbacks.on_step(self.step, values)
+                if self.step % self.config.evaluate_every == 0 or self._at_end:
+                    self._means.check_finite()
+                    self._pause_clock()
+                    self._evaluate()
+                    self._started = time.perf_counter()
+                elif self._epoch_ended:
+                    self.state.end_epoch()
+                if self.finished:
+                    break
+                stop = self.callbacks.should_stop()
+                if stop is not None:
+                    self._means.check_finite()
+                    self._pause_clock()
+                    self.save()
+                    raise stop
         except RunStopped:
             self.checkpoints.wait()
             raise
@@ -87,55 +123,16 @@ class Trainer:
             raise
         self.checkpoints.wait()
 
-    def _fit(self) -> None:
-        if self.step == 0 and self.rows == 0:
-            self.first_metrics = self._score()
-            self._log(self.first_metrics)
-            if self._at_end:  # no epochs: the untrained network is the result
-                self._keep_best(self.first_metrics)
-                self.finished = True
-            self.save()
-        if self.pending_evaluation:
-            self._evaluate()
-        if self.finished:
-            return
-        self._started = time.perf_counter()
-        for images, labels in self.batches(self.step):
-            fault_point("before_step")
-            values = self._train_step(images, labels)
-            fault_point("after_step")
-            self.callbacks.on_step(self.step, values)
-            if self.step % self.config.evaluate_every == 0 or self._at_end:
-                self._means.check_finite()
-                self._pause_clock()
-                self._evaluate()
-                self._started = time.perf_counter()
-            elif self._epoch_ended:
-                self.state.end_epoch()
-            if self.finished:
-                break
-            self.checkpoints.check()
-            stop = self.callbacks.should_stop()
-            if stop is not None:
-                self._means.check_finite()
-                self._pause_clock()
-                self.save()
-                raise stop
-
-    def _train_step(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    @contextmanager
+    def _translate_step_errors(self, batch_size: int) -> Iterator[None]:
         try:
-            values = self._train_on(images, labels, self.epoch < self.config.warmup_epochs)
-            self.step += 1
-            self._means.update(values, self.step)
-            if self.step % CHECK_EVERY == 0:
-                self._means.check_finite()
-            return values
+            yield
         except InvalidBatchError as error:
             self._means.check_finite()  # weights that are NaN come from the loss of an earlier step
             raise UserError(f"loss: at step {self.step}: {error}") from error
         except torch.OutOfMemoryError as error:
             raise UserError(
-                f"data.batch_size: {len(images)} images do not fit into the GPU's memory; "
+                f"data.batch_size: {batch_size} images do not fit into the GPU's memory; "
                 f"try precision=bf16, a smaller batch, or a smaller backbone"
             ) from error
 
@@ -181,7 +178,7 @@ class Trainer:
 
     @property
     def _at_end(self) -> bool:
-        return self.step >= self.config.total_steps
+        return self.step >= self._total_steps
 
     @property
     def _epoch_ended(self) -> bool:
@@ -258,6 +255,11 @@ class RunningMeans:
             UserError: a loss was not finite; the message names its step.
         """
         if self._bad_step is not None and math.isfinite(self._bad_step.item()):
+            if self._bad_step.item() == 1:
+                raise UserError(
+                    "loss: it is not finite at the first step, before a weight has changed; check "
+                    "the images and the options of the loss"
+                )
             raise UserError(
                 f"optim.lr: the loss is not finite from step {int(self._bad_step.item())} on; "
                 f"the checkpoint before it is kept, try a smaller optim.lr or optim.loss_lr"

@@ -22,7 +22,7 @@ from dml.results.catalog import Cell
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.figures.drawing import COLORS, GREY, plt, save, tidy
-from dml.runs.jobs.job import JobRun
+from dml.runs.job import JobRun
 from scripts.studies.seed_results import write_csv
 
 KINDS = {  # of mixed pairs: title, anchors of anchor-negative pairs
@@ -77,7 +77,7 @@ def _measure(cell: Cell, steps: int, every: int) -> Iterator[Pull]:
         losses = _losses(run.method.loss)  # type: ignore[arg-type]
         found: dict[str, list[SimilarityChanges]] = {name: [] for name in losses}
         epochs = -(-steps // cfg.protocol.steps_per_epoch)
-        for step, (images, labels) in enumerate(run.data.batches(epochs), start=1):
+        for step, (images, labels) in enumerate(run.batches(epochs), start=1):
             run.embedder.train()
             with torch.no_grad():
                 x_BD = run.embedder(images)

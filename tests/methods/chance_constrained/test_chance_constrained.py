@@ -19,7 +19,7 @@ from dml.methods.chance_constrained import ChanceConstrained
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.folder.summary import result_id
-from dml.runs.jobs.job import JobRun
+from dml.runs.job import JobRun
 from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import read_checkpoint
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of

@@ -1,4 +1,4 @@
-"""Metrics besides retrieval scores: `evaluation.measures`.
+"""Metrics in addition to retrieval scores: `evaluation.measures`.
 
 `regularizer` (mft, Fig. 5), `w2` (pfml, Table 3), `covering_radius` and `inter_class_distance`
 (ccp, Fig. 7) at every evaluation, so that history.csv has their curves; `alignment`, `uniformity`
@@ -31,11 +31,10 @@ from dml.retrieval.geometry import (
     uniformity,
     utilization,
 )
-from dml.runs.scores.cluster_agreement import AGREEMENT, cluster_agreement
-from dml.runs.scores.evaluator import SplitEmbeddings
+from dml.runs.embeddings import SplitEmbeddings
 
 AT_EVALUATIONS = [name for name, when in EXTRA_METRICS.items() if when == "evaluation"]
-MEAN_OVER_RUN = ("w2",)  # as pfml reports it; of the others the value at the best evaluation
+CLUSTERING_SEED = 0  # of k-means, so that the same embeddings have the same scores
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,12 @@ class ExtraMetrics:
         Raises:
             UserError: the loss has no mean fields, or no proxies.
         """
+        points = validation.query, validation.query_labels
         functions = {
             "regularizer": lambda: mean_field_regularizer(self.method),
             "w2": self._w2,
-            "covering_radius": lambda: covering_radius(validation.query, validation.query_labels),
-            "inter_class_distance": lambda: inter_class_distance(
-                validation.query, validation.query_labels
-            ),
+            "covering_radius": lambda: covering_radius(*points),
+            "inter_class_distance": lambda: inter_class_distance(*points),
         }
         return {name: functions[name]() for name in AT_EVALUATIONS if name in self.names}
 
@@ -82,22 +80,18 @@ class ExtraMetrics:
             best: its best evaluation, with `metrics`.
             test: embeddings of the test images.
         """
-        metrics: dict[str, float] = {}
-        for name in self.names:
-            if name in MEAN_OVER_RUN:
-                metrics[name] = statistics.fmean(row[name] for row in rows[1:] or rows)
-            elif name in AT_EVALUATIONS:
-                metrics[name] = best["metrics"][name]
         queries = unit_rows(test.query)[0]
-        if "alignment" in self.names:
-            metrics["alignment"] = alignment(queries, test.query_labels)
-        if "uniformity" in self.names:
-            metrics["uniformity"] = uniformity(queries)
-        if "utilization" in self.names:
-            metrics["utilization"] = utilization(queries, self._training_embeddings())
-        if agreement := [name for name in AGREEMENT if name in self.names]:
-            metrics |= cluster_agreement(test.query, test.query_labels, agreement)
-        return metrics
+        functions = {
+            # the mean over the run, as pfml reports it
+            "w2": lambda: statistics.fmean(row["w2"] for row in rows[1:] or rows),
+            "alignment": lambda: alignment(queries, test.query_labels),
+            "uniformity": lambda: uniformity(queries),
+            "utilization": lambda: utilization(queries, self._training_embeddings()),
+        }
+        metrics = {name: best["metrics"][name] for name in AT_EVALUATIONS if name in self.names}
+        metrics |= {name: function() for name, function in functions.items() if name in self.names}
+        agreement = [name for name in ("nmi", "ami") if name in self.names]
+        return metrics | cluster_agreement(test.query, test.query_labels, agreement)
 
     def _w2(self) -> float:
         proxies, labels = loss_proxies(self.method)
@@ -115,6 +109,31 @@ class ExtraMetrics:
         if isinstance(self.method, Metrix):
             self.embedder.eval()
             yield from embed_mixes(self.method, self.embedder, self.batches())
+
+
+def cluster_agreement(embeddings: Tensor, labels: Tensor, names: Sequence[str]) -> dict[str, float]:
+    """Returns how well k-means clusters agree with the classes, as many clusters as classes.
+
+    NMI is 2·I/(H + H'), AMI the mutual information adjusted for chance (Vinh et al., Information
+    Theoretic Measures for Clusterings Comparison, 2010), both by scikit-learn.
+
+    Args:
+        embeddings: N×D, on any device.
+        labels: N integers.
+        names: `nmi`, `ami`, both or none.
+
+    Returns:
+        Scores by name; 1 for clusters that are the classes.
+    """
+    if not names:
+        return {}
+    from sklearn.cluster import KMeans  # late: it takes a second to import
+    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+
+    scores = {"nmi": normalized_mutual_info_score, "ami": adjusted_mutual_info_score}
+    means = KMeans(int(labels.unique().numel()), n_init=1, random_state=CLUSTERING_SEED)
+    clusters = means.fit_predict(embeddings.float().cpu().numpy())
+    return {name: float(scores[name](labels.cpu().numpy(), clusters)) for name in names}
 
 
 def mean_field_regularizer(method: nn.Module) -> float:

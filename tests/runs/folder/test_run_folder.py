@@ -1,7 +1,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from dml.runs.folder.folder_name import describe_overrides, find_run_folder
+from dml.runs.folder.run_folder import describe_overrides, find_run_folder
 
 CONFIG = OmegaConf.create(
     {
@@ -23,7 +23,7 @@ CONFIG = OmegaConf.create(
 @pytest.mark.parametrize(
     ("overrides", "description"),
     [
-        (["protocol.epochs=60", "optim.lr=3e-4"], "epochs60-lr0.0003"),
+        (["protocol.epochs=60", "optim.lr=3e-4"], "epochs60-lr3e-4"),
         (["optim.lr=0.0003", "protocol.epochs=60"], "epochs60-lr0.0003"),  # in any order
         (["loss=ms", "data=digits", "seed=3", "protocol=traditional"], ""),  # in the name anyway
         (["outputs=x", "device=cpu", "data.workers=2", "name=mine", "tracking=none"], ""),

@@ -6,19 +6,19 @@ import pytest
 
 from dml.config.identity import digest
 from dml.core.errors import ConfigError
-from dml.runs.scores import evaluator
+from dml.runs import embeddings
 
 
 @pytest.fixture
 def backends(monkeypatch):
     """The backends that `retrieval_metrics` was called with."""
-    used, retrieval_metrics = [], evaluator.retrieval_metrics
+    used, retrieval_metrics = [], embeddings.retrieval_metrics
 
     def record(*arguments, backend, **options):
         used.append(backend)
         return retrieval_metrics(*arguments, backend=backend, **options)
 
-    monkeypatch.setattr(evaluator, "retrieval_metrics", record)
+    monkeypatch.setattr(embeddings, "retrieval_metrics", record)
     return used
 
 

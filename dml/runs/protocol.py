@@ -1,4 +1,4 @@
-"""The models that a protocol trains, the classes of each, and the combination of their scores.
+"""The models that a protocol trains, and the classes of each.
 
 A protocol is a file of `configs/protocol`; the class splits that it can name are in
 `dml.data.protocol_splits`, and listed in `dml.core.option_values`.
@@ -6,23 +6,37 @@ A protocol is a file of `configs/protocol`; the class splits that it can name ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import Any
 
 import numpy as np
 
+from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.core.option_values import SPLITS
-from dml.core.statistics import Estimate, mean_per_repeat
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.label_noise import LabelNoise, add_label_noise
 from dml.data.protocol_splits import CLASS_FOLDS, assign_halves
-from dml.runs.scores.evaluator import Split
 
 FOLDS = {name: scheme.folds for name, scheme in SPLITS.items()}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Queries and the gallery that they are ranked against.
+
+    Attributes:
+        query: the query images.
+        gallery: the images to retrieve; None: the queries, each without itself.
+    """
+
+    query: Subset
+    gallery: Subset | None = None
+
+    @property
+    def subsets(self) -> list[Subset]:
+        """Query, then gallery if there is one."""
+        return [self.query] if self.gallery is None else [self.query, self.gallery]
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,12 @@ class Job:
         return f"repeat{self.repeat}-fold{self.fold}"
 
 
+def list_jobs(config: Config, index: ImageIndex) -> list[Job]:
+    """Returns the models of a run, in the order of their repeats; see `create_jobs`."""
+    p, noise = config.protocol, config.data.label_noise
+    return create_jobs(p.splits, p.repeats, index, noise, config.seed)
+
+
 def create_jobs(
     splits: str, repeats: int, index: ImageIndex, label_noise: float = 0.0, seed: int = 0
 ) -> list[Job]:
@@ -74,8 +94,6 @@ def create_jobs(
         UserError: there are too few classes for the folds, or no image has another one of its class
             to be retrieved.
     """
-    if splits not in FOLDS:
-        raise ValueError(f"splits: no '{splits}'; valid are {', '.join(FOLDS)}")
     index = assign_halves(splits, index)
     test = published_test(index)
     _check_retrievable(test, "test")
@@ -110,79 +128,32 @@ def _cut_folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Sp
     try:
         folds = CLASS_FOLDS[splits](train.num_classes)
     except ValueError as error:
-        needed = next(n for n in count(train.num_classes + 1) if _has_folds(splits, n))
         raise UserError(
-            f"protocol: '{train.index.name}' has {train.num_classes} training classes; "
-            f"{needed} are needed, since some are set apart for validation. Take "
-            f"more classes, or protocol=traditional, which selects the epoch on the test classes"
+            f"protocol: '{train.index.name}' has {train.num_classes} training classes; 4 are "
+            f"needed, since some are set apart for validation. Take more classes, or "
+            f"protocol=traditional, which selects the epoch on the test classes"
         ) from error
     return [(train.of_classes(some), Split(train.of_classes(rest))) for some, rest in folds]
 
 
-def _has_folds(splits: str, classes: int) -> bool:
-    with suppress(ValueError):
-        CLASS_FOLDS[splits](classes)
-        return True
-    return False
-
-
-def validation_notes(jobs: Sequence[Job]) -> Iterator[str]:
-    """Yields notes on validation data that cannot tell epochs apart."""
-    small = [job for job in jobs if job.validation is not job.test and _validates_one_class(job)]
-    if small:
-        yield (
-            f"{small[0].train.index.name} leaves {len(small)} of {len(jobs)} models one class to "
-            f"validate on, where every score is 100: their epoch is the first that was evaluated"
-        )
-
-
-def _validates_one_class(job: Job) -> bool:
-    return job.validation.query.num_classes == 1
-
-
-def check_searchable(jobs: Sequence[Job]) -> None:
-    """Checks that validation scores can differ between the trials of a search.
-
-    Raises:
-        UserError: no model has two classes to validate on.
-    """
-    if all(_validates_one_class(job) for job in jobs):
-        raise UserError(
-            f"search: '{jobs[0].train.index.name}' leaves one class to validate on, where every "
-            f"score is 100; take data with more classes"
-        )
+def validates_one_class(job: Job) -> bool:
+    """Returns True if every validation score of a model is 100, whatever the network."""
+    return job.validation is not job.test and job.validation.query.num_classes == 1
 
 
 def published_test(index: ImageIndex) -> Split:
-    """The test images of the dataset: query against gallery if it has them."""
+    """Returns the test images of the dataset: query against gallery if it has them."""
     if (index.roles == "query").any():
         return Split(index.subset("query"), index.subset("gallery"))
     return Split(index.subset("test"))
 
 
 def protocol_test(splits: str, index: ImageIndex) -> Split:
-    """The test images of a protocol."""
+    """Returns the test images of a protocol."""
     return published_test(assign_halves(splits, index))
 
 
 def group_by_repeat(jobs: Sequence[Job]) -> list[list[Job]]:
-    """The jobs of each repeat, which are the folds of one ensemble."""
+    """Returns the jobs of each repeat, which are the folds of one ensemble."""
     repeats = sorted({job.repeat for job in jobs})
     return [[job for job in jobs if job.repeat == repeat] for repeat in repeats]
-
-
-def combine_scores(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Mean over the folds of each repeat, then mean and 95 % t-interval over repeats.
-
-    Args:
-        results: per job `repeat` and `metrics`.
-
-    Returns:
-        Per metric `mean`, `ci95` (half-width) and `std` (both None for one repeat), and `repeats`.
-    """
-    combined = {}
-    for name in results[0]["metrics"]:
-        scores = mean_per_repeat((one["repeat"], one["metrics"][name]) for one in results)
-        own = Estimate(tuple(scores.values()))
-        combined[name] = {"mean": own.mean, "ci95": own.ci95, "std": own.std, "repeats": own.n}
-    return combined
