@@ -11,11 +11,11 @@ from typing import ParamSpec, TypeVar
 import torch
 
 from dml.core.errors import UserError
+from dml.data.loading_processes import DEAD_WORKER
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DEAD_WORKER = "DataLoader worker"  # begins the errors of torch's loader
 CONTINUES = "what was saved before is intact, and the same command continues"
 # The beginnings of torch's exceptions that have no class of their own.
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
