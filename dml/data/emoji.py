@@ -38,11 +38,12 @@ def read_emoji(
     table = folder / "drawings.csv"
     dataset.check_tables(table)
     rows = _read_table(dataset, table)
-    index = dataset.build_index(
-        [folder / "images" / row["code"] / f"{row['set']}.png" for row in rows],
-        [dataset.parse_class(row["label"], table) for row in rows],
-        [row["role"] for row in rows],
-    )
+    images = [folder / "images" / row["code"] / f"{row['set']}.png" for row in rows]
+    labels = [dataset.parse_class(row["label"], table) for row in rows]
+    try:
+        index = dataset.build_index(images, labels, [row["role"] for row in rows])
+    except ValueError as error:
+        raise dataset.damaged(table, str(error)) from error
     found = hashlib.sha256(table.read_bytes()).hexdigest()[:16]
     if fingerprint not in (None, found):
         raise UserError(

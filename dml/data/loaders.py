@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Sampler, default_collate
 from dml.core.errors import UserError
 from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import ImageIndex, Subset
+from dml.data.loading_processes import iterate
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 
 MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
@@ -102,7 +103,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         try:
-            for images, labels in self.loader:
+            for images, labels in iterate(self.loader):
                 yield (
                     self.to_input(images.to(self.device, non_blocking=True)),
                     labels.to(self.device, non_blocking=True),

@@ -41,7 +41,6 @@ from dml.training.trainer import Trainer
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
 RESULT = "result.json"  # written last: its presence means that the job is finished
 RESULT_KEYS = {"repeat", "fold", "embedding_size", "validation", "best_epoch", "images_per_second"}
-DEAD_WORKER = "DataLoader worker"  # begins the errors of torch's loader
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv

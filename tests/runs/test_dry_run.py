@@ -70,7 +70,11 @@ def test_the_schedule_of_endless_training_is_tried_briefly(composed):
     [
         ("loss.alpha=abc", "loss.alpha: 'abc' must be a number"),
         ("loss.alpha=-1", "loss.alpha: must be above 0, got -1"),
-        ("embedder.pooling=foo", "embedder.pooling: 'foo' must be one of avg | max"),
+        ("embedder.size=1.5", "embedder.size: 1.5 must be a whole number or null"),
+        ("embedder.pooling=foo", "embedder.pooling: "),
+        ("backbone.width=x", "backbone.width: 'x' must be a whole number"),
+        ("loss=triplet loss.margin=null", "loss.margin: null must be a number"),
+        ("optim.schedule.step_size=a", "optim.schedule.step_size: 'a' must be a whole number"),
         ("optim.schedule.step_size=0", "optim.schedule: these values make it fail in use: integer"),
         ("+optim.groups.head.foo=3", "optim.groups.head.foo: AdamW takes no such option; its"),
         ("+optim.groups.hed.lr=3", "optim.groups: no group 'hed'; did you mean 'head'?"),

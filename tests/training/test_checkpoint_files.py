@@ -83,7 +83,7 @@ def test_an_error_of_the_disk_is_raised_once(checkpoints, disk):
     checkpoints.save(state_of(1))
     checkpoints.wait_quietly()
     with pytest.raises(UserError, match=r"last\.pt: No space left on device; .* free some space"):
-        checkpoints.check()
+        checkpoints.wait()
     checkpoints.wait()
     assert checkpoints.load() is None
 
