@@ -38,10 +38,10 @@ def read_emoji(
     table = folder / "drawings.csv"
     dataset.check_tables(table)
     rows = _read_table(dataset, table)
-    images = [folder / "images" / row["code"] / f"{row['set']}.png" for row in rows]
+    paths = [folder / "images" / row["code"] / f"{row['set']}.png" for row in rows]
     labels = [dataset.parse_class(row["label"], table) for row in rows]
     try:
-        index = dataset.build_index(images, labels, [row["role"] for row in rows])
+        index = dataset.build_index(paths, labels, [row["role"] for row in rows])
     except ValueError as error:
         raise dataset.damaged(table, str(error)) from error
     found = hashlib.sha256(table.read_bytes()).hexdigest()[:16]

@@ -20,6 +20,7 @@ from dml.core.errors import RunStopped, UserError
 from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
 from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
+from dml.data.loading_processes import DEAD_WORKER
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.runs.console import print_line
 from dml.runs.context import RunContext, loading_processes
