@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
+from dml.config import search_space
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.launcher import read_launch
 from dml.core.option_values import SPLITS
@@ -12,8 +14,13 @@ from dml.core.option_values import SPLITS
 METRIX = "dml.methods.metrix.Metrix"
 
 
-def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
-    """Yields options that do not go together, as (option, problem)."""
+def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields options that do not go together, as (option, problem).
+
+    Args:
+        config: the typed config.
+        options: dotted option → value of the whole config.
+    """
     if not config.experiment.trains:
         yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
     yield from _find_batch_conflicts(config)
@@ -26,6 +33,8 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             "'method.types=[embed]'",
         )
     protocol = config.protocol
+    if config.search is not None:
+        yield from search_space.find_problems(config.space, options)
     if config.search is not None and protocol.selected_on == "test":
         yield (
             "search",
@@ -143,7 +152,7 @@ def find_notes(config: Config) -> Iterator[str]:
             f"protocol, which cuts them from images "
             f"{'as decoded' if t.resize is None else f'resized to {t.resize}'}"
         )
-    published = config.protocol.lookup.get("backbones")
+    published = config.protocol.backbones
     if published and not data.stand_in and config.backbone["name"] not in published:
         yield (
             f"protocol={config.protocol.name} was published with {', '.join(published)}; there is "

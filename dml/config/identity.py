@@ -8,8 +8,6 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.flatten import flatten
-
 # Options that do not change the result: device, speed, place and presentation of a run.
 NOT_IN_DIGEST = (
     "name",
@@ -25,12 +23,23 @@ NOT_IN_DIGEST = (
     "data.workers",
     "evaluation.backend",
     "evaluation.keep_embeddings",
+    "protocol.backbones",
     "protocol.workers",
     "search.storage",
     "search.lease_seconds",
 )
 # Nor does the folder of a dataset that its name identifies (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
+
+
+def flatten(node: Any, path: str = "") -> dict[str, Any]:
+    """Returns dotted name → value of a nested mapping; an empty mapping is a value."""
+    if not (isinstance(node, dict) and node):
+        return {path: node}
+    options: dict[str, Any] = {}
+    for key, value in node.items():
+        options.update(flatten(value, f"{path}.{key}" if path else str(key)))
+    return options
 
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
@@ -45,7 +54,7 @@ def deciding_options(cfg: Any) -> dict[str, Any]:
     if options.get("data.identified_by") == "name":
         left_out += ROOTS
     if not cfg.get("search"):
-        left_out += ("space",)
+        left_out += ("space", "protocol.trials")
     prefixes = tuple(f"{name}." for name in left_out)
     return {name: options[name] for name in sorted(options) if not f"{name}.".startswith(prefixes)}
 
@@ -53,3 +62,10 @@ def deciding_options(cfg: Any) -> dict[str, Any]:
 def digest(cfg: DictConfig) -> str:
     """Returns eight hex digits that depend on everything that decides the result."""
     return hashlib.sha256(json.dumps(identity(cfg)).encode()).hexdigest()[:8]
+
+
+def method_name(loss: str, method: str) -> str:
+    """Returns the name of loss and method as options: `ms`, `ms + metrix`, or `untrained`."""
+    if method == "untrained":
+        return method
+    return loss if method == "plain" else f"{loss} + {method}"

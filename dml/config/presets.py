@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.command_line import is_multirun
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 from dml.config.stored_config import refuse_interpolation
 from dml.core.errors import ConfigError, nearest
 

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 from dml.core.atomic_io import write_text
 
 FORMAT = 1  # of the stored values: increase it when the catalog stores something else

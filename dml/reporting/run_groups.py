@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dml.config.names import method_name
+from dml.config.identity import method_name
 from dml.core.statistics import Estimate
 from dml.reporting.finished_runs import FinishedRun
 from dml.reporting.option_texts import differing_options, format_option

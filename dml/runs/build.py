@@ -13,9 +13,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from dml.config.fields import resolve_test_resize
-from dml.config.schema import Config
-from dml.config.signatures import LOSS_KEYS, METHOD_KEYS
+from dml.config.schema import Config, resolve_test_resize
+from dml.config.signatures import BACKBONE_KEYS, LOSS_KEYS, METHOD_KEYS
 from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
 from dml.data.cache import open_image_source
@@ -77,7 +76,7 @@ class Builder:
 
     @cached_property
     def _backbone(self) -> Constructor:
-        return Constructor(self.config.backbone, "backbone")
+        return Constructor(self.config.backbone, "backbone", BACKBONE_KEYS)
 
     @cached_property
     def _embedder(self) -> Constructor:

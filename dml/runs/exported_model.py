@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from torch import nn
 from torchvision.transforms import v2
 
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 from dml.config.schema import Config, TransformConfig
 from dml.config.stored_config import refuse_interpolation
 from dml.core.atomic_io import replace_file, write_json

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from dml.config.check import check
 from dml.config.command_line import is_multirun
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 from dml.config.explain import explain
 from dml.config.presets import apply_params
 from dml.config.schema import Config

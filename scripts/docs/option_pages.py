@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from dml.config import schema
-from dml.config.config_groups import list_groups
+from dml.config.command_line import list_groups
 from dml.core.installation import CONFIGS
 from scripts.docs.commented_yaml import WrittenOption, read_header, read_options
 from scripts.docs.component_pages import render

@@ -10,7 +10,7 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from dml.config.fields import Names
+from dml.config.schema import Names
 
 _LIMITS = {
     annotated_types.Ge: ("ge", "≥"),

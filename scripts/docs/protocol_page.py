@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.flatten import flatten
+from dml.config.identity import flatten
 from dml.core.installation import CONFIGS
 from scripts.docs.markdown import NOTE, code, table
 

@@ -1,4 +1,4 @@
-from dml.config.config_groups import choices_for_help, list_groups
+from dml.config.command_line import choices_for_help, list_groups
 
 
 def test_help_lists_groups_and_choices():

@@ -1,6 +1,6 @@
 import pytest
 
-from dml.config.config_groups import CONFIGS, list_groups
+from dml.config.command_line import CONFIGS, list_groups
 from dml.config.explain import ALIASES, explain, list_options
 
 ADDS = "<value> adds it"

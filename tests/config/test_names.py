@@ -1,6 +1,6 @@
 import pytest
 
-from dml.config.names import class_name, folder_name
+from dml.config.resolvers import class_name, folder_name
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from dml.config.check import check
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 from dml.config.identity import digest
 from dml.config.schema import Config
 from dml.core.errors import ConfigError

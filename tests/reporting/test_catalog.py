@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from dml.config.check import check
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 from dml.config.grids import expand_grids
 from dml.config.identity import digest, identity
 from dml.config.schema import Config

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from dml.config.check import check
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.methods.batch_method import BatchMethod

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dml.config.names import method_name
+from dml.config.identity import method_name
 from dml.config.schema import Config
 from dml.runs.context import RunContext
 from dml.runs.figures.drawing import learning_curve

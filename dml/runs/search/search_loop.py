@@ -70,7 +70,7 @@ def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) 
     config = context.config
     assert config.search is not None
     check_searchable(context.jobs())
-    space = create_distributions(merge_spaces(config.space))
+    space = create_distributions(merge_spaces(config.space, config.search.sampler == "grid"))
     study = Study(folder, config.search, space, config.seed)
     while study.has_open_trials():
         with show_status(_position(study, context).search_parts):
