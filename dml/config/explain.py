@@ -107,8 +107,13 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
         yield f"{' '.join(chosen) or config_name}: {' '.join(str(error).split())[:MAX_LENGTH]}"
         return
     names = list_options(OmegaConf.to_container(cfg))
-    for word in stray:
-        yield _explain_stray(word, choices, names)
+    for word, following in pairwise([*stray, ""]):
+        name = word.lstrip("-")
+        if name in (*choices, *names) and following and "=" not in following:
+            yield f"{word} {following}: not of the form option=value; write {name}={following}"
+            stray.remove(following)
+        elif word in stray:
+            yield _explain_stray(word, choices, names)
     for override in options:
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], cfg)

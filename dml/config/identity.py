@@ -20,10 +20,12 @@ NOT_IN_DIGEST = (
     "outputs",
     "overwrite",
     "max_minutes",
+    "data.pair_sampler",  # acts through data.sampler
     "data.workers",
     "evaluation.backend",
     "evaluation.keep_embeddings",
     "protocol.backbones",
+    "protocol.trials",  # acts through search.trials
     "protocol.workers",
     "search.storage",
     "search.lease_seconds",
@@ -54,7 +56,7 @@ def deciding_options(cfg: Any) -> dict[str, Any]:
     if options.get("data.identified_by") == "name":
         left_out += ROOTS
     if not cfg.get("search"):
-        left_out += ("space", "protocol.trials")
+        left_out += ("space",)
     prefixes = tuple(f"{name}." for name in left_out)
     return {name: options[name] for name in sorted(options) if not f"{name}.".startswith(prefixes)}
 

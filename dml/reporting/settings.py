@@ -10,12 +10,11 @@ from dml.reporting.rows import Row
 from dml.runs.console import DASH
 
 # Options whose values depend on loss and method by default; a column only where rows of one method
-# differ. Tables of `protocol.lookup` act through other options alone.
+# differ.
 OF_METHODS = (
     *("loss.", "method.", "space."),
     *("optim.loss_lr", "data.sampler", "data.images_per_class"),
 )
-NEVER = ("protocol.lookup.",)
 NAME = "name"  # given by users, and no option that decides the result
 MAX_COLUMNS = 6  # further settings share one column
 Columns = dict[str, Callable[[Row], str]]
@@ -36,8 +35,7 @@ def list_settings(rows: Sequence[Row]) -> tuple[str, ...]:
         found |= set(differing_options([row.options for row in rows if row.method == method]))
     by_texts: dict[tuple[str, ...], str] = {}
     for name in sorted(found, key=lambda name: (not name.startswith(OF_METHODS), name)):
-        if not name.startswith(NEVER):
-            by_texts.setdefault(tuple(setting_text(row, name) for row in rows), name)
+        by_texts.setdefault(tuple(setting_text(row, name) for row in rows), name)
     named = (NAME,) if len({row.group.label for row in rows if row.group}) > 1 else ()
     return *named, *by_texts.values()
 

@@ -48,7 +48,7 @@ def test_ones_own_images_are_told_apart_by_their_place(composed):
 
 
 def test_ranges_decide_a_search_only(composed):
-    narrow = "+space.own.optim.lr={low: 1e-5, high: 1e-3}"
+    narrow = "+space.optim.lr={low: 1e-5, high: 1e-3}"
     assert digest(composed(narrow)) == digest(composed())
     search = ("search=bayes", "protocol=mlrc")
     assert digest(composed(*search, narrow)) != digest(composed(*search))
