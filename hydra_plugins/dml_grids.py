@@ -21,7 +21,6 @@ from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
 from dml.core.launcher import export_sweep_size
 
-
 # Options of `hydra.sweeper`: {data: "cub,cars"} and ["method=plain", "method=ccp loss=c1,c2"].
 DEFAULTS: dict[str, Any] = {
     "_target_": "hydra_plugins.dml_grids.GridSweeper",

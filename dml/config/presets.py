@@ -18,9 +18,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.command_line import is_multirun
-from dml.core.installation import CONFIGS
 from dml.config.stored_config import refuse_interpolation
 from dml.core.errors import ConfigError, nearest
+from dml.core.installation import CONFIGS
 
 
 def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], str | None]:

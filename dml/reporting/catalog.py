@@ -20,12 +20,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from dml.core.installation import CONFIGS
 from dml.config.grids import expand_grids
 from dml.config.presets import apply_params
 from dml.config.schema import Config, ExperimentConfig
 from dml.core.errors import ConfigError, nearest
-from dml.core.installation import shell_command
+from dml.core.installation import CONFIGS, shell_command
 from dml.reporting.composition_cache import load_or_compute
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.jobs.job_list import FOLDS

@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dml.core.installation import CONFIGS
 from dml.core.atomic_io import write_text
+from dml.core.installation import CONFIGS
 
 FORMAT = 1  # of the stored values: increase it when the catalog stores something else
 FOLDERS_KEPT = 4  # digests of a few checkouts, or of the last few edits

@@ -9,12 +9,11 @@ from omegaconf import DictConfig
 
 from dml.config.check import check
 from dml.config.command_line import is_multirun
-from dml.core.installation import CONFIGS
 from dml.config.explain import explain
 from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, first_line
-from dml.core.installation import shell_command
+from dml.core.installation import CONFIGS, shell_command
 from dml.runs.experiment import run
 
 

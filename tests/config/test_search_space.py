@@ -27,6 +27,9 @@ def test_a_grid_is_of_the_options_with_choices(composed):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
+        (["protocol=traditional"], "search: protocol 'traditional' has no validation data"),
+        (["loss=n_pair"], "search: nothing to search; for example '+space.optim.lr={low:1e-6"),
+        (["space=3"], "space: 3 should be a node of options"),
         (["search=grid"], "search: nothing to search; for example '+space.optim.lr={choices:["),
         (["search=grid", CHOICES, "search.trials=3"],
          "search.trials: 3 is above the 2 combinations of the choices"),
@@ -42,7 +45,10 @@ def test_a_grid_is_of_the_options_with_choices(composed):
     ],
 )  # fmt: skip
 def test_an_invalid_search(composed, words, problem):
+    chosen = {word.partition("=")[0] for word in words}
+    defaults = ("protocol=mlrc", "loss=contrastive", "search=bayes")
+    words += [word for word in defaults if word.partition("=")[0] not in chosen]
     with pytest.raises(ConfigError) as caught:
-        check(composed("search=bayes", "protocol=mlrc", "loss=contrastive", *words), Config)
+        check(composed(*words), Config)
     (line,) = caught.value.problems
     assert line.startswith(problem)
