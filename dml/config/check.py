@@ -70,7 +70,7 @@ def describe_errors(
         parts = [part for part in error["loc"] if not UNION_MEMBER.fullmatch(str(part))]
         name = _dotted((node, *parts) if node else tuple(parts))
         problem = _describe(error, name, names)
-        also = problem.partition(" should be ")[2]
+        also = problem.partition(" must be ")[2]
         lines[name] = f"{lines[name]} or {also}" if name in lines else problem
         if error["type"] == "literal_error":
             hints[name] = nearest(error["input"], error["ctx"]["expected"].split("'")[1::2])
@@ -94,7 +94,11 @@ def _describe(error: ErrorDetails, name: str, names: Sequence[str]) -> str:
         return f"no such option{nearest(name, others)}"
     if kind == "value_error":
         return f"{value} {error['ctx']['error']}"
-    message = error["msg"].replace("Input", value).replace("an object", "a node of options")
+    message = (
+        error["msg"]
+        .replace("Input should", f"{value} must")
+        .replace("an object", "a node of options")
+    )
     return message.replace("a valid array", "a list").replace("a valid string", "text")
 
 

@@ -1,4 +1,4 @@
-"""The words of a command line before Hydra sees them, and the groups of configs they choose from."""
+"""The words of a command line before Hydra sees them, and the groups that they choose from."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _check_folder_name(text: str) -> str:
 
 def _check_interval(pair: list[float]) -> list[float]:
     if not (len(pair) == 2 and pair[0] <= pair[1]):
-        raise ValueError("should be two numbers above 0, the smaller one first")
+        raise ValueError("must be two numbers above 0, the smaller one first")
     return pair
 
 
@@ -72,7 +72,7 @@ def _check_output_folder(path: str) -> str:
 def _check_device(device: str) -> str:
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
-        raise ValueError("should be auto, cpu, cuda or cuda:<n>")
+        raise ValueError("must be auto, cpu, cuda or cuda:<n>")
     if kind == "cuda":
         import torch  # only here: errors of other options must not wait for torch to load
 
@@ -94,7 +94,7 @@ def _check_backend(backend: str) -> str:
 
 def _check_metric(name: str) -> str:
     if not re.fullmatch(rf"{'|'.join(metric_names.LABELS)}|{metric_names.RECALL}\d+", name):
-        raise ValueError(f"should be one of {metric_names.CHOICES}")
+        raise ValueError(f"must be one of {metric_names.CHOICES}")
     return name
 
 

@@ -18,9 +18,9 @@ MISTAKES = [
     ("los=mfcwms", "los", "did you mean 'loss'?"),
     ("loss=mfcwm", "loss", "did you mean 'mfcwms'?"),
     ("seed=${foo}", "seed", "'foo' not found"),
-    ("data.batch_size=0", "data.batch_size", "must be at least 1"),
+    ("data.batch_size=0", "data.batch_size", "must be greater than or equal to 1"),
     ("device=cuda", "device", "use cpu"),
-    ("loss.alpha=abc", "loss.alpha", "must be a number"),
+    ("loss.alpha=abc", "loss.alpha", "must be a valid number"),
     ("loss._target_=dml.losses.Nothing", "loss._target_", "Nothing"),
     ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
 ]

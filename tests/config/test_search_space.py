@@ -29,7 +29,7 @@ def test_a_grid_is_of_the_options_with_choices(composed):
     [
         (["protocol=traditional"], "search: protocol 'traditional' has no validation data"),
         (["loss=n_pair"], "search: nothing to search; for example '+space.optim.lr={low:1e-6"),
-        (["space=3"], "space: 3 should be a node of options"),
+        (["space=3"], "space: 3 must be a node of options"),
         (["search=grid"], "search: nothing to search; for example '+space.optim.lr={choices:["),
         (["search=grid", CHOICES, "search.trials=3"],
          "search.trials: 3 is above the 2 combinations of the choices"),
@@ -39,9 +39,9 @@ def test_a_grid_is_of_the_options_with_choices(composed):
         (["space.loss.pos_margin=3"], "space.loss.pos_margin: '3' is not a range; write {low: 0"),
         (["+space.optim.lr={low:0,high:1,log:true}"],
          "space.optim.lr: low 0 of a logarithmic range must be above 0; add log: false"),
-        (["search.trials=0"], "search.trials: 0 should be greater than or equal to 1"),
+        (["search.trials=0"], "search.trials: 0 must be greater than or equal to 1"),
         (["search.sampler=gpp"],
-         "search.sampler: 'gpp' should be 'gp', 'tpe' or 'grid'; did you mean 'gp'?"),
+         "search.sampler: 'gpp' must be 'gp', 'tpe' or 'grid'; did you mean 'gp'?"),
     ],
 )  # fmt: skip
 def test_an_invalid_search(composed, words, problem):

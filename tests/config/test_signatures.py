@@ -21,7 +21,8 @@ class Parent(nn.Module):
 
 class Child(Parent):
     def __init__(self, margin=0.5, count: int | None = None, kind: Literal["a", "b"] = "a",
-                 flag=True, bins: list[int] | None = None, folder: Path = Path(), **kwargs):  # fmt: skip
+                 flag=True, bins: list[int] | None = None, folder: Path = Path(),
+                 **kwargs):  # fmt: skip
         super().__init__(must=3, **kwargs)
 
 
@@ -41,16 +42,16 @@ def test_arguments_of_parent_classes_are_accepted_but_not_required():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"margin": "x"}, "loss.margin: 'x' should be a valid number"),
-        ({"margin": None}, "loss.margin: null should be a valid number"),
-        ({"margin": True}, "loss.margin: true should be a valid number"),
-        ({"count": 1.5}, "loss.count: 1.5 should be a valid integer"),
-        ({"kind": "c"}, "loss.kind: 'c' should be 'a' or 'b'"),
-        ({"flag": 1}, "loss.flag: 1 should be a valid boolean"),
-        ({"bins": 3}, "loss.bins: 3 should be a list"),
-        ({"bins": [1, "x"]}, "loss.bins[1]: 'x' should be a valid integer"),
-        ({"weight": "2"}, "loss.weight: '2' should be a valid number"),
-        ({"folder": 2}, "loss.folder: 2 should be text"),
+        ({"margin": "x"}, "loss.margin: 'x' must be a valid number"),
+        ({"margin": None}, "loss.margin: null must be a valid number"),
+        ({"margin": True}, "loss.margin: true must be a valid number"),
+        ({"count": 1.5}, "loss.count: 1.5 must be a valid integer"),
+        ({"kind": "c"}, "loss.kind: 'c' must be 'a' or 'b'"),
+        ({"flag": 1}, "loss.flag: 1 must be a valid boolean"),
+        ({"bins": 3}, "loss.bins: 3 must be a list"),
+        ({"bins": [1, "x"]}, "loss.bins[1]: 'x' must be a valid integer"),
+        ({"weight": "2"}, "loss.weight: '2' must be a valid number"),
+        ({"folder": 2}, "loss.folder: 2 must be text"),
         ({"wieght": 2}, "loss.wieght: Child takes no such argument; did you mean 'weight'?"),
     ],
 )

@@ -64,13 +64,13 @@ def test_the_schedule_of_endless_training_is_tried_briefly(composed):
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [
-        ("loss.alpha=abc", "loss.alpha: 'abc' must be a number"),
+        ("loss.alpha=abc", "loss.alpha: 'abc' must be a valid number"),
         ("loss.alpha=-1", "loss.alpha: must be above 0, got -1"),
-        ("embedder.size=1.5", "embedder.size: 1.5 must be a whole number or null"),
+        ("embedder.size=1.5", "embedder.size: 1.5 must be a valid integer"),
         ("embedder.pooling=foo", "embedder.pooling=foo is not one of avg, max, avg+max"),
-        ("backbone.width=x", "backbone.width: 'x' must be a whole number"),
-        ("loss=triplet loss.margin=null", "loss.margin: null must be a number"),
-        ("optim.schedule.step_size=a", "optim.schedule.step_size: 'a' must be a whole number"),
+        ("backbone.width=x", "backbone.width: 'x' must be a valid integer"),
+        ("loss=triplet loss.margin=null", "loss.margin: null must be a valid number"),
+        ("optim.schedule.step_size=a", "optim.schedule.step_size: 'a' must be a valid integer"),
         ("optim.schedule.step_size=0", "optim.schedule: these values make it fail in use: integer"),
         ("+optim.groups.head.foo=3", "optim.groups.head.foo: AdamW takes no such option; its"),
         ("+optim.groups.hed.lr=3", "optim.groups: no group 'hed'; did you mean 'head'?"),

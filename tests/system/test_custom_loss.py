@@ -130,7 +130,7 @@ def test_p2s_grad_loss_takes_its_size_as_an_option_too(my_folder, command_line):
         ),
         (
             ["loss._target_=my_losses.CenterLoss", "loss.batch_kind=proxy"],
-            "loss.batch_kind: 'proxy' is not valid; one of pair | classification",
+            "loss.batch_kind: 'proxy' must be 'pair' or 'classification'",
         ),
     ],
 )
