@@ -14,10 +14,11 @@ import sys
 
 import environment  # noqa: F401
 
-from dml.core.errors import UserError
+from dml.cli.error_lines import report_errors
 from scripts.studies.metrix_analysis import analyze_metrix
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -27,11 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         "--epochs", type=int, default=1, help="epochs of mixed batches (default: 1)"
     )
     options = parser.parse_args(argv)
-    try:
-        measures = analyze_metrix(options.run, options.epochs)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    measures = analyze_metrix(options.run, options.epochs)
     for name, value in measures.items():
         print(f"{name:18s} {value:9.4f}")
     print(f"written to {options.run}/analysis")

@@ -12,9 +12,11 @@ import sys
 
 from environment import ROOT
 
+from dml.cli.error_lines import report_errors
 from dml.core.errors import nearest
 
 
+@report_errors
 def main(arguments: list[str]) -> int:
     """Runs the suite named by the first argument; returns the exit status."""
     folder = str(ROOT / "scripts" / "benchmarks")
@@ -27,11 +29,7 @@ def main(arguments: list[str]) -> int:
     if suite not in suites:
         print(f"unknown suite '{suite}'{nearest(suite, suites)}\n{usage}", file=sys.stderr)
         return 2
-    try:
-        importlib.import_module(f"scripts.benchmarks.{suite}").main(options)
-    except KeyboardInterrupt:
-        print("interrupted: the lines above are complete", file=sys.stderr)
-        return 130
+    importlib.import_module(f"scripts.benchmarks.{suite}").main(options)
     return 0
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from environment import ROOT
 
+from dml.cli.error_lines import report_errors
+from dml.core.atomic_io import output_folder
 from scripts.concepts import evaluation_pictures, method_pictures
 
 CONCEPTS = ROOT / "docs" / "concepts"
@@ -24,6 +26,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
 }
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status, 0."""
     parser = argparse.ArgumentParser(
@@ -35,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     unknown = set(options.names) - set(PICTURES)
     if unknown:
         parser.error(f"no picture {', '.join(sorted(unknown))}; choose from {', '.join(PICTURES)}")
-    options.out.mkdir(parents=True, exist_ok=True)
+    output_folder(options.out)
     for name in options.names or PICTURES:
         path = options.out / f"{name}.png"
         PICTURES[name](path)

@@ -6,9 +6,21 @@ Also makes `dml` and `scripts` of this clone importable, from whatever folder a 
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Prints a line where Ctrl-C comes before the command's main function, which reports others."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = _report
 
 for package in ("torch", "hydra"):
     if find_spec(package) is None:

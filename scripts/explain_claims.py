@@ -24,6 +24,8 @@ from pathlib import Path
 
 import environment  # noqa: F401
 
+from dml.cli.error_lines import report_errors
+from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.reporting.catalog import experiment_ids, list_cells
 from scripts.studies.emoji.neighbors import CREDIT, draw_emoji_neighbors
@@ -35,6 +37,7 @@ PILOTS = [id for id in experiment_ids() if id.startswith("claims_") and id != "c
 STEPS, EVERY = 600, 25  # of the training with Metrix
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = argparse.ArgumentParser(
@@ -45,20 +48,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder")
     options = parser.parse_intermixed_args(argv)
     out = options.out / f"why_{options.subject}.png"
-    try:
-        if options.subject == "metrix":
-            words = ["loss=contrastive", "method=plain", "optim.lr=1e-3", *options.overrides]
-            explain_mixing(list_cells("claims_metrix", words)[0], STEPS, EVERY, out)
-        elif options.subject == "emoji":
-            out = options.out / "emoji_neighbors.png"
-            _draw_emoji(options.overrides, out)
-        elif options.subject in PILOTS:
-            out = write_pilot_page(list_cells(options.subject, options.overrides), options.out)
-        else:
-            explain(options.subject, out, options.overrides)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    output_folder(options.out)
+    if options.subject == "metrix":
+        words = ["loss=contrastive", "method=plain", "optim.lr=1e-3", *options.overrides]
+        explain_mixing(list_cells("claims_metrix", words)[0], STEPS, EVERY, out)
+    elif options.subject == "emoji":
+        out = options.out / "emoji_neighbors.png"
+        _draw_emoji(options.overrides, out)
+    elif options.subject in PILOTS:
+        out = write_pilot_page(list_cells(options.subject, options.overrides), options.out)
+    else:
+        explain(options.subject, out, options.overrides)
     print(f"written  {out}")
     return 0
 

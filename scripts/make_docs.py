@@ -11,9 +11,11 @@ import sys
 
 from environment import ROOT
 
+from dml.cli.error_lines import report_errors
 from scripts.docs.pages import find_outdated, write_pages
 
 
+@report_errors
 def main(arguments: list[str] | None = None) -> int:
     """Writes or checks the pages; returns the exit status."""
     parser = argparse.ArgumentParser(

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import environment  # noqa: F401
 
-from dml.core.atomic_io import write_json, write_text
-from dml.core.errors import RunStopped
+from dml.cli.error_lines import report_errors
+from dml.core.atomic_io import output_folder, write_json, write_text
 from dml.reporting.catalog import experiment_ids, load_experiment
 from dml.runs.console import console
 from scripts.studies.rehearsal import Rehearsal, rehearse, to_markdown
@@ -33,6 +33,7 @@ runs to its report, on data that is not the paper's; the scores mean nothing.
 """
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 if nothing had problems, else 1."""
     parser = argparse.ArgumentParser(
@@ -42,16 +43,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--outputs", type=Path, default=Path("outputs/rehearsal"))
     options = parser.parse_args(argv)
     papers = [id for id in experiment_ids() if load_experiment(id).source]
-    stored = options.outputs / "rehearsal.json"
+    stored = output_folder(options.outputs) / "rehearsal.json"
     found = _read(stored)
     console.quiet = True  # a line per experiment is enough
     for id in options.experiments or papers:
         if id in found and not found[id].problems:
             continue
-        try:
-            found[id] = rehearse(id, options.outputs)
-        except RunStopped:
-            return 130
+        found[id] = rehearse(id, options.outputs)
         write_json(stored, [asdict(one) for one in found.values()])
         one = found[id]
         print(

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import environment  # noqa: F401
 
+from dml.cli.error_lines import report_errors
+from dml.core.atomic_io import output_folder
 from scripts.studies.potential_plot import draw_field
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status, 0."""
     parser = argparse.ArgumentParser(
@@ -25,7 +28,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the charges")
     parser.add_argument("--out", type=Path, default=Path("outputs/field.png"), help="PNG to write")
     options = parser.parse_args(argv)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    if not options.alpha > 0 or not options.delta > 0:
+        parser.error("--alpha and --delta are above 0")
+    output_folder(options.out.parent)
     draw_field(options.out, alpha=options.alpha, delta=options.delta, seed=options.seed)
     print(f"picture  {options.out}")
     return 0

@@ -15,14 +15,16 @@ import environment  # noqa: F401
 from hydra import compose, initialize_config_dir
 
 from dml.cli import CONFIGS
+from dml.cli.error_lines import report_errors
 from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
-from dml.core.errors import UserError
+from dml.core.atomic_io import output_folder
 from dml.runs.build import Builder
 from scripts.studies.mnist import read_mnist
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = argparse.ArgumentParser(
@@ -37,16 +39,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=1e-3")
     options = parser.parse_intermixed_args(argv)
-    try:
-        path = _draw(options)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    path = _draw(options)
     print(f"picture  {path}")
     return 0
 
 
 def _draw(options: argparse.Namespace) -> Path:
+    output_folder(options.out)
     from scripts.studies.proxy_figure import OVERRIDES, draw_proxy_figure
 
     data = "digits" if options.data == "mnist" else options.data  # the same kind of images
@@ -55,7 +54,6 @@ def _draw(options: argparse.Namespace) -> Path:
         cfg = compose("train", overrides=[*OVERRIDES, *own, *options.overrides])
     config = check(cfg, Config)
     index = read_mnist(options.root) if options.data == "mnist" else Builder(config).index()
-    options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{options.data}.png"
     draw_proxy_figure(config, identity(cfg), index, options.classes, path)
     return path

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dml.cli.error_lines import print_error
+from dml.cli.error_lines import print_error, report_errors, status_of
 from dml.config.command_line import choices_for_help, split_flags
 from dml.config.presets import apply_params, extract_params
-from dml.core.errors import ConfigError, RunStopped, first_line
+from dml.core.errors import ConfigError, first_line
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
-from dml.core.launcher import export_submitit_ranks, read_launch
+from dml.core.launcher import export_submitit_ranks
 
 TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp and holdout have "
@@ -28,6 +28,7 @@ GRID_SWEEPERS = (
 )
 
 
+@report_errors
 def command(
     job: Callable[[Any], Any],
     config_name: str,
@@ -47,28 +48,10 @@ def command(
     """
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # for classes of the user's own, after those of installed packages
-    try:
-        if resume is not None and (folder := _find_resumed()):
-            resume(folder)
-            return ExitStatus.FINISHED
-        return _compose_and_run(job, config_name, conclude)
-    except RunStopped as stop:
-        if read_launch().rank == 0:
-            saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
-            print(f"{stop}; {saved}", file=sys.stderr)
-        return stop.status
-    except KeyboardInterrupt:
-        print(
-            "interrupted; the same command continues from the last checkpoint if there is one",
-            file=sys.stderr,
-        )
-        return ExitStatus.INTERRUPTED
-    except BrokenPipeError:  # the reader of the output is gone, as in `--help | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+    if resume is not None and (folder := _find_resumed()):
+        resume(folder)
         return ExitStatus.FINISHED
-    except Exception as error:
-        print_error(error)
-        return _status_of(error)
+    return _compose_and_run(job, config_name, conclude)
 
 
 def _find_resumed() -> str:
@@ -88,11 +71,6 @@ def _find_resumed() -> str:
             [f"resume: the run continues with its own config; leave out {' '.join(others)}"]
         )
     return folders[0]
-
-
-def _status_of(*errors: Exception) -> int:
-    only_config = all(isinstance(error, ConfigError) for error in errors)
-    return ExitStatus.WRONG_COMMAND if only_config else ExitStatus.FAILED
 
 
 @dataclass
@@ -188,7 +166,7 @@ def _compose_and_run(
     if conclude is not None and len(jobs.overrides) > 1:
         conclude()
     jobs.print_failures()
-    return _status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
+    return status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
 
 def _explain(words: Sequence[str], config_name: str) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dml.cli.error_lines import report_errors
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.data.digits import read_digits
@@ -33,6 +33,7 @@ READERS: dict[str, Callable[[Path], ImageIndex]] = {
 }
 
 
+@report_errors
 def main(
     argv: list[str] | None = None,
     build_emoji: Callable[[Path, Sequence[Path]], None] | None = None,
@@ -46,30 +47,23 @@ def main(
     downloads = [*SOURCES, "emoji"]
     if (options.archive or options.url) and (options.check or options.dataset not in downloads):
         parser.error(f"--archive and --url are for preparing {', '.join(downloads)}")
-    try:
-        if options.check:
-            index = READERS[options.dataset](options.root)
-            check_images(index)
-            print(f"{options.dataset}: all {len(index.images):,} images can be decoded")
-        elif options.dataset in SOURCES:
-            dataset = SOURCES[options.dataset]
-            prepare(dataset, options.root, options.archive, options.url)
-        elif options.dataset == "emoji":
-            if build_emoji is None:
-                raise UserError(
-                    "emoji is prepared in a checkout of the project, by python "
-                    "scripts/prepare_data.py emoji; data=emoji data.root=<folder> reads the result"
-                )
-            build_emoji(options.root, options.archive)
-        else:
-            index = READERS[options.dataset](options.root)
-            print(f"{options.dataset}: {len(index.images):,} images, nothing to download")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 130
+    if options.check:
+        index = READERS[options.dataset](options.root)
+        check_images(index)
+        print(f"{options.dataset}: all {len(index.images):,} images can be decoded")
+    elif options.dataset in SOURCES:
+        dataset = SOURCES[options.dataset]
+        prepare(dataset, options.root, options.archive, options.url)
+    elif options.dataset == "emoji":
+        if build_emoji is None:
+            raise UserError(
+                "emoji is prepared in a checkout of the project, by python "
+                "scripts/prepare_data.py emoji; data=emoji data.root=<folder> reads the result"
+            )
+        build_emoji(options.root, options.archive)
+    else:
+        index = READERS[options.dataset](options.root)
+        print(f"{options.dataset}: {len(index.images):,} images, nothing to download")
     return 0
 
 

@@ -52,6 +52,23 @@ def add_filename(error: BaseException, path: Path) -> None:
         error.filename = str(path)
 
 
+def output_folder(path: Path) -> Path:
+    """Creates a folder if necessary, and returns it.
+
+    Raises:
+        UserError: it cannot be written to; found before the work whose results go there.
+    """
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path}: not a folder; choose another one")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"a full disk refuses this")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; choose another folder") from error
+    return path
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Writes `text` to `path`, atomically."""
     with replace_file(path) as temporary:
