@@ -25,7 +25,9 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
         yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
     yield from _find_batch_conflicts(config)
     yield from _find_process_conflicts(config, read_launch().size)
-    if config.embedder.get("pooling") == "native" and "feature" in _list_mix_types(config):
+    mixes = config.method.get("types") if config.method["_target_"] == METRIX else None
+    mixes_features = isinstance(mixes, list) and "feature" in mixes
+    if config.embedder.get("pooling") == "native" and mixes_features:
         yield (
             "embedder.pooling",
             "native pools the features of single images, and method.types=[feature] mixes them "
@@ -43,13 +45,9 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
             )
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"
-    selected_on = SPLITS[protocol.splits].selected_on
-    if selected_on != protocol.selected_on:
-        yield (
-            "protocol.selected_on",
-            f"splits '{protocol.splits}' select the epoch on {selected_on}, "
-            f"not on {protocol.selected_on}",
-        )
+    if (selected_on := SPLITS[protocol.splits].selected_on) != protocol.selected_on:
+        problem = f"splits '{protocol.splits}' select the epoch on {selected_on}"
+        yield "protocol.selected_on", f"{problem}, not on {protocol.selected_on}"
     if (
         config.transform.augmentation == "random_resized_crop"
         and config.transform.size is None
@@ -69,11 +67,6 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
         )
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
-
-
-def _list_mix_types(config: Config) -> list[str]:
-    types = config.method.get("types") if config.method["_target_"] == METRIX else None
-    return types if isinstance(types, list) else []
 
 
 def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pkgutil import resolve_name
-from typing import Any, get_type_hints
+from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import nn
@@ -30,36 +30,28 @@ def import_target(target: Any, option: str) -> Callable[..., Any]:
     Raises:
         ConfigError: it does not exist or cannot be imported.
     """
-    if not isinstance(target, str) or not target:
-        raise ConfigError([f"{option}._target_: '{target}' is not a dotted path of a class"])
     try:
         found = resolve_name(target)
+        if callable(found):
+            return found
+        problem = f"{target} is not a class or function"
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            [
-                f"{option}._target_: no module '{error.name}' for {target}; is its file in the "
-                f"current folder?"
-            ]
-        ) from error
-    except AttributeError as error:
+        problem = f"no module '{error.name}' for {target}; is its file in the current folder?"
+    except AttributeError:
         module, _, name = target.rpartition(".")
         names: list[str] = []
         with suppress(Exception):  # only for a hint
             names = dir(resolve_name(module))
-        hint = nearest(name, names)
-        raise ConfigError([f"{option}._target_: {module} has no '{name}'{hint}"]) from error
+        problem = f"{module} has no '{name}'{nearest(name, names)}"
     except Exception as error:  # the module is the user's and may raise anything
-        reason = first_line(error)
-        raise ConfigError([f"{option}._target_: {target} cannot be imported: {reason}"]) from error
-    if not callable(found):
-        raise ConfigError([f"{option}._target_: {target} is not a class or function"])
-    return found
+        problem = f"{target} cannot be imported: {first_line(error)}"
+    raise ConfigError([f"{option}._target_: {problem}"])
 
 
 def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
     """Returns what a class accepts by name: its arguments and those its `**kwargs` pass upwards.
 
-    Annotations are types where they can be resolved, else left out.
+    Annotations are types where they can be resolved.
     """
     if not inspect.isclass(target):
         return dict(_named_parameters(target))
@@ -119,6 +111,8 @@ def find_type_problems(value: Any, parameter: inspect.Parameter, option: str) ->
     if kind is parameter.empty:
         # Other packages annotate little, but a number as the default means a number.
         kind = {bool: bool, int: float, float: float}.get(type(parameter.default), Any)
+    if isinstance(kind, str):  # could not be resolved
+        return
     try:
         adapter = TypeAdapter(kind, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
         adapter.validate_json(json.dumps(value))
@@ -131,14 +125,11 @@ def find_type_problems(value: Any, parameter: inspect.Parameter, option: str) ->
 def _named_parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Returns the parameters that can be given by name, with resolved annotations."""
     try:
-        hints = get_type_hints(function)
+        signature = inspect.signature(function, eval_str=True)
     except Exception:  # names that exist only for the type checker
-        hints = {}
-    parameters = {}
-    for name, one in inspect.signature(function).parameters.items():
-        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            parameters[name] = one.replace(annotation=hints.get(name, one.empty))
-    return parameters
+        signature = inspect.signature(function)
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: one for name, one in signature.parameters.items() if one.kind in kinds}
 
 
 def _has_kwargs(function: Callable[..., Any]) -> bool:

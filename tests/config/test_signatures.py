@@ -80,7 +80,7 @@ def test_any_argument_can_be_an_object():
         ("dml.losses.C3", "loss._target_: dml.losses has no 'C3'"),
         ("torch.optim.Adan", "loss._target_: torch.optim has no 'Adan'; did you mean 'Adam'?"),
         ("dml.losses.__doc__", "loss._target_: dml.losses.__doc__ is not a class or function"),
-        (3, "loss._target_: '3' is not a dotted path of a class"),
+        ("3", "loss._target_: 3 cannot be imported: invalid format: '3'"),
     ],
 )  # fmt: skip
 def test_target_that_does_not_exist(target, problem):
