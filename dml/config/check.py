@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from dml.config.compatibility import find_conflicts
 from dml.config.identity import flatten
 from dml.config.schema import Config
-from dml.core.errors import ConfigError, nearest
+from dml.core.errors import ConfigError, first_line, nearest
 
 C = TypeVar("C", bound=Config)
 # Parts of a location that pydantic adds for the members of a union.
@@ -43,7 +43,8 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
-        raise _find_reason(error) or ConfigError(_find_broken_references(cfg)) from error
+        problem = f"{error.full_key}: {first_line(error)}"
+        raise _find_reason(error) or ConfigError([problem]) from error
     try:
         # As JSON, in which a list can become a tuple, while "3" does not become a number.
         config = schema.model_validate_json(json.dumps(plain))
@@ -114,13 +115,3 @@ def _find_reason(error: BaseException | None) -> ConfigError | None:
         seen.add(id(error))
         error = error.__context__
     return error if isinstance(error, ConfigError) else None
-
-
-def _find_broken_references(cfg: DictConfig) -> Iterator[str]:
-    """Yields a line for each option whose reference cannot be resolved."""
-    for name, value in flatten(OmegaConf.to_container(cfg, resolve=False)).items():
-        try:
-            if isinstance(value, str) and "${" in value:
-                OmegaConf.select(cfg, name, throw_on_resolution_failure=True)
-        except OmegaConfBaseException as error:
-            yield f"{name}: '{value}' cannot be resolved: {str(error).splitlines()[0]}"

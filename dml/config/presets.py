@@ -17,7 +17,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dml.config.command_line import is_multirun
+from dml.config.command_line import is_multirun, split_flags
 from dml.config.stored_config import refuse_interpolation
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS
@@ -37,8 +37,7 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    overrides = [word for word in rest if "=" in word and not word.startswith("-")]
-    overrides += [word for word in rest if word.startswith("~") and "=" not in word]
+    _, overrides = split_flags(rest)
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose(config_name, overrides=overrides)

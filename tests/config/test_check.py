@@ -49,7 +49,7 @@ def test_all_problems_at_once(changed):
         ("seed=-1", "seed: -1 must be greater than or equal to 0"),
         ("seed='3'", "seed: '3' must be a valid integer"),
         ("seed=3.0", "seed: 3.0 must be a valid integer"),
-        ("seed=${foo}", "seed: '${foo}' cannot be resolved: Interpolation key 'foo' not "),
+        ("seed=${foo}", "seed: Interpolation key 'foo' not found"),
         ("optim.lr=true", "optim.lr: true must be a valid number"),
         ("optim.lr=inf", "optim.lr: Infinity must be a finite number"),
         ("transform.flip=1", "transform.flip: 1 must be a valid boolean"),
