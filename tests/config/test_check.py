@@ -12,33 +12,18 @@ def problems(cfg):
 
 
 def test_the_default_config_is_valid_and_typed(changed):
-    config = check(changed(), Config)
+    config = check(changed("name=2024"), Config)
+    assert config.name == "2024"  # numbers are texts where an option is a text
     assert config.data.batch_size == 128
     assert config.protocol.stopping.patience == 5
     assert isinstance(config.optim.loss_lr_ratio, float)
 
 
 def test_all_problems_at_once(changed):
-    found = problems(
-        changed(
-            "data.batch_size=abc",
-            "seed=-1",
-            "optim.lr=nan",
-            "data.sampler=rando",
-            "protocol.stopping.unit=weeks",
-            "+data.batch-size=3",
-            "device=gpu",
-        )
-    )
-    assert sorted(line.split(":")[0] for line in found) == [
-        "data.batch-size",
-        "data.batch_size",
-        "data.sampler",
-        "device",
-        "optim.lr",
-        "protocol.stopping.unit",
-        "seed",
-    ]
+    words = "data.batch_size=abc seed=-1 optim.lr=nan data.sampler=rando +data.batch-size=3"
+    found = problems(changed(*words.split()))
+    names = sorted(line.split(":")[0] for line in found)
+    assert names == ["data.batch-size", "data.batch_size", "data.sampler", "optim.lr", "seed"]
     assert "did you mean 'random'?" in "\n".join(found)
     assert "did you mean 'data.batch_size'?" in "\n".join(found)
 
@@ -47,24 +32,16 @@ def test_all_problems_at_once(changed):
     ("override", "message"),
     [  # one of each class of error
         ("seed=-1", "seed: -1 must be greater than or equal to 0"),
-        ("seed='3'", "seed: '3' must be a valid integer"),
         ("seed=3.0", "seed: 3.0 must be a valid integer"),
         ("seed=${foo}", "seed: Interpolation key 'foo' not found"),
-        ("optim.lr=true", "optim.lr: true must be a valid number"),
         ("optim.lr=inf", "optim.lr: Infinity must be a finite number"),
         ("transform.flip=1", "transform.flip: 1 must be a valid boolean"),
         ("outputs=true", "outputs: true must be text"),
         ("outputs=/dev/null/x", "outputs: '/dev/null/x' cannot be created below /dev/null"),
         ("data=3", "data: 3 must be a node of options"),
-        ("+optim.groups.head=3", "optim.groups.head: 3 must be a node of options"),
-        ("transform.scale=3", "transform.scale: 3 must be a list"),
         ("transform.scale=[0.5,x]", "transform.scale[1]: 'x' must be a valid number"),
-        ("transform.scale=[-1,1]", "transform.scale[0]: -1 must be greater than 0"),
         ("transform.scale=[2,1]", "transform.scale: [2, 1] must be two numbers above 0, the "),
-        ("data.cache=big", "data.cache: 'big' must be 'full' or a valid integer"),
         ("data.workers=5000", "data.workers: 5000 must be 'auto' or less than or equal to 1024"),
-        ("compile=2", "compile: 2 must be a valid boolean or 'reduce-overhead'"),
-        ("evaluation.measures=[w3]", "evaluation.measures[0]: 'w3' must be 'regularizer', 'w2'"),
         ("optim.schedule=cosin", "optim.schedule: 'cosin' must be 'none', 'cosine' or 'step' or "
          "a node of options; did you mean 'cosine'?"),
         ("loss.name=../../x", "loss.name: '../../x' is part of the run folder's name"),
@@ -79,17 +56,10 @@ def test_invalid_value(changed, override, message):
 
 def test_absent_gpu(changed, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert problems(changed("device=cuda")) == [
-        "device: 'cuda' needs a GPU, and this machine has none; use cpu"
-    ]
+    (problem,) = problems(changed("device=cuda"))
+    assert problem == "device: 'cuda' needs a GPU, and this machine has none; use cpu"
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     check(changed("device=cuda:1"), Config)
-    assert problems(changed("device=cuda:2")) == [
-        "device: 'cuda:2' does not exist; the last of 2 is cuda:1"
-    ]
-
-
-def test_numbers_are_texts_of_options_that_are_texts(changed):
-    config = check(changed("name=2024", "optim.lr=1"), Config)
-    assert (config.name, config.optim.lr) == ("2024", 1.0)
+    (problem,) = problems(changed("device=cuda:2"))
+    assert problem == "device: 'cuda:2' does not exist; the last of 2 is cuda:1"

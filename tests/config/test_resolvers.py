@@ -20,27 +20,13 @@ def test_a_value_by_another_option(backbone, batch_size):
     assert (cfg.batch, cfg.both, cfg.absent) == (batch_size, 10 if batch_size == 96 else 15, 3)
 
 
-@pytest.mark.parametrize(
-    ("target", "name"),
-    [("a.b.Net", "Net"), ("a.b:Net", "Net"), ("my_data.read_birds", "birds"), ("Net", "Net")],
-)
-def test_names_of_classes(target, name):
-    assert class_name(target) == name
-
-
-@pytest.mark.parametrize(
-    ("root", "name"),
-    [("/x/my birds", "my_birds"), ("/x/birds/", "birds"), ("/x/birds/list.csv", "birds"),
-     ("/x/.birds", "birds"), ("/", "folder")],
-)  # fmt: skip
-def test_names_of_folders(root, name):
-    assert folder_name(root) == name
-
-
-def test_the_current_folder_has_a_name(tmp_path, monkeypatch):
-    (tmp_path / "birds").mkdir()
-    monkeypatch.chdir(tmp_path / "birds")
-    assert folder_name(".") == "birds"
+def test_names_of_classes_and_folders(tmp_path, monkeypatch):
+    targets = {"a.b.Net": "Net", "a.b:Net": "Net", "my_data.read_birds": "birds", "Net": "Net"}
+    assert {target: class_name(target) for target in targets} == targets
+    roots = {"/x/my birds": "my_birds", "/x/birds/list.csv": "birds", "/x/.b": "b", "/": "folder"}
+    assert {root: folder_name(root) for root in roots} == roots
+    monkeypatch.chdir(tmp_path)
+    assert folder_name(".") == tmp_path.name
 
 
 def test_own_classes_name_their_nodes(composed):
@@ -52,14 +38,8 @@ def test_own_classes_name_their_nodes(composed):
 def test_the_record_of_a_network_becomes_its_options(composed):
     cfg = composed("backbone=timm", "backbone.model=convnext_tiny.fb_in22k_ft_in1k_384", "data=cub")
     config = check(cfg, Config)
-    record = {
-        "name": "convnext_tiny.fb_in22k_ft_in1k_384",
-        "input_size": 384,
-        "mean": [0.485, 0.456, 0.406],
-        "std": [0.229, 0.224, 0.225],
-        "interpolation": "bicubic",
-        "crop_share": None,  # timm squeezes whole images
-    }
+    record = {"input_size": 384, "mean": [0.485, 0.456, 0.406], "interpolation": "bicubic"}
+    record |= {"crop_share": None}  # timm squeezes whole images
     assert config.backbone.items() >= record.items()
     assert (config.crop_size, config.embedder["pooling"]) == (384, "native")
     stored = OmegaConf.create(OmegaConf.to_yaml(cfg, resolve=True))  # needs no record
