@@ -118,7 +118,7 @@ def find_type_problems(value: Any, parameter: inspect.Parameter, option: str) ->
         adapter.validate_json(json.dumps(value))
     except ValidationError as error:
         yield from describe_errors(error.errors(), [], option)
-    except PydanticUserError:  # a type that pydantic does not know
+    except (PydanticUserError, NameError):  # a type that pydantic does not know
         return
 
 
