@@ -114,10 +114,11 @@ def find_type_problems(value: Any, parameter: inspect.Parameter, option: str) ->
     if isinstance(kind, str):  # could not be resolved
         return
     try:
-        adapter = TypeAdapter(kind, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+        adapter = TypeAdapter(kind, config=ConfigDict(strict=True))
         adapter.validate_json(json.dumps(value))
     except ValidationError as error:
-        yield from describe_errors(error.errors(), [], option)
+        if not any(one["type"] == "callable_type" for one in error.errors()):
+            yield from describe_errors(error.errors(), [], option)
     except (PydanticUserError, NameError):  # a type that pydantic does not know
         return
 
