@@ -15,8 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
     ("word", "name", "remedy"),
     [
         ("seed=[", "seed=[", "quote special characters"),
-        ("loss=mfcwm", "loss", "did you mean 'mfcwms'?"),
-        ("data.batch_size=0", "data.batch_size", "must be greater than or equal to 1"),
         ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
     ],
 )
@@ -76,13 +74,13 @@ def test_jobs_that_fail_for_the_same_reason_are_listed_together(command_line, tm
         f"hydra.sweep.dir={tmp_path}/sweep",
         f"data.root={tmp_path}",
         "data=cub",
-        "loss=mfcwms,contrastive,ms,proxy_anchor",
+        "loss=mfcwms,contrastive",
     )
     assert status == ExitStatus.FAILED
-    head, *reasons = err.partition("4 of 4 runs failed:")[2].splitlines()
+    head, *reasons = err.partition("2 of 2 runs failed:")[2].splitlines()
     assert head == ""
     (line,) = reasons
-    names = "loss=mfcwms; loss=contrastive; loss=ms; 1 more"
+    names = "loss=mfcwms; loss=contrastive"
     assert line.startswith(f"  {names}: data.root: CUB-200-2011 is not under {tmp_path}")
 
 

@@ -9,15 +9,13 @@ import pytest
 import torch
 
 from dml.core.errors import RunStopped
-from dml.losses import C2Loss
-from dml.methods.chance_constrained import ChanceConstrained
 from dml.retrieval import nearest_neighbors, retrieval_metrics
 from dml.tracking import History
 from dml.training.clock import StepClock
 from dml.training.device import set_precision
 from dml.training.process_group import SINGLE_PROCESS
 from scripts.benchmarks import train as benchmark
-from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
+from tests.methods.tiny_training import ccp_steps
 from tests.training.distributed_steps import CASES, relative, trained
 
 DEVICE = "cuda"
@@ -45,32 +43,8 @@ def test_a_step_is_that_of_the_cpu(case):
 
 
 def test_ccp_takes_the_steps_of_the_cpu():
-    labels = torch.arange(4).repeat_interleave(5)
-    images = images_of(labels)
-    found = {}
-    for device in ("cpu", DEVICE):
-        torch.manual_seed(0)
-        embedder = TinyEmbedder().to(device)
-        method = ChanceConstrained(C2Loss(), None, 4, 3, proxies_per_class=2, pool_size=4)
-        pool = Pool(images, labels)
-        method.to(device).train().attach(
-            lambda *which, pool=pool, device=device: [
-                (some.to(device), theirs.to(device)) for some, theirs in pool(*which)
-            ]
-        )
-        optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.05)
-        losses = []
-        for _ in range(6):
-            loss, _ = method(embedder, images.to(device), labels.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            method.after_backward(embedder)
-            optimizer.step()
-            losses.append(loss.item())
-            method.on_evaluation(embedder, 0.0)  # no improvement: stages end
-            method.on_stall(embedder)
-        found[device] = losses
-    assert found[DEVICE] == pytest.approx(found["cpu"], rel=1e-3)
+    found, expected = ([step().item() for step in ccp_steps(on)] for on in (DEVICE, "cpu"))
+    assert found == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.fixture

@@ -84,6 +84,12 @@ def test_two_processes_continue_the_run_of_one(together, alone):
     assert_alike(history(Path(together[1][0]["continued"])), alone["ccp"])
 
 
+def test_an_error_of_one_ends_the_run_of_both(together):
+    first, second = (found["broken"] for found in together[1])
+    assert second == "data: the second process cannot read it"
+    assert first
+
+
 def test_a_signal_to_one_stops_both_and_one_continues(together, alone):
     place, found = together
     assert [one["status"] for one in found] == [143, 143]

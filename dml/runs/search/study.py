@@ -8,6 +8,7 @@ parameters, and continues from its checkpoints.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -21,12 +22,14 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal._storage import JournalOperation
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dml.config.schema import SearchConfig
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
+from dml.runs.console import print_line
 from dml.runs.folder.run_folder import Busy, RunFolder
 from dml.runs.search.proposals import propose
 
@@ -196,17 +199,76 @@ def _open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
 
 
 def open_journal(path: Path) -> JournalStorage:
-    """Opens the journal at `path` and removes a last line that a crash or a full disk cut short.
+    """Opens the journal at `path`, cut at its first unreadable line; a copy is kept.
 
-    Its lock is a symbolic link, which also works on old network file systems.
+    Raises:
+        UserError: its lines are none of a study.
     """
-    lock = JournalFileSymlinkLock(str(path))
+    lock = _JournalLock(path)
     backend = JournalFileBackend(str(path), lock_obj=lock)
     lock.acquire()
     try:
-        content = path.read_bytes()
-        if content and not content.endswith(b"\n"):
-            os.truncate(path, content.rfind(b"\n") + 1)
+        _cut_off_damage(path)
     finally:
         lock.release()
-    return JournalStorage(backend)
+    try:
+        return JournalStorage(backend)
+    except Exception as error:  # Optuna's code trusts its journal
+        raise UserError(
+            f"search: {path} is not the journal of a search ({first_line(error)}); "
+            f"overwrite=true starts anew"
+        ) from error
+
+
+def _cut_off_damage(path: Path) -> None:
+    """Removes what a crash, a full disk or another program left: it hides all lines after it."""
+    content = path.read_bytes()
+    readable = 0
+    for line in content.splitlines(keepends=True):
+        if not (line.endswith(b"\n") and _is_operation(line)):
+            break
+        readable += len(line)
+    if readable == len(content):
+        return
+    if b"\n" in content[readable:]:  # more than a last line that was cut short
+        copy = path.with_name(f"journal-damaged-{time.strftime('%Y%m%d-%H%M%S')}.log")
+        copy.write_bytes(content)
+        line = len(content[:readable].splitlines()) + 1
+        print_line(
+            f"note: search: {path} cannot be read from line {line} on; the trials before it count, "
+            f"a copy is {copy.name}"
+        )
+    os.truncate(path, readable)
+
+
+def _is_operation(line: bytes) -> bool:
+    try:
+        entry = json.loads(line)
+        JournalOperation(entry["op_code"])
+        return isinstance(entry["worker_id"], str)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+class _JournalLock(JournalFileSymlinkLock):
+    """The system's lock of the journal: freed at once when its holder is killed.
+
+    On a file system without such locks it is Optuna's symbolic link, whose dead holder blocks the
+    others for half a minute.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._path = path.with_suffix(".lock")
+        self._held = ExitStack()
+
+    def acquire(self) -> bool:
+        """Waits for the lock."""
+        if not self._held.enter_context(wait_for_lock(self._path, "writing the journal")):
+            super().acquire()
+            self._held.callback(super().release)
+        return True
+
+    def release(self) -> None:
+        """Frees the lock."""
+        self._held.close()

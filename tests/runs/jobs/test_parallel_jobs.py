@@ -1,6 +1,9 @@
 from typing import ClassVar
 
+import pytest
+
 from dml.tracking import NullTracker
+from tests import forked
 from tests.runs.small_runs import essence
 
 
@@ -17,7 +20,11 @@ class RecordingTracker(NullTracker):
         self.rows.append((metrics["repeat"], metrics["fold"], step, metrics["map_at_r"]))
 
 
-def test_parallel_models_equal_serial_models(run_small, capfd):
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.soak)])
+def test_parallel_models_equal_serial_models(run_small, capfd, monkeypatch, start):
+    """Forked processes have imported torch; a run spawns them, because CUDA cannot be forked."""
+    context = forked.context(start)
+    monkeypatch.setattr("multiprocessing.get_context", lambda _: context)
     tracking = f"tracking._target_={__name__}.RecordingTracker"
     alone = run_small("loss=contrastive", tracking, name="alone")
     rows = list(RecordingTracker.rows)
