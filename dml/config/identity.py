@@ -44,6 +44,17 @@ def flatten(node: Any, path: str = "") -> dict[str, Any]:
     return options
 
 
+def refuse_interpolation(content: Any) -> None:
+    """Raises ValueError, with the name of the option, if a text in nested mappings holds `${`.
+
+    A stored config is resolved; in that of somebody else OmegaConf would replace `${oc.env:…}` by
+    values of this machine.
+    """
+    for name, value in flatten(content).items():
+        if "${" in f"{name} {value}":
+            raise ValueError(f"{name} holds ${{, which a stored config never does")
+
+
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Returns the options that decide the result: dotted name → plain value, sorted by name."""
     return deciding_options(OmegaConf.to_container(cfg, resolve=True))

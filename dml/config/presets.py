@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.command_line import is_multirun, split_flags
-from dml.config.stored_config import refuse_interpolation
+from dml.config.identity import refuse_interpolation
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS
 

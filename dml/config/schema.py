@@ -260,11 +260,11 @@ class ExperimentConfig(Node):
         metrics: the metrics that they print; the first one is tested for significance.
         spread: meaning of the number behind ±: ci95 | std | none.
         setting: name under which the paper's tables list this run among others of its method.
-        figures: kinds of figures (`dml.reporting.report_figures`).
+        figures: kinds of figures (`dml.results.figures`).
         params: table of `configs/params` whose values hold unless an override sets them.
         script: command that draws it, from runs or by itself.
         trains: false if nothing is trained and the script does everything.
-        gpu_hours: estimate for all its trainings (`dml.reporting.cost`).
+        gpu_hours: estimate for all its trainings (`dml.results.cost`).
     """
 
     id: FolderName

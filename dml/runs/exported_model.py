@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from torch import nn
 from torchvision.transforms import v2
 
+from dml.config.identity import refuse_interpolation
 from dml.config.schema import Config, TransformConfig
-from dml.config.stored_config import refuse_interpolation
 from dml.core.atomic_io import replace_file, write_json
 from dml.core.errors import UserError, first_line
 from dml.core.installation import CONFIGS

@@ -17,7 +17,7 @@ from dml.config.schema import Config
 from dml.core.atomic_io import write_text
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import SimilarityChanges, similarity_changes
-from dml.reporting.catalog import Cell
+from dml.results.catalog import Cell
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.figures.drawing import COLORS, GREY, plt, save, tidy

@@ -15,7 +15,7 @@ from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
 from dml.core.installation import shell_command
 from dml.core.statistics import Estimate, mean_interval
-from dml.reporting.catalog import Cell
+from dml.results.catalog import Cell
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from scripts.studies.seed_results import (
     FIRST_REPEAT,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dml.reporting.catalog import experiment_ids, load_experiment
+from dml.results.catalog import experiment_ids, load_experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"

@@ -233,9 +233,9 @@ def _cut_off_damage(path: Path) -> None:
     if b"\n" in content[readable:]:  # more than a last line that was cut short
         copy = path.with_name(f"journal-damaged-{time.strftime('%Y%m%d-%H%M%S')}.log")
         copy.write_bytes(content)
-        line = len(content[:readable].splitlines()) + 1
+        number = len(content[:readable].splitlines()) + 1
         print_line(
-            f"note: search: {path} cannot be read from line {line} on; the trials before it count, "
+            f"note: search: {path} cannot be read from line {number} on; the trials before it count, "
             f"a copy is {copy.name}"
         )
     os.truncate(path, readable)

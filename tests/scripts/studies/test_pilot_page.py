@@ -11,7 +11,7 @@ from scipy import stats
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.reporting.catalog import list_cells
+from dml.results.catalog import list_cells
 from dml.runs.experiment import run
 from scripts.studies.pilot_page import write_pilot_page
 
