@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -87,7 +88,9 @@ def _parsed_config_files():
             return load(stream, Loader)
         text = stream if isinstance(stream, str) else stream.read()
         if text not in parsed:
-            parsed[text] = load(text, Loader)
+            named = io.StringIO(text)
+            named.name = getattr(stream, "name", "")  # for errors
+            parsed[text] = load(named, Loader)
         return parsed[text]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dml.cli.error_lines import print_error, report_errors, status_of
-from dml.config.command_line import split_flags
-from dml.config.config_groups import CONFIGS, choices_for_help
+from dml.config.command_line import choices_for_help, split_flags
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, first_line
 from dml.core.exit_status import ExitStatus
-from dml.core.installation import shell_command
+from dml.core.installation import CONFIGS, shell_command
 from dml.core.launcher import export_submitit_ranks
 
 TEST_SCORES = (

@@ -12,8 +12,8 @@ from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
 WIDEST = 4096
-# Trained on characters that neither train nor test in data=glyphs: `experiment=claims_pretraining`.
-CHARACTERS = Path(__file__).with_name("small_cnn_characters.safetensors")
+# Trained on glyphs that neither train nor test in data=glyphs: `experiment=claims_pretraining`.
+GLYPHS = Path(__file__).with_name("small_cnn_glyphs.safetensors")
 
 
 class SmallCNN(Backbone):
@@ -23,7 +23,7 @@ class SmallCNN(Backbone):
     which 8×8 digits need.
 
     Args:
-        weights: "none", "characters" (pretrained, of width 32), a file or a URL; there are no
+        weights: "none", "glyphs" (pretrained, of width 32), a file or a URL; there are no
             ImageNet weights.
         input_size: side of the images in pixels, at least 8; None keeps their size.
         width: channels of the first layer; the features have four times as many.
@@ -50,7 +50,7 @@ class SmallCNN(Backbone):
             *_layer(width, 2 * width, stride=2),
             *_layer(2 * width, 4 * width, stride=2),
         )
-        load_weights(self, str(CHARACTERS) if weights == "characters" else weights)
+        load_weights(self, str(GLYPHS) if weights == "glyphs" else weights)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W; half of that above 16 pixels."""

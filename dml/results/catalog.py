@@ -30,13 +30,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.config_groups import CONFIGS
 from dml.config.grids import expand_grids
 from dml.config.presets import apply_params
 from dml.config.schema import Config, ExperimentConfig
 from dml.core.atomic_io import write_text
 from dml.core.errors import ConfigError, nearest
-from dml.core.installation import shell_command
+from dml.core.installation import CONFIGS, shell_command
 from dml.results.published import PublishedResult, ResultKey, find_reason, find_results
 from dml.runs.folder.run_folder import RunFolder
 

@@ -17,9 +17,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from dml.config.fields import resolve_test_resize
-from dml.config.schema import Config
+from dml.config.schema import Config, resolve_test_resize
 from dml.config.signatures import (
+    BACKBONE_KEYS,
     LOSS_KEYS,
     METHOD_KEYS,
     accepted_parameters,
@@ -164,6 +164,8 @@ class Builder:
                 return Constructor(c.loss["miner"], option)
             case "method":
                 return Constructor(c.method, option, METHOD_KEYS, ("loss", "miner", *SIZES))
+            case "backbone":
+                return Constructor(c.backbone, option, BACKBONE_KEYS)
             case "embedder":
                 target = f"{Embedder.__module__}.{Embedder.__qualname__}"  # the only class of them
                 node = {**c.embedder, "_target_": target}

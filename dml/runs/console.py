@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dml.config.names import method_name
+from dml.config.identity import method_name
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label as title
 from dml.core.run_logger import run_logger

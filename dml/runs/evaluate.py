@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dml.config.names import method_name
+from dml.config.identity import method_name
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError

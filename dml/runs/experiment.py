@@ -14,13 +14,12 @@ from omegaconf import DictConfig, OmegaConf
 from dml.config.check import check
 from dml.config.command_line import is_multirun
 from dml.config.compatibility import find_notes
-from dml.config.config_groups import CONFIGS
 from dml.config.explain import explain
 from dml.config.identity import identity
 from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, RunStopped, first_line
-from dml.core.installation import shell_command
+from dml.core.installation import CONFIGS, shell_command
 from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
 from dml.core.signals import StopRequest, raise_on_signals

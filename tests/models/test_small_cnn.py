@@ -13,10 +13,10 @@ def test_maps_are_a_quarter_of_small_images_and_an_eighth_of_larger_ones(side, l
 
 
 def test_pretrained_on_characters():
-    network = SmallCNN(weights="characters", width=32)
+    network = SmallCNN(weights="glyphs", width=32)
     assert all((layer.running_var != 1).any() for layer in network.modules() if is_norm(layer))
-    with pytest.raises(UserError, match=r"small_cnn_characters"):
-        SmallCNN(weights="characters", width=16)
+    with pytest.raises(UserError, match=r"small_cnn_glyphs"):
+        SmallCNN(weights="glyphs", width=16)
 
 
 def is_norm(layer):

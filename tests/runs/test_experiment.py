@@ -190,7 +190,7 @@ def test_the_summary_is_returned_each_time(tmp_path, run_tiny):
     ("words", "message"),
     [
         (["loss=mfcwm"], "loss: 'mfcwm' does not exist; did you mean 'mfcwms'"),
-        (["data.batch_size=0"], "data.batch_size: 0 must be at least 1"),
+        (["data.batch_size=0"], "data.batch_size: 0 must be greater than or equal to 1"),
         (["-m", "seed=0,1"], "train: trains one model; call it in a loop"),
         (["params=nothing"], "params: nothing is neither a file nor one of"),
         ("loss=mfcwms", r"type dml.train\(\['loss=mfcwms'\]\)"),

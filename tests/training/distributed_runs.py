@@ -15,9 +15,9 @@ from unittest import mock
 from hydra import compose, initialize_config_dir
 
 from dml.config.check import check
-from dml.config.config_groups import CONFIGS
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
+from dml.core.installation import CONFIGS
 from dml.core.launcher import read_launch
 from dml.runs import experiment
 from dml.runs.folder.run_folder import RunFolder

@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from dml.config.check import check
-from dml.config.config_groups import CONFIGS
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
+from dml.core.installation import CONFIGS
 from dml.models.backbones import Backbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dml.config.names import method_name
+from dml.config.identity import method_name
 from dml.config.schema import Config
 from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_task

@@ -70,7 +70,7 @@ def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) 
             f"search: '{context.index.name}' leaves one class to validate on, where every score is "
             f"100; take data with more classes"
         )
-    space = create_distributions(merge_spaces(config.space))
+    space = create_distributions(merge_spaces(config.space, config.search.sampler == "grid"))
     study = Study(folder, config.search, space, config.seed)
     while study.has_open_trials():
         with show_task(_position(study, context).describe_trial()):
