@@ -87,7 +87,10 @@ class _Deaths:
     def _raise_held(self) -> None:
         if self.held is not None:
             error, self.held = self.held, None
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its frames hold the loader, whose other processes end with it
 
 
 _deaths = _Deaths()

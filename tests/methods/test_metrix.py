@@ -24,6 +24,7 @@ FEW = ("data.batch_size=60", "protocol.steps_per_epoch=2", "protocol.epochs=2")
 @pytest.mark.parametrize("name", METHODS)
 def test_every_constructor_argument_is_listed_with_its_default(name):
     node = OmegaConf.to_container(OmegaConf.load(CONFIGS / "method" / f"{name}.yaml"))
+    node = node.get("method", node)
     parameters = inspect.signature(get_class(node["_target_"])).parameters
     assert set(node) - {"name", "_target_"} == set(parameters) - {"loss", "miner"}
     assert node["name"] == name

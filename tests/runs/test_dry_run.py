@@ -71,7 +71,7 @@ def test_the_schedule_of_endless_training_is_tried_briefly(composed):
         ("loss.alpha=abc", "loss.alpha: 'abc' must be a valid number"),
         ("loss.alpha=-1", "loss.alpha: must be above 0, got -1"),
         ("embedder.size=1.5", "embedder.size: 1.5 must be a valid integer"),
-        ("embedder.pooling=foo", "embedder.pooling=foo is not one of avg, max, avg+max"),
+        ("embedder.pooling=foo", "embedder.pooling: 'foo' must be 'avg', 'max', 'avg+max' or"),
         ("backbone.width=x", "backbone.width: 'x' must be a valid integer"),
         ("loss=triplet loss.margin=null", "loss.margin: null must be a valid number"),
         ("optim.schedule.step_size=a", "optim.schedule.step_size: 'a' must be a valid integer"),

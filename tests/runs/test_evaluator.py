@@ -55,6 +55,6 @@ def test_the_backend_is_not_part_of_the_identity(composed):
 
 def test_faiss_that_is_not_installed_is_refused_in_one_line(run_tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    message = r"^evaluation.backend: faiss is not installed: pip install faiss-cpu; .*$"
+    message = r"^evaluation.backend: 'faiss' is not installed: pip install faiss-cpu; .*$"
     with pytest.raises(ConfigError, match=message):
         run_tiny("evaluation.backend=faiss")

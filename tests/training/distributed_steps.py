@@ -62,7 +62,8 @@ def config_of(case: str) -> Config:
     """The files of loss and method in a config; composing one per case would take a minute."""
     name, method, changes = METHODS.get(case, (case if case in LOSSES else "mfcwms", "plain", {}))
     nodes = OmegaConf.load(CONFIGS / "loss" / f"{name}.yaml")
-    nodes.method = OmegaConf.load(CONFIGS / "method" / f"{method}.yaml")
+    node = OmegaConf.load(CONFIGS / "method" / f"{method}.yaml")
+    nodes.method = node.get("method", node)
     nodes.method.update(changes)
     plain = OmegaConf.to_container(nodes, resolve=True)
     assert isinstance(plain, dict)

@@ -57,11 +57,12 @@ def test_running_trials_are_not_tried_twice():
 
 def test_spaces_merge_and_null_takes_out():
     space = {
-        "loss": {"loss.alpha": {"low": 0, "high": 1}, "loss.beta": {"low": 0, "high": 1}},
-        "method": {"method.k": {"choices": [1, 2]}},
-        "own": {"loss": {"beta": None}, "optim": {"lr": {"low": 1, "high": 2}}},
+        "loss": {"alpha": {"low": 0, "high": 1}, "beta": None},
+        "method.k": {"choices": [1, 2]},
+        "optim": {"lr": {"low": 1, "high": 2}},
     }
     assert list(merge_spaces(space)) == ["loss.alpha", "method.k", "optim.lr"]
+    assert list(merge_spaces(space, grid=True)) == ["method.k"]
 
 
 def test_a_grid_tries_every_combination_once():
