@@ -57,39 +57,33 @@ class Caveat:
 
 def list_caveats(
     rows: pd.DataFrame, cell_options: Mapping[str, Any] | None, options: Mapping[str, Any]
-) -> Iterator[Caveat]:
-    """Yields the caveats of runs of one configuration.
+) -> list[Caveat]:
+    """Returns the caveats of runs of one configuration.
 
     Args:
         rows: of the runs.
         cell_options: of the experiment's cell that they belong to; None if there is none.
         options: of the runs.
     """
-    if rows.stand_in.iloc[0]:
-        yield Caveat("S")
-    if cell_options is not None:
-        yield from option_caveats(options, cell_options)
-    summaries = [run.summary for run in rows.drop_duplicates("folder").run]
-    revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
-    if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
-        yield Caveat("N", f"code with uncommitted changes: {', '.join(revisions)}")
-    names = ("git_revision", "versions", "device", "precision")
-    mixed = [n for n in names if any(getattr(s, n) != getattr(summaries[0], n) for s in summaries)]
-    if mixed:
-        yield Caveat("N", f"runs of this row differ in {', '.join(mixed)}")
-
-
-def option_caveats(options: Mapping[str, Any], cell_options: Mapping[str, Any]) -> Iterator[Caveat]:
-    """Yields a caveat per kind of option in which runs differ from their cell."""
+    caveats = [Caveat("S")] if rows.stand_in.iloc[0] else []
     changes: dict[str, list[str]] = {"B": [], "O": []}
-    for name in differing_options([options, cell_options]):
-        value, expected = (format_option(of.get(name)) for of in (options, cell_options))
-        mark = "B" if any(f"{name}.".startswith(f"{one}.") for one in BUDGET) else "O"
+    for name in () if cell_options is None else differing_options([options, cell_options]):
+        value, expected = (format_option((of or {}).get(name)) for of in (options, cell_options))
+        mark = "B" if f"{name}.".startswith(tuple(f"{one}." for one in BUDGET)) else "O"
         changes[mark].append(f"{name}={value} instead of {expected}")
     for mark, texts in changes.items():
         more = f" and {len(texts) - MAX_OPTIONS} more" if len(texts) > MAX_OPTIONS else ""
         if texts:
-            yield Caveat(mark, ", ".join(texts[:MAX_OPTIONS]) + more)
+            caveats.append(Caveat(mark, ", ".join(texts[:MAX_OPTIONS]) + more))
+    summaries = [run.summary for run in rows.drop_duplicates("folder").run]
+    revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
+    if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
+        caveats.append(Caveat("N", f"code with uncommitted changes: {', '.join(revisions)}"))
+    names = ("git_revision", "versions", "device", "precision")
+    mixed = [n for n in names if any(getattr(s, n) != getattr(summaries[0], n) for s in summaries)]
+    if mixed:
+        caveats.append(Caveat("N", f"runs of this row differ in {', '.join(mixed)}"))
+    return caveats
 
 
 def result_caveats(repeats: int, published: PublishedResult | None) -> Iterator[Caveat]:

@@ -60,7 +60,7 @@ def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
         best = {row.key: row.stored[0].folder for row in scored}.values()
         for (of, row), place in zip(rows, name_places(groups), strict=True):
             path = row.stored[0].folder / "figures" / f"{name}.png"
-            if path.exists() and (report.of_paper or row.stored[0].folder in best):
+            if path.exists() and (report.about.source or row.stored[0].folder in best):
                 yield load_picture(path, f"{name.replace('_', ' ')} of {of} on {place}")
 
 

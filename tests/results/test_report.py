@@ -17,7 +17,7 @@ from dml.results.catalog import load_experiment
 from dml.results.report import build_report
 from dml.results.report_files import render_page
 from dml.results.report_tables import (
-    caption,
+
     list_notes,
     section_table,
     terminal_report,
