@@ -30,7 +30,7 @@ def write_runs(runs: Iterable[StoredRun]) -> str:
     for run in runs:
         if (summary := run.summary) is not None:
             data = {**run.content["data"], "root": "data"}  # places of the sender's machine
-            config = json.dumps({**run.content, "outputs": "outputs", "data": data})
+            config = json.dumps({**run.content, "outputs": "outputs", "data": data}, default=str)
             folder = "/".join(run.folder.parts[-3:])
             text = summary.model_dump_json(exclude_unset=True)
             lines.append((folder, summary.git_revision, summary.device, config, text))

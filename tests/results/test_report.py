@@ -17,7 +17,6 @@ from dml.results.catalog import load_experiment
 from dml.results.report import build_report
 from dml.results.report_files import render_page
 from dml.results.report_tables import (
-
     list_notes,
     section_table,
     terminal_report,
