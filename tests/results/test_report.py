@@ -128,7 +128,7 @@ def test_intervals_begin_at_three_runs(composed, tmp_path):
     assert dict(zip(table.columns[0].cells, scores, strict=True)) == {
         "mfcwms": "21.00 ± 2.48", "ms": "20.00, 21.00", "mfcont": "25.00"
     }  # fmt: skip
-    assert "of two repeats both values" in caption(section, report, section.metrics)
+    assert "of two repeats both values" in table.caption
     for text in (render(report, 200), render_page([report], {}, datetime(2026, 1, 2))):
         assert "20.00, 21.00" in text
     found = [one for one in csv.DictReader(io.StringIO(to_csv([report]))) if one["repeats"] == "2"]
@@ -140,7 +140,7 @@ def test_the_caption_says_that_epochs_were_selected_on_test(composed, tmp_path):
     text = "best epoch selected on the test images, as in the literature"
     for words, said in (("loss=ms", True), ("protocol=holdout data=glyphs", False)):
         report = own_report(composed, tmp_path / words, (words, 0.2))
-        assert (text in caption(report.sections[0], report, ["map_at_r"])) == said
+        assert (text in section_table(report.sections[0], report).caption) == said
 
 
 def test_unfinished_runs_are_one_line_at_the_end(composed, tmp_path):
