@@ -130,18 +130,16 @@ def compare(
     """
     if metric in TIMES or not is_comparable(caveats):
         return Comparison("not_compared")
-    difference = ours.mean - published.value
-    p_value = welch(ours.moments, published.moments)
-    if ours.ci95 is None:
-        return Comparison("one_run", difference, p_value)
     low, high = published.interval
-    if ours.mean - ours.ci95 > high + TOLERANCE:
+    half, verdict = ours.ci95, "overlap"
+    if half is None:
+        verdict = "one_run"
+    elif ours.mean - half > high + TOLERANCE:
         verdict = "above"
-    elif ours.mean + ours.ci95 < low - TOLERANCE:
+    elif ours.mean + half < low - TOLERANCE:
         verdict = "below"
-    else:
-        verdict = "overlap"
-    return Comparison(verdict, difference, p_value)
+    p_value = welch(ours.moments, published.moments)
+    return Comparison(verdict, ours.mean - published.value, p_value)
 
 
 @dataclass(frozen=True)
@@ -183,11 +181,11 @@ def pair_tests(
         metric: to test.
         source: the paper whose marks are shown beside ours; None for runs of no paper.
     """
-    pairs = combinations(range(len(samples)), 2)
-    p_values = {(a, b): welch(samples[a].moments, samples[b].moments) for a, b in pairs}
-    known = {pair: p for pair, p in p_values.items() if p is not None}
+    pairs = list(combinations(range(len(samples)), 2))
+    p_values = [welch(samples[a].moments, samples[b].moments) for a, b in pairs]
+    known = [(pair, p) for pair, p in zip(pairs, p_values, strict=True) if p is not None]
     tests: dict[tuple[int, int], PairTest] = {}
-    for (pair, p), corrected in zip(known.items(), holm(list(known.values())), strict=True):
+    for (pair, p), corrected in zip(known, holm([p for _, p in known]), strict=True):
         for a, b in (pair, pair[::-1]):
             mark = ""
             if source and not keys[b].setting:
