@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +56,8 @@ def _clear_hydra() -> None:
 def without_pictures() -> Iterator[None]:
     """Runs draw nothing meanwhile: pictures take as long as the rest of a tiny run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dml.runs.experiment.draw_figures", lambda *more: None)
+        patch.setattr("dml.runs.experiment.draw_curves", lambda *more: None)
+        patch.setattr("dml.runs.train_jobs.draw_test_images", lambda *more, **options: None)
         yield
 
 
@@ -86,7 +88,9 @@ def _parsed_config_files():
             return load(stream, Loader)
         text = stream if isinstance(stream, str) else stream.read()
         if text not in parsed:
-            parsed[text] = load(text, Loader)
+            named = io.StringIO(text)
+            named.name = getattr(stream, "name", "")  # for errors
+            parsed[text] = load(named, Loader)
         return parsed[text]
 
     with pytest.MonkeyPatch.context() as patch:

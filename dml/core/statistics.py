@@ -18,12 +18,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
     Returns:
         (mean, half-width); the half-width is None for a single value.
-
-    Raises:
-        ValueError: `values` is empty.
     """
-    if len(values) == 0:
-        raise ValueError("values: a mean needs at least one")
     array = np.asarray(values, dtype=np.float64)
     mean = float(array.mean())
     if len(array) == 1:

@@ -30,13 +30,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.config_groups import CONFIGS
 from dml.config.grids import expand_grids
 from dml.config.presets import apply_params
 from dml.config.schema import Config, ExperimentConfig
 from dml.core.atomic_io import write_text
 from dml.core.errors import ConfigError, nearest
-from dml.core.installation import shell_command
+from dml.core.installation import CONFIGS, shell_command
 from dml.results.published import PublishedResult, ResultKey, find_reason, find_results
 from dml.runs.folder.run_folder import RunFolder
 
@@ -70,7 +69,7 @@ class Cell:
     def result_keys(self) -> Iterator[ResultKey]:
         """Yields what the cell's numbers will be measured on, one key per evaluation."""
         from dml.runs.folder.summary import protocol_id, result_id  # late: they load torch
-        from dml.runs.jobs.job_list import FOLDS
+        from dml.runs.protocol import FOLDS
 
         cfg: Any = self.config
         several = FOLDS[cfg.protocol.splits] > 1
@@ -164,7 +163,7 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
 
 
 def _make_cell(experiment: str, overrides: tuple[str, ...]) -> Cell:
-    from dml.runs.jobs.job_list import FOLDS  # late: it loads torch
+    from dml.runs.protocol import FOLDS  # late: it loads torch
 
     cfg = compose_config(overrides)
     folder = RunFolder.of(cfg, cast(Config, cfg)).path

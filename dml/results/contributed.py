@@ -14,8 +14,7 @@ from pathlib import Path, PurePosixPath
 import pandas as pd
 from omegaconf import OmegaConf
 
-from dml.config.identity import digest
-from dml.config.stored_config import refuse_interpolation
+from dml.config.identity import digest, refuse_interpolation
 from dml.core.errors import UserError, first_line
 from dml.runs.folder.stored_run import StoredRun
 

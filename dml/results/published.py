@@ -163,7 +163,7 @@ def parse_setting(text: str | None) -> dict[str, str]:
 @cache
 def read_table(name: str) -> tuple[dict[str, str], ...]:
     """Returns the rows of one of `published/*.csv`, with their line numbers as `line`."""
-    text = (files("dml.results") / "published" / name).read_text(encoding="utf-8")
+    text = (files("dml.results") / "papers" / name).read_text(encoding="utf-8")
     return tuple(
         {**row, "line": str(2 + n)} for n, row in enumerate(csv.DictReader(text.splitlines()))
     )

@@ -12,8 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from dml.config.identity import identity
-from dml.config.names import method_name
+from dml.config.identity import identity, method_name
 from dml.config.schema import ExperimentConfig
 from dml.core.installation import shell_command
 from dml.core.metric_names import is_retrieval_metric as is_score
@@ -40,7 +39,6 @@ MAX_LABEL_OPTIONS = 4  # options named in the label of a row; the others are cou
 OF_METHODS = (
     *("loss.", "method.", "space.", "optim.loss_lr", "data.sampler", "data.images_per_class"),
 )
-NEVER = "protocol.lookup."  # acts through other options alone
 # Options that must be equal in two rows for a fair test, beside the key of their section.
 CONDITIONS = (
     *("backbone.weights", "data.label_noise", "protocol.name", "protocol.epochs"),
@@ -382,7 +380,7 @@ def _list_settings(rows: Sequence[Row]) -> list[str]:
     by_texts: dict[tuple[str, ...], str] = {}
     for name in ("name", *sorted(found, key=lambda n: (not n.startswith(OF_METHODS), n))):
         texts = tuple(row.option_text(name) for row in rows)
-        if len(set(texts)) > 1 and not name.startswith(NEVER):
+        if len(set(texts)) > 1:
             by_texts.setdefault(texts, name)
     return list(by_texts.values())
 

@@ -65,12 +65,6 @@ def test_files_come_out_as_they_went_in(build: Callable[[Path], Path], tmp_path:
     assert found == GOOD
 
 
-def test_what_is_no_archive_is_copied(tmp_path: Path):
-    (tmp_path / "list.txt").write_text("a b")
-    unpack(tmp_path / "list.txt", tmp_path / "out" / "deep")
-    assert (tmp_path / "out" / "deep" / "list.txt").read_text() == "a b"
-
-
 @pytest.mark.parametrize(
     ("build", "reason"),
     [

@@ -10,7 +10,7 @@ import pytest
 
 from dml.core.errors import RunStopped
 from dml.tracking import History
-from dml.training.trainer import Trainer
+from dml.training.step import TrainingStep
 from tests.pretended_cuda.waits import Wait, count_waits, listed
 from tests.runs.conftest import evaluated
 
@@ -34,15 +34,15 @@ def assert_alike(found: Path, expected: Path) -> None:
 def around_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[Wait]:
     """The waits of a trainer's steps; those of the loss are in `test_steps`."""
     found: Counter[Wait] = Counter()
-    step = Trainer._train_step
+    step = TrainingStep.__call__
 
-    def count_step(self: Trainer, *arguments: Any) -> Any:
+    def count_step(self: TrainingStep, *arguments: Any) -> Any:
         with count_waits() as waits:
             values = step(self, *arguments)
         found.update({wait: n for wait, n in waits.items() if "losses" not in wait.where})
         return values
 
-    monkeypatch.setattr(Trainer, "_train_step", count_step)
+    monkeypatch.setattr(TrainingStep, "__call__", count_step)
     return found
 
 

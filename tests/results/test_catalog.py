@@ -14,11 +14,11 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from dml.config.check import check
-from dml.config.config_groups import CONFIGS
 from dml.config.grids import expand_grids
 from dml.config.identity import digest, identity
 from dml.config.schema import Config
 from dml.core.errors import ConfigError
+from dml.core.installation import CONFIGS
 from dml.results.catalog import compose_config, experiment_ids, list_cells, load_experiment
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.summary import result_id

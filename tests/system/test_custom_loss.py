@@ -108,7 +108,7 @@ def test_what_the_page_says_of_a_loss_of_pml(composed, name):
     refused = row.startswith(("refused", "base class"))
     with pytest.raises((ConfigError, UserError, ValueError)) if refused else nullcontext():
         builder = Builder(check(cfg, Config))
-        dry_run(builder)
+        dry_run(builder, builder.method(12, 8), 12, 8, torch.device("cpu"))
         labels = torch.arange(60) % 12
         embedder = Embedder(SmallCNN(width=2), 8)
         value, _ = builder.method(12, 8)(embedder, torch.rand(60, 3, 8, 8), labels)

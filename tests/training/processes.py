@@ -11,6 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests import forked
 
 LIMIT_SECONDS = 600.0  # of all; less than a minute where nothing else runs
@@ -50,7 +52,8 @@ def _begin(rank: int, port: int, work: Callable[[], Any], folder: Path) -> None:
         os.dup2(log, descriptor)
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(address | {"RANK": str(rank), "WORLD_SIZE": "2", "OUT": str(folder)})
-    from dml.training import distributed_session as joining
+    torch.set_num_threads(1)
+    from dml.training import process_group as joining
 
     joining.TIMEOUT = timedelta(seconds=60)
     result = work()

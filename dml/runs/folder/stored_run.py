@@ -20,9 +20,7 @@ from typing import Annotated, Any
 import yaml  # type: ignore[import-untyped]
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from dml.config.flatten import flatten
-from dml.config.identity import deciding_options
-from dml.config.stored_config import refuse_interpolation
+from dml.config.identity import deciding_options, flatten, refuse_interpolation
 from dml.core.errors import first_line
 from dml.core.locks import is_locked
 from dml.core.metric_names import is_retrieval_metric

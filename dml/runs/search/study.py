@@ -12,8 +12,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,9 +77,11 @@ class Study:
             # run with the same config elsewhere.
             self.name = "/".join((*folder.path.parts[-3:], folder.run_id()))
             optuna.create_study(
-                storage=self.storage, study_name=self.name, direction="maximize",
+                storage=self.storage,
+                study_name=self.name,
+                direction="maximize",
                 load_if_exists=True,
-            )  # fmt: skip
+            )
         self.id = self.storage.get_study_id_from_name(self.name)
         self._locks = ExitStack()
         self._renewed = 0.0
@@ -99,21 +100,14 @@ class Study:
         with self._lock_numbering():
             trials = self.trials()
             for trial in trials:
-                if trial.state in OPEN and self._try_lock(
-                    trial.number, trial.user_attrs.get(WORKER)
-                ):
+                worker = trial.user_attrs.get(WORKER)
+                if trial.state in OPEN and self._try_lock(trial.number, worker):
                     self.storage.set_trial_user_attr(trial._trial_id, WORKER, self._lease())
                     return ClaimedTrial(trial._trial_id, trial.number, trial.params)
             if len(trials) >= self.config.trials:
                 return None
-            params = propose(
-                len(trials),
-                self.space,
-                trials,
-                sampler=self.config.sampler,
-                startup=self.config.startup,
-                seed=self.seed,
-            )
+            c = self.config
+            params = propose(len(trials), self.space, trials, c.sampler, c.startup, self.seed)
             self._try_lock(len(trials), None)
             fault_point("before_claim")
             # Created at once with all its parts, so that no trial is ever without parameters.
@@ -176,11 +170,9 @@ class Study:
         self._renewed = time.monotonic()
         return {"host": socket.gethostname(), "process": os.getpid(), "heard": round(time.time())}
 
-    @contextmanager
-    def _lock_numbering(self) -> Iterator[None]:
+    def _lock_numbering(self) -> AbstractContextManager[bool]:
         """Admits one worker at a time; the system frees the lock of a worker that dies."""
-        with wait_for_lock(self.folder.search / "claim.lock"):
-            yield
+        return wait_for_lock(self.folder.search / "claim.lock")
 
 
 def _is_this_process(worker: dict[str, Any]) -> bool:
@@ -189,13 +181,10 @@ def _is_this_process(worker: dict[str, Any]) -> bool:
 
 def _open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
     folder.search.mkdir(parents=True, exist_ok=True)
-    if url is None:
-        return open_journal(folder.journal)
     try:
-        return optuna.storages.get_storage(url)
+        return open_journal(folder.journal) if url is None else optuna.storages.get_storage(url)
     except Exception as error:  # SQLAlchemy's and its drivers' errors have no common class
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"search.storage: {url} cannot be opened: {line}") from error
+        raise UserError(f"search.storage: cannot be opened: {first_line(error)}") from error
 
 
 def open_journal(path: Path) -> JournalStorage:
@@ -235,8 +224,8 @@ def _cut_off_damage(path: Path) -> None:
         copy.write_bytes(content)
         number = len(content[:readable].splitlines()) + 1
         print_line(
-            f"note: search: {path} cannot be read from line {number} on; the trials before it count, "
-            f"a copy is {copy.name}"
+            f"note: search: {path} cannot be read from line {number} on; the trials before it "
+            f"count, a copy is {copy.name}"
         )
     os.truncate(path, readable)
 
