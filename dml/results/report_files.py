@@ -54,11 +54,9 @@ def write_reports(
     ids = _resolve_names(names, known, root)
     contributed = []
     for path in results:
-        found = read_runs(path)
-        of = {run.folder.parts[0] for run in found}
-        if of.isdisjoint(ids):
+        contributed += (found := read_runs(path))
+        if (of := {run.folder.parts[0] for run in found}).isdisjoint(ids):
             raise UserError(f"{path} holds runs of {', '.join(of)}, not of {', '.join(ids)}")
-        contributed += found
     reports = []
     for id in show_progress(ids, "reading the runs of experiment", len(ids)):
         cells = catalog.list_cells(id, outputs_override(root)) if id in known else ()

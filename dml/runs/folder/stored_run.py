@@ -274,17 +274,14 @@ def _find_state(folder: Path) -> tuple[State, str]:
 
 def _read_last_error(log: Path) -> str:
     """Returns the error of the last start in a log; empty if there is none."""
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, log.stat().st_size - 8192))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
+    if not log.exists():
         return ""
-    for line in reversed(lines):
-        _, marker, message = line.partition("] error: ")
-        if marker or "] command: " in line:
-            return message
-    return ""
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - 8192))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    starts = [n for n, line in enumerate(lines) if "] command: " in line]
+    last = lines[starts[-1] :] if starts else lines
+    return next((m for line in reversed(last) if (m := line.partition("] error: ")[2])), "")
 
 
 def _measure(folder: Path) -> tuple[int, float]:
