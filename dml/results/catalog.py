@@ -88,9 +88,10 @@ def match_cells(
         The cell; what its numbers are measured on; metric → matching results, the one that counts
         first; the reason why there are none, if it is on file.
     """
-    for cell in cells if about.source and about.tables else ():
+    source, tables = about.source, about.tables
+    for cell in cells if source and tables else ():
         for key in cell.result_keys():
-            found = {m: find_results(key, m, about.source, about.tables) for m in about.metrics}
+            found = {m: find_results(key, m, source or "", tables) for m in about.metrics}
             columns = {"experiment": about.id, "data": key.data, "method": key.method}
             reason = find_reason("not_printed.csv", {**columns, "evaluation": key.evaluation})
             yield cell, key, {m: some for m, some in found.items() if some}, reason

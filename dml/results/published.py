@@ -118,9 +118,12 @@ def find_results(
         same = parse_setting(row["setting"]) == parse_setting(key.setting)
         if row["table"] in tables and same and _matches(row, key):
             unit = THOUSANDS.get(metric) or 10.0 ** -len(row["value"].partition(".")[2])
-            texts = [row[name] for name in ("table", "value", "spread", "spread_kind")]
+            names = ("table", "value", "spread", "spread_kind")
+            table, text, spread, kind = (row[name] for name in names)
             runs, line = int(row["runs"] or 0) or None, int(row["line"])
-            found.append(PublishedResult(source, *texts, runs, row["origin"], line, unit))
+            found.append(
+                PublishedResult(source, table, text, spread, kind, runs, row["origin"], line, unit)
+            )
     return sorted(
         found, key=lambda one: (ORIGINS.index(one.origin), -one.decimals, tables.index(one.table))
     )
