@@ -13,13 +13,7 @@ from collections import Counter
 import environment  # noqa: F401
 
 from dml.core.errors import UserError
-from dml.results.catalog import (
-    CellMatch,
-    experiment_ids,
-    list_cells,
-    load_experiment,
-    match_cells,
-)
+from dml.results.catalog import experiment_ids, list_cells, load_experiment, match_cells
 from dml.results.published import unmatched_results
 
 
@@ -30,22 +24,26 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("experiment", help="an id, or all")
     wanted = parser.parse_args(argv).experiment
-    matches: list[CellMatch] = []
+    unexplained, lines = 0, set()
     tables: set[tuple[str | None, str]] = set()
     try:
         for id in experiment_ids() if wanted == "all" else [wanted]:
             cells, about = list_cells(id), load_experiment(id)
-            own = list(match_cells(about, cells))
-            print(f"{id}: {f'{len(own)} rows' if own else 'no table of the paper'}")
-            for match in own:
-                print(f"  {_format(match)}")
-            matches += own
+            matches = list(match_cells(about, cells))
+            print(f"{id}: {f'{len(matches)} rows' if matches else 'no table of the paper'}")
+            for _, key, results, reason in matches:
+                parts = (key.data, key.backbone, key.dim, key.evaluation, key.method, key.setting)
+                found = [
+                    f"{m} {one} ({one.table}, {one.origin})" for m, (one, *_) in results.items()
+                ]
+                text = ", ".join(found) or f"not published: {_or_none(reason)}"
+                print(f"  {' '.join(str(part) for part in parts if part)} -> {text}")
+                lines |= {one.line for some in results.values() for one in some}
+                unexplained += not results and reason is None
             tables |= {(about.source, table) for table in about.tables}
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    unexplained = sum(not match.results and match.reason is None for match in matches)
-    lines = {one.line for match in matches for some in match.results.values() for one in some}
     counts: Counter[str] = Counter()
     for row, reason in unmatched_results(lines):
         if wanted == "all" or (row["source"], row["table"]) in tables:
@@ -54,16 +52,6 @@ def main(argv: list[str] | None = None) -> int:
     for text, count in counts.items():
         print(f"no cell: {count:3d} results of {text}")
     return 1 if unexplained else 0
-
-
-def _format(match: CellMatch) -> str:
-    key = match.key
-    parts = [key.data, key.backbone, key.dim, key.evaluation, key.method, key.setting]
-    results = [
-        f"{metric} {one} ({one.table}, {one.origin})" for metric, (one, *_) in match.results.items()
-    ]
-    text = ", ".join(results) or f"not published: {_or_none(match.reason)}"
-    return f"{' '.join(str(part) for part in parts if part)} -> {text}"
 
 
 def _or_none(reason: str | None) -> str:

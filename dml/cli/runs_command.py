@@ -156,15 +156,16 @@ def _explain_none(count: int, words: Sequence[str], root: Path) -> str:
 
 def _remove(removals: Sequence[Removal], sure: bool) -> int:
     """Lists what is removed, asks, and removes it."""
+    from rich.filesize import decimal
+
     from dml.results.run_actions import remove
-    from dml.results.run_list import format_size
 
     if not removals:
         print("nothing to remove")
         return 0
     for one in removals:
-        print(f"{format_size(one.size):>7s}  {one.reason:27s}  {one.path}")
-    total = format_size(sum(one.size for one in removals))
+        print(f"{decimal(one.size):>7s}  {one.reason:27s}  {one.path}")
+    total = decimal(sum(one.size for one in removals))
     if not sure:
         if not sys.stdin.isatty():
             raise UserError(f"{total} would be removed; --yes removes it without a question")

@@ -15,8 +15,8 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -79,40 +79,22 @@ class Cell:
             yield ResultKey(*place, evaluation, result_id(cfg), cfg.experiment.get("setting") or "")
 
 
-@dataclass(frozen=True)
-class CellMatch:
-    """One cell under one evaluation, with the published results that match it.
+def match_cells(
+    about: ExperimentConfig, cells: Iterable[Cell]
+) -> Iterator[tuple[Cell, ResultKey, dict[str, list[PublishedResult]], str | None]]:
+    """Yields the published results of an experiment's cells; none if it names no table of a paper.
 
-    Attributes:
-        experiment: id of the experiment.
-        cell: its cell.
-        key: what the cell's numbers are measured on.
-        results: metric → matching results, the one that counts first; only metrics with results.
+    Yields:
+        The cell; what its numbers are measured on; metric → matching results, the one that counts
+        first; the reason why there are none, if it is on file.
     """
-
-    experiment: str
-    cell: Cell
-    key: ResultKey
-    results: Mapping[str, Sequence[PublishedResult]]
-
-    @property
-    def reason(self) -> str | None:
-        """Reason why no result is published; None if one is, or no reason is on file."""
-        if self.results:
-            return None
-        columns = {"experiment": self.experiment, "data": self.key.data}
-        columns |= {"method": self.key.method, "evaluation": self.key.evaluation}
-        return find_reason("not_printed.csv", columns)
-
-
-def match_cells(about: ExperimentConfig, cells: Iterable[Cell]) -> Iterator[CellMatch]:
-    """Yields the matches of an experiment's cells; none if it names no table of a paper."""
-    if about.source is None or not about.tables:
-        return
-    for cell in cells:
+    source, tables = about.source, about.tables
+    for cell in cells if source and tables else ():
         for key in cell.result_keys():
-            found = {m: find_results(key, m, about.source, about.tables) for m in about.metrics}
-            yield CellMatch(about.id, cell, key, {m: some for m, some in found.items() if some})
+            found = {m: find_results(key, m, source or "", tables) for m in about.metrics}
+            columns = {"experiment": about.id, "data": key.data, "method": key.method}
+            reason = find_reason("not_printed.csv", {**columns, "evaluation": key.evaluation})
+            yield cell, key, {m: some for m, some in found.items() if some}, reason
 
 
 def experiment_ids() -> list[str]:
@@ -181,23 +163,17 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
     return apply_params(cfg, None, overrides)
 
 
-def count_trainings(cfg: DictConfig) -> int:
-    """Returns the number of models that a run trains."""
+def _make_cell(experiment: str, overrides: tuple[str, ...]) -> Cell:
     from dml.runs.protocol import FOLDS  # late: it loads torch
 
-    if cfg.protocol.epochs == 0:
-        return 0
-    trials = 0 if cfg.search is None else cfg.search.trials
-    return (trials + cfg.protocol.repeats) * FOLDS[cfg.protocol.splits]
-
-
-def _make_cell(experiment: str, overrides: tuple[str, ...]) -> Cell:
     cfg = compose_config(overrides)
     folder = RunFolder.of(cfg, cast(Config, cfg)).path
     typed = [word for word in overrides if not word.startswith("experiment.")]
     words = sorted(typed, key=lambda word: not word.startswith("experiment="))
     command = f"{shell_command('train')} {shlex.join(words)}"
-    return Cell(experiment, overrides, cfg, folder, command, count_trainings(cfg))
+    runs = cfg.protocol.repeats + (cfg.search.trials if cfg.search else 0)
+    trainings = runs * FOLDS[cfg.protocol.splits] if cfg.protocol.epochs else 0
+    return Cell(experiment, overrides, cfg, folder, command, trainings)
 
 
 @cache
@@ -206,7 +182,7 @@ def _compose_groups(choices: tuple[str, ...]) -> DictConfig:
         return compose("train", overrides=list(choices))
 
     def compute() -> Any:
-        with _initialized_hydra():
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             return OmegaConf.to_container(compose("train", overrides=list(choices)))
 
     cfg = OmegaConf.create(load_or_compute(("config", *choices), compute))
@@ -218,7 +194,8 @@ def _load_sweep(choices: tuple[str, ...]) -> dict[str, Any]:
     """Returns `trains` of an experiment, and the `params` and `grids` of its sweeper."""
 
     def compute() -> dict[str, Any]:
-        with _initialized_hydra():
+        inside = GlobalHydra.instance().is_initialized()  # a job, or the caller
+        with nullcontext() if inside else initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose("train", overrides=list(choices), return_hydra_config=True)
         sweep: dict[str, Any] = {"trains": cfg.experiment.trains}
         for key in ("params", "grids"):
@@ -228,16 +205,6 @@ def _load_sweep(choices: tuple[str, ...]) -> dict[str, Any]:
         return sweep
 
     return load_or_compute(("sweep", *choices), compute)
-
-
-@contextmanager
-def _initialized_hydra() -> Iterator[None]:
-    """Initializes Hydra unless it is initialized: inside a job, or by the caller."""
-    if GlobalHydra.instance().is_initialized():
-        yield
-        return
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        yield
 
 
 @cache
@@ -261,10 +228,9 @@ def _sets_value(override: Override) -> bool:
 def _sort_key(name: str) -> tuple[int, int, int, str]:
     """Sorts `mft_table2` before `mft_table10`, and papers as in `PAPERS`."""
     paper, _, item = name.partition("_")
-    paper_rank = PAPERS.index(paper) if paper in PAPERS else len(PAPERS)
-    kind_rank = next((n for n, kind in enumerate(KINDS) if item.startswith(kind)), len(KINDS))
-    digits = "".join(filter(str.isdigit, item))
-    return paper_rank, kind_rank, int(digits or 0), name
+    kind = item.rstrip("0123456789")
+    ranks = [(*some, one).index(one) for some, one in ((PAPERS, paper), (KINDS, kind))]
+    return ranks[0], ranks[1], int(item[len(kind) :] or 0), name
 
 
 def load_or_compute(words: Sequence[str], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -57,39 +57,33 @@ class Caveat:
 
 def list_caveats(
     rows: pd.DataFrame, cell_options: Mapping[str, Any] | None, options: Mapping[str, Any]
-) -> Iterator[Caveat]:
-    """Yields the caveats of runs of one configuration.
+) -> list[Caveat]:
+    """Returns the caveats of runs of one configuration.
 
     Args:
         rows: of the runs.
         cell_options: of the experiment's cell that they belong to; None if there is none.
         options: of the runs.
     """
-    if rows.stand_in.iloc[0]:
-        yield Caveat("S")
-    if cell_options is not None:
-        yield from option_caveats(options, cell_options)
-    summaries = [run.summary for run in rows.drop_duplicates("folder").run]
-    revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
-    if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
-        yield Caveat("N", f"code with uncommitted changes: {', '.join(revisions)}")
-    names = ("git_revision", "versions", "device", "precision")
-    mixed = [n for n in names if any(getattr(s, n) != getattr(summaries[0], n) for s in summaries)]
-    if mixed:
-        yield Caveat("N", f"runs of this row differ in {', '.join(mixed)}")
-
-
-def option_caveats(options: Mapping[str, Any], cell_options: Mapping[str, Any]) -> Iterator[Caveat]:
-    """Yields a caveat per kind of option in which runs differ from their cell."""
+    caveats = [Caveat("S")] if rows.stand_in.iloc[0] else []
     changes: dict[str, list[str]] = {"B": [], "O": []}
-    for name in differing_options([options, cell_options]):
-        value, expected = (format_option(of.get(name)) for of in (options, cell_options))
-        mark = "B" if any(f"{name}.".startswith(f"{one}.") for one in BUDGET) else "O"
+    for name in () if cell_options is None else differing_options([options, cell_options]):
+        value, expected = (format_option((of or {}).get(name)) for of in (options, cell_options))
+        mark = "B" if f"{name}.".startswith(tuple(f"{one}." for one in BUDGET)) else "O"
         changes[mark].append(f"{name}={value} instead of {expected}")
     for mark, texts in changes.items():
         more = f" and {len(texts) - MAX_OPTIONS} more" if len(texts) > MAX_OPTIONS else ""
         if texts:
-            yield Caveat(mark, ", ".join(texts[:MAX_OPTIONS]) + more)
+            caveats.append(Caveat(mark, ", ".join(texts[:MAX_OPTIONS]) + more))
+    summaries = [run.summary for run in rows.drop_duplicates("folder").run]
+    revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
+    if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
+        caveats.append(Caveat("N", f"code with uncommitted changes: {', '.join(revisions)}"))
+    names = ("git_revision", "versions", "device", "precision")
+    mixed = [n for n in names if any(getattr(s, n) != getattr(summaries[0], n) for s in summaries)]
+    if mixed:
+        caveats.append(Caveat("N", f"runs of this row differ in {', '.join(mixed)}"))
+    return caveats
 
 
 def result_caveats(repeats: int, published: PublishedResult | None) -> Iterator[Caveat]:
@@ -136,18 +130,16 @@ def compare(
     """
     if metric in TIMES or not is_comparable(caveats):
         return Comparison("not_compared")
-    difference = ours.mean - published.value
-    p_value = welch(ours.moments, published.moments)
-    if ours.ci95 is None:
-        return Comparison("one_run", difference, p_value)
     low, high = published.interval
-    if ours.mean - ours.ci95 > high + TOLERANCE:
+    half, verdict = ours.ci95, "overlap"
+    if half is None:
+        verdict = "one_run"
+    elif ours.mean - half > high + TOLERANCE:
         verdict = "above"
-    elif ours.mean + ours.ci95 < low - TOLERANCE:
+    elif ours.mean + half < low - TOLERANCE:
         verdict = "below"
-    else:
-        verdict = "overlap"
-    return Comparison(verdict, difference, p_value)
+    p_value = welch(ours.moments, published.moments)
+    return Comparison(verdict, ours.mean - published.value, p_value)
 
 
 @dataclass(frozen=True)
@@ -189,11 +181,11 @@ def pair_tests(
         metric: to test.
         source: the paper whose marks are shown beside ours; None for runs of no paper.
     """
-    pairs = combinations(range(len(samples)), 2)
-    p_values = {(a, b): welch(samples[a].moments, samples[b].moments) for a, b in pairs}
-    known = {pair: p for pair, p in p_values.items() if p is not None}
+    pairs = list(combinations(range(len(samples)), 2))
+    p_values = [welch(samples[a].moments, samples[b].moments) for a, b in pairs]
+    known = [(pair, p) for pair, p in zip(pairs, p_values, strict=True) if p is not None]
     tests: dict[tuple[int, int], PairTest] = {}
-    for (pair, p), corrected in zip(known.items(), holm(list(known.values())), strict=True):
+    for (pair, p), corrected in zip(known, holm([p for _, p in known]), strict=True):
         for a, b in (pair, pair[::-1]):
             mark = ""
             if source and not keys[b].setting:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
@@ -29,7 +29,7 @@ def write_runs(runs: Iterable[StoredRun]) -> str:
     for run in runs:
         if (summary := run.summary) is not None:
             data = {**run.content["data"], "root": "data"}  # places of the sender's machine
-            config = json.dumps({**run.content, "outputs": "outputs", "data": data})
+            config = json.dumps({**run.content, "outputs": "outputs", "data": data}, default=str)
             folder = "/".join(run.folder.parts[-3:])
             text = summary.model_dump_json(exclude_unset=True)
             lines.append((folder, summary.git_revision, summary.device, config, text))
@@ -44,24 +44,18 @@ def read_runs(path: Path) -> list[StoredRun]:
             not belong to its folder: its identity is the end of the folder's name.
     """
     csv.field_size_limit(LARGEST)
+    runs: list[StoredRun] = []
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            runs = list(_read_lines(csv.DictReader(file), path))
+            for line in csv.DictReader(file):
+                runs.append(_read_line(line))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read: {first_line(error)}") from error
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}, run {len(runs) + 1}: {first_line(error)}") from error
     if not runs:
         raise UserError(f"{path} contains no runs; {WRITER}")
     return runs
-
-
-def _read_lines(lines: Iterable[dict[str, str]], path: Path) -> Iterator[StoredRun]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield _read_line(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, run {number}: {first_line(error)}") from error
 
 
 def _read_line(line: dict[str, str]) -> StoredRun:

@@ -45,42 +45,26 @@ def estimate_hours(cell: Cell) -> float | None:
 
 def estimate_training_hours(cfg: DictConfig) -> float | None:
     """Returns the hours of one training; None if they are unknown."""
-    protocol, data = cfg.protocol, cfg.data
+    protocol, data, method = cfg.protocol, cfg.data, cfg.method
     speeds = CPU_IMAGES_PER_SECOND if cfg.device == "cpu" else IMAGES_PER_SECOND
     speed = speeds.get(cfg.backbone.name)
     steps = protocol.steps_per_epoch
-    if steps is None:
-        images = train_images(data.reader["_target_"])
-        if images is not None:
-            steps = images * SPLITS[protocol.splits].training_share // data.batch_size
+    if steps is None and (images := train_images(data.reader["_target_"])) is not None:
+        steps = images * SPLITS[protocol.splits].training_share // data.batch_size
     if speed is None or steps is None:
         return None
-    passes = _epochs(cfg, steps) * steps * data.batch_size * _network_passes(cfg)
-    return passes / speed / 3600
-
-
-def _epochs(cfg: DictConfig, steps_per_epoch: float) -> float:
-    """Returns the number of epochs that training is assumed to last for."""
-    protocol, patience = cfg.protocol, cfg.protocol.stopping.patience
-    if patience is None:
-        return protocol.epochs
-    if protocol.stopping.unit == "epochs":
+    epochs, patience = protocol.epochs, protocol.stopping.patience
+    if patience is not None:
         every = 1.0
-    else:
-        in_steps = protocol.evaluate_unit == "steps"
-        every = protocol.evaluate_every / (steps_per_epoch if in_steps else 1)
-    return min(protocol.epochs, PATIENCES * patience * every)
-
-
-def _network_passes(cfg: DictConfig) -> float:
-    """Returns how often a batch passes the network, on average over the steps."""
-    method = cfg.method
-    if method.name == "imix":
-        return 2.0
+        if protocol.stopping.unit == "evaluations":
+            in_steps = protocol.evaluate_unit == "steps"
+            every = protocol.evaluate_every / (steps if in_steps else 1)
+        epochs = min(epochs, PATIENCES * patience * every)
+    passes = 2.0 if method.name == "imix" else 1.0
     if method.name == "metrix" and "input" in method.types:
         # About three mixes of a batch with few images per class, in the steps that draw this type.
-        return 1 + 3 / len(method.types)
-    return 1.0
+        passes = 1 + 3 / len(method.types)
+    return epochs * steps * data.batch_size * passes / speed / 3600
 
 
 def plan_frame(

@@ -1,4 +1,4 @@
-"""Pictures of reports, and curves of scores during training, with bands over repeats.
+"""Curves of scores over training or over an option, with bands over repeats, as pictures.
 
 Pictures of a page are SVG in colors for a light and for a dark background.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -41,7 +40,9 @@ STYLE: dict[Any, Any] = {
     **{f"{name}.color": ON_LIGHT for name in ("text", "xtick", "ytick", "grid")},
     **{f"axes.{name}color": ON_LIGHT for name in ("label", "edge")},
 }
-SPREAD = "bands and whiskers: 95 % intervals over repeats, of two repeats the standard deviation"
+SPREAD = "bands: 95 % intervals over repeats, of two repeats the standard deviation"
+LOG_RANGE = 50  # an axis is logarithmic if its largest value is this many times the smallest
+EPOCH, MINUTES = "epoch", "minutes of training"  # labels of an axis
 
 
 @dataclass(frozen=True)
@@ -60,40 +61,22 @@ class Picture:
     dark: str | None = None
 
 
-def draw_picture(
-    draw: Callable[[Figure], None], title: str, alt: str, height: float = 3.6
-) -> Picture:
-    """Returns a picture.
-
-    Args:
-        draw: adds axes and their content to an empty figure.
-        title, alt: see `Picture`.
-        height: inches; the width is the same for all.
-    """
+def draw_picture(draw: Callable[[Figure], None], title: str, alt: str) -> Picture:
+    """Returns a picture of what `draw` adds to an empty figure."""
     with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(6.2, height), layout="constrained")
+        figure = plt.figure(figsize=(6.2, 3.8), layout="constrained")
         draw(figure)
         stream = io.BytesIO()
         figure.savefig(stream, format="svg", metadata={"Date": None})
         plt.close(figure)
     light = stream.getvalue()
     dark = light.replace(ON_LIGHT.encode(), ON_DARK.encode())
-    return Picture(title, alt, *(_data_uri(svg, "image/svg+xml") for svg in (light, dark)))
+    return Picture(title, alt, *(data_uri(svg, "image/svg+xml") for svg in (light, dark)))
 
 
-def load_picture(path: Path, title: str) -> Picture:
-    """Returns a PNG that a run has drawn."""
-    return Picture(title, title, _data_uri(path.read_bytes(), "image/png"))
-
-
-def _data_uri(content: bytes, mime: str) -> str:
+def data_uri(content: bytes, mime: str) -> str:
+    """Returns content for the `src` of an image."""
     return f"data:{mime};base64,{base64.b64encode(content).decode()}"
-
-
-def line_style(number: int) -> dict[str, Any]:
-    """Returns color and dashes of the number-th line; 32 lines are distinct."""
-    dashes = LINES[number // len(COLORS) % len(LINES)]
-    return {"color": COLORS[number % len(COLORS)], "linestyle": dashes}
 
 
 def value_label(metric: str) -> str:
@@ -101,78 +84,36 @@ def value_label(metric: str) -> str:
     return f"{metric_label(metric)}, percent" if is_score(metric) else metric.replace("_", " ")
 
 
-def add_labels(axis: Axes, x_label: str, metric: str) -> None:
-    """Adds the labels of the axes, and a legend, beside the axis where it would cover lines.
-
-    Scores are kept within 0 and 100, which a wide band would leave.
-    """
-    axis.set_xlabel(x_label)
-    axis.set_ylabel(value_label(metric))
-    if is_score(metric):
-        low, high = axis.get_ylim()
-        axis.set_ylim(max(low, 0.0), min(high, 100.0))
-    if len(axis.get_legend_handles_labels()[0]) > 3:
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    else:
-        axis.legend()
-
-
-def learning_curves(
-    groups: Sequence[NamedRuns], column: str | None = None, timed: bool = False
-) -> Iterator[Picture]:
-    """Yields a picture per dataset and protocol: a column of `history.csv` during training.
-
-    Scores of two protocols are of different images.
+def draw_curves(
+    curves: Mapping[str, pd.DataFrame], x_label: str, metric: str, title: str
+) -> Picture:
+    """Returns a picture of lines with their bands.
 
     Args:
-        groups: runs with their names.
-        column: to draw; None for the metric that selected the epoch.
-        timed: against minutes of training instead of epochs.
+        curves: name → `mean` and `half` (half-width of the band) by the value on the x axis.
+        x_label: of the x axis.
+        metric: on the y axis.
+        title: what the curves are of, after the metric.
     """
-    groups = [(name, runs) for name, runs in groups if any(run.history for run in runs)]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(n for n, _ in groups))}
-    places = name_places(groups)
-    for place in dict.fromkeys(places):
-        own = [group for group, at in zip(groups, places, strict=True) if at == place]
-        config: Any = own[0][1][0].config
-        metric = column or config.select_metric
-        curves = {name: average_curve(runs, metric, timed) for name, runs in own}
-        best = "; ".join(
-            f"{name}: at most {curve['mean'].max():.3g} at {curve['mean'].idxmax():.3g}"
-            for name, curve in curves.items()
-            if not curve.empty
-        )
-        if not best:
-            continue
-        devices = {str(run.summary.device) for _, runs in own for run in runs if run.summary}
-        time = f" against training time on {', '.join(sorted(devices))}" if timed else ""
-        title = f"{metric_label(metric)} during training on {place}{time}"
-        x_label = "minutes of training" if timed else "epoch"
-        draw = partial(_draw, curves=curves, numbers=numbers, x_label=x_label, metric=metric)
-        yield draw_picture(draw, f"{title}; {SPREAD}", f"{title}. {best}.")
+    title = f"{metric_label(metric)} {title}"
+    best = "; ".join(
+        f"{name}: at most {curve['mean'].max():.3g} at {curve['mean'].idxmax():.3g}"
+        for name, curve in curves.items()
+    )
+    draw = partial(_plot, curves=curves, x_label=x_label, metric=metric)
+    return draw_picture(draw, f"{title}; {SPREAD}", f"{title}. {best}.")
 
 
 def write_curves(groups: Sequence[NamedRuns], metric: str, title: str, path: Path) -> bool:
     """Draws a metric of runs against epochs to a PNG; returns False if no run has a history."""
-    curves = {name: average_curve(runs, metric) for name, runs in groups}
-    if all(curve.empty for curve in curves.values()):
-        return False
-    figure = plt.figure(figsize=(8, 4.8), layout="constrained")
-    numbers = {name: number for number, name in enumerate(curves)}
-    _draw(figure, curves, numbers, "epoch", metric)
-    figure.axes[0].set_title(title, fontsize=11)
-    tidy(figure.axes[0])
-    save(figure, path)
-    return True
-
-
-def name_places(groups: Sequence[NamedRuns]) -> list[str]:
-    """Returns the data of each group, with the protocol where the data have several of them."""
-    configs: list[Any] = [runs[0].config for _, runs in groups]
-    data = [data for data, _ in {(one.data, one.protocol) for one in configs}]
-    return [
-        f"{one.data}, {one.protocol}" if data.count(one.data) > 1 else one.data for one in configs
-    ]
+    found = {name: average_curve(runs, metric) for name, runs in groups}
+    if curves := {name: curve for name, curve in found.items() if not curve.empty}:
+        figure = plt.figure(figsize=(8, 4.8), layout="constrained")
+        _plot(figure, curves, EPOCH, metric)
+        figure.axes[0].set_title(title, fontsize=11)
+        tidy(figure.axes[0])
+        save(figure, path)
+    return bool(curves)
 
 
 def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -> pd.DataFrame:
@@ -188,20 +129,24 @@ def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -
             continue
         rows = rows.dropna(subset=column)
         rows["x"] = rows.step * _minutes_per_step(rows, run) if timed else rows.epoch
-        jobs = rows.groupby(["repeat", "fold"])
-        rows["number"] = jobs.cumcount()
+        rows["number"] = rows.groupby(["repeat", "fold"]).cumcount()
         for _, repeat in rows.groupby("repeat"):
             length = repeat.groupby("fold").number.max().min()
             series.append(repeat[repeat.number <= length].groupby("number")[["x", column]].mean())
-    points = pd.concat(series, keys=range(len(series))) if series else pd.DataFrame()
-    if points.empty:
+    if not any(map(len, series)):
         return pd.DataFrame({"mean": [], "half": []})
-    whole = points.groupby("number").filter(lambda same: len(same) == len(series))
+    points = pd.concat(series).groupby("number").filter(lambda same: len(same) == len(series))
+    by_number = points.groupby("number")
     factor = 100.0 if is_score(column) else 1.0
-    by_number = whole.groupby("number")
-    estimates = [Estimate(tuple(factor * values)) for _, values in by_number[column]]
+    return band(
+        by_number.x.mean(), [Estimate(tuple(factor * values)) for _, values in by_number[column]]
+    )
+
+
+def band(x: Sequence[float], estimates: Sequence[Estimate]) -> pd.DataFrame:
+    """Returns `mean` and `half` (half-width of the band) of estimates, by x."""
     curve = {"mean": [e.mean for e in estimates], "half": [e.spread or 0.0 for e in estimates]}
-    return pd.DataFrame(curve, index=by_number.x.mean().to_numpy())
+    return pd.DataFrame(curve, index=np.asarray(x))
 
 
 def _minutes_per_step(rows: pd.DataFrame, run: StoredRun) -> np.ndarray:
@@ -211,23 +156,30 @@ def _minutes_per_step(rows: pd.DataFrame, run: StoredRun) -> np.ndarray:
     return np.array([pace.get((int(repeat), int(fold)), 0.0) for repeat, fold in keys])
 
 
-def _draw(
-    figure: Figure,
-    curves: Mapping[str, pd.DataFrame],
-    numbers: Mapping[str, int],
-    x_label: str,
-    metric: str,
-) -> None:
+def _plot(figure: Figure, curves: Mapping[str, pd.DataFrame], x_label: str, metric: str) -> None:
+    """Draws lines; scores are kept within 0 and 100, which a wide band would leave."""
     axis = figure.subplots()
-    for name, curve in curves.items():
-        if curve.empty:
-            continue
-        look, mean, best = line_style(numbers[name]), curve["mean"], curve["mean"].idxmax()
-        axis.plot(curve.index, mean, lw=1.7, label=name, **look)
-        axis.plot(best, mean[best], "o", ms=4, color=look["color"])
+    for number, (name, curve) in enumerate(curves.items()):
+        dashes = LINES[number // len(COLORS) % len(LINES)]  # 32 lines are distinct
+        color, mean, best = COLORS[number % len(COLORS)], curve["mean"], curve["mean"].idxmax()
+        axis.plot(curve.index, mean, dashes, color=color, lw=1.7, label=name)
+        points = [best] if x_label in (EPOCH, MINUTES) else curve.index
+        axis.plot(points, mean[points], "o", ms=4, color=color)
         alpha = 0.18 if len(curves) <= 4 else 0.08  # many bands overlap
         low, high = mean - curve.half, mean + curve.half
-        axis.fill_between(curve.index, low, high, color=look["color"], alpha=alpha, lw=0)
-    if x_label == "epoch":
+        axis.fill_between(curve.index, low, high, color=color, alpha=alpha, lw=0)
+    if x_label == EPOCH:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    add_labels(axis, x_label, metric)
+    elif x_label != MINUTES:  # logarithmic for several magnitudes, linear around a value of 0
+        x = np.concatenate([curve.index for curve in curves.values()])
+        positive = x[x > 0]
+        if x.min() >= 0 and positive.size and positive.max() >= LOG_RANGE * positive.min():
+            linear = {} if len(positive) == len(x) else {"linthresh": positive.min()}
+            axis.set_xscale("symlog" if linear else "log", **linear)
+    axis.set_xlabel(x_label)
+    axis.set_ylabel(value_label(metric))
+    if is_score(metric):
+        bottom, top = axis.get_ylim()
+        axis.set_ylim(max(bottom, 0.0), min(top, 100.0))
+    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # where it would cover lines
+    axis.legend(**(beside if len(curves) > 3 else {}))

@@ -69,11 +69,6 @@ class PublishedResult:
         return float(self.text)
 
     @property
-    def spread(self) -> float | None:
-        """The number after the ±."""
-        return float(self.spread_text) if self.spread_text else None
-
-    @property
     def decimals(self) -> int:
         """Number of digits after the point."""
         return len(self.text.partition(".")[2])
@@ -81,11 +76,12 @@ class PublishedResult:
     @property
     def moments(self) -> Moments | None:
         """Mean, standard deviation and repeats; None where the paper does not say enough."""
-        if self.spread is None or self.runs is None or self.runs < 2:
+        if self.spread_kind not in ("ci95", "std") or self.runs is None or self.runs < 2:
             return None
+        std = float(self.spread_text)
         if self.spread_kind == "ci95":
-            return Moments(self.value, std_of_half_width(self.spread, self.runs), self.runs)
-        return Moments(self.value, self.spread, self.runs) if self.spread_kind == "std" else None
+            std = std_of_half_width(std, self.runs)
+        return Moments(self.value, std, self.runs)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -93,12 +89,11 @@ class PublishedResult:
 
         Where neither is printed: the range of values that round to the printed digits.
         """
-        if self.spread_kind == "ci95" and self.spread is not None:
-            half = self.spread
+        half = 0.5 * self.unit
+        if self.spread_kind == "ci95":
+            half = float(self.spread_text)
         elif self.moments is not None:
             half = t_half_width(self.moments.std, self.moments.n)
-        else:
-            half = 0.5 * self.unit
         return self.value - half, self.value + half
 
     def __str__(self) -> str:
@@ -118,13 +113,17 @@ def find_results(
         metric: a column `metric` of `results.csv`.
         source, tables: the paper and its tables to search.
     """
-    found = [
-        _to_result(row)
-        for row in _rows_by_metric().get((source, metric), ())
-        if row["table"] in tables
-        and _matches(row, key)
-        and parse_setting(row["setting"]) == parse_setting(key.setting)
-    ]
+    found = []
+    for row in _rows_by_metric().get((source, metric), ()):
+        same = parse_setting(row["setting"]) == parse_setting(key.setting)
+        if row["table"] in tables and same and _matches(row, key):
+            unit = THOUSANDS.get(metric) or 10.0 ** -len(row["value"].partition(".")[2])
+            names = ("table", "value", "spread", "spread_kind")
+            table, text, spread, kind = (row[name] for name in names)
+            runs, line = int(row["runs"] or 0) or None, int(row["line"])
+            found.append(
+                PublishedResult(source, table, text, spread, kind, runs, row["origin"], line, unit)
+            )
     return sorted(
         found, key=lambda one: (ORIGINS.index(one.origin), -one.decimals, tables.index(one.table))
     )
@@ -189,22 +188,9 @@ def _canonical(value: str) -> str:
 
 
 def _matches(row: dict[str, str], key: ResultKey) -> bool:
-    open_columns = {
-        "dataset": key.data,
-        "backbone": key.backbone,
-        "dim": row["dim"] if key.dim is None else str(key.dim),
-        "protocol": key.protocol,
-    }
-    return (
-        row["method"] == key.method
-        and row["evaluation"] == key.evaluation
-        and all(row[column] in ("", value) for column, value in open_columns.items())
+    dim = row["dim"] if key.dim is None else str(key.dim)
+    columns = ("dataset", "backbone", "dim", "protocol")
+    values = (key.data, key.backbone, dim, key.protocol)
+    return (row["method"], row["evaluation"]) == (key.method, key.evaluation) and all(
+        row[column] in ("", value) for column, value in zip(columns, values, strict=True)
     )
-
-
-def _to_result(row: dict[str, str]) -> PublishedResult:
-    runs = int(row["runs"]) if row["runs"] else None
-    unit = THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2])
-    names = ("source", "table", "value", "spread", "spread_kind", "origin")
-    source, table, text, spread, kind, origin = (row[name] for name in names)
-    return PublishedResult(source, table, text, spread, kind, runs, origin, int(row["line"]), unit)

@@ -14,6 +14,7 @@ import pandas as pd
 
 from dml.config.identity import identity, method_name
 from dml.config.schema import ExperimentConfig
+from dml.core.installation import shell_command
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.option_values import EXTRA_METRICS
 from dml.core.statistics import Estimate
@@ -45,7 +46,7 @@ CONDITIONS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Row:
     """One method under one setting.
 
@@ -64,10 +65,10 @@ class Row:
     options: Mapping[str, Any]
     cell: Cell | None = None
     runs: pd.DataFrame | None = None
-    caveats: Sequence[compare.Caveat] = ()
-    ours: Mapping[str, Estimate] = field(default_factory=dict)
-    published: Mapping[str, PublishedResult] = field(default_factory=dict)
-    comparisons: Mapping[str, compare.Comparison] = field(default_factory=dict)
+    caveats: list[compare.Caveat] = field(default_factory=list)
+    ours: dict[str, Estimate] = field(default_factory=dict)
+    published: dict[str, PublishedResult] = field(default_factory=dict)
+    comparisons: dict[str, compare.Comparison] = field(default_factory=dict)
     label: str = ""
     title: str = ""
 
@@ -90,9 +91,8 @@ class Row:
 
     def option_text(self, name: str) -> str:
         """Returns the value of an option, or what was given with `name=`; a dash without one."""
-        if name == "name":
-            given = () if self.runs is None else filter(None, self.runs["name"].unique())
-            return ", ".join(given) or DASH
+        if name == "name" and self.runs is not None:
+            return ", ".join(filter(None, self.runs["name"].unique())) or DASH
         return format_option(self.options[name]) if name in self.options else DASH
 
 
@@ -104,55 +104,28 @@ class Family:
     rows: Sequence[Row]
     tests: Mapping[tuple[int, int], compare.PairTest]
 
-    @property
-    def shows_differences(self) -> bool:
-        """True if any pair differs significantly, or the paper has marks to compare with."""
-        return any(test.differs or test.paper for test in self.tests.values())
-
 
 @dataclass(frozen=True)
 class Section:
     """Rows that were measured on the same.
 
     Attributes:
-        key: what they share (method and setting are empty).
+        title: data, backbone, embedding size, protocol and evaluation, as far as they tell.
         rows: in the order of the experiment.
         families: tests among them.
-        named: metrics of the experiment.
+        metrics: those of the experiment that any row has: the K of Recall@K differ by dataset.
         settings: dotted options in which runs of no experiment differ, a column each.
         baselines: networks before training, or off the shelf.
+        selected_on_test: whether the scores of test images selected the epoch of any run.
     """
 
-    key: ResultKey
+    title: str
     rows: Sequence[Row]
     families: Sequence[Family]
-    named: Sequence[str]
-    settings: Sequence[str] = ()
-    baselines: Sequence[Row] = ()
-
-    @property
-    def runs(self) -> pd.DataFrame:
-        """Rows of the table of runs."""
-        tables = [row.runs for row in self.rows if row.runs is not None]
-        return pd.concat(tables) if tables else make_frame(())
-
-    @property
-    def metrics(self) -> list[str]:
-        """Those that any row has: the K of Recall@K differ by dataset."""
-        found = {name for row in self.rows for name in (*row.ours, *row.published)}
-        return [name for name in self.named if name in found]
-
-    @property
-    def title(self) -> str:
-        """Data, backbone, embedding size, protocol and evaluation, as far as they tell anything."""
-        key, runs = self.key, self.runs
-        dim = "" if key.dim is None else f"{key.dim}-d"
-        evaluation = "" if key.evaluation == "single" else key.evaluation
-        stand_in = "stand-in data" if runs.stand_in.any() else ""
-        names = runs["name"].unique()
-        name = f'"{names[0]}"' if len(names) == 1 and names[0] else ""
-        parts = [key.data, key.backbone, dim, key.protocol, evaluation, stand_in, name]
-        return ", ".join(filter(None, parts))
+    metrics: Sequence[str]
+    settings: Sequence[str]
+    baselines: Sequence[Row]
+    selected_on_test: bool
 
 
 @dataclass(frozen=True)
@@ -160,7 +133,7 @@ class Report:
     """Everything known about an experiment.
 
     Attributes:
-        about: its description.
+        about: its description; one without a source is of a folder of other runs.
         cells: its runs as planned; none for runs of no experiment.
         runs: its run folders in any state, own ones and contributed ones.
         frame: table of the finished ones.
@@ -178,16 +151,6 @@ class Report:
     command: str
 
     @property
-    def of_paper(self) -> bool:
-        """True for an experiment of a paper, False for a folder of other runs."""
-        return self.about.source is not None
-
-    @property
-    def id(self) -> str:
-        """Id of the experiment."""
-        return self.about.id
-
-    @property
     def rows(self) -> list[Row]:
         """Rows of all sections."""
         return [row for section in self.sections for row in section.rows]
@@ -198,9 +161,16 @@ class Report:
         return [run for run in self.runs if run.state == State.DAMAGED]
 
     @property
-    def unfinished(self) -> list[StoredRun]:
-        """Runs without a summary."""
-        return [run for run in self.runs if run.state not in (State.DAMAGED, State.FINISHED)]
+    def unfinished(self) -> str:
+        """Line on the runs without a summary; empty if there are none."""
+        done = (State.DAMAGED, State.FINISHED)
+        folders = [run.folder for run in self.runs if run.state not in done]
+        if len(folders) > 1:
+            return f"not finished: {len(folders)} runs; {shell_command('runs')} lists them"
+        return "".join(
+            f"not finished: {one}; {shell_command('train')} resume={one} continues it"
+            for one in folders
+        )
 
     @property
     def status(self) -> str:
@@ -244,16 +214,10 @@ def build_report(
         about = about.model_copy(update={"metrics": [*about.metrics, *more]})
     rows = _build_rows(frame, cells, about)
     done = {id(r.cell) for r in rows if r.runs is not None and compare.is_comparable(r.caveats)}
+    missing = [cell for cell in cells if id(cell) not in done]
     words = ["python", "train.py", f"experiment={about.id}", *outputs_override(root)]
-    return Report(
-        about=about,
-        cells=cells,
-        runs=list(runs.values()),
-        frame=frame,
-        sections=_build_sections(rows, about),
-        missing=[cell for cell in cells if id(cell) not in done],
-        command=shlex.join(words),
-    )
+    sections = _build_sections(rows, about)
+    return Report(about, cells, [*runs.values()], frame, sections, missing, shlex.join(words))
 
 
 def outputs_override(root: Path) -> tuple[str, ...]:
@@ -263,149 +227,145 @@ def outputs_override(root: Path) -> tuple[str, ...]:
 
 def swept_options(cells: Sequence[Cell]) -> list[str]:
     """Returns the dotted names of the options (not groups of options) that cells vary."""
-    values: dict[str, set[str]] = defaultdict(set)
-    for cell in cells:
-        for override in cell.overrides:
-            name, _, value = override.lstrip("+").partition("=")
-            values[name].add(value)
-    return [name for name, found in values.items() if len(found) > 1 and "." in name]
+    words = [word.lstrip("+").partition("=") for cell in cells for word in cell.overrides]
+    names = dict.fromkeys(name for name, _, _ in words if "." in name)
+    return [one for one in names if len({value for name, _, value in words if name == one}) > 1]
 
 
 def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentConfig) -> list[Row]:
     """Returns the rows of the cells in their order, run or not, then of runs that fit no cell."""
-    planned = [(next(cell.result_keys()), comparable(identity(cell.config))) for cell in cells]
+    keys = [list(cell.result_keys()) for cell in cells]
+    planned = [comparable(identity(cell.config)) for cell in cells]
     found: dict[int | None, list[Row]] = defaultdict(list)
     for _, runs in frame.groupby("configuration", sort=False):
-        options = comparable(runs.options.iloc[0])
-        keys = {evaluation: _key(some.iloc[0]) for evaluation, some in runs.groupby("evaluation")}
-        number = _closest_cell(next(iter(keys.values())), options, planned)
-        cell, expected = (None, None) if number is None else (cells[number], planned[number][1])
-        caveats = list(compare.list_caveats(runs, expected, options))
-        if cell is None and about.source and not runs.stand_in.iloc[0]:
+        first, options = runs.iloc[0], comparable(runs.options.iloc[0])
+        measured = (first["data"], first.result_id, first.setting)
+        same = [n for n, (k, *_) in enumerate(keys) if (k.data, k.method, k.setting) == measured]
+        distances = [(len(differing_options([options, planned[n]])), n) for n in same]
+        closest = min(distances)[1] if distances else None
+        cell = None if closest is None else cells[closest]
+        caveats = compare.list_caveats(runs, None if closest is None else planned[closest], options)
+        if cell is None and about.source and not first.stand_in:
             caveats.append(compare.Caveat("O", "not part of the experiment"))
-        title = "" if about.source else method_name(runs.loss.iloc[0], runs.method.iloc[0])
-        for evaluation in runs.evaluation.unique():
-            some = runs[runs.evaluation == evaluation]
-            row = Row(keys[evaluation], options, cell, some, caveats, title=title)
-            found[number].append(row)
+        title = "" if about.source else method_name(first.loss, first.method)
+        for evaluation, some in runs.groupby("evaluation", sort=False):
+            place = (first["data"], first.backbone, int(some.dim.iloc[0]), first.protocol_id)
+            key = ResultKey(*place, str(evaluation), first.result_id, first.setting)
+            found[closest].append(Row(key, options, cell, some, list(caveats), title=title))
     rows = []
     for number, cell in enumerate(cells):
-        missing = [Row(key, planned[number][1], cell) for key in cell.result_keys()]
-        rows += found[number] or missing
-    swept, methods = swept_options(cells), [key.method for key, _ in planned]
-
-    def place(row: Row) -> tuple[int, list]:
-        known = row.key.method in methods
-        return methods.index(row.key.method) if known else len(methods), _sortable(row, swept)
-
-    rows += sorted(found[None], key=place)
-    return [_add_numbers(row, about) for row in _add_labels(rows, swept)]
-
-
-def _key(run: Any) -> ResultKey:
-    """Returns what a row of the table of runs was measured on."""
-    place = (run["data"], run.backbone, int(run.dim), run.protocol_id, run.evaluation)
-    return ResultKey(*place, run.result_id, run.setting)
+        rows += found[number] or [Row(key, planned[number], cell) for key in keys[number]]
+    swept = swept_options(cells)
+    rank = {key.method: number for number, (key, *_) in reversed([*enumerate(keys)])}
+    rows += sorted(
+        found[None],
+        key=lambda row: (rank.get(row.key.method, len(cells)), _option_order(row, swept)),
+    )
+    for row in rows:
+        row.label = _label(row, rows, swept)
+        _add_numbers(row, about)
+    return rows
 
 
-def _closest_cell(
-    key: ResultKey, options: Mapping[str, Any], planned: Sequence[tuple[ResultKey, Mapping]]
-) -> int | None:
-    """Returns the cell of the same data, method and setting that differs in the fewest options."""
-    distances = [
-        (len(differing_options([options, expected])), number)
-        for number, (of, expected) in enumerate(planned)
-        if (of.data, of.method, of.setting) == (key.data, key.method, key.setting)
-    ]
-    return min(distances)[1] if distances else None
-
-
-def _sortable(row: Row, names: Sequence[str]) -> list[tuple]:
-    """Returns the values of some options, numbers in their order before texts."""
+def _option_order(row: Row, names: Sequence[str]) -> list[tuple]:
+    """Returns the values of some options to sort by, numbers in their order before texts."""
     values = [row.options.get(name) for name in names]
     return [(0, v, "") if isinstance(v, int | float) else (1, 0, str(v)) for v in values]
 
 
-def _add_labels(rows: Sequence[Row], swept: Sequence[str]) -> list[Row]:
-    """Returns the rows with labels that distinguish those of the same key.
+def _label(row: Row, rows: Sequence[Row], swept: Sequence[str]) -> str:
+    """Returns what distinguishes a row from those of the same key.
 
     The setting of the published table comes first, then the options in which they differ.
     """
-    labeled = []
-    for row in rows:
-        parts = [f"{name} {value}" for name, value in parse_setting(row.key.setting).items()]
-        names = differing_options([other.options for other in rows if other.key == row.key])
-        names.sort(key=lambda name: name not in swept)
-        shorts = list(short_names(names).items())[:MAX_LABEL_OPTIONS]
-        parts += [f"{short} {row.option_text(name)}" for name, short in shorts]
-        if len(names) > MAX_LABEL_OPTIONS:
-            parts.append(f"and {len(names) - MAX_LABEL_OPTIONS} more options")
-        labeled.append(replace(row, label=", ".join(parts)))
-    return labeled
+    parts = [f"{name} {value}" for name, value in parse_setting(row.key.setting).items()]
+    names = differing_options([other.options for other in rows if other.key == row.key])
+    names.sort(key=lambda name: name not in swept)
+    shorts = list(short_names(names).items())[:MAX_LABEL_OPTIONS]
+    parts += [f"{short} {row.option_text(name)}" for name, short in shorts]
+    if len(names) > MAX_LABEL_OPTIONS:
+        parts.append(f"and {len(names) - MAX_LABEL_OPTIONS} more options")
+    return ", ".join(parts)
 
 
-def _add_numbers(row: Row, about: ExperimentConfig) -> Row:
-    """Returns the row with its estimates, and the published results of its cell."""
-    ours, published = {}, {}
-    for metric in about.metrics:
-        if row.runs is not None and (found := estimate(row.runs, metric)):
-            ours[metric] = found
-        if row.cell is not None and about.source:
-            # The published result is the cell's, whatever options the run has.
-            keys = {key.evaluation: key for key in row.cell.result_keys()}
-            key = keys.get(row.key.evaluation, row.key)
+def _add_numbers(row: Row, about: ExperimentConfig) -> None:
+    """Adds the estimates of a row, the published results of its cell, and their comparison."""
+    if row.runs is not None:
+        found = {metric: estimate(row.runs, metric) for metric in about.metrics}
+        row.ours = {metric: one for metric, one in found.items() if one}
+    if row.cell is not None and about.source:
+        # The published result is the cell's, whatever options the run has.
+        key = replace(next(row.cell.result_keys()), evaluation=row.key.evaluation)
+        for metric in about.metrics:
             for result in find_results(key, metric, about.source, about.tables)[:1]:
-                published[metric] = result
-    repeats = max((one.n for one in ours.values()), default=0)
-    caveats = [*row.caveats, *compare.result_caveats(repeats, next(iter(published.values()), None))]
+                row.published[metric] = result
+    repeats = max((one.n for one in row.ours.values()), default=0)
+    row.caveats += compare.result_caveats(repeats, next(iter(row.published.values()), None))
     if row.runs is not None and set(compare.TIMES) & set(about.metrics):
-        caveats.append(compare.Caveat("N", "times depend on the device and are not compared"))
-    comparisons = {
-        metric: compare.compare(ours[metric], published[metric], caveats, metric)
-        for metric in about.metrics
-        if metric in ours and metric in published
-    }
-    return replace(row, ours=ours, published=published, comparisons=comparisons, caveats=caveats)
+        row.caveats.append(compare.Caveat("N", "times depend on the device and are not compared"))
+    for metric in row.ours.keys() & row.published.keys():
+        ours, published = row.ours[metric], row.published[metric]
+        row.comparisons[metric] = compare.compare(ours, published, row.caveats, metric)
 
 
 def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Section]:
     """Returns the sections with runs, then those with published results only."""
+
+    def table(row: Row) -> tuple[str, ...]:  # what a network off the shelf must share with it
+        return row.key.data, row.key.backbone, row.key.protocol, row.key.evaluation
+
     shelf = [row for row in rows if row.cell is None and not _is_trained(row)]
-    tables = {_place(row.key) for row in rows if row not in shelf}
+    tables = {table(row) for row in rows if row not in shelf}
     by_key: dict[ResultKey, list[Row]] = defaultdict(list)
     for row in rows:
         # Networks off the shelf are baselines of the tables of their data, if there are any.
-        if row not in shelf or _place(row.key) not in tables:
+        if row not in shelf or table(row) not in tables:
             by_key[replace(row.key, method="", setting="")].append(row)
-    sections = [_build_section(key, same, shelf, about) for key, same in by_key.items()]
-    # Concatenated models have no steps to count, for example.
-    sections = [section for section in sections if section.metrics]
-    return sorted(sections, key=lambda section: section.runs.empty)
+    sections = []
+    for key, same in sorted(by_key.items(), key=lambda item: all(r.runs is None for r in item[1])):
+        baselines = _untrained_rows(same, key, about.metrics) + [
+            replace(row, title="off the shelf", label=f"{row.key.dim}-d")
+            for row in shelf
+            if table(row) == table(same[0]) and row not in same
+        ]
+        section = _build_section(key, same, baselines, about)
+        if section.metrics:  # concatenated models have no steps to count, for example
+            sections.append(section)
+    return sections
 
 
 def _is_trained(row: Row) -> bool:
     return row.options.get("method.name") != UNTRAINED
 
 
-def _place(key: ResultKey) -> tuple[str, ...]:
-    """Returns what a network off the shelf shares with the table that lists it as a baseline."""
-    return key.data, key.backbone, key.protocol, key.evaluation
-
-
 def _build_section(
-    key: ResultKey, rows: list[Row], shelf: Sequence[Row], about: ExperimentConfig
+    key: ResultKey, rows: list[Row], baselines: Sequence[Row], about: ExperimentConfig
 ) -> Section:
+    runs = pd.concat([make_frame(()), *(row.runs for row in rows if row.runs is not None)])
+    names = runs["name"].unique()
+    title = [
+        key.data,
+        key.backbone,
+        "" if key.dim is None else f"{key.dim}-d",
+        key.protocol,
+        "" if key.evaluation == "single" else key.evaluation,
+        "stand-in data" if runs.stand_in.any() else "",
+        f'"{names[0]}"' if len(names) == 1 and names[0] else "",
+    ]
     settings: list[str] = []
     if about.source is None:
         settings = _list_settings(rows)
-        rows = sorted(rows, key=lambda row: (row.method, _sortable(row, settings)))
+        rows = sorted(rows, key=lambda row: (row.method, _option_order(row, settings)))
     tested = next(filter(is_score, about.metrics), about.metrics[0])
-    families = _build_families(rows, tested, about.source)
-    baselines = _untrained_rows(rows, key, about.metrics)
-    for row in shelf:
-        if _place(row.key) == _place(key) and row not in rows:
-            baselines.append(replace(row, title="off the shelf", label=f"{row.key.dim}-d"))
-    return Section(key, rows, families, about.metrics, settings, baselines)
+    return Section(
+        ", ".join(filter(None, title)),
+        rows,
+        _build_families(rows, tested, about.source),
+        [name for name in about.metrics if any(name in (*r.ours, *r.published) for r in rows)],
+        settings,
+        baselines,
+        bool(runs.selected_by.str.endswith(" on test").any()),
+    )
 
 
 def _list_settings(rows: Sequence[Row]) -> list[str]:
@@ -427,17 +387,15 @@ def _list_settings(rows: Sequence[Row]) -> list[str]:
 
 def _untrained_rows(rows: Sequence[Row], key: ResultKey, metrics: Sequence[str]) -> list[Row]:
     """Returns a row per initialization of the network: its scores before training, over seeds."""
-    networks: dict[str, list[Row]] = defaultdict(list)
+    networks: dict[str, list[pd.DataFrame]] = defaultdict(list)
     for row in rows:
         if row.runs is not None and _is_trained(row):
             network = {n: v for n, v in row.options.items() if n.startswith(("backbone.", "embed"))}
-            networks[json.dumps(network, sort_keys=True, default=str)].append(row)
+            networks[json.dumps(network, sort_keys=True, default=str)].append(row.runs)
     options = [json.loads(one) for one in networks]
-    baselines = []
-    for own, same in zip(options, networks.values(), strict=True):
-        names = differing_options(options)
-        label = ", ".join(f"{name} {format_option(own.get(name))}" for name in names)
-        runs = pd.concat([row.runs for row in same])
+    names, baselines = differing_options(options), []
+    for values, runs in zip(options, map(pd.concat, networks.values()), strict=True):
+        label = ", ".join(f"{name} {format_option(values.get(name))}" for name in names)
         found = {metric: estimate(runs, f"untrained_{metric}") for metric in metrics}
         if ours := {metric: one for metric, one in found.items() if one}:
             baselines.append(Row(key, {}, ours=ours, label=label, title=UNTRAINED))
@@ -449,19 +407,22 @@ def _build_families(rows: Sequence[Row], metric: str, source: str | None) -> lis
 
     Runs of no paper are one family: conditions in which they differ are columns of their table.
     """
-    by_conditions: dict[tuple[str, ...], list[tuple[Row, Estimate]]] = defaultdict(list)
+    families: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        if (ours := row.ours.get(metric)) and ours.n > 1:
+        if metric in row.ours and row.ours[metric].n > 1:
             conditions = CONDITIONS if source else ()
-            values = tuple(str(row.options.get(name)) for name in conditions)
-            by_conditions[values].append((row, ours))
-    families = []
-    for same in by_conditions.values():
-        if 2 <= len(same) <= compare.MAX_ROWS:
-            tested, samples = zip(*same, strict=True)
-            tests = compare.pair_tests(samples, [row.key for row in tested], metric, source)
-            families.append(Family(metric, tested, tests))
-    return families
+            families[tuple(str(row.options.get(name)) for name in conditions)].append(row)
+    return [
+        Family(
+            metric,
+            same,
+            compare.pair_tests(
+                [row.ours[metric] for row in same], [row.key for row in same], metric, source
+            ),
+        )
+        for same in families.values()
+        if 2 <= len(same) <= compare.MAX_ROWS
+    ]
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich.console import Console
+from rich.text import Text
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, nearest
@@ -22,9 +23,9 @@ from dml.results.curves import Picture
 from dml.results.figures import draw_figures
 from dml.results.frame import format_option
 from dml.results.report import Report, build_report, outputs_override
-from dml.results.tables import Column, Table, terminal_table
+from dml.results.tables import Column, Table
 
-MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows one line each
+MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows a line each
 
 
 def write_reports(
@@ -53,24 +54,23 @@ def write_reports(
     ids = _resolve_names(names, known, root)
     contributed = []
     for path in results:
-        found = read_runs(path)
-        of = {run.folder.parts[0] for run in found}
-        if of.isdisjoint(ids):
+        contributed += (found := read_runs(path))
+        if (of := {run.folder.parts[0] for run in found}).isdisjoint(ids):
             raise UserError(f"{path} holds runs of {', '.join(of)}, not of {', '.join(ids)}")
-        contributed += found
     reports = []
     for id in show_progress(ids, "reading the runs of experiment", len(ids)):
         cells = catalog.list_cells(id, outputs_override(root)) if id in known else ()
         reports.append(build_report(catalog.load_experiment(id), cells, root, contributed))
     console = Console(highlight=False, emoji=False, markup=False)
-    if len(reports) > MAX_TABLES:
-        console.print(terminal_table(_overview(reports), console.width), soft_wrap=True)
-    for report in reports if len(reports) <= MAX_TABLES else ():
-        parts = report_tables.terminal_report(report, console.width)
-        for line in (*parts, *report_tables.list_notes(report, report_tables.MAX_COMMANDS)):
+    for report in reports:
+        lines: list[Text | str] = [report_tables.heading(report)]
+        if len(reports) <= MAX_TABLES:
+            lines = [*report_tables.terminal_report(report, console.width)]
+            lines += report_tables.list_notes(report, report_tables.MAX_COMMANDS)
+        for line in lines:
             console.print(line, soft_wrap=True)  # unbroken, to be copied
     to_draw = show_progress(reports if figures else (), "drawing figures of report", len(reports))
-    drawn = {report.id: draw_figures(report) for report in to_draw}
+    drawn = {report.about.id: draw_figures(report) for report in to_draw}
     stem = ids[0] if len(ids) == 1 else "all" if "all" in names else "report"
     files = {
         out / f"{stem}.html": render_page(reports, drawn, datetime.now()),
@@ -88,30 +88,15 @@ def _resolve_names(names: Sequence[str], known: Sequence[str], root: Path) -> li
     """Returns the ids without repetitions, with `all` expanded."""
     with_runs = sorted({path.parents[2].name for path in root.glob("*/*/*/summary.json")})
     valid = list(dict.fromkeys([*known, *with_runs]))
-    ids: list[str] = []
     for name in names:
-        if name == "all":
-            ids += valid
-        elif name in valid:
-            ids.append(name)
-        elif name == "single":
-            raise UserError(
-                f"single: no finished runs in {root / name}; {shell_command('train')} makes one"
-            )
-        else:
+        if name == "single" and name not in valid:
+            folder, command = root / name, shell_command("train")
+            raise UserError(f"single: no finished runs in {folder}; {command} makes one")
+        if name not in (*valid, "all"):
             hint = nearest(name, [*valid, "all", "single"])
             raise UserError(f"experiment: no '{name}'{hint}; known are {', '.join(valid)}")
+    ids = [id for name in names for id in (valid if name == "all" else [name])]
     return list(dict.fromkeys(ids))
-
-
-def _overview(reports: Sequence[Report]) -> Table:
-    """Returns the table of reports of which each is one line."""
-    columns = [Column("experiment", [report.id for report in reports])]
-    for name, attribute in (("cells", "cells"), ("missing", "missing"), ("left out", "damaged")):
-        counts = [len(getattr(report, attribute)) for report in reports]
-        columns.append(Column(name, [str(n or report_tables.DASH) for n in counts], right=True))
-    columns.append(Column("status", [report.status for report in reports]))
-    return Table("", columns)
 
 
 def render_page(
@@ -132,21 +117,22 @@ def render_page(
         undefined=StrictUndefined,
     )
     style, _, _ = environment.loader.get_source(environment, "style.css")  # type: ignore[union-attr]
-    own = not any(report.of_paper for report in reports)
+
+    def groups(table: Table) -> list[tuple[str, list[Column]]]:
+        found = groupby(table.columns, lambda column: column.group or column.title)
+        return [(name, list(columns)) for name, columns in found]
+
+    about, own = reports[0].about, not any(report.about.source for report in reports)
+    title = (about.title if own else about.id) if len(reports) == 1 else "all experiments"
     return environment.get_template("page.html.j2").render(
-        name=(reports[0].about.title if own else reports[0].id)
-        if len(reports) == 1
-        else "all experiments",
+        name=title,
         own=own,
         reports=reports,
         figures=figures,
         made=made.strftime("%Y-%m-%d %H:%M"),
         style=Markup(style),
         tables=report_tables,
-        groups=lambda table: [
-            (name, list(columns))
-            for name, columns in groupby(table.columns, lambda one: one.group or one.title)
-        ],
+        groups=groups,
         format_epoch=format_epoch,
         format_option=format_option,
         verdicts=VERDICTS,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from typing import Any
 
 import pandas as pd
 from rich.text import Text
 
-from dml.core.installation import shell_command
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label
-from dml.results import compare
-from dml.results.compare import MARKS, VERDICTS
+from dml.results.compare import MARKS, VERDICTS, Caveat, is_comparable
 from dml.results.frame import short_names
 from dml.results.report import Family, Report, Row, Section
 from dml.results.tables import (
@@ -49,12 +48,6 @@ def metric_name(metric: str) -> str:
     return METRIC_NAMES.get(metric, metric_label(metric))
 
 
-def decimals(rows: Sequence[Row], metric: str) -> int:
-    """Returns the digits after the point: those of the published results, two without any."""
-    digits = [row.published[metric].decimals for row in rows if metric in row.published]
-    return max(digits, default=DECIMALS.get(metric, 2))
-
-
 def section_table(section: Section, report: Report, metrics: Sequence[str] | None = None) -> Table:
     """Returns the table of a section, baselines last.
 
@@ -66,43 +59,43 @@ def section_table(section: Section, report: Report, metrics: Sequence[str] | Non
         metrics: some of the section's; None for all.
     """
     metrics = section.metrics if metrics is None else metrics
-    rows = (*section.rows, *section.baselines)
-    own = len(section.rows)
-    names = [
-        row.method if section.settings and place < own else row.name
-        for place, row in enumerate(rows)
-    ]
-    columns = [Column("method", names)]
+    rows, blanks = (*section.rows, *section.baselines), [""] * len(section.baselines)
+    names = [row.method if section.settings else row.name for row in section.rows]
+    columns = [Column("method", names + [row.name for row in section.baselines])]
     for rank, (name, title) in enumerate(short_names(section.settings).items(), start=1):
         texts = [row.option_text(name) for row in section.rows]
-        columns.append(Column(title, texts + [""] * len(section.baselines), rank, right=True))
+        columns.append(Column(title, texts + blanks, rank, right=True))
     for metric in metrics:
         columns += _metric_columns(section, report, metric)
-    repeats = []
-    for row in rows:
-        counts = sorted({one.n for one in row.ours.values()})
-        repeats.append(Cell("/".join(map(str, counts)) or DASH, runs=row.stored))
-    columns.append(Column("n", repeats, right=True))
-    marks = []
-    for row in rows:
-        caveats = shown_caveats(row, report)
-        kind = "" if compare.is_comparable(caveats) else "blocks"
-        letters = dict.fromkeys(caveat.mark for caveat in caveats)
-        marks.append(Cell(" ".join(letters), kind, "; ".join(map(str, caveats))))
-    if any(marks):
+    counts = ["/".join(map(str, sorted({e.n for e in r.ours.values()}))) or DASH for r in rows]
+    cells = [Cell(text, runs=row.stored) for text, row in zip(counts, rows, strict=True)]
+    columns.append(Column("n", cells, right=True))
+    caveats = [shown_caveats(row, report) for row in rows]
+    if any(caveats):
+        marks = [
+            Cell(_letters(some), "" if is_comparable(some) else "blocks", "; ".join(map(str, some)))
+            for some in caveats
+        ]
         columns.append(Column("marks", marks))
-    text = caption(section, report, metrics)
-    return Table(section.title, columns, text, len(section.baselines))
+    caption = _caption(section, report, columns)
+    return Table(section.title, columns, caption, len(section.baselines))
 
 
 def _metric_columns(section: Section, report: Report, metric: str) -> Iterator[Column]:
     rows = (*section.rows, *section.baselines)
-    digits, best = decimals(section.rows, metric), best_rows(section, metric)
+    # As many digits as published; two where nothing is.
+    printed = [row.published[metric].decimals for row in section.rows if metric in row.published]
+    digits = max(printed, default=DECIMALS.get(metric, 2))
+    means = [f"{r.ours[metric].mean:.{digits}f}" for r in section.rows if metric in r.ours]
+    best = max(means, key=float) if len(means) > 1 and is_score(metric) else None
     name, ours, published, differences = metric_name(metric), [], [], []
     for place, row in enumerate(rows):
-        found = row.ours.get(metric)
-        text = found.format(digits, report.about.spread) if found else DASH
-        ours.append(Cell(text, "best" if place in best else ""))
+        text, kind = DASH, ""
+        if found := row.ours.get(metric):
+            text = found.format(digits, report.about.spread)
+            if place < len(section.rows) and f"{found.mean:.{digits}f}" == best:
+                kind = "best"
+        ours.append(Cell(text, kind))
         text, hint = DASH, ""
         if result := row.published.get(metric):
             text, hint = str(result), f"{result.source} {result.table}, {result.origin}"
@@ -117,74 +110,60 @@ def _metric_columns(section: Section, report: Report, metric: str) -> Iterator[C
                 hint += f"; Welch against the published mean: p = {comparison.p_value:.2g}"
         differences.append(Cell(text, kind, hint))
     yield Column(name, ours, right=True, group=name)
-    if any(metric in row.published for row in rows):
+    if printed:
         yield Column("published", published, right=True, group=name)
         yield Column("Δ", differences, right=True, group=name)
 
 
-def best_rows(section: Section, metric: str) -> set[int]:
-    """Returns the positions of the rows with the highest score, as printed.
-
-    Empty for metrics without a direction, and for tables in which one row has been run.
-    """
-    digits = decimals(section.rows, metric)
-    found = {
-        place: f"{row.ours[metric].mean:.{digits}f}"
-        for place, row in enumerate(section.rows)
-        if metric in row.ours
-    }
-    if len(found) < 2 or not is_score(metric):
-        return set()
-    best = max(found.values(), key=float)
-    return {place for place, text in found.items() if text == best}
+def _letters(caveats: Sequence[Caveat]) -> str:
+    return " ".join(dict.fromkeys(caveat.mark for caveat in caveats))
 
 
-def shown_caveats(row: Row, report: Report) -> list[compare.Caveat]:
+def shown_caveats(row: Row, report: Report) -> list[Caveat]:
     """Returns the caveats without the one that the title of the table states: stand-in data.
 
     Tables of a paper keep it, where it rules out the comparison.
     """
-    return [caveat for caveat in row.caveats if report.of_paper or caveat.mark != "S"]
+    return [caveat for caveat in row.caveats if report.about.source or caveat.mark != "S"]
 
 
-def caption(section: Section, report: Report, metrics: Sequence[str]) -> str:
-    """Returns units and spread of some metrics, and what selected the epochs."""
+def _caption(section: Section, report: Report, columns: Sequence[Column]) -> str:
+    """Returns units and spread of the metrics of some columns, and what selected the epochs."""
     repeats = {one.n for row in section.rows for one in row.ours.values()}
-    parts = ["scores in percent"] if any(map(is_score, metrics)) else []
-    if report.of_paper or max(repeats, default=0) > 2:
+    names = {metric_name(metric) for metric in section.metrics if is_score(metric)}
+    parts = ["scores in percent"] if any(column.group in names for column in columns) else []
+    if report.about.source or max(repeats, default=0) > 2:
         spread = "standard deviation" if report.about.spread == "std" else "95 % interval"
         parts.append(f"± {spread} over n repeats")
     if 2 in repeats:
         parts.append("of two repeats both values")
-    if any(best_rows(section, metric) for metric in metrics):
+    if any(getattr(cell, "kind", "") == "best" for column in columns for cell in column.cells):
         parts.append("bold: highest after training" if section.baselines else "bold: highest")
-    if section.runs.selected_by.str.endswith(" on test").any():
+    if section.selected_on_test:
         parts.append("best epoch selected on the test images, as in the literature")
     return "; ".join(parts)
 
 
 def family_table(family: Family) -> Table:
     """Returns the table of the tests of every row against every other; no columns if all agree."""
-    name = metric_name(family.metric)
-    if not family.shows_differences:
-        tested = f"{len(family.rows)} rows, Welch, Holm-corrected, 5 %"
+    name, rows, tests = metric_name(family.metric), family.rows, family.tests
+    if not any(test.differs or test.paper for test in tests.values()):
+        tested = f"{len(rows)} rows, Welch, Holm-corrected, 5 %"
         return Table(f"{name}: no significant difference ({tested})", ())
-    numbers = range(len(family.rows))
-    columns = [Column(name, [f"{n + 1} {family.rows[n].name}" for n in numbers])]
-    for other in numbers:
+    columns = [Column(name, [f"{n} {row.name}" for n, row in enumerate(rows, start=1)])]
+    for b, other in enumerate(rows):
         cells = []
-        for n in numbers:
-            test = family.tests.get((n, other))
-            if test is None:
-                cells.append(Cell(""))
-                continue
-            kind = ("above" if test.higher else "below") if test.differs else "overlap"
-            pair = f"{family.rows[n].name} against {family.rows[other].name}"
-            paper = f"; the paper: {test.paper}" if test.paper else ""
-            values = f"p = {test.p_value:.2g}, corrected {test.corrected:.2g}"
-            cells.append(Cell(test.symbol, kind, f"{pair}: {values}{paper}"))
-        columns.append(Column(str(other + 1), cells))
-    paper = "; the paper's in brackets" if any(t.paper for t in family.tests.values()) else ""
+        for a, row in enumerate(rows):
+            text = kind = hint = ""
+            if test := tests.get((a, b)):
+                text = test.symbol
+                kind = ("above" if test.higher else "below") if test.differs else "overlap"
+                values = f"p = {test.p_value:.2g}, corrected {test.corrected:.2g}"
+                paper = f"; the paper: {test.paper}" if test.paper else ""
+                hint = f"{row.name} against {other.name}: {values}{paper}"
+            cells.append(Cell(text, kind, hint))
+        columns.append(Column(str(b + 1), cells))
+    paper = "; the paper's in brackets" if any(test.paper for test in tests.values()) else ""
     text = f"▲ higher than the column's row, ▼ lower: Welch, Holm-corrected, 5 %{paper}"
     return Table(f"{name}: differences between methods", columns, text)
 
@@ -200,7 +179,7 @@ def legend(report: Report) -> list[tuple[str, str]]:
 def heading(report: Report) -> str:
     """Returns id, title and progress."""
     title = f"{report.about.title}: " if report.about.title else ""
-    return f"{report.id} — {title}{report.status}"
+    return f"{report.about.id} — {title}{report.status}"
 
 
 def list_notes(report: Report, max_commands: int | None = None) -> Iterator[str]:
@@ -219,38 +198,23 @@ def list_notes(report: Report, max_commands: int | None = None) -> Iterator[str]
     if more := len(report.missing) - len(report.missing[:max_commands]):
         yield f"missing: {more} more; {report.command} runs all and skips finished runs"
     if report.unfinished:
-        yield describe_unfinished(report)
-
-
-def describe_unfinished(report: Report) -> str:
-    """Returns how many runs are not finished, and the command that continues or lists them."""
-    first, *more = [run.folder for run in report.unfinished]
-    if not more:
-        return f"not finished: {first}; {shell_command('train')} resume={first} continues it"
-    return f"not finished: {len(more) + 1} runs; {shell_command('runs')} lists them"
+        yield report.unfinished
 
 
 def terminal_report(report: Report, width: int) -> list[Text]:
     """Returns the tables of a report, each with as many metrics as fit into a width."""
     parts = [Text(heading(report), style="bold")]
     for section in report.sections:
-        tables = [section_table(section, report, m) for m in _split_metrics(section, report, width)]
+        tables, rest = [], list(section.metrics)
+        while rest:
+            fitting = [section_table(section, report, rest[:n]) for n in range(1, len(rest) + 1)]
+            count = sum(table_width(table.columns) <= width for table in fitting) or 1
+            tables.append(fitting[count - 1])
+            rest = rest[count:]
         for table in (*tables, *map(family_table, section.families)):
             columns = fit_columns(table.columns, width)
             parts += [terminal_table(replace(table, columns=columns), width), Text()]
     return parts + [Text(f"{sign}  {meaning}") for sign, meaning in legend(report)]
-
-
-def _split_metrics(section: Section, report: Report, width: int) -> Iterator[list[str]]:
-    """Yields as many metrics at a time as fit beside the names, at least one."""
-    part: list[str] = []
-    for metric in section.metrics:
-        columns = section_table(section, report, [*part, metric]).columns
-        if part and table_width(columns) > width:
-            yield part
-            part = []
-        part.append(metric)
-    yield part
 
 
 def to_markdown(reports: Sequence[Report]) -> str:
@@ -259,37 +223,31 @@ def to_markdown(reports: Sequence[Report]) -> str:
     for report in reports:
         lines += [f"## {heading(report)}", ""]
         for section in report.sections:
-            lines += ["### ", *markdown_table(section_table(section, report))]
+            lines += markdown_table(section_table(section, report), "### ")
             for family in section.families:
                 lines += markdown_table(family_table(family))
         lines += [f"- `{sign}` {meaning}" for sign, meaning in legend(report)]
         lines += ["", *(f"- {line}" for line in list_notes(report)), ""]
-    return "\n".join(lines).replace("### \n", "### ").rstrip() + "\n"
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def to_csv(reports: Sequence[Report]) -> str:
     """Returns reports as CSV: one line per row and metric, in the ids of `results.csv`."""
-    lines = [
-        _csv_line(report, row, metric)
-        for report in reports
-        for section in report.sections
-        for row in (*section.rows, *section.baselines)
-        for metric in section.metrics
-    ]
+    lines = []
+    for report, section in [(one, section) for one in reports for section in one.sections]:
+        for row, metric in product((*section.rows, *section.baselines), section.metrics):
+            line: dict[str, Any] = {"experiment": report.about.id, **asdict(row.key)}
+            if ours := row.ours.get(metric):
+                line |= {"mean": ours.mean, "repeats": ours.n}
+                line |= {"ci95": ours.half_width, "std": ours.std}
+            if one := row.published.get(metric):
+                line |= {f"printed_{name}": value for name, value in asdict(one).items()}
+                line |= {"printed": one.text, "source": one.source, "table": one.table}
+            if comparison := row.comparisons.get(metric):
+                line |= asdict(comparison)
+            command = row.cell.command if row.cell and row.runs is None else ""
+            line |= {"label": row.label, "metric": metric, "command": command}
+            line |= {"marks": _letters(row.caveats), "details": "; ".join(map(str, row.caveats))}
+            line["folders"] = " ".join(str(run.folder) for run in row.stored)
+            lines.append(line)
     return pd.DataFrame(lines, columns=CSV_COLUMNS, dtype=object).to_csv(index=False)
-
-
-def _csv_line(report: Report, row: Row, metric: str) -> dict[str, Any]:
-    line = {"experiment": report.id, **asdict(row.key), "label": row.label, "metric": metric}
-    if ours := row.ours.get(metric):
-        line |= {"mean": ours.mean, "repeats": ours.n, "ci95": ours.half_width, "std": ours.std}
-    if one := row.published.get(metric):
-        line |= {f"printed_{name}": value for name, value in asdict(one).items()}
-        line |= {"printed": one.text, "source": one.source, "table": one.table}
-    if comparison := row.comparisons.get(metric):
-        line |= asdict(comparison)
-    line["marks"] = " ".join(dict.fromkeys(caveat.mark for caveat in row.caveats))
-    line["details"] = "; ".join(map(str, row.caveats))
-    line["folders"] = " ".join(str(run.folder) for run in row.stored)
-    line["command"] = row.cell.command if row.cell and row.runs is None else ""
-    return line

@@ -55,18 +55,17 @@ def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
     for run in runs:
         if run.state in AT_WORK:
             continue
-        if run.state == State.EMPTY:
-            removals.append(Removal(run.folder, run.folder, "set-up without results", run.size))
-            continue
         found = [(path, "half-written") for path in run.folder.rglob(".*.partial")]
-        if run.state == State.FINISHED:
+        if run.state == State.EMPTY:
+            found = [(run.folder, "set-up without results")]
+        elif run.state == State.FINISHED:
             former = run.folder.glob("checkpoints/*/previous.pt")
             found += [(path, "former checkpoint") for path in former]
             trials = RunFolder(run.folder).trials
             found += [(trials, "trials of a finished search")] if trials.is_dir() else []
         for path, reason in found:
-            files = path.rglob("*") if path.is_dir() else [path]
-            size = sum(file.lstat().st_size for file in files if file.is_file())
+            files = (file for file in (path, *path.rglob("*")) if file.is_file())
+            size = sum(file.lstat().st_size for file in files)
             removals.append(Removal(path, run.folder, reason, size))
     return removals
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.filesize import decimal
 from rich.text import Text
 
 from dml.core.errors import UserError, nearest
@@ -65,31 +66,35 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     Raises:
         UserError: a name that no run has, or a state that does not exist.
     """
-    options = {name for one in runs.options for name in one}
-    names = {"state", "id", *NAMES, *options, *(name.rpartition(".")[2] for name in options)}
+    texts = [_texts_by_name(run) for run in runs.itertuples()]
+    names = set().union(*texts)
+    conditions = {}
     for word in words:
         name, _, text = word.partition("=")
-        wanted = text.split(",")
-        if names > {"state", "id", *NAMES} and name not in names:
+        if names and name not in names:
             hint = nearest(name, names) or "; filter by state, loss, data, seed, or any option"
             raise UserError(f"{name}: no run has such an option{hint}")
-        for value in wanted if name == "state" else ():
+        conditions[word] = name, text.split(",")
+        for value in text.split(",") if name == "state" else ():
             if value not in list(State) and "*" not in value:
                 hint = nearest(value, State) or f"; one of {' | '.join(State)}"
                 raise UserError(f"state: '{value}' does not exist{hint}")
-        kept = [
-            any(_is_equal(have, want) for have in _values(run, name) for want in wanted)
-            for run in runs.itertuples()
-        ]
-        runs = runs[kept]
-    return runs
+    kept = [
+        all(
+            any(_is_equal(have, want) for have in run.get(name, ()) for want in wanted)
+            for name, wanted in conditions.values()
+        )
+        for run in texts
+    ]
+    return runs[kept]
 
 
-def _values(run: Any, name: str) -> list[str]:
-    if name in ("state", "id", *NAMES):
-        return [str(getattr(run, name))]
-    values = [v for one, v in run.options.items() if name in (one, one.rpartition(".")[2])]
-    return list(map(format_option, values))
+def _texts_by_name(run: Any) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    for name, value in run.options.items():
+        for key in {name, name.rpartition(".")[2]}:
+            texts.setdefault(key, []).append(format_option(value))
+    return {**texts, **{name: [str(getattr(run, name))] for name in ("state", "id", *NAMES)}}
 
 
 def _is_equal(have: str, want: str) -> bool:
@@ -101,15 +106,20 @@ def _is_equal(have: str, want: str) -> bool:
 
 def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
     """Returns the table of runs, and a line for each problem; `order` is for the title."""
+    epochs = [
+        "" if pd.isna(best) else f"{format_epoch(best)}/{last}"
+        for best, last in zip(runs.epoch, runs.epochs, strict=True)
+    ]
+    seeds = ["" if pd.isna(seed) else str(seed) for seed in runs.seed]
     columns = [
         Column("id", runs.id),
         Column("state", [Cell(state, state) for state in runs.state]),
         *_option_columns(runs),
-        *_seed_column(runs),
-        *_score_columns(runs),
-        _epoch_column(runs, "epoch"),
+        *([Column("seed", seeds, right=True)] if len(set(seeds)) > 1 else []),
+        *_score_columns(runs, lambda metric: list(map(_format_score, runs.get(metric, ())))),
+        Column("epoch", epochs, 3, True),
         Column("age", list(map(format_age, runs.age)), 2, True),
-        Column("size", list(map(format_size, runs["size"])), 6, True),
+        Column("size", list(map(decimal, runs["size"])), 6, True),
     ]
     names = common_names(runs)
     title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{order}{f': {names}' if names else ''}"
@@ -118,53 +128,36 @@ def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
     return [terminal_table(Table(title, fit_columns(columns, width)), width), *lines]
 
 
-def _score_columns(runs: pd.DataFrame) -> list[Column]:
-    """Returns the score that selects the epoch, and test scores, before training too."""
+def _format_score(value: float) -> str:
+    return "" if pd.isna(value) else f"{value:.2f}"
+
+
+def _score_columns(runs: pd.DataFrame, texts: Callable[[str], list[str]]) -> list[Column]:
+    """Returns the score that selects the epoch, and test scores, before training too.
+
+    Args:
+        runs: rows of the table.
+        texts: returns the cells for a metric; an empty list leaves its column out.
+    """
     selected = runs.selected_by.dropna().unique()
-    columns = [
-        Column(_selected_title(selected), _scores(runs, "score"), 0, True),
-        Column("untrained", _scores(runs, "untrained_map_at_r"), 4, True),
-        Column("MAP@R", _scores(runs, "map_at_r"), 2, True),
-        Column("R@1", _scores(runs, "recall_at_1"), 5, True),
-    ]
-    if list(selected) == ["map_at_r on test"]:
-        del columns[2]
-    return columns
-
-
-def _selected_title(selected: Sequence[str]) -> str:
-    """Returns `MAP@R val.` or, of test images, `MAP@R` if the same score selects all epochs."""
-    if len(selected) != 1:
-        return "selected"
-    metric, _, classes = selected[0].partition(" on ")
-    name = metric_label(metric).replace("Recall", "R")
-    return name if classes == "test" else f"{name} {classes[:3]}."
-
-
-def _scores(runs: pd.DataFrame, metric: str) -> list[str]:
-    found = runs.get(metric, pd.Series(dtype=float, index=runs.index))
-    return ["" if pd.isna(value) else f"{value:.2f}" for value in found]
+    title = "selected"
+    if len(selected) == 1:  # `MAP@R val.`, or `MAP@R` of test images
+        metric, _, classes = selected[0].partition(" on ")
+        title = metric_label(metric).replace("Recall", "R")
+        title += "" if classes == "test" else f" {classes[:3]}."
+    columns = [("score", title, 0), ("untrained_map_at_r", "untrained", 4)]
+    columns += [] if list(selected) == ["map_at_r on test"] else [("map_at_r", "MAP@R", 2)]
+    columns += [("recall_at_1", "R@1", 5)]
+    return [Column(t, cells, rank, True) for metric, t, rank in columns if (cells := texts(metric))]
 
 
 def _option_columns(runs: pd.DataFrame) -> list[Column]:
     """Returns the names and options in which runs differ; the last are left out first."""
     names = [" ".join(name.split())[:24] for name in runs["name"].fillna("")]
-    named = [Column("name", names, 1)] if len(set(names)) > 1 else []
-    options = option_columns(runs).items()
-    ranks = [0 if title in GROUPS else 10 + place for place, (title, _) in enumerate(options)]
-    pairs = zip(options, ranks, strict=True)
-    return named + [Column(title, texts, rank) for (title, texts), rank in pairs]
-
-
-def _seed_column(runs: pd.DataFrame) -> list[Column]:
-    seeds = ["" if pd.isna(seed) else str(seed) for seed in runs.seed]
-    return [Column("seed", seeds, 0, True)] if len(set(seeds)) > 1 else []
-
-
-def _epoch_column(runs: pd.DataFrame, title: str) -> Column:
-    pairs = zip(runs.epoch, runs.epochs, strict=True)
-    texts = ["" if pd.isna(best) else f"{format_epoch(best)}/{last}" for best, last in pairs]
-    return Column(title, texts, 3, True)
+    options = {"name": names} if len(set(names)) > 1 else {}
+    ranks = {"name": 1, **dict.fromkeys(GROUPS, 0)}
+    columns = enumerate({**options, **option_columns(runs)}.items(), start=10)
+    return [Column(title, texts, ranks.get(title, place)) for place, (title, texts) in columns]
 
 
 def rank_runs(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -178,30 +171,24 @@ def rank_runs(frame: pd.DataFrame) -> list[pd.DataFrame]:
 
 def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
     """Returns the table of configurations (`rank_runs`), joined over seeds and repeats."""
+
+    def texts(metric: str) -> list[str]:
+        found = [estimate(own, metric) for own in groups if "untrained" not in metric]
+        return ["" if one is None else one.format(2, "std") for one in found]
+
     first = pd.concat([own.head(1) for own in groups])
-    places = list(zip(first["data"], first.protocol, strict=True))
-    ranks = [str(1 + places[:n].count(place)) for n, place in enumerate(places)]
-    selected = first.selected_by.unique()
+    ranks = first.groupby(["data", "protocol"]).cumcount() + 1
     ids = [list(own.id.unique()) for own in groups]
     columns = [
-        Column("rank", ranks, 0, True),
+        Column("rank", list(map(str, ranks)), right=True),
         *_option_columns(first),
-        Column("runs", [str(len(own)) for own in ids], 0, True),
-        Column(_selected_title(selected), _estimates(groups, "score"), 0, True),
-        Column("test MAP@R", _estimates(groups, "map_at_r"), 2, True),
-        Column("R@1", _estimates(groups, "recall_at_1"), 3, True),
+        Column("runs", [str(len(own)) for own in ids], right=True),
+        *_score_columns(first, texts),
         Column("ids", [" ".join([*own[:2], *("…" for _ in own[2:3])]) for own in ids], 6),
     ]
-    if list(selected) == ["map_at_r on test"]:
-        columns = [one for one in columns if one.title != "test MAP@R"]
-    by = f"{selected[0]} images" if len(selected) == 1 else "the score that selects the epoch"
+    by = " or ".join(f"{one} images" for one in first.selected_by.unique())
     text = f"percent; ± standard deviation over seeds and repeats, of two both; ranked by {by}"
     return [terminal_table(Table(common_names(first), fit_columns(columns, width), text), width)]
-
-
-def _estimates(groups: Iterable[pd.DataFrame], metric: str) -> list[str]:
-    found = (estimate(own, metric) for own in groups)
-    return ["" if one is None else one.format(2, "std") for one in found]
 
 
 def compare_runs(
@@ -218,35 +205,33 @@ def compare_runs(
     Raises:
         UserError: the same run twice, or one that cannot be read.
     """
-    for run in (first, second):
+    runs = (first, second)
+    for run in runs:
         if not run.options:
             raise UserError(
                 f"compare: {run.id} is {run.state}: {run.problem or 'it has no config'}"
             )
     if Path(first.folder).resolve() == Path(second.folder).resolve():
         raise UserError(f"compare: {first.id} is one run; type two ids")
-    options = [run.options for run in (first, second)]
-    names = [name for name in differing_options(options) if not name.endswith(NAMED[1:])]
-    texts = [[format_option(one.get(name, "")) for name in names] for one in options]
-    columns = [Column("option", names), Column(first.id, texts[0]), Column(second.id, texts[1])]
-    shown = [Text("no option differs that decides the result")]
-    if names:
-        shown = [terminal_table(Table("", columns), width)]
-    metrics = [n for n in first.index if is_retrieval_metric(n)]
-    metrics = [n for n in metrics if pd.notna(first[n]) and pd.notna(second.get(n))]
-    if metrics:
-        values = [[f"{run[n]:.2f}" for n in metrics] for run in (first, second)]
-        columns = [
-            Column("test, percent", list(map(metric_label, metrics))),
-            Column(first.id, values[0], right=True),
-            Column(second.id, values[1], right=True),
-            Column("difference", [f"{second[n] - first[n]:+.2f}" for n in metrics], right=True),
-        ]
-        shown += [Text(), terminal_table(Table("", columns), width)]
+    names = differing_options([run.options for run in runs])
+    rows = [
+        (name, *(format_option(run.options.get(name, "")) for run in runs), "")
+        for name in names
+        if not name.endswith(NAMED[1:])
+    ] or [("no option differs that decides the result", "", "", "")]
+    metrics = [name for name in first.index if is_retrieval_metric(name)]
+    scores = [
+        (metric_label(n), f"{first[n]:.2f}", f"{second[n]:.2f}", f"{second[n] - first[n]:+.2f}")
+        for n in metrics
+        if pd.notna(first[n]) and pd.notna(second.get(n))
+    ]
+    titles = ("option; test, percent", first.id, second.id, "difference")
+    cells = zip(*(*rows, *scores), strict=True)
+    columns = [Column(title, texts) for title, texts in zip(titles, cells, strict=True)]
+    shown = [terminal_table(Table("", columns[: 4 if scores else 3], "", len(scores)), width)]
     shown += [Text(), Text(_describe_test(first, second, frame))]
     if first.selected_by == second.selected_by:
-        path = folder / f"{first.id}-{second.id}.png"
-        shown += _draw_curves(pd.DataFrame([first, second]), path)
+        shown += _draw_curves(pd.DataFrame(runs), folder / f"{first.id}-{second.id}.png")
     return shown
 
 
@@ -258,10 +243,9 @@ def _describe_test(first: Any, second: Any, frame: pd.DataFrame) -> str:
     if first.configuration == second.configuration:
         return "no test: the runs differ only in seed and repeats"
     own = frame[frame.evaluation != "concatenated"]
-    found = [
+    a, b = (
         estimate(own[own.configuration == run.configuration], "map_at_r") for run in (first, second)
-    ]
-    a, b = found
+    )
     if a is None or b is None or min(a.n, b.n) < 2:
         return "no test: it needs two or more seeds or repeats of both"
     p_value = welch(a.moments, b.moments)
@@ -276,18 +260,18 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     from dml.results.curves import write_curves  # late: lists draw nothing
 
     first = runs.drop_duplicates("configuration")
-    columns = option_columns(first)
+    options = option_columns(first)
     groups = []
-    for place, (configuration, name) in enumerate(
-        zip(first.configuration, first["name"], strict=True)
+    for place, (configuration, name, loss) in enumerate(
+        zip(first.configuration, first["name"], first.loss, strict=True)
     ):
         texts = [
             cells[place] if title in GROUPS else f"{title}={cells[place]}"
-            for title, cells in columns.items()
+            for title, cells in options.items()
             if cells[place]
         ]
         own = runs[runs.configuration == configuration].run
-        groups.append((name or ", ".join(texts) or first.loss.iloc[place], list(own)))
+        groups.append((name or ", ".join(texts) or loss, list(own)))
     metric, _, classes = first.selected_by.iloc[0].partition(" on ")
     drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
     return [Text(f"curves      {path}")] if drawn else []
@@ -308,22 +292,19 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     """
     found = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
     frame = make_frame(run for run in found if run.state == State.FINISHED)
-    if len(found) < 2 or frame.folder.nunique() < 2:
+    if frame.folder.nunique() < 2:
         return []
     groups = rank_runs(frame)
     runs = one_per_run(pd.concat(groups))
-    by = ", ".join(runs.selected_by.unique())
     shown = run_table(runs, width, ", best first")
-    shown.append(Text(f"percent, at the best epoch by {by}", "dim"))
+    shown.append(Text(f"percent, at the best epoch by {', '.join(runs.selected_by.unique())}"))
     if len(groups) < len(runs):
         shown += [Text(), *best_table(groups, width)]
     same = runs[runs.selected_by == runs.selected_by.iloc[0]]
     ids = hashlib.sha256(" ".join(sorted(runs.id)).encode()).hexdigest()[:8]
     name = "-".join(option_columns(runs))[:40] or "seed"
     shown += _draw_curves(same, outputs / "sweeps" / f"{name}-{ids}" / "curves.png")
-    homes = {str(Path(folder).parent) for folder in runs.folder}
-    home = homes.pop() if len(homes) == 1 else f"{outputs}/*/*"
-    return [*shown, Text(f"run folders {home}/*-<id>")]
+    return [*shown, Text(f"run folders {outputs}/*/*/*-<id>")]
 
 
 def to_json(runs: pd.DataFrame) -> str:
@@ -347,11 +328,3 @@ def format_age(seconds: float) -> str:
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
     return f"{int(seconds)} s"
-
-
-def format_size(count: int) -> str:
-    """Returns a number of bytes as `12 MB`, in powers of 1000."""
-    for unit, length in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= length:
-            return f"{count / length:.{1 if count < 10 * length else 0}f} {unit}"
-    return f"{count} B"

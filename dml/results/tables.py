@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from textwrap import wrap
 
@@ -15,7 +15,7 @@ STYLES = {  # of the terminal, by the kind of a cell
     "best": "bold", "finished": "green", "running": "cyan", "searching": "cyan",
     "stopped": "yellow", "empty": "yellow", "failed": "red", "damaged": "red",
 }  # fmt: skip
-GAP = 2  # characters between columns
+GAP = "  "  # between columns
 
 
 class Cell(str):
@@ -73,15 +73,12 @@ class Table:
     columns: Sequence[Column]
     caption: str = ""
     below: int = 0
-    rows: Sequence[Sequence[Cell]] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Transposes the columns."""
-        columns = (
-            [c if isinstance(c, Cell) else Cell(c) for c in one.cells] for one in self.columns
-        )
-        rows = list(zip(*columns, strict=True))
-        object.__setattr__(self, "rows", rows)
+    @property
+    def rows(self) -> list[list[Cell]]:
+        """The cells by row."""
+        rows = zip(*(column.cells for column in self.columns), strict=True)
+        return [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in rows]
 
 
 def fit_columns(columns: Sequence[Column], width: int) -> list[Column]:
@@ -94,7 +91,7 @@ def fit_columns(columns: Sequence[Column], width: int) -> list[Column]:
 
 def table_width(columns: Sequence[Column]) -> int:
     """Returns the number of characters of a line."""
-    return sum(one.width + GAP for one in columns) - GAP
+    return sum(one.width + len(GAP) for one in columns) - len(GAP)
 
 
 def terminal_table(table: Table, width: int) -> Text:
@@ -102,41 +99,32 @@ def terminal_table(table: Table, width: int) -> Text:
 
     rich's own tables take a second for 500 rows.
     """
+
+    def line(cells: Sequence[str], style: str = "") -> Text:
+        text = Text(style=style)
+        for column, cell in zip(table.columns, cells, strict=True):
+            align = str.rjust if column.right else str.ljust
+            text.append(align(cell, column.width), STYLES.get(getattr(cell, "kind", "")))
+            text.append(GAP)
+        text.rstrip()
+        return text
+
     lines = [Text(table.title)] if table.title else []
-    if not table.columns:
-        return lines[0]
-    head = (" " * GAP).join(_align(one, one.title) for one in table.columns)
-    rule = Text("─" * table_width(table.columns), "dim")
-    lines += [Text(head.rstrip(), "bold"), rule]
-    for place, row in enumerate(table.rows):
-        if table.below and place == len(table.rows) - table.below:
-            lines.append(rule)
-        line = Text()
-        for column, cell in zip(table.columns, row, strict=True):
-            line.append(_align(column, cell), STYLES.get(cell.kind)).append(" " * GAP)
-        line.rstrip()
-        lines.append(line)
-    lines += [Text(line, "dim") for line in wrap(table.caption, width)]
+    if table.columns:
+        rule = Text("─" * table_width(table.columns), "dim")
+        rows = [*map(line, table.rows)]
+        own = len(rows) - table.below
+        lines += [line([one.title for one in table.columns], "bold"), rule, *rows[:own]]
+        lines += [rule, *rows[own:]] if table.below else []
+        lines += [Text(text, "dim") for text in wrap(table.caption, width)]
     return Text("\n").join(lines)
 
 
-def _align(column: Column, text: str) -> str:
-    return text.rjust(column.width) if column.right else text.ljust(column.width)
-
-
-def markdown_table(table: Table) -> list[str]:
+def markdown_table(table: Table, heading: str = "") -> list[str]:
     """Returns the lines of a table, with title and caption."""
-    if not table.columns:
-        return [table.title, ""]
     ruler = ["---:" if one.right else "---" for one in table.columns]
     cells = [[f"**{cell}**" if cell.kind == "best" else cell for cell in row] for row in table.rows]
-    lines = [[one.title for one in table.columns], ruler, *cells]
+    lines = [[one.title for one in table.columns], ruler, *cells] if table.columns else []
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    return [
-        table.title,
-        "",
-        *(f"| {' | '.join(line)} |" for line in escaped),
-        "",
-        table.caption,
-        "",
-    ]
+    body = [f"| {' | '.join(line)} |" for line in escaped]
+    return [heading + table.title, "", *([*body, "", table.caption, ""] if body else [])]

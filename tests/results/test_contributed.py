@@ -97,7 +97,7 @@ SECRET = edited("experiment", "setting", value="${oc.env:A_KEY}")
         ({"config": lambda text: text[:-9]}, "run 1: Unterminated string"),
         ({"summary": lambda text: "[]"}, "run 1: summary.json is not of a run: "),
         ({"summary": lambda text: "{}"}, "run 1: summary.json is not of a run: result_id: "),
-        ({"summary": scored(float("nan"))}, "run 1: .* map_at_r is nan"),
+        ({"summary": scored(float("nan"))}, "run 1: .*map_at_r: Input should be a finite number"),
         ({"summary": scored(2.5)}, r"run 1: .* map_at_r is 2\.5"),
         ({"folder": lambda text: f"../{text}"}, "is not <experiment>/<names>/<run>"),
     ],

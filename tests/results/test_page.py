@@ -29,7 +29,9 @@ class Outline(HTMLParser):
 
 
 def test_page_is_valid_and_accessible(report):
-    text = render_page([report, report], {report.id: draw_figures(report)}, datetime(2026, 1, 2))
+    text = render_page(
+        [report, report], {report.about.id: draw_figures(report)}, datetime(2026, 1, 2)
+    )
     found = Outline()
     found.feed(text)
     assert found.open == []

@@ -11,7 +11,6 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.results.catalog import (
     PAPERS,
-    CellMatch,
     experiment_ids,
     list_cells,
     load_experiment,
@@ -52,7 +51,7 @@ def test_every_cell_and_every_result_has_a_match_or_a_reason(paper):
 
     Two cells never share a result, and the setting of a result is what the cell runs.
     """
-    matches: list[CellMatch] = []
+    matches: list[tuple] = []
     for id in (id for id in experiment_ids() if id.startswith(paper)):
         about, cells = load_experiment(id), list_cells(id)
         assert about.id == id
@@ -66,14 +65,14 @@ def test_every_cell_and_every_result_has_a_match_or_a_reason(paper):
             hours = sum(estimate_hours(cell) for cell in cells)
             assert about.gpu_hours == pytest.approx(hours, rel=0.06, abs=0.01), id
         matches += match_cells(about, cells)
-    for match in matches:
-        assert match.results or match.reason, (match.experiment, match.key)
-        runs_with = expected_setting(match.cell.config)
-        for key, value in parse_setting(match.key.setting).items():
-            if key != "study":
-                assert {key: value} == parse_setting(f"{key}={runs_with[key]}"), match.key
+    for cell, key, results, reason in matches:
+        assert results or reason, (cell.experiment, key)
+        runs_with = expected_setting(cell.config)
+        for name, value in parse_setting(key.setting).items():
+            if name != "study":
+                assert {name: value} == parse_setting(f"{name}={runs_with[name]}"), key
     lines = Counter(
-        one.line for match in matches for some in match.results.values() for one in some
+        one.line for _, _, results, _ in matches for some in results.values() for one in some
     )
     assert [line for line, times in lines.items() if times > 1] == []
     unexplained = [row for row, reason in unmatched_results(lines) if reason is None]

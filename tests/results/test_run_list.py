@@ -10,7 +10,6 @@ from dml.results.frame import load_frame, one_per_run
 from dml.results.run_list import (
     best_table,
     format_age,
-    format_size,
     rank_runs,
     run_table,
     select_runs,
@@ -131,6 +130,5 @@ def test_seeds_of_a_sweep_are_joined_below(tmp_path):
     assert "51.00 ± 1.00" in sweep_text(folders, tmp_path)
 
 
-def test_units():
+def test_ages():
     assert [format_age(s) for s in (5, 61, 7200, 90_000)] == ["5 s", "1 min", "2 h", "1 d"]
-    assert [format_size(n) for n in (7, 1_500, 25e6, 3e9)] == ["7 B", "1.5 kB", "25 MB", "3.0 GB"]

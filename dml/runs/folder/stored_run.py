@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,32 +43,34 @@ class State(StrEnum):
 
 def _check_scores(metrics: dict[str, float]) -> dict[str, float]:
     for name, value in metrics.items():
-        large = is_retrieval_metric(name) and abs(value) > LARGEST_SCORE
-        if large or not math.isfinite(value):
+        if is_retrieval_metric(name) and abs(value) > LARGEST_SCORE:
             raise ValueError(f"{name} is {value}")
     return metrics
 
 
 Scores = Annotated[dict[str, float], AfterValidator(_check_scores)]  # 0–1; counts as they are
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # as large as tables hold
 
 
 class Stored(BaseModel):
     """Keys of these types and any others."""
 
-    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True, strict=True)
+    model_config = ConfigDict(
+        extra="allow", coerce_numbers_to_str=True, strict=True, allow_inf_nan=False
+    )
 
 
 class Result(Stored):
     """Scores of one model and its training, or of the concatenated models of a repeat."""
 
-    repeat: int
-    fold: int = 0
+    repeat: Whole
+    fold: Whole = 0
     metrics: Scores
     validation: Scores = {}
     untrained: Scores = {}
     best_epoch: float | None = None
-    best_step: int | None = None
-    steps: int | None = None
+    best_step: Whole | None = None
+    steps: Whole | None = None
     seconds: float | None = None
 
 
@@ -86,7 +88,7 @@ class Summary(Stored):
     protocol: str
     evaluation: str
     selected_by: str
-    embedding_size: int
+    embedding_size: Whole
     metrics: dict[str, dict[str, Any]]
     jobs: Annotated[list[Result], Field(min_length=1)]
     concatenated: Concatenated | None = None
@@ -103,7 +105,7 @@ class StoredConfig(Stored):
 
     name: str | None = None
     note: str | None = None
-    seed: int
+    seed: Whole
     experiment: str = Field(alias="experiment.id")
     setting: str | None = Field(None, alias="experiment.setting")
     data: str = Field(alias="data.name")
@@ -111,7 +113,7 @@ class StoredConfig(Stored):
     loss: str = Field(alias="loss.name")
     method: str = Field(alias="method.name")
     backbone: str = Field(alias="backbone.name")
-    epochs: int = Field(alias="protocol.epochs")
+    epochs: Whole = Field(alias="protocol.epochs")
     select_metric: str = Field(alias="protocol.select_metric")
     selected_on: str = Field(alias="protocol.selected_on")
 
@@ -151,7 +153,7 @@ class StoredRun:
     def history(self) -> list[dict[str, float]]:
         """The rows of `history.csv`; none if it cannot be read."""
         try:
-            return read_history(self.folder / "history.csv")
+            return _read(self.folder / "history.csv", _read_history)
         except ValueError:
             return []
 
@@ -197,18 +199,22 @@ def read_run(folder: Path) -> StoredRun:
         run.size, run.written = _measure(folder)
         finished = (folder / "summary.json").exists()
         if finished or (folder / "config.yaml").exists():
-            try:
-                config = read_config(folder / "config.yaml")
-            except ValueError as error:
-                raise ValueError(f"config.yaml is damaged: {error}") from error
-            run.parse(config)
+            run.parse(_read(folder / "config.yaml", read_config))
         if finished:
-            run.parse_summary(_read_summary(folder / "summary.json"))
+            run.parse_summary(_read(folder / "summary.json", lambda p: json.loads(p.read_bytes())))
         else:
             run.state, run.problem = _find_state(folder)
     except (ValueError, OSError) as error:
         run.state, run.problem = State.DAMAGED, first_line(error)
     return run
+
+
+def _read(path: Path, read: Callable[[Path], Any]) -> Any:
+    """Returns what a reader makes of a file; ValueError with its name if it cannot be read."""
+    try:
+        return read(path)
+    except (OSError, ValueError, TypeError, RecursionError, csv.Error) as error:
+        raise ValueError(f"{path.name} is damaged: {first_line(error)}") from error
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -218,65 +224,30 @@ def read_config(path: Path) -> dict[str, Any]:
         ValueError: it cannot be read, holds `${`, an alias or a tag, or is nested too deeply.
     """
     try:
-        raw = path.read_bytes()
-        parser = yaml.cyaml.CParser(raw)
-        while not isinstance(event := parser.get_event(), yaml.NodeEvent):
-            if event is None:
-                raise ValueError("it is empty")
-        content = _build(parser, event)
+        raw, depth = path.read_bytes(), 0
+        for event in yaml.parse(raw, yaml.CSafeLoader):  # before the loader builds anything
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            plain = not isinstance(event, yaml.AliasEvent) and getattr(event, "tag", None) is None
+            if not plain or depth > DEEPEST:
+                raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
+        content = yaml.load(raw, yaml.CSafeLoader)
         if not isinstance(content, dict):
             raise ValueError("not a table of options")
-        if b"${" in raw or b"\\" in raw:  # as it is, or escaped
-            refuse_interpolation(content)
+        refuse_interpolation(content)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
     return content
 
 
-def _build(parser: Any, event: Any, depth: int = 0) -> Any:
-    """Returns the value that begins with an event; PyYAML's own way takes three times as long."""
-    if isinstance(event, yaml.AliasEvent) or event.tag is not None or depth > DEEPEST:
-        raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
-    if isinstance(event, yaml.ScalarEvent):
-        return _plain_value(event.value) if event.implicit[0] else event.value
-    items = []
-    while not isinstance(one := parser.get_event(), yaml.CollectionEndEvent):
-        items.append(_build(parser, one, depth + 1))
-    if isinstance(event, yaml.SequenceStartEvent):
-        return items
-    return {str(key): value for key, value in zip(items[::2], items[1::2], strict=True)}
-
-
-@lru_cache(4096)
-def _plain_value(text: str) -> Any:
-    """Returns the number, truth value, null or text that YAML means by a text without quotes."""
-    return yaml.load(text, yaml.CSafeLoader)
-
-
-def read_history(path: Path) -> list[dict[str, float]]:
-    """Returns the complete rows of a `history.csv`, without empty cells; none without the file.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-        lines = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
-        rows = [{name: float(cell) for name, cell in line.items() if cell} for line in lines]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError, csv.Error) as error:
-        raise ValueError(f"{path.name} is damaged: {first_line(error)}") from error
+def _read_history(path: Path) -> list[dict[str, float]]:
+    """Returns the complete rows of a `history.csv`, without empty cells; none without the file."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    lines = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
+    rows = [{name: float(cell) for name, cell in line.items() if cell} for line in lines]
     if any(not {"repeat", "fold", "epoch", "step"} <= row.keys() for row in rows):
-        raise ValueError(f"{path.name} is damaged: a row without repeat, fold, epoch or step")
+        raise ValueError("a row without repeat, fold, epoch or step")
     return rows
-
-
-def _read_summary(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path.name} is damaged: {first_line(error)}") from error
 
 
 def _validate(kind: Any, content: Any, file: str) -> Any:
@@ -297,22 +268,20 @@ def _find_state(folder: Path) -> tuple[State, str]:
         return State.SEARCHING, ""
     if error := _read_last_error(folder / "train.log"):
         return State.FAILED, error
-    return (State.STOPPED if read_history(folder / "history.csv") else State.EMPTY), ""
+    history = _read(folder / "history.csv", _read_history)
+    return (State.STOPPED if history else State.EMPTY), ""
 
 
 def _read_last_error(log: Path) -> str:
     """Returns the error of the last start in a log; empty if there is none."""
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, log.stat().st_size - 8192))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
+    if not log.exists():
         return ""
-    for line in reversed(lines):
-        _, marker, message = line.partition("] error: ")
-        if marker or "] command: " in line:
-            return message
-    return ""
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - 8192))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    starts = [n for n, line in enumerate(lines) if "] command: " in line]
+    last = lines[starts[-1] :] if starts else lines
+    return next((m for line in reversed(last) if (m := line.partition("] error: ")[2])), "")
 
 
 def _measure(folder: Path) -> tuple[int, float]:

@@ -83,21 +83,25 @@ BOMB = "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         *(
             ("summary.json", {"jobs": [{"repeat": 0, "metrics": {"map_at_r": score}}]}, problem)
             for score, problem in (
-                (float("nan"), "jobs.0.metrics: map_at_r is nan"),
+                (float("nan"), "jobs.0.metrics.map_at_r: Input should be a finite number"),
                 (2.5, "map_at_r is 2.5"),
                 ("good", "jobs.0.metrics.map_at_r: "),
             )
         ),
         ("config.yaml", None, "config.yaml is damaged: [Errno 2]"),
-        ("config.yaml", "", "config.yaml is damaged: it is empty"),
+        ("config.yaml", "", "config.yaml is damaged: not a table of options"),
         ("config.yaml", "a: [", "config.yaml is damaged: "),
         ("config.yaml", "\x00", "config.yaml is damaged: "),
         ("config.yaml", "- 1", "config.yaml is damaged: not a table of options"),
-        ("config.yaml", "? [1]\n: 2", "config.yaml is not of a run: "),
+        ("config.yaml", "? [1]\n: 2", "config.yaml is damaged: "),
         ("config.yaml", "a: {b: ['${oc.env:HOME}']}", "config.yaml is damaged: a.b holds ${"),
         ("config.yaml", BOMB, "config.yaml is damaged: line 2 has no plain value"),
         ("config.yaml", "a: !!python/name:os.system x", "line 1 has no plain value"),
-        ("config.yaml", "a: " + "[" * 100 + "]" * 100, "line 1 has no plain value"),
+        ("config.yaml", "a: " + "[" * 100_000, "line 1 has no plain value"),
+        ("config.yaml", "\n" + "? " * 100_000, "line 2 has no plain value"),
+        ("config.yaml", "a: ${b}".encode("utf-16"), "config.yaml is damaged: a holds ${"),
+        ("config.yaml", {"seed": 2**64}, "config.yaml is not of a run: seed: "),
+        ("summary.json", {"embedding_size": 10**400}, "not of a run: embedding_size: "),
         ("config.yaml", "a: 1", "config.yaml is not of a run: seed: Field required"),
         ("config.yaml", {"loss": {"name": ["ms"]}}, "config.yaml is not of a run: loss.name: "),
         ("config.yaml", {"data": None}, "config.yaml is not of a run: data.name: "),
@@ -109,7 +113,9 @@ def test_damaged_folders(tmp_path, file, content, problem):
     path = folder / file
     if isinstance(content, dict):
         content = json.dumps({**yaml.safe_load(path.read_text()), **content})
-    path.unlink() if content is None else path.write_text(content)
+    path.unlink() if content is None else path.write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
     run = read_run(folder)
     assert run.state == State.DAMAGED
     assert problem in run.problem
