@@ -204,6 +204,7 @@ class Config(Node):
     precision: Annotated[Text, one_of(PRECISIONS)]
     channels_last: Boolean
     compile: Compile
+    keep_memory: Boolean
     outputs: OutputFolder
     overwrite: Boolean
     max_minutes: Positive | None
