@@ -1,4 +1,4 @@
-# make demo    installs, and trains with three losses on drawn characters: a table and pictures
+# make demo    installs, and trains with three losses on glyphs: a table and pictures
 # make test    runs the tests (make soak: the long ones, before a release)
 # make rehearsal  runs every experiment in its smallest form to its report (continues)
 # make docs    writes the generated pages of docs/, and builds the site into build/site

@@ -11,7 +11,7 @@ setup(
     package_data={
         "dml": ["py.typed"],
         "dml.models": ["*.safetensors"],
-        "dml.reporting": ["results/*", "templates/*"],
+        "dml.results": ["papers/*", "templates/*"],
         "dml._configs": ["**/*.yaml"],
     },
 )

@@ -6,7 +6,7 @@ FOR_USERS = {
     "load": "dml.runs.load",
     "load_all": "dml.runs.load",
     "export": "dml.runs.load",
-    "train": "dml.runs.train_function",
+    "train": "dml.runs.experiment",
 }
 
 

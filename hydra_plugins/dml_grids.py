@@ -1,4 +1,8 @@
-"""The sweeper of `configs/hydra/sweeper/grids.yaml`; Hydra finds plugins only in this package."""
+"""The sweeper `hydra/sweeper=grids`; Hydra finds plugins only in this package.
+
+It runs every combination of `params` or, for tables that are not rectangular, of each line of
+`grids` with `params`: see `dml/config/grids.py` and the files in `configs/experiment`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import ListConfig, OmegaConf
@@ -15,6 +20,16 @@ from dml.config.grids import GridFailed, expand_grids
 from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
 from dml.core.launcher import export_sweep_size
+
+# Options of `hydra.sweeper`: {data: "cub,cars"} and ["method=plain", "method=ccp loss=c1,c2"].
+DEFAULTS: dict[str, Any] = {
+    "_target_": "hydra_plugins.dml_grids.GridSweeper",
+    "_recursive_": False,  # an escaped ${} in `grids` is left to the config of each job
+    "max_batch_size": None,
+    "params": {},
+    "grids": [],
+}
+ConfigStore.instance().store("grids", DEFAULTS, group="hydra/sweeper", provider="dml")
 
 
 class GridSweeper(BasicSweeper):

@@ -27,7 +27,7 @@ import environment  # noqa: F401
 from dml.cli.error_lines import report_errors
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
-from dml.reporting.catalog import experiment_ids, list_cells
+from dml.results.catalog import experiment_ids, list_cells
 from scripts.studies.emoji.neighbors import CREDIT, draw_emoji_neighbors
 from scripts.studies.mixing_pull import explain_mixing
 from scripts.studies.pilot_page import write_pilot_page

@@ -13,8 +13,14 @@ from collections import Counter
 import environment  # noqa: F401
 
 from dml.core.errors import UserError
-from dml.reporting.catalog import experiment_ids, list_cells, load_experiment
-from dml.reporting.published_matches import CellMatch, match_cells, unmatched_results
+from dml.results.catalog import (
+    CellMatch,
+    experiment_ids,
+    list_cells,
+    load_experiment,
+    match_cells,
+)
+from dml.results.published import unmatched_results
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,8 +45,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     unexplained = sum(not match.results and match.reason is None for match in matches)
+    lines = {one.line for match in matches for some in match.results.values() for one in some}
     counts: Counter[str] = Counter()
-    for row, reason in unmatched_results(matches):
+    for row, reason in unmatched_results(lines):
         if wanted == "all" or (row["source"], row["table"]) in tables:
             counts[f"{row['source']} {row['table']} {row['method']}: {_or_none(reason)}"] += 1
             unexplained += reason is None

@@ -5,7 +5,7 @@
     python scripts/plan.py mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
 
 Trainings include the folds and trials of searches. Estimated hours are those of one GPU, or of one
-CPU core for claims_* (the rule is in dml/reporting/cost.py); those of finished runs are measured,
+CPU core for claims_* (the rule is in dml/results/cost.py); those of finished runs are measured,
 and those that are left are estimated at their pace.
 """
 
@@ -13,25 +13,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 
 import environment  # noqa: F401
+import pandas as pd
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
-from rich.table import Table
 
 from dml.config.explain import explain
 from dml.core.errors import UserError, first_line
-from dml.reporting.catalog import experiment_ids
-from dml.reporting.cost import sum_hours
-from dml.reporting.experiment_progress import (
-    Progress,
-    budget_overrides,
-    cell_status,
-    measure_progress,
-)
+from dml.results.catalog import experiment_ids
+from dml.results.cost import hours_left, plan_frame
+from dml.results.tables import Column, Table, terminal_table
 from dml.runs.console import console
 
+BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
 COLUMNS = ("experiment", "cells", "done", "trainings", "hours (estimated)", "measured", "left")
 
 
@@ -48,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     runs = typed[-1].partition("=")[2] if typed else options.runs
     ids = experiment_ids() if options.experiment == "all" else [options.experiment]
     try:
-        found = [measure_progress(one, options.overrides, runs) for one in ids]
+        plans = [plan_frame(one, options.overrides, runs) for one in ids]
     except (UserError, HydraException, OmegaConfBaseException) as error:
         chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
         unexplained = not isinstance(error, UserError)  # in words of Hydra
@@ -57,37 +52,27 @@ def main(argv: list[str] | None = None) -> int:
             print(f"error: {problem}", file=sys.stderr)
         return 1
     if options.experiment != "all":
-        _print_cells(found[0])
-    console.print(_table(found))
+        for cell in plans[0].itertuples():
+            reduced = [w for w in cell.overrides if w.partition("=")[0].lstrip("+") in BUDGET]
+            note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
+            print(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
+    columns = zip(*(_texts(id, plan) for id, plan in zip(ids, plans, strict=True)), strict=True)
+    rows = [*columns]
+    if len(plans) > 1:
+        total = _texts("all", pd.concat(plans), sum(map(hours_left, plans)))
+        rows = [(*column, text) for column, text in zip(rows, total, strict=True)]
+    named = zip(COLUMNS, rows, strict=True)
+    shown = [Column(name, texts, right=name != COLUMNS[0]) for name, texts in named]
+    console.print(terminal_table(Table("", shown, below=int(len(plans) > 1)), console.width))
     return 0
 
 
-def _print_cells(progress: Progress) -> None:
-    for cell in progress.cells:
-        reduced = budget_overrides(cell)
-        note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
-        print(f"{cell_status(cell):8s} {cell.trainings:4d} trainings  {cell.command}{note}")
-
-
-def _table(found: list[Progress]) -> Table:
-    table = Table()
-    for name in COLUMNS:
-        is_name = name == "experiment"
-        table.add_column(name, justify="left" if is_name else "right", no_wrap=is_name)
-    for x in found:
-        counts = (len(x.cells), x.done, x.trainings)
-        _add_row(table, x.id, counts, (x.estimated, x.measured, x.left))
-    if len(found) > 1:
-        table.add_section()
-        columns = zip(*((len(x.cells), x.done, x.trainings) for x in found), strict=True)
-        hours = zip(*((x.estimated, x.measured, x.left) for x in found), strict=True)
-        _add_row(table, "all", list(map(sum, columns)), [sum_hours(list(some)) for some in hours])
-    return table
-
-
-def _add_row(table: Table, name: str, counts: Sequence[int], hours: Sequence[float | None]) -> None:
-    shown = ["unknown" if one is None else f"{one:,.1f}" for one in hours]
-    table.add_row(name, *map(str, counts), *shown)
+def _texts(name: str, plan: pd.DataFrame, left: float | None = None) -> list[str]:
+    """Returns the cells of a line of the table."""
+    counts = (len(plan), (plan.status == "done").sum(), plan.trainings.sum())
+    estimated = plan.estimated.sum(skipna=False)
+    hours = (estimated, plan.measured.sum(), hours_left(plan) if left is None else left)
+    return [name, *map(str, counts), *("unknown" if h != h else f"{h:,.1f}" for h in hours)]
 
 
 if __name__ == "__main__":

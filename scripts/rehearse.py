@@ -19,7 +19,7 @@ import environment  # noqa: F401
 
 from dml.cli.error_lines import report_errors
 from dml.core.atomic_io import output_folder, write_json, write_text
-from dml.reporting.catalog import experiment_ids, load_experiment
+from dml.results.catalog import experiment_ids, load_experiment
 from dml.runs.console import console
 from scripts.studies.rehearsal import Rehearsal, rehearse, to_markdown
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -54,7 +56,8 @@ def _clear_hydra() -> None:
 def without_pictures() -> Iterator[None]:
     """Runs draw nothing meanwhile: pictures take as long as the rest of a tiny run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dml.runs.experiment.draw_figures", lambda *more: None)
+        patch.setattr("dml.runs.experiment.draw_curves", lambda *more: None)
+        patch.setattr("dml.runs.train_jobs.draw_test_images", lambda *more, **options: None)
         yield
 
 
@@ -73,6 +76,26 @@ def _one_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _parsed_config_files():
+    """Keeps what Hydra parses: reading its YAML files is half of the time of a composition."""
+    load, parsed = yaml.load, {}
+
+    def load_once(stream, Loader):
+        if Loader.__name__ != "OmegaConfLoader":  # OmegaConf copies what it gets
+            return load(stream, Loader)
+        text = stream if isinstance(stream, str) else stream.read()
+        if text not in parsed:
+            named = io.StringIO(text)
+            named.name = getattr(stream, "name", "")  # for errors
+            parsed[text] = load(named, Loader)
+        return parsed[text]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yaml, "load", load_once)
+        yield
 
 
 PLACES = ("outputs=", "data.root=")  # plain values that differ between tests of the same config

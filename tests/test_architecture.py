@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # Lines of code: without blanks, comments and docstrings. A change may lower them, not raise them.
-CEILINGS = {"dml": 18_100, "scripts": 4_500, "tests": 14_500}
-CONFIGS = 203  # files
+CEILINGS = {"dml": 18_100, "scripts": 4_500, "tests": 14_300}
+CONFIGS = 162  # files
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER)  # fmt: skip
 

@@ -1,6 +1,6 @@
 """The commands, behind `train.py`, `evaluate.py`, `scripts/` and the installed `dml-…`."""
 
 from dml.cli.hydra_command import command
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 
 __all__ = ["CONFIGS", "command"]

@@ -28,9 +28,11 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
-            status = main(*args, **kwargs)
-            sys.stdout.flush()
-            return status
+            try:
+                return main(*args, **kwargs)
+            finally:
+                if not isinstance(sys.exception(), Exception):
+                    sys.stdout.flush()  # here, where a full disk or a closed pipe is reported
         except RunStopped as stop:
             if read_launch().rank == 0:
                 saved = "saved, the same command continues" if stop.saved else "nothing to save yet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import sys
@@ -10,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dml.cli.error_lines import print_error, report_errors, status_of
-from dml.config.command_line import split_flags
-from dml.config.config_groups import CONFIGS, choices_for_help
+from dml.config.command_line import choices_for_help, split_flags
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, first_line
 from dml.core.exit_status import ExitStatus
-from dml.core.installation import shell_command
+from dml.core.installation import CONFIGS, shell_command
 from dml.core.launcher import export_submitit_ranks
 
 TEST_SCORES = (
@@ -52,7 +52,39 @@ def command(
     if resume is not None and (folder := _find_resumed()):
         resume(folder)
         return ExitStatus.FINISHED
-    return _compose_and_run(job, config_name, conclude)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a shortened traceback and sys.exit
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from dml.config.grids import GridFailed
+
+    OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
+    flags, others = split_flags(sys.argv[1:])
+    if any(word.startswith("-") for word in others):
+        raise ConfigError(_explain(sys.argv[1:], config_name))
+    words, params = extract_params([*flags, *others], config_name)
+    sys.argv[1:] = itertools.chain(*split_flags(words))
+    jobs = _Jobs(job, params)
+    OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
+
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(
+            jobs.run
+        )()
+    except GridFailed as grid:  # in processes of a launcher
+        jobs.overrides, jobs.failures = grid.jobs, grid.failures
+    except Exception as problem:  # Hydra refuses a command with errors of many classes
+        problems = _explain(sys.argv[1:], config_name)
+        refusals = (HydraException, OmegaConfBaseException, ValueError)  # two modes in one command
+        if not problems and not isinstance(problem, refusals):
+            raise
+        raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
+    if conclude is not None and len(jobs.overrides) > 1:
+        conclude()
+    jobs.print_failures()
+    return status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
 
 def _find_resumed() -> str:
@@ -110,6 +142,9 @@ class _Jobs:
             if os.getpid() != self.process:  # the sweeper returns it (`GridFailed`)
                 raise
             self.failures.append((overrides, error))
+            # Their frames hold the memory of a GPU and loading processes.
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+            gc.collect()
             return None
         if score is not None and _is_maximized() and cfg.protocol.selected_on == "test":
             print(f"note: {TEST_SCORES}")
@@ -128,46 +163,6 @@ class _Jobs:
         for reason, names in jobs.items():
             more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
             print(f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}", file=sys.stderr)
-
-
-def _compose_and_run(
-    job: Callable[[Any], Any], config_name: str, conclude: Callable[[], None] | None
-) -> int:
-    """Lets Hydra compose and start the jobs, and explains commands that it refuses."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a shortened traceback and sys.exit
-    import hydra
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    from dml.config.grids import GridFailed
-
-    OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
-    flags, others = split_flags(sys.argv[1:])
-    if any(word.startswith("-") for word in others):
-        raise ConfigError(_explain(sys.argv[1:], config_name))
-    words, params = extract_params([*flags, *others], config_name)
-    sys.argv[1:] = itertools.chain(*split_flags(words))
-    jobs = _Jobs(job, params)
-    OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
-
-    def run(cfg: Any) -> Any:  # hydra.main needs a function
-        return jobs.run(cfg)
-
-    try:
-        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(run)()
-    except GridFailed as grid:  # in processes of a launcher
-        jobs.overrides, jobs.failures = grid.jobs, grid.failures
-    except Exception as problem:  # Hydra refuses a command with errors of many classes
-        problems = _explain(sys.argv[1:], config_name)
-        refusals = (HydraException, OmegaConfBaseException, ValueError)  # two modes in one command
-        if not problems and not isinstance(problem, refusals):
-            raise
-        raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
-    if conclude is not None and len(jobs.overrides) > 1:
-        conclude()
-    jobs.print_failures()
-    return status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
 
 def _explain(words: Sequence[str], config_name: str) -> list[str]:

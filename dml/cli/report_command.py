@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from dml.core.errors import UserError
+from dml.cli.error_lines import report_errors
 from dml.core.installation import shell_command
 
 DESCRIPTION = """\
@@ -18,6 +17,7 @@ Prints tables and writes one HTML page with its pictures, Markdown and CSV to ou
 """
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = argparse.ArgumentParser(
@@ -37,14 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         help="runs that somebody sent, shown beside one's own (several times)",
     )  # fmt: skip
     options = parser.parse_args(argv)
-    from dml.reporting.report_files import write_reports  # late: --help need not load torch
+    from dml.results.report_files import write_reports  # late: --help need not load torch
 
-    out = options.out or options.runs / "reports"
-    try:
-        figures = not options.no_figures
-        write_reports(options.experiments, options.runs, out, figures, options.results)
-    except UserError as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        return 1
+    out, figures = options.out or options.runs / "reports", not options.no_figures
+    write_reports(options.experiments, options.runs, out, figures, options.results)
     return 0

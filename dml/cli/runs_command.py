@@ -8,14 +8,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dml.cli.error_lines import report_errors
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
 if TYPE_CHECKING:  # late elsewhere: --help need not import rich
+    import pandas as pd
+    from rich.console import Console
     from rich.text import Text
 
-    from dml.reporting.run_list import ListedRun
-    from dml.reporting.run_removal import Removal
+    from dml.results.run_actions import Removal
 
 ACTIONS = ("list", "best", "compare", "rm", "clean")
 DESCRIPTION = """\
@@ -36,23 +38,13 @@ does {train} resume=<folder>), failed, empty, damaged.
 """
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command, 130 interrupted."""
     options = _parser().parse_intermixed_args(argv)
     words = list(options.words)
     action = words.pop(0) if words[:1] and words[0] in ACTIONS else "list"
-    try:
-        return _run(action, words, options)
-    except UserError as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # `| head`
-        sys.stderr.close()
-        return 0
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return _run(action, words, options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,50 +66,50 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
-    from dml.reporting.run_list import find_run, list_runs
+    from dml.results import run_list
+    from dml.results.frame import load_frame, one_per_run
+    from dml.results.run_actions import plan_cleaning, plan_removal
 
     root = options.runs
     if action in ("list", "best", "clean"):
         root, words = _take_folder(words, root)
-    runs = list_runs(root)
+    frame = load_frame(root)
+    runs = one_per_run(frame)
     if action in ("compare", "rm"):
         _refuse_parents(words, runs)
-    if action == "compare":
-        if len(words) != 2:
+        if action == "compare" and len(words) != 2:
             raise UserError(f"compare: takes two runs; type {shell_command('runs')} compare A B")
-        from dml.reporting.list_tables import terminal
-        from dml.reporting.run_comparison import compare_runs
-
-        first, second = (find_run(word, runs) for word in words)
-        _print(compare_runs(first, second, runs, root / "comparisons", terminal().width))
-    elif action == "rm":
-        from dml.reporting.run_removal import plan_removal
-
         if not words:
             raise UserError(f"rm: takes runs; type {shell_command('runs')} rm <id> …")
-        return _remove(plan_removal(find_run(word, runs) for word in words), options.yes)
+        first, *others = (run_list.find_run(word, runs) for word in words)
+        if action == "rm":
+            return _remove(plan_removal(one.run for one in (first, *others)), options.yes)
+        folder, width = root / "comparisons", _console().width
+        _print(run_list.compare_runs(first, others[0], frame, folder, width))
+        return 0
+    chosen = run_list.select_runs(runs, words)
+    if action == "clean":
+        return _remove(plan_cleaning(chosen.run), options.yes)
+    if action == "best":
+        groups = run_list.rank_runs(frame[frame.folder.isin(chosen.folder)])
+        chosen = chosen.loc[[folder for own in groups for folder in own.folder.unique()]]
+    if options.csv or options.json:
+        print((run_list.to_csv if options.csv else run_list.to_json)(chosen), end="")
+    elif chosen.empty:
+        print(_explain_none(len(runs), words, root))
+    elif action == "best":
+        _print(run_list.best_table(groups, _console().width))
     else:
-        from dml.reporting.run_filters import parse_filters
-
-        filters = parse_filters(words, runs)
-        chosen = [run for run in runs if all(one.matches(run) for one in filters)]
-        if action == "clean":
-            from dml.reporting.run_removal import plan_cleaning
-
-            return _remove(plan_cleaning(chosen), options.yes)
-        _show(action, chosen, options)
-        if not chosen and not (options.csv or options.json):
-            print(_explain_none(runs, words, root))
+        _print(run_list.run_table(chosen, _console().width))
     return 0
 
 
-def _refuse_parents(words: Sequence[str], runs: Sequence[ListedRun]) -> None:
+def _refuse_parents(words: Sequence[str], runs: pd.DataFrame) -> None:
     """Raises UserError for a folder of runs among words that must each be one run."""
-    from dml.reporting.run_list import is_run
+    from dml.runs.folder.stored_run import is_run
 
-    names = {run.labels.get("name") for run in runs}
     for word in words:
-        if word not in names and Path(word).is_dir() and not is_run(Path(word)):
+        if word not in set(runs["name"]) and Path(word).is_dir() and not is_run(Path(word)):
             raise UserError(f"{word}: not a run folder; --runs {word} looks for runs below it")
 
 
@@ -143,39 +135,29 @@ def _take_folder(words: Sequence[str], root: Path) -> tuple[Path, list[str]]:
     return root, conditions
 
 
-def _show(action: str, runs: Sequence[ListedRun], options: argparse.Namespace) -> None:
-    from dml.reporting.list_export import write_csv_list, write_json_list
-    from dml.reporting.list_tables import best_table, run_table, terminal
-    from dml.reporting.run_groups_by_seed import rank_groups
+def _console() -> Console:
+    """Returns the console for tables; colors only on a terminal."""
+    from rich.console import Console
 
-    groups = rank_groups(runs) if action == "best" else []
-    if action == "best":
-        runs = [run for group in groups for run in group.runs]
-    if options.csv or options.json:
-        (write_csv_list if options.csv else write_json_list)(runs, sys.stdout)
-    elif runs:
-        width = terminal().width
-        _print(best_table(groups, width) if action == "best" else run_table(runs, width))
+    return Console(highlight=False)
 
 
 def _print(shown: Iterable[Text]) -> None:
-    from dml.reporting.list_tables import terminal
-
-    console = terminal()
+    console = _console()
     for one in shown:
         console.print(one, soft_wrap=True)
 
 
-def _explain_none(runs: Sequence[ListedRun], words: Sequence[str], root: Path) -> str:
-    if not runs:
+def _explain_none(count: int, words: Sequence[str], root: Path) -> str:
+    if not count:
         return f"no runs in {root}; {shell_command('train')} makes one"
-    return f"none of {len(runs)} runs meets {' '.join(words)}" if words else "no finished runs"
+    return f"none of {count} runs meets {' '.join(words)}" if words else "no finished runs"
 
 
 def _remove(removals: Sequence[Removal], sure: bool) -> int:
     """Lists what is removed, asks, and removes it."""
-    from dml.reporting.list_tables import format_size
-    from dml.reporting.run_removal import remove
+    from dml.results.run_actions import remove
+    from dml.results.run_list import format_size
 
     if not removals:
         print("nothing to remove")

@@ -54,10 +54,11 @@ def show_sweep() -> None:
     """Prints the table of a multirun's finished runs, best first, and draws their curves."""
     if read_launch().rank > 0 or not _folders:
         return
-    from dml.reporting.list_tables import terminal
-    from dml.reporting.sweep_summary import summarize_sweep
+    from rich.console import Console
 
-    console = terminal()
+    from dml.results.run_list import summarize_sweep
+
+    console = Console(highlight=False)
     folders = [folder for _, folder in _folders]
     for text in summarize_sweep(folders, _folders[0][0], console.width):
         console.print(text, soft_wrap=True)

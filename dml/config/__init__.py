@@ -1,4 +1,3 @@
 """Config of a run: schema, checks, identity, presets, explanations of wrong commands."""
 
-from dml.config import names as names  # registers the resolvers that configs refer to
-from dml.config import timm_values as timm_values
+from dml.config import resolvers as resolvers  # registers those that configs refer to

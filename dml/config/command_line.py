@@ -1,9 +1,14 @@
-"""The words of a command line before Hydra sees them."""
+"""The words of a command line before Hydra sees them, and the groups that they choose from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from dml.core.installation import CONFIGS
 
 MULTIRUN = ("-m", "--multirun")
 FLAGS = (*MULTIRUN, "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r",
@@ -30,3 +35,30 @@ def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def is_multirun(words: Sequence[str]) -> bool:
     """Returns True if the words ask for a grid of runs; experiments do so by their own mode."""
     return any(word in MULTIRUN or word.startswith("experiment=") for word in words)
+
+
+def list_groups(config_name: str = "train", optional: bool = False) -> list[str]:
+    """Returns the groups that a user chooses from: those of the defaults list.
+
+    Args:
+        config_name: the primary file.
+        optional: only those without a default choice.
+    """
+    content: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{config_name}.yaml"))
+    groups = []
+    for entry in content["defaults"]:
+        if isinstance(entry, dict):
+            names = [str(key) for key in entry if " " not in str(key)]  # not "override x"
+            groups += [name for name in names if not optional or entry[name] is None]
+        elif entry != "_self_":
+            groups += list_groups(entry, optional)
+    return groups
+
+
+def choices_for_help() -> str:
+    """Returns a line per group for `--help`, and one for the tables of `params`."""
+    lines = []
+    for group in sorted({*list_groups(), "params"}):
+        files = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+        lines.append(f"{group}: {', '.join(files)}")
+    return "\n".join(lines)

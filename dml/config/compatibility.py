@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
+from dml.config import search_space
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.launcher import read_launch
 from dml.core.option_values import SPLITS
@@ -12,13 +14,20 @@ from dml.core.option_values import SPLITS
 METRIX = "dml.methods.metrix.Metrix"
 
 
-def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
-    """Yields options that do not go together, as (option, problem)."""
+def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields options that do not go together, as (option, problem).
+
+    Args:
+        config: the typed config.
+        options: dotted option → value of the whole config.
+    """
     if not config.experiment.trains:
         yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
     yield from _find_batch_conflicts(config)
     yield from _find_process_conflicts(config, read_launch().size)
-    if config.embedder.get("pooling") == "native" and "feature" in _list_mix_types(config):
+    mixes = config.method.get("types") if config.method["_target_"] == METRIX else None
+    mixes_features = isinstance(mixes, list) and "feature" in mixes
+    if config.embedder.get("pooling") == "native" and mixes_features:
         yield (
             "embedder.pooling",
             "native pools the features of single images, and method.types=[feature] mixes them "
@@ -26,21 +35,19 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             "'method.types=[embed]'",
         )
     protocol = config.protocol
-    if config.search is not None and protocol.selected_on == "test":
-        yield (
-            "search",
-            f"protocol '{protocol.name}' has no validation data to search on, only test data; "
-            f"use protocol=validation, holdout, mlrc or mlrc_ccp",
-        )
+    if config.search is not None:
+        yield from search_space.find_problems(config.space, options)
+        if protocol.selected_on == "test":
+            yield (
+                "search",
+                f"protocol '{protocol.name}' has no validation data to search on, only test data; "
+                f"use protocol=validation, holdout, mlrc or mlrc_ccp",
+            )
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"
-    selected_on = SPLITS[protocol.splits].selected_on
-    if selected_on != protocol.selected_on:
-        yield (
-            "protocol.selected_on",
-            f"splits '{protocol.splits}' select the epoch on {selected_on}, "
-            f"not on {protocol.selected_on}",
-        )
+    if (selected_on := SPLITS[protocol.splits].selected_on) != protocol.selected_on:
+        problem = f"splits '{protocol.splits}' select the epoch on {selected_on}"
+        yield "protocol.selected_on", f"{problem}, not on {protocol.selected_on}"
     if (
         config.transform.augmentation == "random_resized_crop"
         and config.transform.size is None
@@ -60,11 +67,6 @@ def find_conflicts(config: Config) -> Iterator[tuple[str, str]]:
         )
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
-
-
-def _list_mix_types(config: Config) -> list[str]:
-    types = config.method.get("types") if config.method["_target_"] == METRIX else None
-    return types if isinstance(types, list) else []
 
 
 def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
@@ -143,7 +145,7 @@ def find_notes(config: Config) -> Iterator[str]:
             f"protocol, which cuts them from images "
             f"{'as decoded' if t.resize is None else f'resized to {t.resize}'}"
         )
-    published = config.protocol.lookup.get("backbones")
+    published = config.protocol.backbones
     if published and not data.stand_in and config.backbone["name"] not in published:
         yield (
             f"protocol={config.protocol.name} was published with {', '.join(published)}; there is "

@@ -17,10 +17,10 @@ from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
-from dml.config.command_line import FLAGS, is_multirun, split_flags
-from dml.config.config_groups import CONFIGS, list_groups
+from dml.config.command_line import FLAGS, is_multirun, list_groups, split_flags
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.errors import ConfigError, first_line, nearest
+from dml.core.installation import CONFIGS
 
 ALIASES = {  # last part of a name in other programs → option or group
     **dict.fromkeys(("model", "arch", "network"), "backbone"),
@@ -37,7 +37,7 @@ ALIASES = {  # last part of a name in other programs → option or group
 }
 # Nodes that take options which their file does not list, with a `+` before the name.
 OPEN_NODES = ("loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
-              "optim.schedule_args", "space.own", "hydra.launcher")  # fmt: skip
+              "optim.schedule_args", "space", "hydra.launcher")  # fmt: skip
 INTERNAL = (".name", ".result_id", "._target_")
 NOT_OURS = ("hydra.", "space.")
 SURE = 0.75  # similarity of dotted names, which often begin alike
@@ -107,8 +107,13 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
         yield f"{' '.join(chosen) or config_name}: {' '.join(str(error).split())[:MAX_LENGTH]}"
         return
     names = list_options(OmegaConf.to_container(cfg))
-    for word in stray:
-        yield _explain_stray(word, choices, names)
+    for word, following in pairwise([*stray, ""]):
+        name = word.lstrip("-")
+        if name in (*choices, *names) and following and "=" not in following:
+            yield f"{word} {following}: not of the form option=value; write {name}={following}"
+            stray.remove(following)
+        elif word in stray:
+            yield _explain_stray(word, choices, names)
     for override in options:
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
@@ -135,6 +140,9 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
             yield f"{group}: '{choice}' is not installed; run: pip install {package}"
         elif choice == "null" and group in list_groups(optional=True):
             yield f"{group}: 'null' does not exist; leave {group} out, or write ~{group}"
+        elif group == "backbone" and "/" in choice:
+            name = f"backbone=timm backbone.model=hf-hub:{choice}"
+            yield f"backbone: '{choice}' does not exist; for one of the Hugging Face hub: {name}"
         elif equals and choice not in choices:  # not ~group
             hint = nearest(choice.lower(), choices) or f"; one of {' | '.join(choices)}"
             yield f"{group}: '{choice}' does not exist{hint}"

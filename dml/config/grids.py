@@ -53,7 +53,8 @@ def expand_grids(
         loader: lists the choices that match `loss=glob(mf*)`.
 
     Raises:
-        ConfigError: `given` selects jobs of the grids by values that none of them combines.
+        ConfigError: an option without values, such as `seed=range(3,0)`; or `given` selects jobs of
+            the grids by values that none of them combines.
         HydraException: an override that cannot be parsed.
     """
     outside = _parse_values([f"{name}={values}" for name, values in (params or {}).items()], loader)
@@ -87,10 +88,13 @@ def _parse_values(words: Sequence[str], loader: ConfigLoader | None) -> dict[str
     """Returns option → its values; the later ones of an option that occurs twice."""
     values: dict[str, list[str]] = {}
     for override in OverridesParser.create(loader).parse_overrides(list(words)):
+        key = override.get_key_element()
         if override.is_sweep_override():
-            values[override.get_key_element()] = [*override.sweep_string_iterator()]
+            values[key] = [*override.sweep_string_iterator()]
         else:
-            values[override.get_key_element()] = [override.get_value_element_as_str()]
+            values[key] = [override.get_value_element_as_str()]
+        if not values[key]:
+            raise ConfigError([f"{override.input_line}: has no values"])
     return values
 
 

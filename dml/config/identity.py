@@ -8,8 +8,6 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.flatten import flatten
-
 # Options that do not change the result: device, speed, place and presentation of a run.
 NOT_IN_DIGEST = (
     "name",
@@ -23,15 +21,39 @@ NOT_IN_DIGEST = (
     "outputs",
     "overwrite",
     "max_minutes",
+    "data.pair_sampler",  # acts through data.sampler
     "data.workers",
     "evaluation.backend",
     "evaluation.keep_embeddings",
+    "protocol.backbones",
+    "protocol.trials",  # acts through search.trials
     "protocol.workers",
     "search.storage",
     "search.lease_seconds",
 )
 # Nor does the folder of a dataset that its name identifies (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
+
+
+def flatten(node: Any, path: str = "") -> dict[str, Any]:
+    """Returns dotted name → value of a nested mapping; an empty mapping is a value."""
+    if not (isinstance(node, dict) and node):
+        return {path: node}
+    options: dict[str, Any] = {}
+    for key, value in node.items():
+        options.update(flatten(value, f"{path}.{key}" if path else str(key)))
+    return options
+
+
+def refuse_interpolation(content: Any) -> None:
+    """Raises ValueError, with the name of the option, if a text in nested mappings holds `${`.
+
+    A stored config is resolved; in that of somebody else OmegaConf would replace `${oc.env:…}` by
+    values of this machine.
+    """
+    for name, value in flatten(content).items():
+        if "${" in f"{name} {value}":
+            raise ValueError(f"{name} holds ${{, which a stored config never does")
 
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
@@ -54,3 +76,10 @@ def deciding_options(cfg: Any) -> dict[str, Any]:
 def digest(cfg: DictConfig) -> str:
     """Returns eight hex digits that depend on everything that decides the result."""
     return hashlib.sha256(json.dumps(identity(cfg)).encode()).hexdigest()[:8]
+
+
+def method_name(loss: str, method: str) -> str:
+    """Returns the name of loss and method as options: `ms`, `ms + metrix`, or `untrained`."""
+    if method == "untrained":
+        return method
+    return loss if method == "plain" else f"{loss} + {method}"

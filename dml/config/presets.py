@@ -17,10 +17,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dml.config.command_line import is_multirun
-from dml.config.config_groups import CONFIGS
-from dml.config.stored_config import refuse_interpolation
+from dml.config.command_line import is_multirun, split_flags
+from dml.config.identity import refuse_interpolation
 from dml.core.errors import ConfigError, nearest
+from dml.core.installation import CONFIGS
 
 
 def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], str | None]:
@@ -37,8 +37,7 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    overrides = [word for word in rest if "=" in word and not word.startswith("-")]
-    overrides += [word for word in rest if word.startswith("~") and "=" not in word]
+    _, overrides = split_flags(rest)
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose(config_name, overrides=overrides)
@@ -64,12 +63,11 @@ def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) 
         ConfigError: no such file or row, or an option that does not exist.
     """
     try:
-        table = params or OmegaConf.select(cfg, "experiment.params")
-        loss, data = (OmegaConf.select(cfg, f"{node}.name") for node in ("loss", "data"))
+        table, loss, data = params or cfg.experiment.params, cfg.loss.name, cfg.data.name
     except OmegaConfBaseException:
         return cfg  # the check of the config reports it
-    if not all(isinstance(word, str) for word in (table, loss, data)):
-        return cfg  # there is no table, or the check reports it
+    if table is None:
+        return cfg
     given = {word.lstrip("+~").partition("=")[0] for word in overrides}
     problems = []
     for name, value in load_preset(table, loss, data, params is not None).items():
@@ -95,32 +93,25 @@ def load_preset(params: str, loss: str, data: str, required: bool = True) -> dic
     Raises:
         ConfigError: no such file, or no such row in a table.
     """
-    content, path = _load_table(params)
-    if not any(isinstance(value, dict) for value in content.values()):
-        return {str(name): value for name, value in content.items()}
-    rows = content.get(loss, {})
-    if required and not {data, "default"} & rows.keys():
-        raise ConfigError([_describe_missing_row(content, path, loss, data)])
-    return {**rows.get("default", {}), **rows.get(data, {})}
-
-
-def _load_table(params: str) -> tuple[dict[Any, Any], Path]:
-    path = Path(params)
-    if not path.is_file():
-        path = CONFIGS / "params" / f"{params}.yaml"
+    path = Path(params) if Path(params).is_file() else CONFIGS / "params" / f"{params}.yaml"
     try:
         content = _parse(path, path.stat().st_mtime_ns)
     except FileNotFoundError as error:
-        names = sorted(file.stem for file in (CONFIGS / "params").glob("*.yaml"))
-        raise ConfigError(
-            [f"params: {params} is neither a file nor one of {', '.join(names)}"]
-        ) from error
+        names = ", ".join(sorted(file.stem for file in (CONFIGS / "params").glob("*.yaml")))
+        raise ConfigError([f"params: {params} is neither a file nor one of {names}"]) from error
     except Exception as error:  # PyYAML's errors are its own
         line = str(error).splitlines()[0]
         raise ConfigError([f"params: {path} cannot be read: {line}"]) from error
     if not isinstance(content, dict):
         raise ConfigError([f"params: {path} is not a table of options"])
-    return content, path
+    if not any(isinstance(value, dict) for value in content.values()):
+        return {str(name): value for name, value in content.items()}
+    rows = content.get(loss, {})
+    if required and not {data, "default"} & rows.keys():
+        where = f"{loss} on '{data}', only on {', '.join(rows)}" if rows else f"loss '{loss}'"
+        hint = "" if rows else nearest(loss, content)
+        raise ConfigError([f"params: {path.name} has no values for {where}{hint}"])
+    return {**rows.get("default", {}), **rows.get(data, {})}
 
 
 @cache
@@ -129,11 +120,3 @@ def _parse(path: Path, modified: int) -> Any:
     content = OmegaConf.to_container(OmegaConf.load(path))
     refuse_interpolation(content)
     return content
-
-
-def _describe_missing_row(table: dict[Any, Any], path: Path, loss: str, data: str) -> str:
-    if loss not in table:
-        hint = nearest(loss, table) or f"; it has {', '.join(table)}"
-        return f"params: {path.name} has no values for loss '{loss}'{hint}"
-    has = ", ".join(table[loss])
-    return f"params: {path.name} has no values for {loss} on '{data}', only on {has}"

@@ -1,125 +1,211 @@
 """The typed nodes of the config, with the range of every number and the names that text can be.
 
 Defaults live in the YAML files, which also explain the options. Options of a loss, a method, a
-backbone or a reader belong to the class named by `_target_` and are bound to its constructor when
-it is built (`signatures.py`).
+backbone or a reader belong to the class named by `_target_` and are compared with its constructor
+when it is built (`signatures.py`).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import math
+import os
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from dml.config.fields import (
-    MAX_PIXELS,
-    MAX_REPEATS,
-    MAX_WORKERS,
-    PAPERS_CROP,
-    Backend,
-    BatchSize,
-    Boolean,
-    CacheSize,
-    Compile,
-    Count,
-    CountFromZero,
-    Device,
-    Float,
-    FolderName,
-    Integer,
-    Interval,
-    LossNode,
-    NamedNode,
-    NotNegative,
-    OutputFolder,
-    Pixels,
-    Positive,
-    Schedule,
-    SelectMetric,
-    TargetNode,
-    TestResize,
-    Text,
-    Workers,
-    one_of,
-    resolve_test_resize,
-)
-from dml.core.option_values import (
-    AUGMENTATIONS,
-    EVALUATION_UNITS,
-    EXTRA_METRICS,
-    PRECISIONS,
-    SAMPLERS,
-    SEARCH_SAMPLERS,
-    SELECTED_ON,
-    SPLITS,
-    STOPPING_UNITS,
-    STORED_PRECISIONS,
-)
+from dml.core import metric_names
+from dml.core.option_values import EXTRA_METRICS, SPLITS, Augmentation, RetrievalBackend, Sampler
+
+# Upper limits far above any use: a typing error must not exhaust the machine or hang.
+MAX_PIXELS = 16_384  # of a side
+PAPERS_CROP = 224 / 256  # of a test image: the share that every protocol of the papers cuts out
+
+
+def resolve_test_resize(
+    value: int | str | None, input_size: int | None, crop_share: float | None = PAPERS_CROP
+) -> int | None:
+    """Returns the shorter side before the central crop that `transform.test_resize` stands for.
+
+    Args:
+        value: pixels; "auto" for 256 where the input has 224 or 227 pixels, as every protocol of
+            the papers, else 256/224 of the input; None for the whole image.
+        input_size: side of the crop in pixels; None keeps the size of the images.
+        crop_share: `backbone.crop_share`, for "auto": the crop's share of the shorter side, rounded
+            as timm rounds it; None for the whole image.
+    """
+    if value != "auto":
+        return None if value is None else int(value)
+    if input_size is None or crop_share is None:
+        return None
+    if crop_share != PAPERS_CROP:
+        return math.floor(input_size / crop_share)
+    return 256 if input_size in (224, 227) else round(256 / 224 * input_size)
+
+
+def _check_folder_name(text: str) -> str:
+    if not re.fullmatch(r"\w[\w.+=,@-]*", text):
+        raise ValueError(
+            "is part of the run folder's name: letters, digits and . _ - + = only, a letter or "
+            "digit first"
+        )
+    return text
+
+
+def _check_interval(pair: list[float]) -> list[float]:
+    if not (len(pair) == 2 and pair[0] <= pair[1]):
+        raise ValueError("must be two numbers above 0, the smaller one first")
+    return pair
+
+
+def _check_output_folder(path: str) -> str:
+    existing = next(one for one in (Path(path), *Path(path).absolute().parents) if one.exists())
+    if not existing.is_dir():
+        raise ValueError(f"cannot be created below {existing}, which is not a folder")
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"cannot be created: {existing} is not writable")
+    return path
+
+
+def _check_device(device: str) -> str:
+    kind, _, number = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
+        raise ValueError("must be auto, cpu, cuda or cuda:<n>")
+    if kind == "cuda":
+        import torch  # only here: errors of other options must not wait for torch to load
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count == 0:
+            raise ValueError("needs a GPU, and this machine has none; use cpu")
+        if int(number or 0) >= count:
+            raise ValueError(f"does not exist; the last of {count} is cuda:{count - 1}")
+    return device
+
+
+def _check_backend(backend: str) -> str:
+    if backend == "faiss" and find_spec("faiss") is None:
+        raise ValueError(
+            "is not installed: pip install faiss-cpu; auto gives the same scores without it"
+        )
+    return backend
+
+
+def _check_metric(name: str) -> str:
+    if not re.fullmatch(rf"{'|'.join(metric_names.LABELS)}|{metric_names.RECALL}\d+", name):
+        raise ValueError(f"must be one of {metric_names.CHOICES}")
+    return name
+
+
+class _Target(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+    target: str = Field(alias="_target_", min_length=1)
+
+
+class _NamedTarget(_Target):
+    name: FolderName
+
+
+class _Loss(_NamedTarget):
+    result_id: str
+    batch_kind: Literal["pair", "classification"]
+
+
+def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
+    """Accepts a node that has the keys of `model`, and any others."""
+
+    def check(node: dict[str, Any]) -> dict[str, Any]:
+        model.model_validate(node)
+        return node
+
+    return AfterValidator(check)
+
+
+Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]  # name=2024
+FolderName = Annotated[Text, AfterValidator(_check_folder_name)]
+Count = Annotated[int, Field(ge=1)]
+CountFromZero = Annotated[int, Field(ge=0)]
+BatchSize = Annotated[int, Field(ge=1, le=1_000_000)]
+Pixels = Annotated[int, Field(ge=1, le=MAX_PIXELS)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Interval = Annotated[list[Positive], AfterValidator(_check_interval)]
+TargetNode = Annotated[dict[str, Any], _with_keys_of(_Target)]
+NamedNode = Annotated[dict[str, Any], _with_keys_of(_NamedTarget)]
+LossNode = Annotated[dict[str, Any], _with_keys_of(_Loss)]
 
 
 class Node(BaseModel):
-    """A node of the config; options that it does not list are refused."""
+    """A node of the config; options that it does not list are refused.
 
-    model_config = ConfigDict(extra="forbid")
+    Strict: numbers, booleans and texts are not converted into each other.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class DataConfig(Node):
     """The dataset, and how it is cut into batches."""
 
     name: FolderName
-    stand_in: Boolean
-    identified_by: Annotated[Text, one_of(("place", "name"))]
+    stand_in: bool
+    identified_by: Literal["place", "name"]
     root: Text
     reader: dict[str, Any]
-    label_noise: Annotated[Float, Field(ge=0, lt=1)]
-    query_gallery: Annotated[Text, one_of(("split", "none"))]
-    sampler: Annotated[Text, one_of(SAMPLERS)]
+    label_noise: Annotated[float, Field(ge=0, lt=1)]
+    query_gallery: Literal["split", "none"]
+    sampler: Sampler
+    pair_sampler: Sampler
     batch_size: BatchSize
     images_per_class: BatchSize | None
     eval_batch_size: Count
-    workers: Workers
-    cache: CacheSize
-    exif_orientation: Boolean
-    skip_corrupt: Boolean
+    workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)]
+    cache: Literal["full"] | Pixels | None
+    exif_orientation: bool
+    skip_corrupt: bool
 
 
 class TransformConfig(Node):
     """Crops and flips of `dml.data.transforms`."""
 
-    augmentation: Annotated[Text, one_of(AUGMENTATIONS)]
+    augmentation: Augmentation
     size: Pixels | None
     resize: Pixels | None
     scale: Interval
     ratio: Interval
-    flip: Boolean
-    padding: Annotated[Integer, Field(ge=0, le=MAX_PIXELS)]
-    degrees: Annotated[Float, Field(ge=0, le=360)]
-    test_resize: TestResize
+    flip: bool
+    padding: Annotated[int, Field(ge=0, le=MAX_PIXELS)]
+    degrees: Annotated[float, Field(ge=0, le=360)]
+    test_resize: Literal["auto"] | Pixels | None
 
 
 class OptimConfig(Node):
     """A torch optimizer, its parameter groups and its schedule."""
 
     name: Text
-    target: Text = Field(alias="_target_")
+    target: str = Field(alias="_target_")
     args: dict[str, Any]
     lr: NotNegative
     weight_decay: NotNegative
     loss_lr: NotNegative | None
     loss_lr_ratio: NotNegative | None
     groups: dict[str, dict[str, Any]]
-    schedule: Schedule
+    schedule: Annotated[
+        Literal["none", "cosine", "step"] | dict[str, Any] | None,
+        AfterValidator(lambda schedule: None if schedule == "none" else schedule),
+    ]
     schedule_args: dict[str, Any]
     clip_value: Positive | None
     clip_norm: Positive | None
-    clip_loss_parameters: Boolean
+    clip_loss_parameters: bool
     warmup_epochs: CountFromZero
 
 
 class StoppingConfig(Node):
     """When training stops because validation no longer improves."""
 
-    unit: Annotated[Text, one_of(STOPPING_UNITS)]
+    unit: Literal["evaluations", "epochs"]
     patience: Count | None
     min_delta: NotNegative
 
@@ -129,26 +215,27 @@ class ProtocolConfig(Node):
 
     name: FolderName
     result_id: Text
-    splits: Annotated[Text, one_of(SPLITS)]
-    selected_on: Annotated[Text, one_of(SELECTED_ON)]
-    select_metric: SelectMetric
-    repeats: Annotated[Integer, Field(ge=1, le=MAX_REPEATS)]
+    backbones: list[Text]
+    splits: Literal[tuple(SPLITS)]  # type: ignore[valid-type]
+    selected_on: Literal["test", "validation"]
+    select_metric: Annotated[Text, AfterValidator(_check_metric)]
+    repeats: Annotated[int, Field(ge=1, le=1000)]
     epochs: CountFromZero
     steps_per_epoch: Count | None
     evaluate_every: Count
-    evaluate_unit: Annotated[Text, one_of(EVALUATION_UNITS)]
+    evaluate_unit: Literal["epochs", "steps"]
     stopping: StoppingConfig
-    workers: Annotated[Integer, Field(ge=1, le=MAX_WORKERS)]
-    lookup: dict[str, Any]
+    trials: Count
+    workers: Annotated[int, Field(ge=1, le=1024)]
 
 
 class EvaluationConfig(Node):
-    """Metrics beside the scores, and what is kept of an evaluation."""
+    """Metrics in addition to the scores, and what is kept of an evaluation."""
 
-    measures: list[Annotated[Text, one_of(EXTRA_METRICS)]]
-    backend: Backend
-    test_curve: Boolean
-    keep_embeddings: Boolean
+    measures: list[Literal[tuple(EXTRA_METRICS)]]  # type: ignore[valid-type]
+    backend: Annotated[RetrievalBackend, AfterValidator(_check_backend)]
+    test_curve: bool
+    keep_embeddings: bool
 
 
 class SearchConfig(Node):
@@ -157,10 +244,10 @@ class SearchConfig(Node):
     name: Text
     trials: Count
     startup: Count
-    sampler: Annotated[Text, one_of(SEARCH_SAMPLERS)]
-    pruning: Boolean
+    sampler: Literal["gp", "tpe", "grid"]
+    pruning: bool
     storage: Text | None
-    lease_seconds: Annotated[Float, Field(ge=1, allow_inf_nan=False)]
+    lease_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
 class ExperimentConfig(Node):
@@ -173,11 +260,11 @@ class ExperimentConfig(Node):
         metrics: the metrics that they print; the first one is tested for significance.
         spread: meaning of the number behind ±: ci95 | std | none.
         setting: name under which the paper's tables list this run among others of its method.
-        figures: kinds of figures (`dml.reporting.report_figures`).
+        figures: kinds of figures (`dml.results.figures`).
         params: table of `configs/params` whose values hold unless an override sets them.
         script: command that draws it, from runs or by itself.
         trains: false if nothing is trained and the script does everything.
-        gpu_hours: estimate for all its trainings (`dml.reporting.cost`).
+        gpu_hours: estimate for all its trainings (`dml.results.cost`).
     """
 
     id: FolderName
@@ -190,8 +277,8 @@ class ExperimentConfig(Node):
     figures: list[Text]
     params: Text | None
     script: Text | None
-    trains: Boolean
-    gpu_hours: Float | None
+    trains: bool
+    gpu_hours: float | None
 
 
 class Config(Node):
@@ -200,13 +287,13 @@ class Config(Node):
     name: Text | None = None
     note: Text | None = None
     seed: CountFromZero
-    device: Device
-    precision: Annotated[Text, one_of(PRECISIONS)]
-    channels_last: Boolean
-    compile: Compile
-    keep_memory: Boolean
-    outputs: OutputFolder
-    overwrite: Boolean
+    device: Annotated[Text, AfterValidator(_check_device)]
+    precision: Literal["fp32", "tf32", "bf16"]
+    channels_last: bool
+    compile: bool | Literal["reduce-overhead"]
+    keep_memory: bool
+    outputs: Annotated[Text, AfterValidator(_check_output_folder)]
+    overwrite: bool
     max_minutes: Positive | None
     experiment: ExperimentConfig
     data: DataConfig
@@ -239,5 +326,5 @@ class EvaluateConfig(Config):
 
     run: Text | None
     embeddings: Text | None
-    save: Annotated[Text, one_of(STORED_PRECISIONS)] | None
+    save: Literal["float16", "float32"] | None
     recall_at: list[Count] | None

@@ -1,7 +1,6 @@
-"""The search space: ranges by dotted option, merged from three nodes and checked.
+"""The search space, `space`: ranges and choices at the dotted names of the options.
 
-`space.loss` and `space.method` come from `configs/space/<name>.yaml` (flat dotted keys),
-`space.own` from the command line; later ones win, null removes a range.
+Files of losses, methods and experiments and the command line add to one node; null removes a range.
 """
 
 from __future__ import annotations
@@ -14,25 +13,33 @@ from omegaconf import OmegaConf
 
 from dml.core.errors import nearest
 
-PARTS = ("loss", "method", "own")  # later ones win
 KEYS = {"low", "high", "log", "int", "step", "choices"}
 
 
-def merge_spaces(space: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns option → range, sorted by option; see `PARTS` for the order of precedence."""
-    merged: dict[str, Any] = {}
-    for part in PARTS:
-        merged.update(_flatten_ranges(space.get(part) or {}, ""))
-    return {name: merged[name] for name in sorted(merged) if merged[name] is not None}
+def merge_spaces(space: dict[str, Any], grid: bool = False) -> dict[str, dict[str, Any]]:
+    """Returns dotted option → `{low, high, …}` or `{choices}`, sorted by option.
+
+    Args:
+        space: the node `space`.
+        grid: only the options that have choices.
+    """
+    ranges: dict[str, Any] = {}
+    for name, entry in _flatten_ranges(space, ""):
+        if isinstance(entry, dict) and "choices" in entry:
+            entry = {"choices": entry["choices"]}  # given in addition to the range of the loss
+        elif grid:
+            continue
+        if entry is not None:
+            ranges[name] = entry
+    return {name: ranges[name] for name in sorted(ranges)}
 
 
 def grid_size(space: Any) -> int:
-    """Returns the number of combinations of all choices; ranges count as one."""
+    """Returns the number of combinations of all choices."""
     plain: Any = (
         OmegaConf.to_container(space, resolve=True) if OmegaConf.is_config(space) else space
     )
-    sizes: list[int] = [len(one.get("choices", "1")) for one in merge_spaces(plain).values()]
-    return math.prod(sizes)
+    return math.prod(len(entry["choices"]) for entry in merge_spaces(plain, grid=True).values())
 
 
 def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -42,44 +49,28 @@ def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tu
         space: the node `space`.
         options: dotted option → value of the whole config.
     """
-    for part in PARTS:
-        if not isinstance(space.get(part) or {}, dict):
-            example = f"+space.{part}.<option>={{low: 0, high: 1}}"
-            yield f"space.{part}", f"'{space[part]}' is not a node of ranges; write {example}"
-            return
-    ranges = merge_spaces(space)
+    grid = options["search.sampler"] == "grid"
+    ranges = merge_spaces(space, grid)
     if not ranges:
-        loss = options.get("loss.name")
-        yield (
-            "search",
-            f"nothing to search: loss '{loss}' and its method have no ranges; write "
-            f"configs/space/{loss}.yaml, or give one as "
-            f"+space.own.optim.loss_lr='{{low:1e-6,high:1,log:true}}'",
-        )
+        example = "{choices:[1e-5,1e-4]}" if grid else "{low:1e-6,high:1e-3,log:true}"
+        yield "search", f"nothing to search; for example '+space.optim.lr={example}'"
     for name, entry in ranges.items():
-        where = f"space of {name}"
         if name not in options:
-            yield where, f"no such option{nearest(name, options)}"
+            yield f"space.{name}", f"no such option{nearest(name, options)}"
         elif problem := _find_range_problem(entry):
-            yield where, problem
-        elif options.get("search.sampler") == "grid" and "choices" not in entry:
-            leave_out = f"or leave it out with '+space.own.{name}=null'"
-            yield where, f"search=grid tries choices: {{choices: [a, b]}}, {leave_out}"
-    if options.get("search.sampler") == "grid" and all("choices" in one for one in ranges.values()):
+            yield f"space.{name}", problem
+    if grid and ranges and options["search.trials"] > grid_size(space):
         trials, size = options["search.trials"], grid_size(space)
-        if trials > size:
-            yield "search.trials", f"{trials} is above the {size} combinations of the choices"
+        yield "search.trials", f"{trials} is above the {size} combinations of the choices"
 
 
-def _flatten_ranges(node: dict[str, Any], path: str) -> dict[str, Any]:
-    """Returns dotted option → range of nested nodes."""
-    ranges: dict[str, Any] = {}
+def _flatten_ranges(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yields dotted option and entry of nested nodes."""
     for key, value in node.items():
-        if isinstance(value, dict) and not (value.keys() <= KEYS and value):
-            ranges.update(_flatten_ranges(value, f"{path}{key}."))
+        if isinstance(value, dict) and not value.keys() & KEYS:
+            yield from _flatten_ranges(value, f"{path}{key}.")
         else:
-            ranges[f"{path}{key}"] = value
-    return ranges
+            yield f"{path}{key}", value
 
 
 def _find_range_problem(entry: Any) -> str:
@@ -87,15 +78,15 @@ def _find_range_problem(entry: Any) -> str:
     if not isinstance(entry, dict):
         return f"'{entry}' is not a range; write {{low: 0, high: 1}} or {{choices: [a, b]}}"
     if "choices" in entry:
-        valid = isinstance(entry["choices"], list) and entry["choices"] and len(entry) == 1
-        return "" if valid else "choices must be a list, without other keys"
+        valid = isinstance(entry["choices"], list) and entry["choices"]
+        return "" if valid else "choices must be a list"
     low, high = entry.get("low"), entry.get("high")
     if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in (low, high)):
         return "low and high must be numbers"
     if not low < high:  # type: ignore[operator]
         return f"low {low} is not below high {high}"
     if entry.get("log") and low <= 0:  # type: ignore[operator]
-        return f"low {low} of a logarithmic range must be above 0"
+        return f"low {low} of a logarithmic range must be above 0; add log: false"
     if entry.get("int") and (low != int(low) or high != int(high)):  # type: ignore[arg-type]
         return "low and high of an int range must be integers"
     return ""

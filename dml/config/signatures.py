@@ -7,19 +7,21 @@ missing arguments, and values of another type than the argument's annotation or 
 from __future__ import annotations
 
 import inspect
-import types
-from collections.abc import Callable, Collection, Iterable, Iterator
-from pathlib import Path
+import json
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pkgutil import resolve_name
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import nn
 
-from dml.config.descriptions import describe_type, describe_value
+from dml.config.check import describe_errors
 from dml.core.errors import ConfigError, first_line, nearest
 
 LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # the rest goes to the constructor
 METHOD_KEYS = ("result_id",)
+BACKBONE_KEYS = ("pooling",)
 
 
 def import_target(target: Any, option: str) -> Callable[..., Any]:
@@ -28,40 +30,28 @@ def import_target(target: Any, option: str) -> Callable[..., Any]:
     Raises:
         ConfigError: it does not exist or cannot be imported.
     """
-    if not isinstance(target, str) or not target:
-        raise ConfigError([f"{option}._target_: '{target}' is not a dotted path of a class"])
     try:
         found = resolve_name(target)
+        if callable(found):
+            return found
+        problem = f"{target} is not a class or function"
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            [
-                f"{option}._target_: no module '{error.name}' for {target}; is its file in the "
-                f"current folder?"
-            ]
-        ) from error
-    except AttributeError as error:
+        problem = f"no module '{error.name}' for {target}; is its file in the current folder?"
+    except AttributeError:
         module, _, name = target.rpartition(".")
-        hint = nearest(name, _list_attributes(module))
-        raise ConfigError([f"{option}._target_: {module} has no '{name}'{hint}"]) from error
+        names: list[str] = []
+        with suppress(Exception):  # only for a hint
+            names = dir(resolve_name(module))
+        problem = f"{module} has no '{name}'{nearest(name, names)}"
     except Exception as error:  # the module is the user's and may raise anything
-        reason = first_line(error)
-        raise ConfigError([f"{option}._target_: {target} cannot be imported: {reason}"]) from error
-    if not callable(found):
-        raise ConfigError([f"{option}._target_: {target} is not a class or function"])
-    return found
-
-
-def _list_attributes(module: str) -> Iterable[str]:
-    try:
-        return dir(resolve_name(module))
-    except Exception:  # only for a hint
-        return ()
+        problem = f"{target} cannot be imported: {first_line(error)}"
+    raise ConfigError([f"{option}._target_: {problem}"])
 
 
 def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
     """Returns what a class accepts by name: its arguments and those its `**kwargs` pass upwards.
 
-    Annotations are types where they can be resolved, else left out.
+    Annotations are types where they can be resolved.
     """
     if not inspect.isclass(target):
         return dict(_named_parameters(target))
@@ -102,62 +92,45 @@ def find_argument_problems(
     values = {k: v for k, v in node.items() if k not in (*reserved, "name", "_target_")}
     accepts_anything = not inspect.isclass(target) and _has_kwargs(target)
     for name, value in values.items():
-        if name not in accepted:
-            if not accepts_anything and not name.startswith("_"):  # Hydra's own, as _partial_
-                hint = nearest(name, accepted)
-                yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
-        elif problem := find_type_problem(value, accepted[name]):
-            yield f"{option}.{name}: {problem}"
+        if name in accepted:
+            yield from find_type_problems(value, accepted[name], f"{option}.{name}")
+        elif not accepts_anything and not name.startswith("_"):  # Hydra's own, as _partial_
+            hint = nearest(name, accepted)
+            yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
     sizes = "; num_classes and embedding_size are passed" if "num_classes" in given else ""
     for name, one in accepted.items():
         if one.default is one.empty and name in required and name not in {*values, *given}:
             yield f"{option}.{name}: missing; add +{option}.{name}=<value>{sizes}"
 
 
-def find_type_problem(value: Any, parameter: inspect.Parameter) -> str:
-    """Returns why a value cannot be passed; empty if it can, or if the type is unknown."""
+def find_type_problems(value: Any, parameter: inspect.Parameter, option: str) -> Iterator[str]:
+    """Yields why a value cannot be passed; nothing if it can, or if the type is unknown."""
+    if isinstance(value, dict) and "_target_" in value:  # becomes an object
+        return
     kind = parameter.annotation
     if kind is parameter.empty:
         # Other packages annotate little, but a number as the default means a number.
         kind = {bool: bool, int: float, float: float}.get(type(parameter.default), Any)
-    if _is_instance(value, kind):
-        return ""
-    return f"{describe_value(value)} must be {describe_type(kind)}"
-
-
-def _is_instance(value: Any, kind: Any) -> bool:
-    """Returns True if a value can be passed as `kind`, and for types that are not checked."""
-    if isinstance(value, dict) and "_target_" in value:  # becomes an object
-        return True
-    origin, options = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return any(_is_instance(value, one) for one in options)
-    if origin is Literal:
-        return value in options
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind in (bool, str, type(None)):
-        return isinstance(value, kind)
-    if kind is Path:
-        return isinstance(value, str)
-    if origin in (list, tuple) or kind in (list, tuple):
-        return isinstance(value, list)
-    return True
+    if isinstance(kind, str):  # could not be resolved
+        return
+    try:
+        adapter = TypeAdapter(kind, config=ConfigDict(strict=True))
+        adapter.validate_json(json.dumps(value))
+    except ValidationError as error:
+        if not any(one["type"] == "callable_type" for one in error.errors()):
+            yield from describe_errors(error.errors(), [], option)
+    except (PydanticUserError, NameError):  # a type that pydantic does not know
+        return
 
 
 def _named_parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Returns the parameters that can be given by name, with resolved annotations."""
     try:
-        hints = get_type_hints(function)
+        signature = inspect.signature(function, eval_str=True)
     except Exception:  # names that exist only for the type checker
-        hints = {}
-    parameters = {}
-    for name, one in inspect.signature(function).parameters.items():
-        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            parameters[name] = one.replace(annotation=hints.get(name, one.empty))
-    return parameters
+        signature = inspect.signature(function)
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: one for name, one in signature.parameters.items() if one.kind in kinds}
 
 
 def _has_kwargs(function: Callable[..., Any]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
@@ -29,14 +30,11 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise UserError(f"outputs: {path} is a folder where a file is expected; delete it")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.partial")
     try:
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files for the owner alone
         fault_point("before_rename")
         os.replace(temporary, path)
     except BaseException as error:
@@ -98,16 +96,8 @@ def read_json(path: str | Path) -> dict[str, Any] | None:
     return value
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _sync_folder(folder: Path) -> None:
     """Syncs a folder: a rename is durable only once the folder's entry is on disk."""
-    if os.name != "posix":
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -18,8 +18,8 @@ from filelock import FileLock, Timeout
 
 log = logging.getLogger(__name__)
 
-UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # by the file system
 _shared_descriptors: set[int] = set()
+UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # by the file system
 
 
 class LockHeldError(Exception):
@@ -52,24 +52,21 @@ def wait_for_lock(path: Path, purpose: str = "") -> Iterator[bool]:
         OSError: the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        yield _acquire(_exclusive(path), held, purpose)
-
-
-def _acquire(lock: FileLock, held: ExitStack, purpose: str) -> bool:
+    lock = _exclusive(path)
     try:
         try:
-            held.enter_context(lock.acquire(blocking=False))
+            lock.acquire(blocking=False)
         except Timeout:
             if purpose:
                 log.warning("waiting for another process that is %s", purpose)
-            held.enter_context(lock.acquire())
+            lock.acquire()
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        log.debug("no file locks here", exc_info=True)
-        return False
-    return True
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -109,21 +106,16 @@ def is_locked(path: Path, shared: bool = False) -> bool:
         shared: whether holders share the lock; the first one to leave removes the name.
     """
     try:
-        if not shared and path.stat().st_size == 0:
-            return False
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
         import fcntl  # not on Windows
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not shared and path.stat().st_size == 0:
+            return False
+        with open(path, "rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except (OSError, ImportError):  # no locks here: believe the file
-        return path.stat().st_size > 0
-    finally:
-        os.close(descriptor)
+    except (OSError, ImportError):  # absent, or no locks here
+        pass
     return False
 
 

@@ -6,19 +6,14 @@ The schema checks options against these lists; the code behind an option reads t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-SAMPLERS = ("random", "class_stream", "balanced")  # data.sampler
-AUGMENTATIONS = ("random_resized_crop", "random_affine", "random_crop", "none")
-PRECISIONS = ("fp32", "tf32", "bf16")
-COMPILE_MODES = ("reduce-overhead",)  # compile, beside true and false; modes of torch.compile
-BACKENDS = ("auto", "torch", "faiss")  # evaluation.backend
-BATCH_KINDS = ("pair", "classification")  # loss.batch_kind
-SCHEDULES = ("none", "cosine", "step")  # optim.schedule
-EVALUATION_UNITS = ("epochs", "steps")  # protocol.evaluate_unit
-STOPPING_UNITS = ("evaluations", "epochs")  # protocol.stopping.unit
-SEARCH_SAMPLERS = ("gp", "tpe", "grid")  # search.sampler
-STORED_PRECISIONS = ("float16", "float32")  # save
+Sampler = Literal["random", "class_stream", "balanced"]  # data.sampler
+SAMPLERS = get_args(Sampler)
+Augmentation = Literal["random_resized_crop", "random_affine", "random_crop", "none"]
+AUGMENTATIONS = get_args(Augmentation)
+RetrievalBackend = Literal["auto", "torch", "faiss"]  # evaluation.backend
+BACKENDS = get_args(RetrievalBackend)
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,6 @@ SPLITS = {
     "ccp": SplitScheme(4, 0.75),
     "holdout": SplitScheme(1, 2 / 3),
 }
-SELECTED_ON = ("test", "validation")  # protocol.selected_on
 
 # evaluation.measures, by when each is computed: at every evaluation, for the best network, or as a
 # figure of the best network.

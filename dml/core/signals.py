@@ -1,14 +1,17 @@
-"""Signals during work that has no state to save, or whose state is saved already."""
+"""Requests to stop: Ctrl-C, SIGTERM from a cluster, or a time limit."""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from dml.core.errors import RunStopped
+from dml.core.exit_status import ExitStatus
 
 # Signals that a training run has recorded and will answer after its step.
 recorded_signals: list[int] = []
@@ -50,3 +53,45 @@ def raise_on_signals(saved: bool = False) -> Iterator[None]:
     finally:
         for number, handler in replaced.items():
             signal.signal(number, handler)
+
+
+STATUS = {signal.SIGINT: ExitStatus.INTERRUPTED, signal.SIGTERM: ExitStatus.TERMINATED}
+
+
+class StopRequest:
+    """Collects signals and the time limit; called after every step.
+
+    A second Ctrl-C interrupts at once.
+
+    Args:
+        max_minutes: from the construction of this object; None: no limit.
+    """
+
+    def __init__(self, max_minutes: float | None = None) -> None:
+        self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+        self._received: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():  # others cannot set handlers
+            self._previous = {number: signal.signal(number, self._receive) for number in STATUS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        recorded_signals.clear()
+
+    def __call__(self) -> RunStopped | None:
+        """Returns the exception to raise once the state is saved, or None to continue."""
+        if self._received is not None:
+            return RunStopped(f"stopped by {self._received.name}", STATUS[self._received])
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            return RunStopped("stopped at the time limit (max_minutes)", ExitStatus.TIME_LIMIT)
+        return None
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._received is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._received = signal.Signals(number)
+        recorded_signals.append(number)  # `raise_on_signals` answers it at once

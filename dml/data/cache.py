@@ -94,12 +94,10 @@ def open_image_source(
         root: `data.root`; the files of the cache are kept in `.cache` under it.
 
     Raises:
-        UserError: `cache` is none of these; see also `open_cache`.
+        UserError: see `open_cache`.
     """
     if cache is None or isinstance(index.images, np.ndarray):
         return None
-    if not (cache == "full" or (isinstance(cache, int) and cache > 0)):
-        raise UserError(f"data.cache: '{cache}' is neither null, full nor a number of pixels")
     folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
     side = cache if isinstance(cache, int) else None
     return open_cache(index, side, folder / ".cache")
@@ -132,17 +130,18 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
                 if not path.is_file():
                     _write(path, index, side, alone)
         except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            remedy = (
+                "make room, keep fewer pixels with data.cache=256"
+                if full
+                else "set data.root to a folder that can be written (links in it may lead to the "
+                "images)"
+            )
             raise UserError(
-                f"data.cache: cannot write {path}: {error.strerror}; {_remedy(error)}, "
+                f"data.cache: cannot write {path}: {error.strerror}; {remedy}, "
                 f"or turn the cache off with data.cache=null"
             ) from error
     return PixelCache.open(path)
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return "make room, keep fewer pixels with data.cache=256"
-    return "set data.root to a folder that can be written (links in it may lead to the images)"
 
 
 def _write(path: Path, index: ImageIndex, side: int | None, alone: bool) -> None:

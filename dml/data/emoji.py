@@ -38,11 +38,12 @@ def read_emoji(
     table = folder / "drawings.csv"
     dataset.check_tables(table)
     rows = _read_table(dataset, table)
-    index = dataset.build_index(
-        [folder / "images" / row["code"] / f"{row['set']}.png" for row in rows],
-        [dataset.parse_class(row["label"], table) for row in rows],
-        [row["role"] for row in rows],
-    )
+    paths = [folder / "images" / row["code"] / f"{row['set']}.png" for row in rows]
+    labels = [dataset.parse_class(row["label"], table) for row in rows]
+    try:
+        index = dataset.build_index(paths, labels, [row["role"] for row in rows])
+    except ValueError as error:
+        raise dataset.damaged(table, str(error)) from error
     found = hashlib.sha256(table.read_bytes()).hexdigest()[:16]
     if fingerprint not in (None, found):
         raise UserError(
@@ -61,6 +62,4 @@ def _read_table(dataset: PublishedDataset, table: Path) -> list[dict[str, str]]:
     for number, row in enumerate(rows, start=2):
         if set(row) != set(COLUMNS) or None in row.values():
             raise dataset.damaged(table, f"line {number} is not {','.join(COLUMNS)}")
-        if row["role"] not in ("train", "test"):
-            raise dataset.damaged(table, f"line {number}: no role '{row['role']}'")
     return rows

@@ -53,13 +53,8 @@ def hash_listing(files: Sequence[Path], *settings: object) -> str:
     Raises:
         UserError: a file is missing.
     """
-    listing = []
-    try:
-        for file in files:
-            status = os.stat(file)
-            listing.append((os.path.abspath(file), status.st_size, status.st_mtime_ns))
-    except OSError as error:
-        raise UserError(f"data: cannot read {error.filename}: {error.strerror}") from error
+    stats = [(os.path.abspath(file), _stat(file)) for file in files]
+    listing = [(path, status.st_size, status.st_mtime_ns) for path, status in stats]
     return hashlib.sha256(json.dumps([*settings, listing]).encode()).hexdigest()[:16]
 
 
@@ -67,19 +62,17 @@ def _relative_names(root: Path | None, files: Sequence[Path]) -> list[str]:
     names = [os.fspath(file) for file in files]
     if root is None:
         root = Path(os.path.commonpath([os.path.dirname(name) for name in names] or ["."]))
-    top = os.path.join(root, "")
-    absolute_top = os.path.join(os.path.abspath(root), "")
-    return [
-        name[len(top) :]
-        if name.startswith(top)
-        else os.path.abspath(name).removeprefix(absolute_top)
-        for name in names
-    ]
+    top = os.path.join(os.path.abspath(root), "")
+    return [os.path.abspath(name).removeprefix(top) for name in names]
 
 
 def _sample_sizes(files: Sequence[Path]) -> list[int]:
     chosen = np.linspace(0, len(files) - 1, min(SIZES, len(files))).astype(int)
+    return [_stat(files[row]).st_size for row in chosen]
+
+
+def _stat(file: Path) -> os.stat_result:
     try:
-        return [os.stat(files[row]).st_size for row in chosen]
+        return os.stat(file)
     except OSError as error:
-        raise UserError(f"data: cannot read {error.filename}: {error.strerror}") from error
+        raise UserError(f"data: cannot read {file}: {error.strerror}") from error

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
 from dml.core.errors import UserError, nearest
-from dml.data.image_csv import ImageList, read_image_csv
 from dml.data.image_index import ROLES, ImageIndex
 from dml.data.published_dataset import find_missing
 
@@ -18,6 +20,21 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),
     *(".tif", ".tiff", ".webp", ".ppm", ".pgm"),
 )
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """Images that a user listed, not checked yet.
+
+    Attributes:
+        files: N paths.
+        classes: N class names.
+        splits: N roles, or None to split the classes in halves.
+    """
+
+    files: list[Path]
+    classes: list[str]
+    splits: list[str] | None = None
 
 
 def read_folder(root: str | Path) -> ImageIndex:
@@ -45,7 +62,7 @@ def read_folder(root: str | Path) -> ImageIndex:
     root = Path(root)
     if not root.exists():
         raise UserError(f"data.root: no folder or CSV file {root}; name it with data.root=<place>")
-    found = _folders(root) if root.is_dir() else read_image_csv(root)
+    found = _folders(root) if root.is_dir() else _read_csv(root)
     missing = find_missing(found.files)
     if missing:
         _refuse(
@@ -80,6 +97,64 @@ def read_folder(root: str | Path) -> ImageIndex:
     )
 
 
+def _read_csv(path: Path) -> ImageList:
+    """Reads a CSV file in UTF-8 with a header, separated by commas, semicolons or tabs.
+
+    Blanks around a value are ignored, and so are other columns; labels are names, never numbers.
+
+    Args:
+        path: the file; the paths in it are absolute, or relative to its folder.
+
+    Raises:
+        UserError: the file is not such a table; the message names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        _refuse(path, f"line {line} is not UTF-8 text; save the table as CSV in UTF-8")
+    except OSError as error:
+        raise UserError(f"data.root: cannot read {path}: {error.strerror}") from error
+    header = text.partition("\n")[0]
+    delimiter = max(",;\t", key=header.count)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    values: dict[str, list[str]] = {}
+    lines: dict[str, int] = {}
+    try:
+        columns = [name.strip() for name in reader.fieldnames or ()]
+        if not {"path", "label"} <= set(columns):
+            _refuse(
+                path,
+                f"the first line must name the columns path,label and, optionally, split; they "
+                f"are: {', '.join(columns)[:80] or 'none'}",
+            )
+        reader.fieldnames = columns
+        values = {name: [] for name in ("path", "label", "split") if name in columns}
+        for row in reader:
+            line, surplus = reader.line_num, row.pop(None, None)
+            if surplus:
+                _refuse(
+                    path,
+                    f"line {line} has more than {len(columns)} values; put double quotes around a "
+                    f"value that contains '{delimiter}'",
+                )
+            cells = {name: (cell or "").strip() for name, cell in row.items()}
+            if not any(cells.values()):
+                continue
+            for column, known in values.items():
+                if not cells[column]:
+                    _refuse(path, f"line {line}: the {column} is missing; fill it in")
+                known.append(cells[column])
+            file = os.path.normpath(cells["path"])
+            if file in lines:
+                _refuse(path, f"line {line} names {file} again, after line {lines[file]}; drop one")
+            lines[file] = line
+    except csv.Error as error:
+        _refuse(path, f"line {reader.reader.line_num} cannot be read ({error}); correct the line")
+    files = [path.parent / file for file in values["path"]]
+    return ImageList(files, values["label"], values.get("split"))
+
+
 def _folders(root: Path) -> ImageList:
     """Images by the folder of their class; where folders are named as splits, those below them."""
     top = _subfolders(root)
@@ -87,19 +162,15 @@ def _folders(root: Path) -> ImageList:
     if len(splits) < 2:
         files, classes = _class_folders(top)
         return ImageList(files, classes)
-    others = [folder.name for folder in top if folder.name not in ROLES]
-    if others:
+    if len(splits) < len(top):
+        other = next(folder.name for folder in top if folder.name not in ROLES)
         _refuse(
             root,
-            f"the folder '{others[0]}' stands beside the splits "
-            f"{', '.join(folder.name for folder in splits)}; splits are {', '.join(ROLES)}: "
-            f"rename it, or move it out",
+            f"the folder '{other}' is next to splits; splits are {', '.join(ROLES)}: rename it, or "
+            f"move it out",
         )
     files, classes, roles = [], [], []
     for split in splits:
-        loose = [path for path in _listed(split) if path.suffix.lower() in SUFFIXES]
-        if any(path.is_file() for path in loose):
-            _refuse(root, f"{min(loose)} is in no class; expected <split>/<class>/<image>")
         some_files, some_classes = _class_folders(_subfolders(split))
         files += some_files
         classes += some_classes
@@ -108,12 +179,8 @@ def _folders(root: Path) -> ImageList:
 
 
 def _class_folders(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    files, classes = [], []
-    for folder in folders:
-        found = sorted(_images(folder))
-        files += found
-        classes += [folder.name] * len(found)
-    return files, classes
+    pairs = [(file, folder.name) for folder in folders for file in sorted(_images(folder))]
+    return [file for file, _ in pairs], [name for _, name in pairs]
 
 
 def _images(folder: Path) -> Iterable[Path]:
@@ -125,12 +192,8 @@ def _images(folder: Path) -> Iterable[Path]:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    return [path for path in _listed(folder) if path.is_dir()]
-
-
-def _listed(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     except OSError as error:
         _unreadable(error)
 
@@ -156,19 +219,11 @@ def _check_roles(root: Path, roles: set[str]) -> None:
     if unknown:
         name = min(unknown)
         _refuse(root, f"no split '{name}'{nearest(name, ROLES)}; valid are {', '.join(ROLES)}")
-    if "train" not in roles:
-        _refuse(root, "no image has the split 'train'; give it to some")
-    pair = {"query", "gallery"}
-    if "test" in roles and roles & pair:
+    if "train" not in roles or roles - {"train"} not in ({"test"}, {"query", "gallery"}):
         _refuse(
             root,
-            f"images with the split 'test' beside '{min(roles & pair)}'; unseen images are either "
-            f"all 'test', or some 'query' and some 'gallery'",
-        )
-    if not ("test" in roles or roles >= pair):
-        _refuse(
-            root,
-            "no unseen images; give some the split 'test', or some 'query' and some 'gallery'",
+            f"the splits are {', '.join(sorted(roles))}; expected 'train' and 'test', or 'train', "
+            f"'query' and 'gallery'",
         )
 
 
@@ -177,11 +232,10 @@ def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Seq
     trained = np.isin(roles, "train")
     shared = np.intersect1d(labels[trained], labels[~trained])
     if len(shared):
-        shown = ", ".join(f"'{names[label]}'" for label in shared[:5])
-        more = f" and {len(shared) - 5} more" if len(shared) > 5 else ""
+        shown = ", ".join(names[label] for label in shared[:5])
         _refuse(
             root,
-            f"{len(shared)} classes are trained on and tested with ({shown}{more}); scores are of "
+            f"{len(shared)} classes are trained on and tested with ({shown}); scores are of "
             f"unseen classes: give each class to one side, or drop the splits to halve the classes",
         )
     if (roles == "query").any():

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -21,7 +20,6 @@ from dml.data.image_index import ImageIndex
 SIDE = 32
 CANVAS = 3 * SIDE  # drawn at three times the size and averaged down
 FACES_NEEDED = 16
-log = logging.getLogger(__name__)
 
 
 def read_glyphs(
@@ -50,8 +48,9 @@ def read_glyphs(
         key += f" {first_class}"
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
     path = Path(root) / "glyphs" / f"{digest}.npy"
-    grey = _load_stored(path, (classes * per_class, SIDE, SIDE))
-    if grey is None:
+    if path.is_file():
+        grey = np.load(path)
+    else:
         grey = draw_glyphs(seed, classes, per_class, first_class)
         try:
             with replace_file(path) as temporary, open(temporary, "wb") as file:
@@ -69,21 +68,6 @@ def read_glyphs(
         roles=np.where(labels < classes // 2, "train", "test"),
         stand_in=True,
     )
-
-
-def _load_stored(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Returns the stored images if they are there and complete."""
-    try:
-        images = np.load(path)
-    except FileNotFoundError:
-        return None
-    except (OSError, EOFError, ValueError) as error:
-        log.warning("%s is damaged (%s); the glyphs are drawn again", path, error)
-        return None
-    if images.shape != shape or images.dtype != np.uint8:
-        log.warning("%s does not contain the expected glyphs; they are drawn again", path)
-        return None
-    return images
 
 
 def draw_glyphs(seed: int, classes: int, per_class: int, first_class: int = 0) -> np.ndarray:

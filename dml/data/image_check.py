@@ -22,8 +22,6 @@ from dml.data.threads import map_in_threads
 
 def find_undecodable(images: Sequence[Path] | np.ndarray) -> dict[int, str]:
     """Returns row → message for every image that cannot be decoded."""
-    if isinstance(images, np.ndarray):
-        return {}
 
     def find_problem(path: Path) -> str | None:
         try:

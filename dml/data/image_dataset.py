@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from dml.core.errors import UserError
 from dml.data.batch_transforms import batch_transforms
 from dml.data.decode import load_image
 from dml.data.image_index import Subset
@@ -78,20 +77,10 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
         row, draw = key if isinstance(key, tuple) else (key, None)
-        image = self._load(int(self.subset.rows[row]))
+        image = self.source[int(self.subset.rows[row])]
         with _preserve_global_generator():
             _seed(draw)
             return self.transform(image), int(self.subset.labels[row])
-
-    def _load(self, row: int) -> Tensor:
-        try:
-            return self.source[row]
-        except UserError as error:  # the file existed when the index was made
-            index = self.subset.index
-            raise UserError(
-                f"{error} (class {index.labels[row]} of {index.name}); put the file back and run "
-                f"the same command again: what was saved before is intact"
-            ) from error
 
     def __getitems__(
         self, keys: Sequence[int | tuple[int, int]]

@@ -52,18 +52,6 @@ class ImageIndex:
                 f"images, labels and roles differ in length: "
                 f"{len(self.images)}, {len(self.labels)}, {len(self.roles)}"
             )
-        if isinstance(self.images, np.ndarray) and (
-            self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[3] != 3
-        ):
-            shape = "x".join(map(str, self.images.shape))
-            raise ValueError(
-                f"images: an array must be uint8 of shape NxHxWx3, got {self.images.dtype} {shape}"
-            )
-        if not np.issubdtype(np.asarray(self.labels).dtype, np.integer):
-            raise ValueError(
-                f"labels: must be integers 0..C-1, got {np.asarray(self.labels).dtype}; "
-                f"numpy.unique(names, return_inverse=True)[1] numbers names"
-            )
         if unknown := sorted({str(role) for role in np.unique(self.roles)} - set(ROLES)):
             raise ValueError(
                 f"roles: unknown {', '.join(map(repr, unknown))}; valid are {', '.join(ROLES)}"

@@ -37,10 +37,8 @@ def add_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, Lab
         seed: of the choice of images and of their wrong labels.
 
     Raises:
-        ValueError: rate out of range, or a subset of one class.
+        ValueError: a subset of one class.
     """
-    if not 0 <= rate < 1:
-        raise ValueError(f"rate: {rate} is not within 0..1")
     changed = round(rate * len(subset))
     report = LabelNoise(rate, changed, len(subset), seed)
     if not changed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +16,37 @@ from torch.utils.data import DataLoader, Sampler, default_collate
 
 from dml.core.errors import UserError
 from dml.data.image_dataset import ImageDataset, ImageSource
-from dml.data.image_index import Subset
-from dml.data.loading_processes import iterate, leave_faults_to_parent
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.loading_processes import iterate
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
+
+MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
+
+
+def resolve_workers(
+    workers: int | str, index: ImageIndex, device: torch.device, processes: int = 1
+) -> int:
+    """Returns the number that the option `data.workers` stands for.
+
+    Args:
+        workers: the number, or "auto": a CPU needs its cores for the network itself, and images in
+            memory cost less than sending them between processes.
+        index: the dataset.
+        device: of the network.
+        processes: training processes on this machine.
+    """
+    if workers != "auto":
+        return int(workers)
+    if isinstance(index.images, np.ndarray) or device.type == "cpu":
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(MOST_WORKERS, (cores or 1) // processes))
+
+
+def leave_signals_to_parent(worker: int) -> None:
+    """Ignores signals that reach all processes of a terminal or job: a step needs its workers."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class ScheduledSampler(Sampler[list[tuple[int, int]]]):
@@ -116,7 +146,7 @@ class LoaderOptions:
             persistent_workers=keep_workers and self.workers > 0,
             pin_memory=self.device.type == "cuda",
             collate_fn=collate,
-            worker_init_fn=leave_faults_to_parent,
+            worker_init_fn=leave_signals_to_parent,
             # The generator keeps DataLoader from drawing its workers' base seed from the global
             # RNG: that would make the run depend on the number of workers and on where it was
             # continued.

@@ -1,67 +1,18 @@
-"""Loading processes: how many, how they answer signals, and where their death is raised."""
+"""Loading processes: where the death of one is raised."""
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
-import numpy as np
-import torch
 from torch.utils.data import DataLoader
 
-from dml.data.image_index import ImageIndex
-
-AUTO = "auto"
-MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
 HANDLER_S = 2.0  # far longer than the system takes to report a dead process
 DEAD_WORKER = "DataLoader worker"  # torch's errors begin so; they have no class of their own
-
-
-def usable_workers(processes: int, most: int = MOST_WORKERS) -> int:
-    """Returns the loading processes for each of `processes` on this machine, one for a core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(most, (cores or 1) // processes))
-
-
-def resolve_workers(
-    workers: int | str, index: ImageIndex, device: torch.device, processes: int = 1
-) -> int:
-    """Returns the number that the option `data.workers` stands for.
-
-    Args:
-        workers: the number, or "auto": a CPU needs its cores for the network itself, and images in
-            memory cost less than sending them between processes.
-        index: the dataset.
-        device: of the network.
-        processes: training processes on this machine.
-    """
-    if workers != AUTO:
-        return int(workers)
-    in_memory = isinstance(index.images, np.ndarray)
-    return 0 if in_memory or device.type == "cpu" else usable_workers(processes)
-
-
-def leave_faults_to_parent(worker: int) -> None:
-    """Ignores Ctrl-C, which reaches all processes of a terminal: the current step needs workers.
-
-    A parent that fails drops the connection to the thread that sends batches: it has said why.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    sys.excepthook = _report_unless_disconnected
-
-
-def _report_unless_disconnected(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    if not isinstance(error, ConnectionError):
-        sys.__excepthook__(kind, error, trace)
 
 
 def iterate(loader: DataLoader[Any]) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -103,104 +104,72 @@ def _is_ready(dataset: DatasetSource, root: Path, say: Say) -> bool:
 def _install(
     dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str], say: Say
 ) -> ImageIndex:
-    staging = root / f".{dataset.name}.unpacking"
+    staging, downloads = root / f".{dataset.name}.unpacking", root / ".downloads"
     shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
     try:
-        downloaded = _unpack_all(dataset, root, staging, given, places, say)
+        for file in dataset.files:
+            archive = _obtain(file, given, places, downloads / file.name, say)
+            say(f"unpacking {archive}")
+            unpack(archive, staging / file.into)
+            fault_point("unpacked")
         if dataset.build is not None:
             dataset.build(staging)
         index = _verify(dataset, staging)
         _move_into_place(dataset, root, staging, say)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    for file in downloaded:
-        file.unlink()
+    for file in dataset.files:
+        if file.name not in given:
+            (downloads / file.name).unlink()
     return index
 
 
 def _check_obtainable(
     dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str]
 ) -> None:
-    lacking = [
-        file
-        for file in dataset.files
-        if file.name not in given and file.name not in places and file.url is None
-    ]
+    named = {**given, **places}
+    lacking = [file for file in dataset.files if file.name not in named and file.url is None]
     if lacking:
         options = " ".join(f"--archive {file.name}" for file in dataset.files)
-        lines = [f"  {file.name}: {file.home}" for file in lacking]
+        files = "".join(f"\n  {file.name}: {file.home}" for file in lacking)
         raise UserError(
-            "\n".join(
-                [
-                    f"{dataset.title} has no public source without a login; get",
-                    *lines,
-                    f"and {preparation_advice(dataset.name, root)} {options}",
-                ]
-            )
+            f"{dataset.title} has no public source without a login; get{files}\n"
+            f"and {preparation_advice(dataset.name, root)} {options}"
         )
 
 
-def _unpack_all(
-    dataset: DatasetSource,
-    root: Path,
-    staging: Path,
-    given: dict[str, str],
-    places: dict[str, str],
-    say: Say,
-) -> list[Path]:
-    """Fills the staging folder; returns the files that were downloaded for it."""
-    downloaded = []
-    for file in dataset.files:
+def _obtain(
+    file: SourceFile, given: dict[str, str], places: dict[str, str], target: Path, say: Say
+) -> Path:
+    """Returns a local file of the user, or downloads it from `places` or from its usual one."""
+    try:
         if file.name in given:
-            archive = Path(given[file.name])
-            _check_archive(archive, file)
-        else:
-            archive = _fetch(file, places.get(file.name), root / ".downloads" / file.name, say)
-            downloaded.append(archive)
-        say(f"unpacking {archive}")
-        unpack(archive, staging / file.into)
-        fault_point("unpacked")
-    return downloaded
-
-
-def _check_archive(path: Path, file: SourceFile) -> None:
-    try:
-        if file.checksum is not None:
-            file.checksum.check(path)
-    except ChecksumError as error:
-        raise UserError(_describe_mismatch(path, error)) from error
-
-
-def _fetch(file: SourceFile, place: str | None, target: Path, say: Say) -> Path:
-    """Downloads a file from `place` or from its usual one."""
-    try:
-        url = place or file.url
+            path = Path(given[file.name])
+            if file.checksum is not None:
+                file.checksum.check(path)
+            return path
+        url = places.get(file.name, file.url)
         assert url is not None, "_check_obtainable"
         say(f"downloading {file.name} from {url}")
         return download(url, target, file.checksum)
     except DownloadError as error:
-        advice = (
-            "name another place with --url URL, or a file of yours with --archive FILE"
-            if error.final
-            else "run the same command again, or name another place with --url URL"
-        )
-        raise UserError(f"{error}; {advice}") from error
+        raise UserError(
+            f"{error}; run the same command again, or name another place with --url URL or a file "
+            f"of yours with --archive FILE"
+        ) from error
     except ChecksumError as error:
-        raise UserError(_describe_mismatch(target, error)) from error
-
-
-def _describe_mismatch(path: Path, error: ChecksumError) -> str:
-    return (
-        f"{path.name}: {error}: the file is damaged or another one; get it again, from another "
-        f"place if need be (--url URL or --archive FILE)"
-    )
+        raise UserError(
+            f"{file.name}: {error}: the file is damaged or another one; get it again, from another "
+            f"place if need be (--url URL or --archive FILE)"
+        ) from error
 
 
 def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
     try:
         index = dataset.read(staging)
     except UserError as error:
-        reason = _strip_advice(error).replace(str(staging), "the archive")
+        reason = str(error).removeprefix("data.root: ").partition("; run:")[0]
+        reason = reason.replace(str(staging), "the archive")
         raise UserError(
             f"this is not the published {dataset.title}: {reason}; get the files again"
         ) from error
@@ -215,11 +184,7 @@ def _move_into_place(dataset: DatasetSource, root: Path, staging: Path, say: Say
     os.sync()  # all files are on disk before the folder is renamed
     target = root / dataset.folder
     if target.exists() or target.is_symlink():
-        aside = next(
-            path
-            for number in range(1, 1000)
-            if not (path := root / f"{dataset.folder}.incomplete-{number}").exists()
-        )
+        aside = root / f"{dataset.folder}.incomplete-{int(time.time())}"
         target.rename(aside)
         say(f"the incomplete folder was renamed to {aside}")
     (staging / dataset.folder).rename(target)
@@ -227,8 +192,3 @@ def _move_into_place(dataset: DatasetSource, root: Path, staging: Path, say: Say
 
 def _describe_counts(dataset: DatasetSource, index: ImageIndex) -> str:
     return f"{dataset.title}: {len(index.images):,} images, {index.labels.max() + 1:,} classes"
-
-
-def _strip_advice(error: UserError) -> str:
-    """Returns a reader's message without the advice to run this command."""
-    return str(error).removeprefix("data.root: ").partition("; run:")[0]

@@ -169,7 +169,5 @@ def _list_files(folder: Path) -> set[str]:
             return {entry.name for entry in entries if entry.is_file()}
     except (FileNotFoundError, NotADirectoryError):
         return set()
-    except ValueError:  # a zero byte in the name
-        return set()
     except OSError as error:
         raise UserError(f"data.root: cannot read {folder}: {error.strerror}") from error

@@ -7,12 +7,9 @@ uninterrupted run would; ranks of a distributed run take their slice of it.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-
-from dml.core.errors import nearest
-from dml.core.option_values import SAMPLERS
 
 
 class BatchSchedule(Protocol):
@@ -66,11 +63,8 @@ class RandomBatches:
         return np.random.default_rng([self._seed, turn]).permutation(self._images)
 
 
-class ClassStreamBatches:
-    """m images of each class, classes cut from a stream of permutations as in MLRC.
-
-    The stream is one random order of all classes after the other, so that a batch may hold a class
-    twice where two orders meet. A class with fewer than m images is drawn with replacement.
+class _ClassBatches:
+    """Batches of m images of each of some classes, which are taken from permutations.
 
     Args:
         labels: one label 0..C−1 per image of the training subset.
@@ -88,13 +82,31 @@ class ClassStreamBatches:
         seed: int,
         steps_per_epoch: int | None = None,
     ) -> None:
-        self._classes_per_batch = _classes_per_batch(batch_size, images_per_class)
-        self.batch_size = batch_size
+        if images_per_class < 1:
+            raise ValueError(f"images_per_class: {images_per_class} is less than 1")
+        self._classes_per_batch, rest = divmod(batch_size, images_per_class)
+        if rest or not self._classes_per_batch:
+            whole = self._classes_per_batch
+            near = [count * images_per_class for count in (whole, whole + 1) if count]
+            raise ValueError(
+                f"batch_size: {batch_size} must be a multiple of {images_per_class} images per "
+                f"class (nearest {', '.join(map(str, near))})"
+            )
+        self.batch_size, self._per_class, self._seed = batch_size, images_per_class, seed
         self.steps_per_epoch = steps_per_epoch or max(1, len(labels) // batch_size)
-        self._per_class = images_per_class
         self._rows_of = _rows_by_class(labels)
-        self._seed = seed
         self._order = lru_cache(maxsize=4)(self._permutation)
+
+    def _permutation(self, turn: int) -> np.ndarray:
+        return np.random.default_rng([self._seed, 0, turn]).permutation(len(self._rows_of))
+
+
+class ClassStreamBatches(_ClassBatches):
+    """m images of each class, classes cut from a stream of permutations as in MLRC.
+
+    The stream is one random order of all classes after the other, so that a batch may hold a class
+    twice where two orders meet. A class with fewer than m images is drawn with replacement.
+    """
 
     def batch(self, step: int) -> np.ndarray:
         """Rows of step `step`, class by class."""
@@ -108,47 +120,27 @@ class ClassStreamBatches:
             chosen.append(rng.choice(rows, self._per_class, replace=replace))
         return np.concatenate(chosen)
 
-    def _permutation(self, turn: int) -> np.ndarray:
-        return np.random.default_rng([self._seed, 0, turn]).permutation(len(self._rows_of))
 
-
-class BalancedBatches:
+class BalancedBatches(_ClassBatches):
     """P different classes × m images (Metrix on SOP and In-Shop: 20 × 5).
 
     Classes are taken from permutations; those left over at the end of one are dropped. Images of a
     class are taken the same way, so that none returns before the others were used; a class with
     fewer than m images is drawn with replacement.
 
-    Args:
-        labels: one label 0..C−1 per image of the training subset.
-        batch_size: P · m with P ≤ C.
-        images_per_class: m ≥ 1.
-        seed: of all draws.
-        steps_per_epoch: steps of an epoch; default: as many images as the subset holds.
+    Raises:
+        ValueError: there are fewer than P classes.
     """
 
-    def __init__(
-        self,
-        labels: np.ndarray,
-        batch_size: int,
-        images_per_class: int,
-        seed: int,
-        steps_per_epoch: int | None = None,
-    ) -> None:
-        self._classes_per_batch = _classes_per_batch(batch_size, images_per_class)
-        self._rows_of = _rows_by_class(labels)
-        if self._classes_per_batch > len(self._rows_of):
-            raise ValueError(
-                f"batch_size: {batch_size} with {images_per_class} images per class asks for "
-                f"{self._classes_per_batch} different classes; there are {len(self._rows_of)}, "
-                f"enough for {len(self._rows_of) * images_per_class}"
-            )
-        self.batch_size = batch_size
-        self.steps_per_epoch = steps_per_epoch or max(1, len(labels) // batch_size)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._steps_per_turn = len(self._rows_of) // self._classes_per_batch
-        self._per_class = images_per_class
-        self._seed = seed
-        self._order = lru_cache(maxsize=2)(self._permutation)
+        if not self._steps_per_turn:
+            raise ValueError(
+                f"batch_size: {self.batch_size} with {self._per_class} images per class asks for "
+                f"{self._classes_per_batch} different classes; there are {len(self._rows_of)}, "
+                f"enough for {len(self._rows_of) * self._per_class}"
+            )
 
     def batch(self, step: int) -> np.ndarray:
         """Rows of step `step`, class by class."""
@@ -166,9 +158,6 @@ class BalancedBatches:
         shuffled = np.random.default_rng([self._seed, 2, label, shuffle]).permutation(rows)
         return shuffled[hand * m : (hand + 1) * m]
 
-    def _permutation(self, turn: int) -> np.ndarray:
-        return np.random.default_rng([self._seed, 0, turn]).permutation(len(self._rows_of))
-
 
 def build_schedule(
     sampler: str,
@@ -182,13 +171,11 @@ def build_schedule(
     """Returns the schedule named `sampler` over a subset's labels.
 
     Raises:
-        ValueError: unknown name, or sizes that do not fit each other; the message begins with the
+        ValueError: sizes that do not fit each other; the message begins with the
             name of the argument, which is also that of the option below `data`.
     """
     if sampler == "random":
         return RandomBatches(labels, batch_size, seed, steps_per_epoch)
-    if sampler not in SAMPLERS:
-        raise ValueError(f"sampler: no '{sampler}'{nearest(sampler, SAMPLERS)}; valid: {SAMPLERS}")
     if images_per_class is None:
         raise ValueError(f"images_per_class: the sampler '{sampler}' needs a number, such as 4")
     schedule = ClassStreamBatches if sampler == "class_stream" else BalancedBatches
@@ -217,8 +204,6 @@ def class_pool(
     Returns:
         C · images_per_class pairs (row, seed of the augmentation).
     """
-    if images_per_class < 1:
-        raise ValueError(f"images_per_class: {images_per_class} is less than 1")
     rng = np.random.default_rng([seed, 3, number])
     rows = [
         int(row)
@@ -227,19 +212,6 @@ def class_pool(
     ]
     state = np.random.SeedSequence([seed, 4, number]).generate_state(len(rows), np.uint64)
     return [(row, int(value >> 1)) for row, value in zip(rows, state, strict=True)]
-
-
-def _classes_per_batch(batch_size: int, images_per_class: int) -> int:
-    if images_per_class < 1:
-        raise ValueError(f"images_per_class: {images_per_class} is less than 1")
-    whole, rest = divmod(batch_size, images_per_class)
-    if rest or whole < 1:
-        near = [count * images_per_class for count in (whole, whole + 1) if count]
-        raise ValueError(
-            f"batch_size: {batch_size} must be a multiple of {images_per_class} images per class "
-            f"(nearest {', '.join(map(str, near))})"
-        )
-    return whole
 
 
 def _rows_by_class(labels: np.ndarray) -> list[np.ndarray]:

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
 
-from dml.core.errors import nearest
-from dml.core.option_values import AUGMENTATIONS
 from dml.data.batch_transforms import Affine, BatchTransform, RandomFlip, Shift
 
 
@@ -54,11 +52,6 @@ def train_transform(
         steps.append(Shift(padding))
     elif augmentation == "random_affine":
         steps.append(Affine(degrees, scale, padding))
-    elif augmentation != "none":
-        raise ValueError(
-            f"augmentation: no '{augmentation}'{nearest(augmentation, AUGMENTATIONS)}; "
-            f"valid are {AUGMENTATIONS}"
-        )
     if augmentation != "random_resized_crop" and size is not None:
         steps.append(ResizeToSquare(size))
     if flip:
@@ -170,8 +163,6 @@ class ToInput(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        if channel_order not in ("rgb", "bgr"):
-            raise ValueError(f"channel_order: '{channel_order}' is neither 'rgb' nor 'bgr'")
         self.bgr = channel_order == "bgr"
         # (x · scale/255 − mean) / std as one multiplication and one addition
         std_C = torch.tensor(std).view(-1, 1, 1)

@@ -7,16 +7,11 @@ import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from dml.core.errors import UserError, first_line
-from dml.core.progress import show_transfer
-
-# Errors of writing a file because of its name, or because a file has the name of a folder.
-NAME_ERRORS = (errno.EISDIR, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
+from dml.core.progress import open_display
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -29,25 +24,23 @@ def unpack(archive: Path, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        if zipfile.is_zipfile(archive):
-            _unpack_zip(archive, folder)
-        elif tarfile.is_tarfile(archive):
-            _unpack_tar(archive, folder)
+        kinds = ((zipfile.is_zipfile, _unpack_zip), (tarfile.is_tarfile, _unpack_tar))
+        unpack_format = next((unpacker for fits, unpacker in kinds if fits(archive)), None)
+        if unpack_format is not None:
+            with (
+                open_display() as line,
+                line.open(archive, "rb", description=f"unpacking {archive.name}") as stream,
+            ):
+                unpack_format(stream, folder, archive)
         elif archive.suffix in (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz"):
             raise UserError(f"{archive}: this is not an archive; get the file again")
         else:
             shutil.copyfile(archive, folder / archive.name)
     except UserError:
         raise
-    except OSError as error:
-        if error.errno in NAME_ERRORS:
-            reason = f"it contains an impossible file name ({error.strerror})"
-            raise UserError(f"{archive}: refused, {reason}") from error
-        if error.errno not in (
-            None,
-            errno.EINVAL,
-        ):  # of decompressors, or a position before the start
-            raise  # a full disk
+    except OSError as error:  # of decompressors, or of a file that has the name of a folder
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
         raise _damaged(archive, error) from error
     except Exception as error:  # of many classes, down to struct.error and OverflowError
         raise _damaged(archive, error) from error
@@ -57,69 +50,36 @@ def _damaged(archive: Path, error: Exception) -> UserError:
     return UserError(f"{archive} is damaged ({first_line(error)}); get the file again")
 
 
-def _unpack_tar(archive: Path, folder: Path) -> None:
-    with _open_with_progress(archive) as stream, tarfile.open(fileobj=stream) as tar:
+def _unpack_tar(stream: IO[bytes], folder: Path, archive: Path) -> None:
+    with tarfile.open(fileobj=stream) as tar:
         for member in tar:
-            target = _below(folder, member.name, archive)
-            if member.isdir():
-                target.mkdir(parents=True, exist_ok=True)
-                continue
-            content = tar.extractfile(member) if member.isreg() else None
-            if content is None:
-                raise UserError(f"{archive}: refused, {member.name!r} is a link or a device")
-            _write(content, target)
+            if not (member.isreg() or member.isdir()):
+                raise _refused(archive, member.name, "is a link or a device")
+            _check_name(archive, member.name)
+            tar.extract(member, folder, filter="data")
         # Compressed streams end with their checksum, which tarfile does not read.
         while tar.fileobj is not None and tar.fileobj.read(1 << 20):
             pass
 
 
-def _unpack_zip(archive: Path, folder: Path) -> None:
-    with _open_with_progress(archive) as stream, zipfile.ZipFile(stream) as packed:
+def _unpack_zip(stream: IO[bytes], folder: Path, archive: Path) -> None:
+    with zipfile.ZipFile(stream) as packed:
         for member in packed.infolist():
-            target = _below(folder, member.filename, archive)
-            mode = member.external_attr >> 16
             if member.flag_bits & 1:
                 raise UserError(
                     f"{archive} is encrypted; unpack it and pack it again without encryption"
                 )
-            if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise UserError(f"{archive}: refused, {member.filename!r} is a link or a device")
-            if member.is_dir():
-                target.mkdir(parents=True, exist_ok=True)
-                continue
-            with packed.open(member) as content:
-                _write(content, target)
+            if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise _refused(archive, member.filename, "is a link or a device")
+            _check_name(archive, member.filename)
+            packed.extract(member, folder)
 
 
-def _below(folder: Path, name: str, archive: Path) -> Path:
+def _check_name(archive: Path, name: str) -> None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
-        raise UserError(f"{archive}: refused, {name!r} leads out of the folder it is unpacked to")
-    return folder.joinpath(*path.parts)
+        raise _refused(archive, name, "leads out of the folder it is unpacked to")
 
 
-def _write(content: IO[bytes], target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open(target, "wb") as file:
-        shutil.copyfileobj(content, file, 1 << 20)
-
-
-@contextmanager
-def _open_with_progress(archive: Path) -> Iterator[IO[bytes]]:
-    """Opens the archive as a stream whose position moves a progress bar."""
-    total = archive.stat().st_size
-    with show_transfer(f"unpacking {archive.name}") as report, open(archive, "rb") as file:
-        read = file.read
-
-        class ReportingFile:
-            """The file, with a report after every read."""
-
-            def read(self, size: int = -1) -> bytes:
-                data = read(size)
-                report(file.tell(), total)
-                return data
-
-            def __getattr__(self, name: str) -> object:
-                return getattr(file, name)
-
-        yield ReportingFile()  # type: ignore[misc]
+def _refused(archive: Path, name: str, reason: str) -> UserError:
+    return UserError(f"{archive}: refused, {name!r} {reason}")

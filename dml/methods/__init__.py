@@ -6,7 +6,6 @@ cross_batch          XBM, the comparison of ccp: a memory of past embeddings
 metrix/              metrix: mixed inputs, features and embeddings
 comparisons          the comparisons of metrix: i-Mix, MoCHi, Proxy Synthesis
 
-batch_method         base class, with the hooks into the training loop
 reference_losses     losses of pairs, prepared for proxies and memories (ccp, XBM)
 options              checks of options and of losses that can be mixed
 """

@@ -25,6 +25,7 @@ from dml.methods.metrix.mixed_similarity import mixed_norms
 from dml.methods.metrix.mixing_pairs import draw_lambdas
 from dml.methods.options import check_choices, check_number, require_form
 from dml.methods.plain import Plain
+from dml.models.embedder import Embedder
 
 Miner = Callable[[Tensor, Tensor], Any]
 
@@ -63,7 +64,7 @@ class IMix(Plain):
         return f"{loss_id}+imix"
 
     def forward(
-        self, embedder: nn.Module, images: Tensor, labels: Tensor
+        self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the loss of images B×3×H×W with labels B; logs `loss_mixed`."""
         embeddings = embedder(images)
@@ -124,7 +125,7 @@ class MoCHi(Plain):
         return f"{loss_id}+mochi"
 
     def forward(
-        self, embedder: nn.Module, images: Tensor, labels: Tensor
+        self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the loss of images B×3×H×W with labels B."""
         embeddings = embedder(images)
@@ -202,7 +203,7 @@ class ProxySynthesis(Plain):
         return f"{loss_id}+ps"
 
     def forward(
-        self, embedder: nn.Module, images: Tensor, labels: Tensor
+        self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the loss of images B×3×H×W with labels B."""
         embeddings = embedder(images)

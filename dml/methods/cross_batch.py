@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.losses.arguments import to_working_precision
-from dml.methods.batch_method import BatchMethod
 from dml.methods.reference_losses import compute_reference_loss, prepare_for_references
+from dml.models.embedder import Embedder
+from dml.training.interfaces import Method
 
 
-class CrossBatchMemory(BatchMethod):
+class CrossBatchMemory(Method):
     """The loss of each batch plus the loss between the batch and a memory of embeddings.
 
     The memory holds the embeddings of the last steps, the current batch included, and is filled
@@ -64,7 +65,7 @@ class CrossBatchMemory(BatchMethod):
         self._labels: Tensor | None = None
 
     def forward(
-        self, embedder: nn.Module, images: Tensor, labels: Tensor
+        self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the loss of images B×3×H×W with labels B."""
         embeddings = embedder(images)

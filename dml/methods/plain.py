@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dml.core.errors import UserError
-from dml.losses.arguments import to_working_precision
-from dml.methods.batch_method import BatchMethod
+from dml.models.embedder import Embedder
+from dml.training.interfaces import Method
 
 
-class Plain(BatchMethod):
+class Plain(Method):
     """Embeds the batch and applies the loss, with mined pairs or triplets if there is a miner.
 
     Args:
@@ -55,14 +55,13 @@ class Plain(BatchMethod):
         return loss_id
 
     def forward(
-        self, embedder: nn.Module, images: Tensor, labels: Tensor
+        self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the loss of images B×3×H×W with labels B, and its value in its `log_unit`."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = to_working_precision(
-                embeddings
-            )  # losses of other packages do not handle autocast
+            # losses of other packages do not handle autocast
+            embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
             mined = None if self.miner is None else self.miner(embeddings, labels)
             value = self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
             if isinstance(value, Tensor) and value.shape == (len(labels), self.num_classes):

@@ -14,12 +14,9 @@ from torch import Tensor, nn
 
 from dml.core.errors import ConfigError
 from dml.models.backbones import Backbone, InputSpec
-from dml.models.weights import PublishedWeights, load_weights
+from dml.models.weights import load_weights
 
-CAFFE_WEIGHTS = PublishedWeights(
-    file="bn_inception-52deb4733.pth",
-    url="http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth",
-)
+CAFFE_WEIGHTS = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 
 
 class Block(NamedTuple):
@@ -80,7 +77,14 @@ class BNInception(Backbone):
 
     def __init__(self, weights: str = "imagenet", input_size: int = 224) -> None:
         super().__init__()
-        _check_size(input_size)
+        side = -(-input_size // 2) // 4  # of the maps before two more are halved
+        if side < 4 or side % 4:  # odd convolved and pooled maps differ by one pixel
+            raise ConfigError(
+                [
+                    f"backbone.input_size={input_size} leaves maps that BN-Inception cannot halve "
+                    f"evenly: take 224 (227 under MLRC, 256) or another multiple of 32"
+                ]
+            )
         self.input = InputSpec(
             size=input_size,
             mean=(104.0, 117.0, 128.0),
@@ -150,19 +154,3 @@ class BNInception(Backbone):
 def _max_pool(x_Bchw: Tensor) -> Tensor:
     """Halves the maps as Caffe does, which rounds up."""
     return F.max_pool2d(x_Bchw, 3, stride=2, ceil_mode=True)
-
-
-def _check_size(size: int) -> None:
-    """Checks that maps can be halved: odd convolved and pooled maps differ by one pixel."""
-    side = -(-size // 2)
-    for _ in range(2):
-        side = side // 2  # what `_max_pool` leaves
-    for _ in range(2):
-        if side < 2 or side % 2:
-            raise ConfigError(
-                [
-                    f"backbone.input_size={size} leaves maps that BN-Inception cannot halve "
-                    f"evenly: take 224 (227 under MLRC, 256) or another multiple of 32"
-                ]
-            )
-        side //= 2

@@ -6,14 +6,15 @@ Shapes: B images, c channels, h×w maps or t tokens (class token first), D embed
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dml.core.errors import UserError, nearest
+from dml.core.errors import UserError
 from dml.models.backbones import Backbone
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,15 +26,13 @@ TOKEN_POOLINGS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "token": lambda tokens_Btc, prefix: tokens_Btc[:, 0],
     "mean": lambda tokens_Btc, prefix: tokens_Btc[:, prefix:].mean(dim=1),
 }
+LARGEST = 65_536  # dimensions; a typing error must not take all memory
 NATIVE = "native"  # the network's own pooling
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "l2": lambda v_BD: F.normalize(v_BD, dim=1),
     "clipped": lambda v_BD: v_BD / v_BD.norm(dim=1, keepdim=True).clamp(min=1),
     "none": lambda v_BD: v_BD,
 }
-LARGEST = 65_536  # dimensions; a typing error must not take all memory
-HEADS = ("linear", "linear+relu", "none")
-INITS = ("default", "kaiming_fan_out", "xavier_uniform")
 
 
 class Embedder(nn.Module):
@@ -68,30 +67,25 @@ class Embedder(nn.Module):
         input: the backbone's `InputSpec`.
 
     Raises:
-        UserError: an option has an unknown value, or two do not fit each other.
+        UserError: two options do not fit each other.
     """
 
     def __init__(
         self,
         backbone: Backbone,
         size: int | None,
-        pooling: str = "avg",
-        token_pooling: str = "token",
-        head: str = "linear",
+        pooling: Literal["avg", "max", "avg+max", "native"] = "avg",
+        token_pooling: Literal["token", "mean"] = "token",
+        head: Literal["linear", "linear+relu", "none"] = "linear",
         layer_norm: bool = False,
-        init: str = "default",
+        init: Literal["default", "kaiming_fan_out", "xavier_uniform"] = "default",
         bias: bool = True,
-        normalize: str = "l2",
+        normalize: Literal["l2", "clipped", "none"] = "l2",
         freeze_batch_norm: bool = False,
         freeze_batch_norm_affine: bool = False,
         batch_norm_momentum: float | None = None,
     ) -> None:
         super().__init__()
-        _check_choice("pooling", pooling, (*POOLINGS, NATIVE))
-        _check_choice("token_pooling", token_pooling, TOKEN_POOLINGS)
-        _check_choice("head", head, HEADS)
-        _check_choice("init", init, INITS)
-        _check_choice("normalize", normalize, NORMALIZERS)
         if freeze_batch_norm_affine and not freeze_batch_norm:
             raise UserError(
                 "embedder.freeze_batch_norm_affine=true freezes more than the statistics alone: "
@@ -99,21 +93,33 @@ class Embedder(nn.Module):
             )
         channels = backbone.channels
         if pooling == NATIVE:
-            channels = _find_native_channels(backbone)
+            if backbone.native_channels is None and backbone.kind != "vectors":
+                raise UserError(
+                    f"embedder.pooling={NATIVE}: this backbone has no pooling before its "
+                    f"classifier; use embedder.pooling=avg, and for tokens "
+                    f"embedder.token_pooling=mean"
+                )
+            channels = backbone.native_channels or channels
         elif backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
             raise UserError(
                 "embedder.token_pooling=token: this backbone has no class token; use mean"
             )
         self.backbone = backbone
         self.input = backbone.input
-        self.embedding_size = _embedding_size(size, channels, head)
+        self.embedding_size = channels if size is None else size
+        if not 1 <= self.embedding_size <= LARGEST:
+            raise UserError(
+                f"embedder.size={size} must be at least 1 and at most {LARGEST}, or null for the "
+                f"backbone's own"
+            )
+        if head == "none" and self.embedding_size != channels:
+            raise UserError(
+                f"embedder.size={size} needs a head, for the backbone has {channels} channels: "
+                "set embedder.head=linear or embedder.size=null"
+            )
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
         self.freeze_batch_norm = freeze_batch_norm
         self.head = _build_head(channels, self.embedding_size, head, layer_norm, init, bias)
-        if batch_norm_momentum is not None and not 0 <= batch_norm_momentum <= 1:
-            raise UserError(
-                f"embedder.batch_norm_momentum={batch_norm_momentum} must be between 0 and 1"
-            )
         for layer in self._batch_norms():
             if freeze_batch_norm_affine:
                 layer.requires_grad_(False)
@@ -171,18 +177,6 @@ class Embedder(nn.Module):
         return (layer for layer in self.backbone.modules() if isinstance(layer, _BatchNorm))
 
 
-def _find_native_channels(backbone: Backbone) -> int:
-    channels = getattr(backbone, "native_channels", None)
-    if channels is None and backbone.kind == "vectors":
-        return backbone.channels
-    if channels is None:
-        raise UserError(
-            f"embedder.pooling={NATIVE}: this backbone has no pooling before its classifier; "
-            f"use embedder.pooling=avg, and for tokens embedder.token_pooling=mean"
-        )
-    return channels
-
-
 def _build_head(
     channels: int, size: int, head: str, layer_norm: bool, init: str, bias: bool
 ) -> nn.Sequential:
@@ -203,31 +197,6 @@ def _build_head(
     return nn.Sequential(layers)
 
 
-def _embedding_size(size: int | None, channels: int, head: str) -> int:
-    if size is None:
-        return channels
-    if not 1 <= size <= LARGEST:
-        raise UserError(
-            f"embedder.size={size} must be at least 1 and at most {LARGEST}, "
-            f"or null for the backbone's own"
-        )
-    if head == "none" and size != channels:
-        raise UserError(
-            f"embedder.size={size} needs a head, for the backbone has {channels} channels: "
-            "set embedder.head=linear or embedder.size=null"
-        )
-    return size
-
-
-def _check_choice(option: str, value: str, valid: Iterable[str]) -> None:
-    valid = list(valid)
-    if value not in valid:
-        raise UserError(
-            f"embedder.{option}={value} is not one of {', '.join(valid)}"
-            f"{nearest(str(value), valid)}"
-        )
-
-
 def compile_backbone(embedder: Embedder, choice: bool | str, device: torch.device) -> None:
     """Compiles the backbone of a network in place, at its first call.
 
@@ -244,7 +213,5 @@ def compile_backbone(embedder: Embedder, choice: bool | str, device: torch.devic
             "compile: reduce-overhead records CUDA graphs, and this run has no GPU; use "
             "compile=true or false"
         )
-    if isinstance(choice, str):
-        embedder.backbone.compile(mode=choice)
-    elif choice:
-        embedder.backbone.compile()
+    if choice:
+        embedder.backbone.compile(mode=choice if isinstance(choice, str) else None)

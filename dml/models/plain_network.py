@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -23,31 +25,22 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
         size: side of the image in pixels; None: that of `input`.
 
     Raises:
-        ConfigError: the network fails on the image, returns something else, or has an attribute
-            of that name with another meaning.
+        ConfigError: the network fails on the image, or returns something else.
     """
-    name = type(network).__name__
     defaults = {"input": IMAGENET, "prefix_tokens": 0, "native_channels": None}
     for attribute, default in defaults.items():
         if not hasattr(network, attribute):
             setattr(network, attribute, default)
-    if not isinstance(network.input, InputSpec):
-        raise ConfigError(
-            [
-                f"backbone: 'input' of {name} is of type {type(network.input).__name__}; expected "
-                "a dml.models.backbones.InputSpec; rename the attribute"
-            ]
-        )
+    backbone = cast(Backbone, network)
     if not (hasattr(network, "channels") and hasattr(network, "kind")):
-        features = _run_on_zeros(network, size or network.input.size or IMAGENET.size)
-        network.kind = KINDS[features.ndim]  # type: ignore[assignment]
-        network.channels = features.shape[1 if features.ndim == 4 else -1]  # type: ignore[assignment]
-    return network  # type: ignore[return-value]
+        features = _run_on_zeros(network, size or backbone.input.size or 224)
+        backbone.kind = KINDS[features.ndim]
+        backbone.channels = features.shape[1 if features.ndim == 4 else -1]
+    return backbone
 
 
-def _run_on_zeros(network: nn.Module, size: int | None) -> Tensor:
+def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
     name, training = type(network).__name__, network.training
-    assert size is not None
     try:
         with torch.no_grad():
             features = network.eval()(torch.zeros(1, 3, size, size))
@@ -61,11 +54,11 @@ def _run_on_zeros(network: nn.Module, size: int | None) -> Tensor:
     finally:
         network.train(training)
     if not isinstance(features, Tensor) or features.ndim not in KINDS or len(features) != 1:
-        found = "x".join(map(str, features.shape)) if isinstance(features, Tensor) else None
+        shape = list(getattr(features, "shape", ())) or f"a {type(features).__name__}"
         raise ConfigError(
             [
-                f"backbone: {name} returns {found or type(features).__name__} for an image of "
-                f"1x3x{size}x{size}; expected 1xc (vectors), 1xcxhxw (maps) or 1xtokensxc"
+                f"backbone: {name} returns {shape} for an image of 1x3x{size}x{size}; expected "
+                "1xc (vectors), 1xcxhxw (maps) or 1xtokensxc"
             ]
         )
     return features

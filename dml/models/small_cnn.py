@@ -12,8 +12,8 @@ from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
 WIDEST = 4096
-# Trained on characters that neither train nor test in data=glyphs: `experiment=claims_pretraining`.
-CHARACTERS = Path(__file__).with_name("small_cnn_characters.safetensors")
+# Trained on glyphs that neither train nor test in data=glyphs: `experiment=claims_pretraining`.
+GLYPHS = Path(__file__).with_name("small_cnn_glyphs.safetensors")
 
 
 class SmallCNN(Backbone):
@@ -23,13 +23,13 @@ class SmallCNN(Backbone):
     which 8×8 digits need.
 
     Args:
-        weights: "none", "characters" (pretrained, of width 32), a file or a URL; there are no
+        weights: "none", "glyphs" (pretrained, of width 32), a file or a URL; there are no
             ImageNet weights.
         input_size: side of the images in pixels, at least 8; None keeps their size.
         width: channels of the first layer; the features have four times as many.
 
     Raises:
-        ConfigError: `input_size` or `width` is out of range.
+        ConfigError: `input_size` is too small.
         UserError: the weights cannot be loaded or belong to another network.
     """
 
@@ -39,7 +39,7 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
-        if not 1 <= width <= WIDEST:
+        if not 1 <= width <= WIDEST:  # a typing error must not take all memory
             raise ConfigError([f"backbone.width: {width} must be at least 1, at most {WIDEST}"])
         if input_size is not None and input_size < 8:
             raise ConfigError([f"backbone.input_size: {input_size} must be at least 8, or null"])
@@ -50,7 +50,7 @@ class SmallCNN(Backbone):
             *_layer(width, 2 * width, stride=2),
             *_layer(2 * width, 4 * width, stride=2),
         )
-        load_weights(self, str(CHARACTERS) if weights == "characters" else weights, published=None)
+        load_weights(self, str(GLYPHS) if weights == "glyphs" else weights)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W; half of that above 16 pixels."""

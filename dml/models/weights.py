@@ -1,64 +1,32 @@
-"""Pretrained weights: `imagenet`, `none`, a file or a URL; loaded strictly or not at all."""
+"""Pretrained weights of a file or URL: read without running code, loaded strictly or not at all."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor, nn
 
-from dml.core.download import Checksum, ChecksumError, DownloadError, download
-from dml.core.errors import UserError, nearest
-from dml.core.locks import wait_for_lock
-from dml.models.hub import find_in_hub_cache, hub_token, hub_url
-from dml.models.state_dict import load_strictly, read_state_dict
+from dml.core.errors import UserError, first_line, nearest
+from dml.core.progress import show_task
 
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PublishedWeights:
-    """Place of a network's published ImageNet weights.
-
-    Attributes:
-        file: name in the cache folder; `name-<sha256>.ext` is checked.
-        url: address of the file, or
-        hub: id of a model on the Hugging Face hub.
-    """
-
-    file: str
-    url: str = ""
-    hub: str = ""
-
-
-def cache_folder() -> Path:
-    """Returns torch.hub's folder, for downloaded weights and those that a user places there."""
-    return Path(torch.hub.get_dir()) / "checkpoints"
+BACKBONE = "backbone."
 
 
 def load_weights(
-    network: nn.Module,
-    weights: str | None,
-    published: PublishedWeights | None,
-    classifier: str | None = None,
-    adapt: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
+    network: nn.Module, weights: str | None, imagenet: str | None = None, classifier: str = ""
 ) -> None:
     """Loads the weights of the option `backbone.weights` into `network`.
 
     Args:
         network: a backbone without its classifier.
-        weights: "imagenet", "none" (or None), a file or an http(s) URL. Names that end in
-            `-<at least 8 digits of the sha256>.<extension>` are checked against it.
-        published: the ImageNet weights; None if there are none.
+        weights: "imagenet", "none" (or None), a file or an http(s) URL.
+        imagenet: URL of the ImageNet weights; None if there are none.
         classifier: name of the layer in the file that `network` does not have.
-        adapt: converts the tensors of the file before they are loaded.
 
     Raises:
         UserError: the file does not exist, cannot be downloaded or read, has the wrong hash, or
@@ -66,94 +34,92 @@ def load_weights(
     """
     if weights is None or weights == "none":
         return
-    path = find_weights(weights, published)
-    state = read_state_dict(path)
-    if classifier:
-        state = {n: v for n, v in state.items() if not n.startswith(classifier + ".")}
-    load_strictly(network, adapt(state) if adapt else state, path)
+    if weights == "imagenet" and imagenet is None:
+        raise UserError("backbone.weights=imagenet: this network has none; use weights=none")
+    path = find_weights(imagenet if weights == "imagenet" and imagenet else weights)
+    shapes = network.state_dict()
+    # Vectors of a network converted from Caffe can be 1×n.
+    state = {
+        name: value[0] if name in shapes and value.shape == (1, *shapes[name].shape) else value
+        for name, value in read_state_dict(path).items()
+        if not (classifier and name.startswith(f"{classifier}."))
+    }
+    try:
+        problem = describe_mismatch(*network.load_state_dict(state, strict=False))
+    except RuntimeError as error:  # other shapes
+        problem = " ".join(str(error).split())
+    if problem:
+        raise UserError(f"backbone.weights: {path} belongs to another network: {problem}")
 
 
-def find_weights(weights: str, published: PublishedWeights | None) -> Path:
-    """Returns the file of `backbone.weights`, downloaded if necessary, with its hash checked."""
-    if weights == "imagenet":
-        if published is None:
-            raise UserError("backbone.weights=imagenet: this network has none; use weights=none")
-        return _find_published(published)
-    if urlsplit(weights).scheme in ("http", "https"):
-        return _find_url(weights)
-    path = Path(weights).expanduser()
-    if not path.is_file():
+def find_weights(weights: str) -> Path:
+    """Returns a local file, or the file of a URL in torch.hub's folder, downloaded if necessary.
+
+    A name that ends in `-<at least 8 digits of the sha256>.<extension>` is checked as it arrives.
+    """
+    if urlsplit(weights).scheme not in ("http", "https"):
+        path = Path(weights).expanduser()
+        if path.is_file():
+            return path
         raise UserError(
             f"backbone.weights={weights} is not a file; "
             f"give imagenet, none, a file or an http(s) URL{nearest(weights, ['imagenet', 'none'])}"
         )
-    return _check_hash(path, "get it again, or drop the hash from its name")
-
-
-def _find_published(published: PublishedWeights) -> Path:
-    path = cache_folder() / published.file
-    if not published.hub:
-        return _download_once(path, published.url, "imagenet")
-    if not path.is_file() and (cached := find_in_hub_cache(published.hub)):
-        return cached
-    try:
-        return _download_once(path, hub_url(published.hub), "imagenet", hub_token())
-    except UserError as error:
-        cause = error.__cause__ and error.__cause__.__cause__
-        if isinstance(cause, HTTPError) and cause.code in (401, 403):
+    name = Path(urlsplit(weights).path).name
+    digits = re.search(r"-([0-9a-f]{8,64})\.[^.]+$", name)
+    if digits is None:  # many servers have a model.pth
+        name = f"{hashlib.sha256(weights.encode()).hexdigest()[:12]}_{name}"
+    path = Path(torch.hub.get_dir()) / "checkpoints" / name
+    if not path.is_file():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with show_task(f"downloading {weights}"):
+                prefix = None if digits is None else digits[1]
+                torch.hub.download_url_to_file(weights, str(path), prefix, progress=False)
+        except (OSError, RuntimeError) as error:  # of the network or disk; another hash
             raise UserError(
-                f"backbone.weights=imagenet: {hub_url(published.hub)} is gated: accept its terms "
-                f"on the page of {published.hub}, and set HF_TOKEN=<token>; or place the file here "
-                f"as {path}"
+                f"backbone.weights: {weights} cannot be downloaded ({first_line(error)}); download "
+                f"it elsewhere and place it here as {path}, or start from random weights with "
+                f"backbone.weights=none"
             ) from error
-        raise
-
-
-def _find_url(url: str) -> Path:
-    name = Path(urlsplit(url).path).name
-    if named_checksum(name) is None:  # many servers have a model.pth
-        name = f"{hashlib.sha256(url.encode()).hexdigest()[:12]}_{name}"
-    return _download_once(cache_folder() / name, url, url)
-
-
-def _download_once(path: Path, url: str, weights: str, token: str | None = None) -> Path:
-    """Returns `path`, downloaded unless it is there or a user placed it there."""
-    if path.is_file():
-        return _check_hash(path, "delete it to download it again")
-    try:
-        with wait_for_lock(path.with_name(f".{path.name}.lock"), f"downloading {path}"):
-            log.info("downloading %s to %s", url, path)
-            return download(url, path, named_checksum(path.name), token=token)
-    except DownloadError as error:
-        raise UserError(
-            f"backbone.weights={weights}: {error}; download it elsewhere and place it here as "
-            f"{path}, or start from random weights with backbone.weights=none"
-        ) from error
-    except ChecksumError as error:
-        raise UserError(
-            f"backbone.weights={weights}: {url} is damaged or another file ({error}); nothing was "
-            f"kept"
-        ) from error
-    except OSError as error:
-        raise UserError(
-            f"backbone.weights={weights} cannot be stored as {path} ({error.strerror}); "
-            "make room there, or set TORCH_HOME to another folder"
-        ) from error
-
-
-def named_checksum(name: str) -> Checksum | None:
-    """Returns the SHA-256 that names like `resnet50-0676ba61.pth` contain, if any."""
-    match = re.search(r"-([0-9a-f]{8,64})\.[^.]+$", name)
-    return Checksum("sha256", match.group(1)) if match else None
-
-
-def _check_hash(path: Path, advice: str) -> Path:
-    checksum = named_checksum(path.name)
-    try:
-        if checksum is not None:
-            checksum.check(path)
-    except ChecksumError as error:
-        raise UserError(
-            f"backbone.weights: {path} is not what its name says ({error}); {advice}"
-        ) from error
     return path
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """Reads the tensors by name from a `.safetensors` file or one that `torch.save` wrote.
+
+    Looks inside `state_dict` or `model` and removes the prefix `module.` of data parallelism. Of a
+    whole embedder, such as `model.safetensors` of `dml.export`, the backbone is returned. Only
+    tensors are unpickled.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            content: object = load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # every format fails in its own ways
+        raise UserError(
+            f"backbone.weights: {path} cannot be read: damaged, or neither a state dict of "
+            "torch.save nor .safetensors"
+        ) from error
+    for key in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    named: Mapping[str, object] = content if isinstance(content, Mapping) else {}
+    state = {n.removeprefix("module."): v for n, v in named.items() if isinstance(v, Tensor)}
+    if not state:
+        raise UserError(f"backbone.weights: {path} contains no state dict")
+    return {
+        n.removeprefix(BACKBONE): v for n, v in state.items() if n.startswith(BACKBONE)
+    } or state
+
+
+def describe_mismatch(missing: Iterable[str], unknown: Iterable[str]) -> str:
+    """Returns the first difference between the names of a file and those of a network, or ""."""
+    absent = [name for name in missing if not name.endswith("num_batches_tracked")]  # a newer name
+    surplus = list(unknown)
+    if absent:
+        return f"it lacks {absent[0]}"
+    return f"this one has no {surplus[0]}" if surplus else ""

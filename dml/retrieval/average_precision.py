@@ -13,10 +13,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dml.retrieval.exact_order import lexical_order, score_error, squared_distances
+from dml.retrieval.exact_order import score_error, squared_distances
 from dml.retrieval.inputs import Numbers, check_embeddings, check_labels, working_memory
 from dml.retrieval.metrics import common_classes
-from dml.retrieval.relevant_ranks import ClassMembers
+from dml.retrieval.relevant_ranks import ClassMembers, sort_relevant
 
 TILE = 2048
 ENTRY_BYTES = 64  # of the buffers for one query and one item
@@ -68,7 +68,9 @@ def mean_average_precision(
     total = 0.0
     with torch.no_grad():
         for part in rows.split(chunk):
-            relevant = _rank_relevant(query[part], gallery, members, query_B[part], part, alone)
+            relevant = _rank_relevant(
+                query[part], gallery, members, query_B[part], part if alone else None
+            )
             before_nR = _count_before(query[part], gallery, relevant, query_B[part], gallery_N)
             total += float(_average_precision(before_nR, relevant[0]).sum())
     return total / len(rows)
@@ -79,23 +81,18 @@ def _rank_relevant(
     gallery_ND: Tensor,
     members: ClassMembers,
     classes_n: Tensor,
-    rows_n: Tensor,
-    alone: bool,
+    own_n: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Returns squared distances (n×R, ∞ where there are fewer) and indices of relevant items."""
-    rows_P, cols_P = members.pairs(classes_n)
-    if alone:
-        others = cols_P != rows_n[rows_P]
-        rows_P, cols_P = rows_P[others], cols_P[others]
-    squared_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
-    order_P = lexical_order(rows_P, squared_P, cols_P)
-    counts_n = torch.bincount(rows_P, minlength=len(query_nD))
-    place_P = torch.arange(len(rows_P), device=rows_P.device)
-    place_P = place_P - (counts_n.cumsum(dim=0) - counts_n)[rows_P]
+    pairs = members.pairs(classes_n)
+    rows_P, squared_P, cols_P, first_n, counts_n = sort_relevant(
+        query_nD, gallery_ND, *pairs, own_n
+    )
+    place_P = torch.arange(len(rows_P), device=rows_P.device) - first_n[rows_P]
     squared_nR = squared_P.new_full((len(query_nD), int(counts_n.max())), torch.inf)
     index_nR = torch.full_like(squared_nR, -1, dtype=torch.long)
-    squared_nR[rows_P, place_P] = squared_P[order_P]
-    index_nR[rows_P, place_P] = cols_P[order_P]
+    squared_nR[rows_P, place_P] = squared_P
+    index_nR[rows_P, place_P] = cols_P
     return squared_nR, index_nR
 
 

@@ -124,12 +124,6 @@ def sort_near_ties(
     indices_nm.view(-1)[slots_P] = cols_P[order_P]
 
 
-def has_near_ties(scores_nm: Tensor, error_n: Tensor, k: int, relevant_nm: Tensor) -> Tensor:
-    """Returns for which queries (n) `sort_near_ties` might change what is seen of their first k."""
-    differ = relevant_nm[:, :-1] != relevant_nm[:, 1:]  # as some neighbors in a mixed run do
-    return (_close_to_next(scores_nm, error_n, k) & differ).any(dim=1)
-
-
 def _close_to_next(scores_nm: Tensor, error_n: Tensor, k: int) -> Tensor:
     """Returns which candidates the next one may precede (n×(m − 1))."""
     close = scores_nm[:, :-1] - scores_nm[:, 1:] <= 2 * error_n[:, None]

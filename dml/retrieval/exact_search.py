@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypedDict, TypeVar
 
@@ -19,9 +20,8 @@ import torch
 from torch import Tensor
 
 from dml.core.option_values import BACKENDS
-from dml.retrieval.candidates import Proposal
 from dml.retrieval.cpu_search import CpuSearch
-from dml.retrieval.exact_order import squared_distances
+from dml.retrieval.exact_order import sort_near_ties, squared_distances
 from dml.retrieval.faiss_backend import FaissSearch
 from dml.retrieval.float32_products import full_float32
 from dml.retrieval.full_search import FullSearch
@@ -31,12 +31,10 @@ from dml.retrieval.inputs import (
     check_one_dimension,
     working_memory,
 )
-from dml.retrieval.plain_search import PlainSearch, width
+from dml.retrieval.plain_search import Candidates, PlainSearch, width
 from dml.retrieval.relevant_ranks import (
     ClassMembers,
-    Targets,
     count_closer,
-    count_closer_on_gpu,
     nearest_relevant,
 )
 from dml.retrieval.scaled_gallery import ScaledGallery, tile_size
@@ -44,6 +42,45 @@ from dml.retrieval.scaled_gallery import ScaledGallery, tile_size
 Result = TypeVar("Result")
 
 PAIR_BYTES = 64  # what looking at one query and one item exactly takes
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Candidates of some queries.
+
+    Attributes:
+        queries: n×D.
+        own_n: their own gallery indices, which are left out; None if they are not in the gallery.
+        candidates: more than k of each, unless the gallery has no more.
+        relevant_nm: which candidates are relevant, if that is all that matters about them.
+        complete: whether the candidates are all that a query can find.
+    """
+
+    queries: Tensor
+    own_n: Tensor | None
+    candidates: Candidates
+    relevant_nm: Tensor | None
+    complete: bool
+
+    def resolve(self, gallery_ND: Tensor, full: FullSearch, k: int) -> Tensor:
+        """Returns the gallery indices (n×k) of the exact neighbors."""
+        scores_nm, indices_nm, error_n = self.candidates
+        sort_near_ties(
+            self.queries, gallery_ND, scores_nm, indices_nm, error_n, k, self.relevant_nm
+        )
+        indices_nk = indices_nm[:, :k]
+        if not self.complete:
+            unsure = self._may_miss(k)
+            if unsure.any():
+                own_u = None if self.own_n is None else self.own_n[unsure]
+                indices_nk[unsure] = full.nearest(self.queries[unsure], own_u, k)
+        return indices_nk
+
+    def _may_miss(self, k: int) -> Tensor:
+        """Returns which queries (n) may have a neighbor outside the candidates."""
+        # an item outside has at most the last score plus the error
+        scores_nm, _, error_n = self.candidates
+        return scores_nm[:, k - 1] - scores_nm[:, -1] <= 2 * error_n
 
 
 class SearchOptions(TypedDict, total=False):
@@ -113,9 +150,6 @@ class ExactSearch:
     ) -> list[Result]:
         """Finds neighbors chunk by chunk and returns the function's value for each chunk.
 
-        A GPU does not wait for the host between chunks: queries with near ties that matter are
-        found again together at the end, and the function is called for them a second time.
-
         Args:
             rows: numbers of the queries to search for.
             k_n: neighbors for each of them, ascending; a chunk gets what its last query needs.
@@ -125,7 +159,7 @@ class ExactSearch:
                 only between items of the query's class and others: all that metrics can see.
 
         Returns:
-            The function's values of the first call for each query.
+            The function's value for each chunk.
         """
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
             if self.own:
@@ -133,26 +167,12 @@ class ExactSearch:
             full = FullSearch(self.gallery, engine.gallery, self.most, engine.memory_bytes)
             k_n = k_n.cpu()
 
-            def propose(chunk: slice) -> tuple[Tensor, int, Proposal]:
-                part, k = rows[chunk], int(k_n[chunk.stop - 1])
-                return part, k, self._propose(engine, part, k, classes)
-
             def search(chunk: slice) -> Result:
-                part, k, proposal = propose(chunk)
+                part, k = rows[chunk], int(k_n[chunk.stop - 1])
+                proposal = self._propose(engine, part, k, classes)
                 return function(part, proposal.resolve(self.gallery, full, k))
 
-            if classes is None or self.query.device.type == "cpu":
-                return engine.for_each(search, _chunks(k_n, engine))
-            results, doubtful = [], []
-            for chunk in _chunks(k_n, engine):
-                part, k, proposal = propose(chunk)
-                results.append(function(part, proposal.candidates.indices[:, :k]))
-                doubtful.append(proposal.is_doubtful(k))
-            again = torch.cat(doubtful).nonzero().squeeze(1)
-            rows, k_n = rows[again], k_n[again.cpu()]
-            for chunk in _chunks(k_n, engine):
-                search(chunk)
-            return results
+            return engine.for_each(search, _chunks(k_n, engine))
 
     def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
         """Returns how many items precede the nearest relevant one, for queries that have one.
@@ -167,24 +187,18 @@ class ExactSearch:
         """
         members = ClassMembers(classes[1])
 
-        def find_targets(part: Tensor) -> Targets:
-            pairs = members.pairs(classes[0][part])
-            return nearest_relevant(self.query[part], self.gallery, *pairs, self._own_items(part))
-
         def rank(part: Tensor) -> Tensor:
-            return count_closer(engine.gallery, self.gallery, find_targets(part), limit)
+            pairs = members.pairs(classes[0][part])
+            own_n = self._own_items(part)
+            targets = nearest_relevant(self.query[part], self.gallery, *pairs, own_n)
+            return count_closer(engine.gallery, self.gallery, targets, limit)
 
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
+            # a tile's items may all pass, and all of a class are compared
             largest = int(members.counts[classes[0][rows]].max())
-            if self.query.device.type == "cpu":
-                # a tile's items may all pass, and all of a class are compared
-                fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
-                most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
-                return torch.cat(engine.for_each(rank, rows.split(most)))
-            fits = engine.memory_bytes // (PAIR_BYTES * largest)
-            parts = [find_targets(part) for part in rows.split(max(1, fits))]
-            targets, memory_bytes = Targets.concatenate(parts), engine.memory_bytes
-            return count_closer_on_gpu(engine.gallery, self.gallery, targets, limit, memory_bytes)
+            fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
+            most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
+            return torch.cat(engine.for_each(rank, rows.split(most)))
 
     def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
         """Returns the Euclidean distances (n×k, float64) of the queries `rows` to gallery items."""

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
 from typing import Any
 
 import torch
-
-_precision_lock = Lock()
-_searches = 0  # running ones, which need full float32
-_precision_before: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -19,21 +14,14 @@ def full_float32(device: torch.device) -> Iterator[None]:
     """Keeps products in true float32, whatever precision training runs in.
 
     The error bounds hold for nothing less: TF32 and bfloat16 products keep 11 and 8 bits. The
-    setting is one for all threads: the first search saves it, the last one restores it.
+    setting is one for all threads.
     """
-    global _searches, _precision_before
-    with _precision_lock:
-        if _searches == 0:
-            _precision_before = _set_precision(("highest",))
-        _searches += 1
+    before = _set_precision(("highest",))
     try:
         with torch.autocast(device.type, enabled=False):
             yield
     finally:
-        with _precision_lock:
-            _searches -= 1
-            if _searches == 0:
-                _set_precision(_precision_before)
+        _set_precision(before)
 
 
 def _set_precision(wanted: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,18 +8,16 @@ Shapes: n queries, N gallery items, c items of one tile, P pairs, D dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from dml.retrieval.cpu_search.selection import above_threshold
+from dml.retrieval.cpu_search.running_top import above_threshold
 from dml.retrieval.exact_order import FLOAT32_UNIT, lexical_order, score_error, squared_distances
 from dml.retrieval.scaled_gallery import ScaledGallery, norms
 
 SLACK = 1.2  # room for rounding the thresholds themselves
-NEAR = 16  # items within the error of a score that `count_closer_on_gpu` compares exactly
 
 
 class ClassMembers:
@@ -58,23 +56,8 @@ class Targets:
     index_n: Tensor
     own_n: Tensor | None
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Targets]) -> Targets:
-        """Returns the targets of all parts in one."""
-        own = [part.own_n for part in parts if part.own_n is not None]
-        return cls(
-            torch.cat([part.queries for part in parts]),
-            torch.cat([part.squared_n for part in parts]),
-            torch.cat([part.index_n for part in parts]),
-            torch.cat(own) if own else None,
-        )
-
     def __len__(self) -> int:
         return len(self.queries)
-
-    def __getitem__(self, chosen: slice | Tensor) -> Targets:
-        own_n = None if self.own_n is None else self.own_n[chosen]
-        return Targets(self.queries[chosen], self.squared_n[chosen], self.index_n[chosen], own_n)
 
     def preceded_by(self, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor) -> Tensor:
         """Returns which items precede the target of a query in its exact ranking (P).
@@ -102,14 +85,26 @@ def nearest_relevant(
         cols_P: a relevant gallery item of that query.
         own_n: gallery index of each query itself, or None.
     """
+    _, squared_P, cols_P, first_n, _ = sort_relevant(query_nD, gallery_ND, rows_P, cols_P, own_n)
+    return Targets(query_nD, squared_P[first_n], cols_P[first_n], own_n)
+
+
+def sort_relevant(
+    query_nD: Tensor, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor, own_n: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Sorts the relevant items of each query by their exact distance; arguments as above.
+
+    Returns:
+        Query number, squared distance and gallery index of each pair (P); where the pairs of each
+        query begin, and their number (n).
+    """
     if own_n is not None:
         others = cols_P != own_n[rows_P]
         rows_P, cols_P = rows_P[others], cols_P[others]
     squared_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
     order_P = lexical_order(rows_P, squared_P, cols_P)
     counts_n = torch.bincount(rows_P, minlength=len(query_nD))
-    first_n = order_P[counts_n.cumsum(dim=0) - counts_n]
-    return Targets(query_nD, squared_P[first_n], cols_P[first_n], own_n)
+    return rows_P, squared_P[order_P], cols_P[order_P], counts_n.cumsum(dim=0) - counts_n, counts_n
 
 
 def count_closer(
@@ -153,53 +148,6 @@ def count_closer(
         precedes_P = targets.preceded_by(gallery_ND, query_P, gallery.order[column_P + first])
         closer_n += torch.bincount(query_P[precedes_P], minlength=len(closer_n))
     return closer_n
-
-
-def count_closer_on_gpu(
-    gallery: ScaledGallery, gallery_ND: Tensor, targets: Targets, limit: int, memory_bytes: int
-) -> Tensor:
-    """As `count_closer`, without waiting for a GPU at every tile and chunk.
-
-    Args:
-        gallery, gallery_ND, targets, limit: as there.
-        memory_bytes: bound on the working memory.
-    """
-    most = max(1, memory_bytes // (12 * len(gallery.rows)))
-    parts = [targets[first : first + most] for first in range(0, len(targets), most)]
-    counted = [_count_closer_at_once(gallery, gallery_ND, part) for part in parts]
-    closer_n = torch.cat([count for count, _ in counted])
-    exact_n = torch.cat([exact for _, exact in counted]) | (closer_n >= limit)
-    for again in (~exact_n).nonzero().squeeze(1).split(most):
-        closer_n[again] = count_closer(gallery, gallery_ND, targets[again], limit)
-    return closer_n
-
-
-def _count_closer_at_once(
-    gallery: ScaledGallery, gallery_ND: Tensor, targets: Targets
-) -> tuple[Tensor, Tensor]:
-    """Counts by one product with the whole gallery; returns n counts and which of them are exact.
-
-    Of the items whose score lies within the rounding error of the target's, only the best `NEAR`
-    are compared exactly. Where there are more of them, the count may be too small.
-    """
-    centered_nD, half_square_n = gallery.center_queries(targets.queries)
-    above_n, below_n = _score_bounds(gallery, centered_nD, targets.squared_n)
-    scores_nN = centered_nD @ gallery.rows.T
-    scores_nN += gallery.half_squares
-    scores_nN += half_square_n[:, None]
-    if targets.own_n is not None:
-        scores_nN.scatter_(1, gallery.place[targets.own_n][:, None], -torch.inf)
-    surely_nN = scores_nN > above_n[:, None]
-    closer_n = surely_nN.sum(dim=1)
-    near_n = (scores_nN > below_n[:, None]).sum(dim=1) - closer_n
-    scores_nm, rows_nm = scores_nN.masked_fill_(surely_nN, -torch.inf).topk(
-        min(NEAR, gallery.items), dim=1
-    )
-    cols_nm = gallery.order[rows_nm].clamp_(max=gallery.items - 1)  # padding is never near
-    query_nm = torch.arange(len(targets), device=gallery_ND.device)[:, None].expand_as(cols_nm)
-    precedes_P = targets.preceded_by(gallery_ND, query_nm.reshape(-1), cols_nm.reshape(-1))
-    closer_n += (precedes_P.view_as(cols_nm) & (scores_nm > below_n[:, None])).sum(dim=1)
-    return closer_n, near_n <= cols_nm.shape[1]
 
 
 def _score_bounds(

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from dml.retrieval.exact_order import CHUNK_BYTES
-from dml.retrieval.inputs import SMALLEST
 
 SAFE = 2.0**-60  # norms from here to 1 / SAFE leave float32 differences accurate
 PADDING_SCORE = -16.0  # below every true score, which are at least −2
@@ -58,9 +57,6 @@ class ScaledGallery:
         center: a point near the middle of the items, D values, float32 or float64.
         scale: a power of two that brings all norms into [0, 1].
         largest: largest norm of a scaled row.
-
-    Raises:
-        ValueError: the vectors differ, but by less than `SMALLEST`.
     """
 
     def __init__(self, gallery_ND: Tensor, query_BD: Tensor, tile: int) -> None:
@@ -74,11 +70,6 @@ class ScaledGallery:
         self.center, largest = self._middle(gallery_ND, query_BD, own_type)
         if not SAFE < largest < 1 / SAFE:
             self.center, largest = self._middle(gallery_ND, query_BD, torch.float64)
-        if 0 < largest < SMALLEST:
-            raise ValueError(
-                f"embeddings: they differ by {largest:.0e} at most, and squares of that leave the "
-                f"range of float64; scale the differences to at least {SMALLEST:.0e}"
-            )
         self.scale = math.ldexp(1.0, -math.frexp(largest)[1])
 
         # padding is spread over all tiles, for each to be a fair sample

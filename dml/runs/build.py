@@ -1,22 +1,33 @@
-"""The objects that a config describes: data, network, method, optimizer, tracker."""
+"""The objects that a config describes: data, network, method, optimizer, tracker.
+
+Options are bound to the constructors that `_target_` names here and nowhere else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from dml.config.fields import resolve_test_resize
-from dml.config.schema import Config
-from dml.config.signatures import LOSS_KEYS, METHOD_KEYS
-from dml.core.errors import ConfigError, UserError
+from dml.config.schema import Config, resolve_test_resize
+from dml.config.signatures import (
+    BACKBONE_KEYS,
+    LOSS_KEYS,
+    METHOD_KEYS,
+    accepted_parameters,
+    constructor_arguments,
+    find_argument_problems,
+    import_target,
+)
+from dml.core.errors import ConfigError, UserError, describe_failure
 from dml.data import transforms
 from dml.data.cache import open_image_source
 from dml.data.image_check import exclude_undecodable
@@ -27,12 +38,12 @@ from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.plain_network import complete
-from dml.runs.constructor import Constructor
 from dml.tracking import Tracker
+from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
+from dml.training.interfaces import Method
 from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
 from dml.training.process_group import ProcessGroup
-from dml.training.sync_batch_norm import synchronize_batch_norm
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"
@@ -41,6 +52,91 @@ WIDTH = (
     "sz_embedding descriptors_dim"
 )
 SIZES = (*CLASSES.split(), *WIDTH.split())
+GPU_SWITCHES = ("use_gpu", "use_cuda", "cuda", "gpu")  # of public losses, usually true
+
+# Per option: the base class of what is built, and its description for messages.
+REQUIRED: dict[str, tuple[Any, str]] = {
+    "loss": (nn.Module, "a loss, a torch.nn.Module"),
+    "loss.miner": (Callable, "a miner, which can be called"),
+    "method": (Method, "a method; derive it from dml.training.interfaces.Method"),
+    "backbone": (nn.Module, "a backbone, a torch.nn.Module"),
+    "data.reader": (ImageIndex, "an index of images, a dml.data.image_index.ImageIndex"),
+    "tracking": (Tracker, "a tracker; derive it from dml.tracking.Tracker"),
+    "optim.schedule": (LRScheduler, "a learning-rate schedule"),
+}
+
+
+class Constructor:
+    """The class or function of a config node, with the options of the node as arguments.
+
+    Args:
+        node: with `_target_`.
+        option: its dotted name, for messages.
+        reserved: keys of the node that are not arguments.
+        supplied: names of the arguments that the caller may add.
+
+    Attributes:
+        problems: one line per option that does not fit the signature.
+    """
+
+    def __init__(
+        self,
+        node: dict[str, Any],
+        option: str,
+        reserved: Iterable[str] = (),
+        supplied: Collection[str] = (),
+    ) -> None:
+        self.node, self.option, self.reserved = node, option, tuple(reserved)
+        self.problems = [*find_argument_problems(node, option, *self.reserved, given=supplied)]
+
+    def select_missing(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns those values that the signature accepts and the node does not set.
+
+        An option of the node takes precedence: `num_classes: null` of the margin loss means one β
+        for all classes.
+        """
+        accepted = accepted_parameters(import_target(self.node["_target_"], self.option))
+        return {k: v for k, v in values.items() if k in accepted and k not in self.node}
+
+    def __call__(self, **supplied: Any) -> Any:
+        """Builds the object.
+
+        Args:
+            supplied: further arguments.
+
+        Raises:
+            ConfigError: the constructor does not exist, rejects its arguments, or builds an object
+                of the wrong kind.
+            UserError: raised by the constructor itself.
+        """
+        if self.problems:
+            raise ConfigError(self.problems)
+        arguments = constructor_arguments(self.node, *self.reserved)
+        try:
+            built = instantiate(arguments, **supplied, _convert_="all")
+        except InstantiationException as error:
+            cause = error.__cause__ or error
+            if isinstance(cause, UserError):
+                raise cause from None
+            reason = self.describe(cause)
+            first, _, rest = reason.partition(" ")  # messages of our losses begin with the argument
+            named = f".{first}: {rest}" if first in self.node else f": {reason}"
+            raise ConfigError([f"{self.option}{named}"]) from error
+        kind, description = REQUIRED.get(self.option, (object, ""))
+        if isinstance(built, kind):
+            return built
+        target = self.node["_target_"]
+        raise ConfigError([f"{self.option}._target_: {target} does not create {description}"])
+
+    def describe(self, error: BaseException) -> str:
+        """Returns an error on one line, with the argument that keeps a class off the GPU."""
+        reason = describe_failure(error)
+        accepted = accepted_parameters(import_target(self.node["_target_"], self.option))
+        switch = next((name for name in GPU_SWITCHES if name in accepted), "")
+        of_gpu = any(word in str(error).lower() for word in ("cuda", "nvidia"))
+        if switch and of_gpu and self.node.get(switch) is not False:
+            return f"{reason}; without a GPU add +{self.option}.{switch}=false"
+        return reason
 
 
 @dataclass(frozen=True)
@@ -53,77 +149,59 @@ class Transforms:
 
 
 class Builder:
-    """Builds the objects of a run from its config.
-
-    The options of each node are bound to their constructor once, at first use; the dry run and
-    every model of the run use the same constructors.
-    """
+    """Builds the objects of a run from its config."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    @cached_property
-    def _loss(self) -> Constructor:
-        return Constructor(self.config.loss, "loss", LOSS_KEYS, SIZES)
+    def constructor(self, option: str) -> Constructor:
+        """Returns the constructor of a node, with the arguments that this class supplies."""
+        c = self.config
+        match option:
+            case "loss":
+                return Constructor(c.loss, option, LOSS_KEYS, SIZES)
+            case "loss.miner":
+                return Constructor(c.loss["miner"], option)
+            case "method":
+                return Constructor(c.method, option, METHOD_KEYS, ("loss", "miner", *SIZES))
+            case "backbone":
+                return Constructor(c.backbone, option, BACKBONE_KEYS)
+            case "embedder":
+                target = f"{Embedder.__module__}.{Embedder.__qualname__}"  # the only class of them
+                node = {**c.embedder, "_target_": target}
+                return Constructor(node, option, supplied=("backbone",))
+            case "data.reader":
+                return Constructor(c.data.reader, option, supplied=("root",))
+            case "optim.args":
+                node = {**c.optim.args, "_target_": c.optim.target}
+                return Constructor(node, option, supplied=("params", "lr", "weight_decay"))
+            case "optim.schedule":
+                node = named_schedule(c.optim.schedule or {}, c.protocol.epochs)
+                return Constructor(node | c.optim.schedule_args, option, supplied=("optimizer",))
+            case _:
+                return Constructor(getattr(c, option), option)
 
-    @cached_property
-    def _miner(self) -> Constructor | None:
-        node = self.config.loss.get("miner")
-        return None if node is None else Constructor(node, "loss.miner")
-
-    @cached_property
-    def _method(self) -> Constructor:
-        return Constructor(self.config.method, "method", METHOD_KEYS, ("loss", "miner", *SIZES))
-
-    @cached_property
-    def _backbone(self) -> Constructor:
-        return Constructor(self.config.backbone, "backbone")
-
-    @cached_property
-    def _embedder(self) -> Constructor:
-        target = f"{Embedder.__module__}.{Embedder.__qualname__}"  # the only class of embedders
-        node = {**self.config.embedder, "_target_": target}
-        return Constructor(node, "embedder", supplied=("backbone",))
-
-    @cached_property
-    def _reader(self) -> Constructor:
-        return Constructor(self.config.data.reader, "data.reader", supplied=("root",))
-
-    @cached_property
-    def _tracker(self) -> Constructor:
-        return Constructor(self.config.tracking, "tracking")
-
-    @cached_property
-    def _optimizer(self) -> Constructor:
-        node = {**self.config.optim.args, "_target_": self.config.optim.target}
-        return Constructor(node, "optim.args", supplied=("params", "lr", "weight_decay"))
-
-    @cached_property
-    def _schedule(self) -> Constructor | None:
-        optim, epochs = self.config.optim, self.config.protocol.epochs
-        if optim.schedule is None:
-            return None
-        node = named_schedule(optim.schedule, epochs) | optim.schedule_args
-        return Constructor(node, "optim.schedule", (), ("optimizer",))
-
-    def find_problems(self) -> Iterator[str]:
-        """Yields a line for every option that does not fit its constructor."""
-        constructors = (
-            *(self._loss, self._miner, self._method, self._backbone, self._embedder),
-            *(self._reader, self._tracker, self._optimizer, self._schedule),
-        )
-        for constructor in constructors:
-            for line in [] if constructor is None else constructor.problems:
-                yield line.replace("optim.args._target_", "optim._target_")
+    def check_arguments(self) -> None:
+        """Raises ConfigError with all options that do not fit their constructors."""
+        options = ["loss", "method", "backbone", "embedder", "data.reader", "tracking"]
+        if self.config.loss.get("miner") is not None:
+            options.insert(1, "loss.miner")
+        options.append("optim.args")
+        if self.config.optim.schedule is not None:
+            options.append("optim.schedule")
+        problems = [line for option in options for line in self.constructor(option).problems]
+        if problems:
+            raise ConfigError(p.replace("optim.args._target_", "optim._target_") for p in problems)
 
     def tracker(self) -> Tracker:
         """The tracker."""
-        return self._tracker()
+        return self.constructor("tracking")()
 
     def index(self) -> ImageIndex:
         """The index of the dataset; own images are decoded once, to check them."""
         data = self.config.data
-        index = self._reader(**self._reader.select_missing({"root": data.root}))
+        reader = self.constructor("data.reader")
+        index = reader(**reader.select_missing({"root": data.root}))
         if data.identified_by == "place":
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
@@ -141,13 +219,9 @@ class Builder:
             ConfigError: an option has an invalid value, or two options exclude each other.
             UserError: there are no such weights.
         """
-        backbone = complete(self._backbone(), self.config.transform.size)
-        return self.attach_head(backbone)
-
-    def attach_head(self, backbone: nn.Module) -> Embedder:
-        """The embedder on a backbone; see `embedder`."""
+        backbone = complete(self.constructor("backbone")(), self.config.transform.size)
         try:
-            return self._embedder(backbone=backbone)
+            return self.constructor("embedder")(backbone=backbone)
         except UserError as error:
             raise ConfigError(str(error).splitlines()) from error
 
@@ -170,16 +244,9 @@ class Builder:
         """Crops and flips, in the size and colors of the backbone's input."""
         t, spec = self.config.transform, embedder.input
         size = t.size or spec.size
-        train = transforms.train_transform(
-            t.augmentation,
-            size,
-            resize=t.resize,
-            scale=t.scale,
-            ratio=t.ratio,
-            flip=t.flip,
-            padding=t.padding,
-            degrees=t.degrees,
-        )
+        names = ("resize", "scale", "ratio", "flip", "padding", "degrees")
+        options = {name: getattr(t, name) for name in names}
+        train = transforms.train_transform(t.augmentation, size, **options)
         resize = resolve_test_resize(t.test_resize, size, spec.crop_share)
         test = transforms.eval_transform(size, resize=resize)
         return Transforms(
@@ -188,7 +255,7 @@ class Builder:
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 
-    def method(self, num_classes: int, embedding_size: int) -> nn.Module:
+    def method(self, num_classes: int, embedding_size: int) -> Method:
         """The method with its loss, miner and their parameters.
 
         Raises:
@@ -196,26 +263,17 @@ class Builder:
         """
         sizes = dict.fromkeys(CLASSES.split(), num_classes)
         sizes |= dict.fromkeys(WIDTH.split(), embedding_size)
+        build_loss, build_method = self.constructor("loss"), self.constructor("method")
         try:
-            loss = self._loss(**self._loss.select_missing(sizes))
-            miner = None if self._miner is None else self._miner()
+            loss = build_loss(**build_loss.select_missing(sizes))
+            miner = self.constructor("loss.miner")() if self.config.loss.get("miner") else None
             if self._compares_clipped:
                 for part in (loss, miner):
                     if isinstance(part, nn.Module):
                         disable_normalization(part)
-            supplied: dict[str, Any] = {"loss": loss, "miner": miner}
-            return self._method(**supplied, **self._method.select_missing(sizes))
+            return build_method(loss=loss, miner=miner, **build_method.select_missing(sizes))
         except UserError as error:
             raise ConfigError(str(error).splitlines()) from error
-
-    @property
-    def has_own_loss(self) -> bool:
-        """True if the loss is neither of this package nor of pytorch-metric-learning."""
-        return not self.config.loss["_target_"].startswith(("dml.", "pytorch_metric_learning."))
-
-    def describe_loss_failure(self, error: BaseException) -> str:
-        """Returns why the loss failed in use, on one line."""
-        return self._loss.describe(error)
 
     @property
     def _compares_clipped(self) -> bool:
@@ -241,6 +299,9 @@ class Builder:
         """
         options = {f.name: getattr(self.config.optim, f.name) for f in fields(GroupOptions)}
         groups = parameter_groups(embedder, method, GroupOptions(**options))
-        optimizer = build_optimizer(self._optimizer.target, groups, self.config.optim.args)
-        schedule = None if self._schedule is None else self._schedule(optimizer=optimizer)
-        return optimizer, schedule
+        optim = self.config.optim
+        target = import_target(optim.target, "optim")
+        optimizer = build_optimizer(target, groups, optim.args)
+        if optim.schedule is None:
+            return optimizer, None
+        return optimizer, self.constructor("optim.schedule")(optimizer=optimizer)

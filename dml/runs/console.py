@@ -8,10 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dml.config.names import method_name
+from dml.config.identity import method_name
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label as title
-from dml.core.progress import postpone_line
 from dml.core.run_logger import run_logger
 from dml.core.statistics import Estimate, mean_per_repeat
 
@@ -23,7 +22,6 @@ console = Console(highlight=False, soft_wrap=True)
 def print_line(text: str, logged: bool = True) -> None:
     """Prints a line for the user, which the log of the run gets too unless `logged` is False."""
     console.print(text, markup=False, emoji=False)
-    postpone_line()
     if logged:
         run_logger.info(text)
 

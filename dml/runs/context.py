@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 from dml.config.schema import Config
+from dml.core.launcher import read_launch
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
+from dml.data.loaders import resolve_workers
 from dml.runs.build import Builder
-from dml.runs.jobs.job_list import FOLDS, Job, create_jobs
-from dml.runs.jobs.throughput import LoaderHint
+from dml.runs.protocol import FOLDS, Job, list_jobs
 from dml.runs.training_status import RunPosition
 from dml.training.device import resolve_device
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
-def list_jobs(config: Config, index: ImageIndex) -> list[Job]:
-    """Returns the models of a run, in order; see `create_jobs`."""
-    p, noise = config.protocol, config.data.label_noise
-    return create_jobs(p.splits, p.repeats, index, noise, config.seed)
+def loading_processes(config: Config, index: ImageIndex, device: torch.device) -> int:
+    """Returns the number of loading processes of each training process of a run."""
+    training_processes = max(read_launch().local_size, config.protocol.workers)
+    return resolve_workers(config.data.workers, index, device, training_processes)
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,9 @@ class RunContext:
         identity: see `dml.config.identity.identity`; guards the checkpoints.
         index: the dataset.
         device: of the networks.
-        source: cached images (`dml.data.cache.open_image_source`); None: decode at every access.
+        open_source: returns the cached images (`dml.data.cache.open_image_source`), which are made
+            by the first call; None: decode at every access.
         world: the processes that train each model together.
-        hint: shared, so that a slow loader is reported once per run.
         position: of the models among those of the run, or the trials of its search.
     """
 
@@ -43,9 +46,8 @@ class RunContext:
     identity: dict[str, Any]
     index: ImageIndex
     device: torch.device
-    source: ImageSource | None
+    open_source: Callable[[], ImageSource | None]
     world: ProcessGroup
-    hint: LoaderHint
     position: RunPosition
 
     @classmethod
@@ -56,17 +58,16 @@ class RunContext:
         index: ImageIndex,
         world: ProcessGroup = SINGLE_PROCESS,
     ) -> RunContext:
-        """Opens the device and the images that the config names.
+        """Opens the device that the config names.
 
         Raises:
-            UserError: there is no such device, or options of the cache exclude each other.
+            UserError: there is no such device.
         """
-        device = resolve_device(builder.config.device, world)
-        source = builder.source(index)
-        hint = LoaderHint(builder.config)
-        protocol = builder.config.protocol
-        position = RunPosition(protocol.repeats, FOLDS[protocol.splits])
-        return cls(builder, identity, index, device, source, world, hint, position)
+        config = builder.config
+        device = resolve_device(config.device, world)
+        source = cache(partial(builder.source, index))
+        position = RunPosition(config.protocol.repeats, FOLDS[config.protocol.splits])
+        return cls(builder, identity, index, device, source, world, position)
 
     @property
     def config(self) -> Config:
@@ -74,9 +75,5 @@ class RunContext:
         return self.builder.config
 
     def jobs(self) -> list[Job]:
-        """The models of the run, in order; see `create_jobs`."""
+        """Returns the models of the run, in order."""
         return list_jobs(self.config, self.index)
-
-    def with_config(self, config: Config, identity: dict[str, Any]) -> RunContext:
-        """Returns a context with another config, and the same data and device."""
-        return replace(self, builder=Builder(config), identity=identity)

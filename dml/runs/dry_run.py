@@ -1,98 +1,58 @@
-"""A dry run before a run has a folder or a batch: the objects of the config, on dummy images.
+"""A dry run of the first model before a run has a folder or a batch, on dummy images.
 
-Types and ranges do not show what a constructor rejects, when an optimizer divides by zero, or
-whether a loss fails with its arguments; one step on eight dummy images does, in a moment.
+Types and ranges do not show whether a loss fails with its arguments, or when an optimizer divides
+by zero; two steps on eight dummy images do, in a moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError, describe_failure, first_line, is_out_of_memory
-from dml.data.image_index import ImageIndex
-from dml.models.backbones import Backbone, InputSpec, TimmBackbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.models.timm_networks import inspect_network
 from dml.runs.build import Builder
-from dml.runs.context import list_jobs
-from dml.training.device import resolve_device
-from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+from dml.training.interfaces import Method
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
 CALLED_AS = {
     "loss": "loss(embeddings, labels[, indices_tuple])",
     "method": "method(embedder, images, labels)",
 }
-CLASSES, PER_CLASS, SIDE, SIZE = 2, 4, 8, 8  # of the dummy images and their embeddings
+PER_CLASS, SIDE = 4, 8  # of the dummy images
 
 
 def dry_run(
-    builder: Builder,
-    read_index: Callable[[], ImageIndex] | None = None,
-    world: ProcessGroup = SINGLE_PROCESS,
+    builder: Builder, method: Method, classes: int, size: int, device: torch.device
 ) -> None:
-    """Builds and tries loss, method, head, optimizer and schedule; loads no weights.
+    """Tries a copy of the method with its loss, and optimizer and schedule, for two steps.
 
     Args:
         builder: of the run.
-        read_index: returns the dataset. Only a user's own loss is tried with its number of training
-            classes, and on the run's device, since its code may depend on both; thousands of
-            classes would take others their time.
-        world: the processes of the run.
+        method: with the loss, as it is trained afterwards; stays as it is.
+        classes: number of training classes.
+        size: of an embedding.
+        device: of the method.
 
     Raises:
-        ConfigError: with every option that does not fit its constructor; else with the first error
-            of a constructor or of the step.
+        ConfigError: the first error.
         UserError: see `Builder.optimizer`.
     """
-    if problems := list(builder.find_problems()):
-        raise ConfigError(problems)
-    _try_backbone(builder.config.backbone)
-    _try_head(builder)
-    size = _embedding_size(builder.config)
-    classes, device = CLASSES, torch.device("cpu")
-    if builder.has_own_loss and read_index is not None:
-        classes = list_jobs(builder.config, read_index())[0].train.num_classes
-        device = resolve_device(builder.config.device, world)
-    method = builder.method(classes, size).to(device)
-    with torch.random.fork_rng(devices=[]):
-        _try_method(builder, method, classes, size, device)
+    try:
+        method = copy.deepcopy(method)
+    except Exception:  # of any class: it holds what cannot be copied
+        method = builder.method(classes, size).to(device)
+    _try_method(builder, method, classes, size, device)
     _try_optimizer(builder, method.cpu())
 
 
-def _embedding_size(config: Config) -> int:
-    """The embedding size of the run; a small one if the network determines it."""
-    sizes = [node.get("embedding_size") for node in (config.loss, config.method)]
-    sizes.append(config.embedder.get("size"))
-    return next((size for size in sizes if isinstance(size, int)), SIZE)
-
-
-def _try_backbone(node: dict[str, Any]) -> None:
-    """Finds the features of a network of timm, which takes neither weights nor memory."""
-    if node["_target_"] == f"{TimmBackbone.__module__}.{TimmBackbone.__qualname__}":
-        inspect_network(node["model"], node["input_size"])
-
-
-def _try_head(builder: Builder) -> None:
-    """Builds the head on a backbone of the width that it requires."""
-    node = builder.config.embedder
-    size, headless = node.get("size"), node.get("head") == "none"
-    backbone = Backbone()
-    backbone.channels, backbone.kind = size if headless and size else 8, "maps"
-    backbone.native_channels = backbone.channels
-    backbone.input = InputSpec(size=None)
-    builder.attach_head(backbone)
-
-
 def _try_method(
-    builder: Builder, method: nn.Module, classes: int, size: int, device: torch.device
+    builder: Builder, method: Method, classes: int, size: int, device: torch.device
 ) -> None:
     """Computes a loss and its gradients with a dummy network.
 
@@ -100,18 +60,19 @@ def _try_method(
     """
     normalize = builder.config.embedder["normalize"]
     network = Embedder(SmallCNN(width=1), size, normalize=normalize).to(device)
-    labels = torch.tensor([0, classes - 1]).repeat_interleave(PER_CLASS).to(device)
+    labels = torch.tensor([0, classes - 1], device=device).repeat_interleave(PER_CLASS)
 
     def pool(per_class: int, number: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
         pool_labels = torch.arange(classes, device=device).repeat_interleave(per_class)
         return [(torch.rand(len(pool_labels), 3, SIDE, SIDE, device=device), pool_labels)]
 
+    option = "loss" if type(method).__module__.startswith("dml.") else "method"
     try:
-        method.attach(pool)  # type: ignore[operator]
+        method.attach(pool)
         images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
         for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
             loss, _ = method(network, images, labels)
-            _check_value(loss, _option_of(method), classes)
+            _check_value(loss, option, classes)
             loss.backward()
     except ConfigError:
         raise
@@ -120,10 +81,9 @@ def _try_method(
     except Exception as error:  # of any class, by a custom loss or miner
         if is_out_of_memory(error):
             raise
-        option = _option_of(method)
         arguments = f", called as {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
-        describe = builder.describe_loss_failure if option == "loss" else describe_failure
-        reason = describe(error)
+        of_loss = option == "loss"
+        reason = (builder.constructor("loss").describe if of_loss else describe_failure)(error)
         raise ConfigError([f"{option}: it fails on a batch{arguments}: {reason}"]) from error
 
 
@@ -135,11 +95,6 @@ def _check_value(loss: Any, option: str, classes: int) -> None:
         raise ConfigError([f"{option}: must return {wanted}; returned {got}"])
     if not loss.requires_grad:
         raise ConfigError([f"{option}: its value has no gradient; is it detached?"])
-
-
-def _option_of(method: nn.Module) -> str:
-    """Returns the option to blame: `loss`, unless the method is a custom one."""
-    return "loss" if type(method).__module__.startswith("dml.") else "method"
 
 
 def _try_optimizer(builder: Builder, method: nn.Module) -> None:
@@ -154,14 +109,13 @@ def _try_optimizer(builder: Builder, method: nn.Module) -> None:
     network.head = nn.Linear(1, 1)
     optimizer, schedule = builder.optimizer(network, method)
     for name, values in config.optim.groups.items():
-        for key in values:
-            if key not in optimizer.defaults:
-                raise ConfigError(
-                    [
-                        f"optim.groups.{name}.{key}: {type(optimizer).__name__} takes no such "
-                        f"option; its groups have {', '.join(sorted(optimizer.defaults))}"
-                    ]
-                )
+        if unknown := [key for key in values if key not in optimizer.defaults]:
+            raise ConfigError(
+                [
+                    f"optim.groups.{name}.{unknown[0]}: {type(optimizer).__name__} takes no such "
+                    f"option; its groups have {', '.join(sorted(optimizer.defaults))}"
+                ]
+            )
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)

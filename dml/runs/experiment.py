@@ -3,63 +3,90 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from dml.config.check import check
+from dml.config.command_line import is_multirun
 from dml.config.compatibility import find_notes
+from dml.config.explain import explain
 from dml.config.identity import identity
+from dml.config.presets import apply_params
 from dml.config.schema import Config
-from dml.core.errors import RunStopped
-from dml.core.progress import open_display, show_phase
+from dml.core.errors import ConfigError, RunStopped, first_line
+from dml.core.installation import CONFIGS, shell_command
+from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
-from dml.core.signals import raise_on_signals
+from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_results
-from dml.runs.context import RunContext, list_jobs
+from dml.runs.context import RunContext
 from dml.runs.dry_run import dry_run
-from dml.runs.figures.run_figures import draw_figures
+from dml.runs.embeddings import concatenate_models
+from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import SEARCH_LOCK, Busy, RunFolder
 from dml.runs.folder.run_log import log_start, write_log
-from dml.runs.folder.summary import device_name, summarize, versions
-from dml.runs.folder.tracker_info import complete_tracker, tracker_info
-from dml.runs.jobs.job_data import describe_batches, schedule_batches
-from dml.runs.jobs.job_list import validation_notes
-from dml.runs.jobs.throughput import speed_note
-from dml.runs.jobs.train_jobs import train_jobs
+from dml.runs.folder.summary import device_name, protocol_id, result_id, summarize, versions
+from dml.runs.job import EMBEDDINGS, JobRun, read_result, translate_resource_errors
 from dml.runs.load import load_cfg
-from dml.runs.scores.ensemble import score_ensembles
-from dml.tracking import NullTracker, Tracker, track_run
-from dml.training.distributed_session import distributed_session
-from dml.training.interrupts import StopRequest
-from dml.training.process_group import ProcessGroup
+from dml.runs.protocol import FOLDS, Job, group_by_repeat, validates_one_class
+from dml.runs.train_jobs import train_jobs
+from dml.tracking import RunInfo, Tracker, track_run
+from dml.training.process_group import ProcessGroup, distributed_session
+
+Models = dict[tuple[int, int], JobRun]  # by repeat and fold
 
 
-def run(
-    cfg: DictConfig, config: Config, overrides: Sequence[str] = (), place: str = ""
-) -> dict[str, Any]:
-    """Trains, evaluates and reports; a finished run stays unchanged, an unfinished one continues.
+def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Trains and evaluates a model as `python train.py <overrides>` does; returns its summary.
+
+    A finished run is not trained again: its summary is read from its folder.
 
     Args:
-        cfg: as composed by Hydra.
-        config: the same, checked (`dml.config.check.check`).
-        overrides: words of the command line, for the name of a new folder and `command.txt`.
-        place: `run 2 of 6` of a multirun, shown while it runs.
+        overrides: words of the command line, such as `["loss=mfcwms", "data=glyphs"]`; one value
+            for each option.
 
     Returns:
-        The summary, which is also in the run folder.
+        The content of `summary.json`.
 
     Raises:
-        UserError: a problem that the user can solve.
-        RunStopped: the run was asked to stop; its state is saved.
+        ConfigError: a wrong option, one line per problem.
+        UserError: another problem that the user can solve.
+        RunStopped: the run was interrupted; its state is saved and the same call continues.
     """
-    return _run(RunFolder.of(cfg, config, overrides), cfg, config, overrides, place)
+    from hydra import compose, initialize_config_dir
+
+    if isinstance(overrides, str):
+        raise ConfigError([f"train: takes a list of words; type dml.train({overrides.split()})"])
+    if is_multirun([*overrides]):
+        raise ConfigError(
+            [f"train: trains one model; call it in a loop, or use {shell_command('train')} instead"]
+        )
+    params = [word.partition("=")[2] for word in overrides if word.startswith("params=")]
+    options = [word for word in overrides if not word.startswith("params=")]
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            cfg = compose("train", overrides=options)
+    except Exception as error:  # Hydra refuses overrides with errors of many classes
+        raise ConfigError(explain(options, "train") or [first_line(error)]) from error
+    cfg = apply_params(cfg, params[-1] if params else None, options)
+    return run(cfg, check(cfg, Config), overrides)
+
+
+def resume(path: str | Path) -> dict[str, Any]:
+    """Continues the run in a folder with the config that is stored there.
+
+    Raises:
+        UserError: the folder is not a run folder; see also `run`.
+    """
+    cfg = load_cfg(path)
+    return run(cfg, check(cfg, Config), None, folder=RunFolder(path))
 
 
 def selection_score(summary: dict[str, Any]) -> float | None:
@@ -73,27 +100,49 @@ def selection_score(summary: dict[str, Any]) -> float | None:
     return None if scores is None else float(scores["mean"])
 
 
-def resume(path: str | Path) -> dict[str, Any]:
-    """Continues the run in a folder with the config that is stored there.
-
-    Raises:
-        UserError: the folder is not a run folder; see also `run`.
-    """
-    cfg = load_cfg(path)
-    return _run(RunFolder(path), cfg, check(cfg, Config))
-
-
-def _run(
-    folder: RunFolder,
+def run(
     cfg: DictConfig,
     config: Config,
-    overrides: Sequence[str] | None = None,
+    overrides: Sequence[str] | None = (),
     place: str = "",
+    folder: RunFolder | None = None,
 ) -> dict[str, Any]:
+    """Trains, evaluates and reports; a finished run stays unchanged, an unfinished one continues.
+
+    Args:
+        cfg: as composed by Hydra.
+        config: the same, checked (`dml.config.check.check`).
+        overrides: words of the command line, for the name of a new folder and `command.txt`; None:
+            the run continues from its folder alone.
+        place: `run 2 of 6` of a multirun, shown while it runs.
+        folder: of the run; None: that of the config.
+
+    Returns:
+        The summary, which is also in the run folder.
+
+    Raises:
+        UserError: a problem that the user can solve.
+        RunStopped: the run was asked to stop; its state is saved.
+    """
+    folder = folder or RunFolder.of(cfg, config, overrides or ())
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
-        with open_display(console), show_phase(place):
-            return Experiment(folder, cfg, config, world, overrides).run()
+        with open_display(console), show_task(place):
+            one = Experiment(folder, cfg, config, world, overrides)
+            read = folder.read_summary
+            summary = None if config.overwrite else world.broadcast_from_main(read)
+            if summary is not None:
+                return one.leave_finished(summary)
+            with StopRequest(config.max_minutes) as stop:
+                context, built = one.prepare()
+                if config.search is not None:
+                    return one.search(context, stop)
+                with one.locked():
+                    summary = world.broadcast_from_main(read)
+                    if summary is None:  # no other process has finished it meanwhile
+                        one.begin(context)
+                        return one.train(cfg, context, world.share_stop_request(stop), built)
+            return one.leave_finished(summary)
 
 
 class Experiment:
@@ -116,33 +165,10 @@ class Experiment:
         overrides: Sequence[str] | None = None,
     ) -> None:
         self.folder, self.cfg, self.config, self.world = folder, cfg, config, world
-        self.overrides = overrides
-        self.builder = Builder(config)
-        tracker: Tracker | None = world.run_on_main(self.builder.tracker)
-        self.tracker = NullTracker() if tracker is None else tracker
+        self.overrides, self.builder = overrides, Builder(config)
+        self.tracker: Tracker = world.run_on_main(self.builder.tracker) or Tracker()
 
-    def run(self) -> dict[str, Any]:
-        """Returns the summary; see the function `run`."""
-        read_summary = self.folder.read_summary
-        summary = None if self.config.overwrite else self.world.broadcast_from_main(read_summary)
-        if summary is not None:
-            return self._leave_finished(summary)
-        # Before there is a folder: absent data or an impossible loss leave no trace.
-        dry_run(self.builder, lambda: self._index, self.world)
-        index = self._index
-        # Before weights are downloaded: too few classes or images.
-        schedule_batches(self.config, list_jobs(self.config, index)[0])
-        with StopRequest(self.config.max_minutes) as stop:
-            if self.config.search is not None:
-                return self._search(index, stop)
-            return self._run_locked(index, stop)
-
-    @cached_property
-    def _index(self) -> ImageIndex:
-        with show_phase(f"reading {self.config.data.name}"):
-            return self.builder.index()
-
-    def _leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
+    def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Shows a finished run, and completes its copy at the tracker."""
         if self.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
@@ -152,26 +178,40 @@ class Experiment:
         if new:
             summary |= new
             self.world.broadcast_from_main(lambda: self.folder.write_summary(summary))
-        if self.tracker.keeps_a_copy:
-            complete_tracker(self.tracker, summary, self.folder, self.cfg, self.config)
+        if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
+            jobs = [(result["repeat"], result["fold"]) for result in summary["jobs"]]
+            info = self._tracker_info(self.cfg, self.config, jobs)
+            with self.folder.locked(), track_run(self.tracker, info):
+                for result in summary["jobs"]:
+                    self.tracker.job_done(result)
+                self.tracker.conclude(summary, self.folder.pictures())
         return self._show(summary)
 
-    def _run_locked(self, index: ImageIndex, stop: StopRequest) -> dict[str, Any]:
-        """Trains while no other process does; another one may have finished the run before."""
-        world, folder = self.world, self.folder
-        with ExitStack() as locks:
-            world.run_on_main(lambda: locks.enter_context(folder.locked()))
-            if self.config.overwrite:
-                world.broadcast_from_main(folder.clear)
-            if not world.broadcast_from_main(folder.summary.exists):
-                with self._logged("run"):
-                    world.broadcast_from_main(lambda: self._write_config(index))
-                    context = self._open(index)
-                    summary = self._train(self.cfg, context, world.share_stop_request(stop))
-                    return self._show(summary)
-        return self.run()
+    def prepare(self) -> tuple[RunContext, Models]:
+        """Tries the first model before there is a folder: what is impossible leaves no trace.
 
-    def _search(self, index: ImageIndex, stop: StopRequest) -> dict[str, Any]:
+        Returns:
+            What the models share, and the first one if this process trains it.
+        """
+        self.builder.check_arguments()
+        with show_task(f"reading {self.config.data.name}"):
+            index = self.builder.index()
+        context = RunContext.open(self.builder, identity(self.cfg), index, self.world)
+        for job in context.jobs():
+            folder = self.folder.job(job.name)
+            read = lambda folder=folder: read_result(folder)  # noqa: E731
+            if self.config.overwrite or self.world.broadcast_from_main(read) is None:
+                break
+        else:
+            return context, {}
+        with translate_resource_errors():
+            model = JobRun(context, job, folder)
+            size = model.embedder.embedding_size
+            dry_run(self.builder, model.method, job.train.num_classes, size, context.device)
+        here = self.config.search is None and self.config.protocol.workers == 1
+        return context, {job.key: model} if here else {}
+
+    def search(self, context: RunContext, stop: StopRequest) -> dict[str, Any]:
         """Searches beside any number of processes; one of them trains the best configuration."""
         from dml.runs.search.search_loop import override, search  # late: imports Optuna
 
@@ -179,77 +219,124 @@ class Experiment:
         if self.config.overwrite:
             with folder.locked(), folder.locked(SEARCH_LOCK):
                 folder.clear()
-        with folder.locked(SEARCH_LOCK, shared=True), self._logged("search"):
-            self._write_config(index)
-            context = self._open(index)
+        with folder.locked(SEARCH_LOCK, shared=True), write_log(folder.path, "search"):
+            self.begin(context)
             outcome = search(self.cfg, context, folder, stop)
         try:
-            with folder.locked(), self._logged("run"):
-                summary = folder.read_summary()
-                if summary is None:
-                    best = override(self.cfg, outcome.params)
-                    builder = Builder(check(best, Config))
-                    context = RunContext.open(builder, identity(best), index)
-                    summary = self._train(best, context, stop, search=outcome.summary)
+            with self.locked():
+                if (summary := folder.read_summary()) is not None:
+                    return self._show(summary)
+                best = override(self.cfg, outcome["params"])
+                builder = Builder(check(best, Config))
+                context = replace(context, builder=builder, identity=identity(best))
+                return self.train(best, context, stop, {}, search=outcome)
         except Busy as busy:
             print_line(f"the search is finished; its best is being trained ({busy})")
-            return {"search": outcome.summary}
-        return self._show(summary)
+            return {"search": outcome}
 
-    def _logged(self, work: str) -> AbstractContextManager[None]:
-        """Returns the context in which the first process writes `train.log`."""
-        return write_log(self.folder.path, work) if self.world.is_main else nullcontext()
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes out of the folder and writes `train.log`, on the first process."""
+        with ExitStack() as stack:
 
-    def _open(self, index: ImageIndex) -> RunContext:
-        """Opens device and images, and prints what batches hold and the notes on the config."""
-        log_start(versions())
-        print_line(describe_batches(self.config))
-        for note in find_notes(self.config):
-            print_line(f"note: {note}")
-        context = RunContext.open(self.builder, identity(self.cfg), index, self.world)
-        if options := speed_note(self.config, context.device):
-            print_line(f"note: {options}")
-        run_logger.info("device: %s", device_name(context.device))
-        return context
+            def enter() -> None:
+                stack.enter_context(self.folder.locked())
+                if self.config.overwrite and self.config.search is None:
+                    self.folder.clear()
+                stack.enter_context(write_log(self.folder.path, "run"))
 
-    def _write_config(self, index: ImageIndex) -> None:
-        self._check_dataset(index)
-        self.folder.write_config(self.cfg)
-        if self.overrides is not None:
-            self.folder.write_command(self.overrides)
+            self.world.run_on_main(enter)
+            yield
 
     def _check_dataset(self, index: ImageIndex) -> None:
         self.folder.check_dataset(index.name, index.fingerprint(), len(index.labels))
 
-    def _train(
+    def begin(self, context: RunContext) -> None:
+        """Writes config and command, and prints what batches hold, and notes on the config."""
+
+        def write_config() -> None:
+            self._check_dataset(context.index)
+            self.folder.write_config(self.cfg)
+            if self.overrides is not None:
+                self.folder.write_command(self.overrides)
+
+        self.world.broadcast_from_main(write_config)
+        log_start(versions())
+        data, jobs = self.config.data, context.jobs()
+        m = None if data.sampler == "random" else data.images_per_class
+        drawn = f"{data.batch_size // m} groups of {m} of a class" if m else "drawn at random"
+        print_line(f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})")
+        notes = [*find_notes(self.config)]
+        c, fast = self.config, self.config.channels_last or self.config.compile or data.cache
+        if context.device.type == "cuda" and c.precision == "fp32" and not (fast or data.stand_in):
+            notes.append(
+                "device: a GPU trains faster with precision=bf16 or tf32 (rounds differently: a "
+                "run of its own), channels_last=true, data.cache=full or compile=true"
+            )
+        if alike := sum(map(validates_one_class, jobs)):
+            notes.append(
+                f"{context.index.name} leaves {alike} of {len(jobs)} models one class to validate "
+                f"on, where every score is 100: their epoch is the first that was evaluated"
+            )
+        for note in notes:
+            print_line(f"note: {note}")
+        run_logger.info("device: %s", device_name(context.device))
+
+    def train(
         self,
         cfg: DictConfig,
         context: RunContext,
         stop: Callable[[], RunStopped | None],
+        built: Models,
         **more: Any,
     ) -> dict[str, Any]:
-        """Trains all models, draws the figures, and writes the summary (with `more`) last."""
+        """Trains all models, draws the curves, and writes the summary (with `more`) last."""
         started = time.monotonic()
-        world, folder, tracker = self.world, self.folder, self.tracker
-        jobs = context.jobs()
-        for note in validation_notes(jobs):
-            print_line(f"note: {note}")
+        world, folder, tracker, jobs = self.world, self.folder, self.tracker, context.jobs()
         keys = [job.key for job in jobs]
-        info = world.run_on_main(lambda: tracker_info(cfg, context.config, folder, keys))
+        info = world.run_on_main(lambda: self._tracker_info(cfg, context.config, keys))
         with nullcontext() if info is None else track_run(tracker, info):
-            results = train_jobs(context, jobs, folder, tracker, stop)
+            results = train_jobs(context, jobs, folder, tracker, stop, built=built)
             with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
                 ensembles = world.broadcast_from_main(
-                    lambda: score_ensembles(context, jobs, folder)
+                    lambda: _score_ensembles(context, jobs, folder)
                 )
-                with show_phase("drawing the figures"):
-                    draw_figures(context, jobs, folder)
-            seconds = time.monotonic() - started
-            summary = summarize(context, jobs, results, ensembles, seconds)
-            summary |= {"processes": world.size, **more}
+                world.broadcast_from_main(
+                    lambda: draw_curves(context.config, folder.history, keys, folder.figures)
+                )
+            tested = jobs[0].test.query
+            summary = summarize(context.config, tested, results, ensembles, context.device)
+            seconds = round(time.monotonic() - started, 2)
+            summary |= {"wall_seconds": seconds, "processes": world.size, **more}
             tracker.conclude(summary, folder.pictures())
             world.broadcast_from_main(lambda: folder.write_summary(summary))
-        return summary
+        return self._show(summary)
+
+    def _tracker_info(
+        self, cfg: DictConfig, config: Config, jobs: Sequence[tuple[int, int]]
+    ) -> RunInfo:
+        """Returns the description of a run that trains these (repeat, fold)."""
+        folder = self.folder
+        plain: Any = OmegaConf.to_container(cfg, resolve=True)
+        del plain["tracking"]
+        plain["run"] = {
+            "result_id": result_id(config),
+            "protocol_id": protocol_id(config),
+            "selected_on": config.protocol.selected_on,
+            "stand_in": config.data.stand_in,
+            "folder": str(folder.path),
+        }
+        tags = [config.data.name, config.protocol.name, *["stand-in"] * config.data.stand_in]
+        return RunInfo(
+            folder=folder.path,
+            run_id=folder.run_id(),
+            name=config.name or f"{folder.path.parent.name} seed{config.seed}",
+            group=config.experiment.id,
+            config=plain,
+            jobs=jobs,
+            tags=tags,
+            notify=print_line,
+        )
 
     def _show(self, summary: dict[str, Any]) -> dict[str, Any]:
         print_results(summary)
@@ -257,3 +344,20 @@ class Experiment:
             print_line(f"picture     {picture}")
         print_line(f"run folder  {self.folder.path}")
         return summary
+
+
+def _score_ensembles(
+    context: RunContext, jobs: Sequence[Job], folder: RunFolder
+) -> list[dict[str, Any]] | None:
+    """Returns the scores of the concatenated models of each repeat; None for one model a repeat."""
+    config = context.config
+    if FOLDS[config.protocol.splits] == 1:
+        return None
+    scores = []
+    for folds in group_by_repeat(jobs):
+        files = [folder.job(job.name) / EMBEDDINGS for job in folds]
+        embeddings = concatenate_models(files, config.embedder["normalize"], context.device)
+        recall_at, size = context.index.recall_at, embeddings.query.shape[1]
+        metrics = embeddings.score(recall_at, config.evaluation.backend)
+        scores.append({"repeat": folds[0].repeat, "metrics": metrics, "embedding_size": size})
+    return scores

@@ -17,11 +17,11 @@ from omegaconf import OmegaConf
 from torch import nn
 from torchvision.transforms import v2
 
-from dml.config.config_groups import CONFIGS
+from dml.config.identity import refuse_interpolation
 from dml.config.schema import Config, TransformConfig
-from dml.config.stored_config import refuse_interpolation
 from dml.core.atomic_io import replace_file, write_json
 from dml.core.errors import UserError, first_line
+from dml.core.installation import CONFIGS
 from dml.models.backbones import InputSpec
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder

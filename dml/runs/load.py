@@ -13,7 +13,6 @@ from torch import nn
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.config.stored_config import read_stored_config
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder
@@ -25,6 +24,7 @@ from dml.runs.exported_model import (
     save_model,
 )
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.stored_run import read_config
 from dml.training.checkpoint_files import read_checkpoint
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -188,8 +188,8 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
 
 def _read_yaml(path: Path) -> DictConfig:
     try:
-        return OmegaConf.create(read_stored_config(path))
-    except (OSError, ValueError, OmegaConfBaseException) as error:
+        return OmegaConf.create(read_config(path))
+    except (ValueError, OmegaConfBaseException) as error:
         raise UserError(f"run: {path} cannot be read: {first_line(error)}") from error
 
 

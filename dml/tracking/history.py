@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dml.core.atomic_io import add_filename, write_text
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.tracking.tracker import Tracker
+
+FIRST = ("repeat", "fold", "epoch", "step")
 
 
 class History:
@@ -21,43 +23,30 @@ class History:
     killed process leaves complete rows; `rewind` drops those that a checkpoint does not know yet.
 
     Args:
-        path: the file.
+        path: the file; None: rows stay in memory, since another process writes them.
     """
 
-    FIRST = ("repeat", "fold", "epoch", "step")
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path | None) -> None:
+        self.path, self._stored = Path(path or ""), path is not None
         self.rows: list[dict[str, str]] = []
-        self.columns: list[str] = list(self.FIRST)
+        self.columns: list[str] = list(FIRST)
         self._complete = False  # whether the file exists and ends with a complete row
-        if self.path.exists():
-            text = self._read()
-            self._complete = text.endswith("\n")
-            # A full disk or a crash may have truncated the last line.
-            self._parse(text[: text.rfind("\n") + 1])
+        if self._stored and self.path.exists():
+            try:
+                self._parse(self.path.read_text(encoding="utf-8"))
+            except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
+                raise self._damaged(first_line(error)) from error
 
     def _parse(self, text: str) -> None:
-        reader = csv.DictReader(text.splitlines())
-        try:
-            self.rows = list(reader)
-        except csv.Error as error:
-            raise self._damaged(str(error)) from error
-        self.columns = list(reader.fieldnames or self.FIRST)
+        self._complete = text.endswith("\n")
+        # A full disk or a crash may have truncated the last line.
+        reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines(), restval="")
+        self.rows, self.columns = list(reader), list(reader.fieldnames or FIRST)
         for row in self.rows:
-            counts = [row.get(key) for key in ("repeat", "fold", "step")]
-            if not (all(map(_is_count, counts)) and row.get("epoch")):
-                raise self._damaged(f"a row without {', '.join(self.FIRST)}")
-            if not all(_is_number(value) for value in row.values() if value != ""):
-                raise self._damaged("a value that is not a number")
-
-    def _read(self) -> str:
-        try:
-            return self.path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise self._damaged(error.strerror or str(error)) from error
-        except UnicodeDecodeError as error:
-            raise self._damaged("not a text file") from error
+            for name in ("repeat", "fold", "step"):
+                int(row[name])
+            for value in filter(None, (row["epoch"], *row.values())):
+                float(value)
 
     def _damaged(self, why: str) -> UserError:
         return UserError(
@@ -67,17 +56,17 @@ class History:
 
     def append(self, row: dict[str, Any]) -> None:
         """Adds a row; a new column is empty in the rows above."""
-        written = {key: _format(value) for key, value in row.items()}
+        # All digits of a number, so that it reads back unchanged: 1/3, not 0.333.
+        written = {k: repr(v) if isinstance(v, float) else str(v) for k, v in row.items()}
         new = [key for key in written if key not in self.columns]
         self.rows.append(written)
         self.columns += new
-        if new or not self._complete:
-            write_text(self.path, self._lines(self.rows, header=True))
-            self._complete = True
+        if new or not (self._stored and self._complete):
+            self._write()
             return
         try:
             with open(self.path, "a", newline="", encoding="utf-8") as file:
-                file.write(self._lines([written], header=False))
+                self._writer(file).writerow(written)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -90,72 +79,61 @@ class History:
         Raises:
             UserError: there are fewer than `count`, so that the history would have a gap.
         """
-        repeat, fold = (str(number) for number in job)
-        kept: list[dict[str, str]] = []
-        seen = 0
-        for row in self.rows:
-            if (row["repeat"], row["fold"]) == (repeat, fold):
-                seen += 1
-                if seen > count:
-                    continue
-            kept.append(row)
-        if seen < count:
-            raise self._damaged(f"{seen} of the {count} rows that the checkpoint knows")
-        self._keep(kept)
-
-    def _keep(self, kept: list[dict[str, str]]) -> None:
-        if len(kept) == len(self.rows) and self._complete:
-            return
-        self.rows, self._complete = kept, bool(kept)
-        if kept:
-            write_text(self.path, self._lines(kept, header=True))
-        else:
-            self.path.unlink(missing_ok=True)
-            self.columns = list(self.FIRST)
+        of_job = [row for row in self.rows if _job_of(row) == job]
+        if len(of_job) < count:
+            raise self._damaged(f"{len(of_job)} of the {count} rows that the checkpoint knows")
+        if len(of_job) > count or not self._complete:
+            kept = of_job[:count]
+            self.rows = [
+                row
+                for row in self.rows
+                if _job_of(row) != job or any(row is known for known in kept)
+            ]
+            if not self.rows:
+                self.columns = list(FIRST)
+            self._write()
 
     def adopt(self, other: History, job: tuple[int, int]) -> None:
         """Replaces the rows of this (repeat, fold) by those of another history."""
         self.rewind(job, 0)
         for row in other.rows:
-            if (row["repeat"], row["fold"]) == tuple(str(number) for number in job):
+            if _job_of(row) == job:
                 self.append({key: value for key, value in row.items() if value != ""})
 
     def sort(self) -> None:
         """Sorts the rows by repeat and fold, stably."""
-        ordered = sorted(self.rows, key=lambda row: (int(row["repeat"]), int(row["fold"])))
+        ordered = sorted(self.rows, key=_job_of)
         if ordered != self.rows:
             self.rows = ordered
-            write_text(self.path, self._lines(self.rows, header=True))
+            self._write()
 
     def job_rows(self, repeat: int, fold: int) -> list[dict[str, float]]:
         """Returns the rows of one job as numbers, without empty cells."""
-        wanted = (str(repeat), str(fold))
         return [
             {key: float(value) for key, value in row.items() if value != ""}
             for row in self.rows
-            if (row["repeat"], row["fold"]) == wanted
+            if _job_of(row) == (repeat, fold)
         ]
 
-    def _lines(self, rows: Sequence[dict[str, str]], header: bool) -> str:
+    def _write(self) -> None:
+        if not self._stored:
+            return
+        self._complete = bool(self.rows)
+        if not self.rows:
+            self.path.unlink(missing_ok=True)
+            return
         text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
-        if header:
-            writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+        writer = self._writer(text)
+        writer.writeheader()
+        writer.writerows(self.rows)
+        write_text(self.path, text.getvalue())
+
+    def _writer(self, file: Any) -> csv.DictWriter[str]:
+        return csv.DictWriter(file, self.columns, restval="", lineterminator="\n")
 
 
-class NullHistory(History):
-    """A history that stores nothing, since another process does."""
-
-    def __init__(self) -> None:
-        self.rows, self.columns, self._complete = [], list(self.FIRST), True
-
-    def append(self, row: dict[str, Any]) -> None:
-        """Does nothing."""
-
-    def rewind(self, job: tuple[int, int], count: int) -> None:
-        """Does nothing."""
+def _job_of(row: dict[str, str]) -> tuple[int, int]:
+    return int(row["repeat"]), int(row["fold"])
 
 
 class JobTracker:
@@ -174,25 +152,6 @@ class JobTracker:
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Stores one row."""
-        row = {**self.job, "epoch": metrics["epoch"], "step": step, **metrics}
-        self.history.append(row)
+        self.history.append({**self.job, "epoch": metrics["epoch"], "step": step, **metrics})
         self.tracker.log({**self.job, **metrics}, step)
         self.show(metrics)
-
-
-def _is_count(text: str | None) -> bool:
-    return text is not None and text.isascii() and text.isdigit() and len(text) < 16
-
-
-def _is_number(text: str | list[str] | None) -> bool:
-    """Returns False also for None and lists, from rows shorter or longer than the header."""
-    try:
-        float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _format(value: Any) -> str:
-    """Returns a number with all digits, so that it reads back unchanged: 1/3, not 0.333."""
-    return repr(value) if isinstance(value, float) else str(value)

@@ -20,14 +20,14 @@ from dml.core.errors import UserError
 from dml.core.metric_names import metric_label
 from dml.tracking.final_scores import flatten_scores
 from dml.tracking.history import History
-from dml.tracking.tracker import Job, NullTracker, RunInfo
+from dml.tracking.tracker import Job, RunInfo, Tracker
 
 FOLDER = "tensorboard"
 COMBINED = "combined"
 FLUSH_SECONDS = 30
 
 
-class TensorBoardTracker(NullTracker):
+class TensorBoardTracker(Tracker):
     """A tracker that writes event files for TensorBoard into the run folder.
 
     Raises:

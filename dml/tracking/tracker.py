@@ -1,4 +1,4 @@
-"""The interface of trackers, and a tracker that stores nothing."""
+"""The base class of trackers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dml.core.errors import RunStopped
 from dml.core.exit_status import ExitStatus
@@ -39,24 +39,22 @@ class RunInfo:
     notify: Callable[[str], None] = field(default=print)
 
 
-class Tracker(Protocol):
-    """A destination of metrics.
+class Tracker:
+    """A destination of metrics; this one stores nothing, for the run folder needs no tracker.
 
-    The constructor gets the options of `configs/tracking/<name>.yaml`. It is called before the data
-    are read and raises `UserError` for what the user can fix; after that no failure of a tracker
-    may stop a training. A new tracker is a subclass of `NullTracker` that overrides what it needs,
-    and a file in `configs/tracking/`.
+    The constructor of a subclass gets the options of `configs/tracking/<name>.yaml`. It is called
+    before the data are read and raises `UserError` for what the user can fix; after that no failure
+    of a tracker may stop a training.
 
     Attributes:
         keeps_a_copy: whether it stores results outside the run folder, so that a finished run is
             passed to it again to complete them.
     """
 
-    keeps_a_copy: bool
+    keeps_a_copy = False
 
     def start(self, run: RunInfo) -> None:
         """Begins a run: a new one, a continued one, or a finished one that is repeated."""
-        ...
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Stores one row.
@@ -66,55 +64,30 @@ class Tracker(Protocol):
             step: training steps of that model so far. A continued run may evaluate a step again;
                 its row must not be stored twice.
         """
-        ...
 
     def job_done(self, result: dict[str, Any]) -> None:
         """Stores the final scores of one (repeat, fold); may be called more than once."""
-        ...
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
         """Stores the scores of the whole run (the content of `summary.json`) and its figures."""
-        ...
 
     def finish(self, status: int = 0) -> None:
         """Closes the run with its exit status; 0 if it has finished."""
-        ...
-
-
-class NullTracker:
-    """A tracker that stores nothing; the run folder is written without any tracker."""
-
-    keeps_a_copy = False
-
-    def start(self, run: RunInfo) -> None:
-        """Does nothing."""
-
-    def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Does nothing."""
-
-    def job_done(self, result: dict[str, Any]) -> None:
-        """Does nothing."""
-
-    def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
-        """Does nothing."""
-
-    def finish(self, status: int = 0) -> None:
-        """Does nothing."""
 
 
 @contextmanager
 def track_run(tracker: Tracker, run: RunInfo) -> Iterator[None]:
     """Starts the tracker, and finishes it however the run ends."""
     tracker.start(run)
+    status: int = ExitStatus.FAILED
     try:
         yield
+        status = ExitStatus.FINISHED
     except RunStopped as stop:
-        tracker.finish(stop.status)
+        status = stop.status
         raise
     except KeyboardInterrupt:
-        tracker.finish(ExitStatus.INTERRUPTED)
+        status = ExitStatus.INTERRUPTED
         raise
-    except BaseException:
-        tracker.finish(ExitStatus.FAILED)
-        raise
-    tracker.finish()
+    finally:
+        tracker.finish(status)

@@ -11,40 +11,34 @@ after a lost connection, or without tracking at first, the same command sends th
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.tracking.final_scores import flatten_scores
 from dml.tracking.history import History
-from dml.tracking.tracker import Job, RunInfo
-from dml.tracking.wandb_login import SWITCH_OFF, import_wandb, log_in
+from dml.tracking.tracker import Job, RunInfo, Tracker
 
-MODES = ("online", "offline")
 COMBINED = "combined"
+SWITCH_OFF = "tracking=none switches tracking off"
 
 
 @dataclass
 class OpenRun:
-    """A W&B run that is being written.
-
-    Attributes:
-        name: id of the run.
-        run: object of wandb.
-        last: last training step that it has.
-    """
+    """A W&B run that is being written: its id, wandb's object, the last training step it has."""
 
     name: str
     run: Any
     last: int
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """A tracker that copies a run to W&B, or into files for `wandb sync`.
 
     Args:
@@ -64,32 +58,48 @@ class WandbTracker:
         self,
         project: str | None = None,
         entity: str | None = None,
-        mode: str = "online",
+        mode: Literal["online", "offline"] = "online",
         tags: Sequence[str] = (),
         settings: dict[str, Any] | None = None,
     ) -> None:
-        if mode not in MODES:
-            raise UserError(f"tracking.mode: '{mode}' must be online or offline; {SWITCH_OFF}")
-        self.wandb = import_wandb()
+        try:
+            self.wandb: Any = importlib.import_module("wandb")
+        except ImportError as error:
+            raise UserError(
+                f"tracking: {error}; pip install -e '.[wandb]', or {SWITCH_OFF}"
+            ) from error
         self.project, self.entity, self.mode, self.tags = project, entity, mode, list(tags)
-        options = {"quiet": True, "silent": mode == "offline", **(settings or {})}
+        options: dict[str, Any] = {"quiet": True, "silent": mode == "offline", **(settings or {})}
         try:
             self.settings = self.wandb.Settings(**options)
         except (TypeError, ValueError) as error:
-            what = " ".join(str(error).split())
-            raise UserError(f"tracking.settings: {what}") from error
+            raise UserError(f"tracking.settings: {' '.join(str(error).split())}") from error
         if mode == "online":
-            log_in(self.wandb)
+            self._log_in()
         self.sweep = os.environ.get("WANDB_SWEEP_ID")  # set by `wandb agent`
         self._open: dict[str, OpenRun] = {}
         self._failed = self._written = False
+
+    def _log_in(self) -> None:
+        """Logs in with a stored key, without a prompt that nobody would answer on a cluster."""
+        try:
+            has_key = self.wandb.login(prompt=False, verify=False)
+        except Exception as error:
+            raise UserError(
+                f"tracking: W&B refuses the key: {first_line(error)}; run `wandb login --relogin`, "
+                f"{SWITCH_OFF}"
+            ) from error
+        if not has_key:
+            raise UserError(
+                "tracking.mode: online needs a key of W&B; run `wandb login`, set WANDB_API_KEY, "
+                f"or use tracking.mode=offline; {SWITCH_OFF}"
+            )
 
     def start(self, run: RunInfo) -> None:
         """Begins a run; nothing is opened before the first row."""
         self.info, self._open, self._failed, self._written = run, {}, False, False
         # An agent names the W&B run it waits for, and reads the score there.
-        own = os.environ.get("WANDB_RUN_ID") if self.sweep else None
-        self.main_id = own or run.run_id
+        self.main_id = (os.environ.get("WANDB_RUN_ID") if self.sweep else None) or run.run_id
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Sends one row, and before the first one those of earlier processes."""
@@ -100,18 +110,39 @@ class WandbTracker:
     def job_done(self, result: dict[str, Any]) -> None:
         """Sends the missing rows of a model, and its final scores."""
         job = (result["repeat"], result["fold"])
+
+        def finish_job() -> None:
+            opened = self._send(job, ())
+            opened.run.summary.update(flatten_scores(result, "test"))
+            if opened.name != self.main_id:  # which still gets the figures
+                self._close(opened.name, 0)
+
         if not self._is_sent(job):
-            self._attempt(lambda: self._finish_job(job, result))
+            self._attempt(finish_job)
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
         """Sends the final scores and figures of the run."""
+        single = len(self.info.jobs) == 1
+
+        def send_summary() -> None:
+            if single:
+                opened = self._send(self.info.jobs[0], ())
+            else:
+                opened = self._open_run(self.main_id, None)
+            if pictures:  # a new row: the last one of scores is already sent
+                opened.run.log(
+                    {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
+                )
+            # Another name than in the models' runs, so that no chart averages both.
+            opened.run.summary.update(flatten_scores(summary, "test" if single else COMBINED))
+
         if not self._marker(self.main_id).exists():
-            self._attempt(lambda: self._conclude(summary, pictures))
+            self._attempt(send_summary)
 
     def finish(self, status: int = 0) -> None:
         """Closes all open W&B runs and waits until they are uploaded."""
-        for name in list(self._open):
-            self._attempt(lambda name=name: self._close(name, status))  # type: ignore[misc]
+        while self._open and not self._failed:
+            self._attempt(lambda: self._close(next(iter(self._open)), status))
         if self._written:
             self.info.notify(f"W&B         wandb sync {self.info.folder}/wandb/offline-run-*")
         if self._failed:
@@ -119,9 +150,9 @@ class WandbTracker:
             with suppress(Exception):
                 self.wandb.teardown(exit_code=1)
 
-    def _id(self, job: Job | None) -> str | None:
-        """Returns the id of the W&B run of a model or of the whole run; None if there is none."""
-        if job is None or len(self.info.jobs) == 1:
+    def _id(self, job: Job) -> str | None:
+        """Returns the id of the W&B run of a model; None if there is none."""
+        if len(self.info.jobs) == 1:
             return self.main_id
         return None if self.sweep else f"{self.main_id}-{_job_type(job)}"
 
@@ -138,34 +169,18 @@ class WandbTracker:
         name = self._id(job)
         assert name is not None
         if name not in self._open:
-            opened = self._open_run(name, job)
-            history = History(self.info.folder / "history.csv").job_rows(*job)
-            rows = [*(row for row in history if row["step"] > opened.last), *rows]
+            self._open_run(name, job)
+            rows = [*History(self.info.folder / "history.csv").job_rows(*job), *rows]
         opened = self._open[name]
         for row in rows:
             step = int(row["step"])
             if step > opened.last:
-                values = {key: float(row[key]) for key in row if key not in ("repeat", "fold")}
-                del values["step"]
+                values = {
+                    k: float(v) for k, v in row.items() if k not in ("repeat", "fold", "step")
+                }
                 opened.run.log(values, step=step, commit=True)
                 opened.last = step
         return opened
-
-    def _finish_job(self, job: Job, result: dict[str, Any]) -> None:
-        opened = self._send(job, ())
-        opened.run.summary.update(flatten_scores(result, "test"))
-        if opened.name != self.main_id:  # which still gets the figures
-            self._close(opened.name, 0)
-
-    def _conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
-        if len(self.info.jobs) == 1:
-            opened, section = self._send(self.info.jobs[0], ()), "test"
-        else:  # another name than in the models' runs, so that no chart averages both
-            opened, section = self._open_run(self.main_id, None), COMBINED
-        images = {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
-        if images:
-            opened.run.log(images)  # a new row: the last one of scores is already sent
-        opened.run.summary.update(flatten_scores(summary, section))
 
     def _open_run(self, name: str, job: Job | None) -> OpenRun:
         """Opens a W&B run, new or continued."""
@@ -213,10 +228,10 @@ class WandbTracker:
             work()
         except Exception as error:
             self._failed = True
-            reason = (str(error).splitlines() or [""])[0]
             self.info.notify(
-                f"note: tracking: W&B does not respond ({type(error).__name__}: {reason}); the run "
-                f"continues without it; after its end the same command sends the rest"
+                f"note: tracking: W&B does not respond ({type(error).__name__}: "
+                f"{first_line(error)}); the run continues without it; after its end the same "
+                f"command sends the rest"
             )
 
 

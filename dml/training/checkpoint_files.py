@@ -2,66 +2,67 @@
 
 `last.pt` is written after every evaluation, `previous.pt` is the one before it, `best.pt` holds the
 weights of the best evaluation. A file is either complete or absent: see `dml.core.atomic_io`. A
-thread writes them while training goes on: see `dml.training.background_writer`.
+thread writes them while training goes on.
 
 Their content is that of `dml.training.train_state`, with the progress of `dml.training.trainer`.
 """
 
 from __future__ import annotations
 
+import copy
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dml.core.atomic_io import replace_file
-from dml.core.errors import RunStopped, UserError
+from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.run_logger import run_logger
-from dml.training.background_writer import BackgroundWriter, copy_state
-from dml.training.process_group import ProcessGroup
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 class Checkpoints:
     """The checkpoints of one training job.
 
+    Where several processes train it, every process calls every method; only the first one reads
+    and writes. Its errors are raised on all of them.
+
     Args:
         folder: where `last.pt`, `previous.pt` and `best.pt` go.
         identity: flat, plain-typed description of what is trained; a checkpoint with another
             identity is refused.
+        world: the processes; only the first one needs access to the folder.
+
+    Attributes:
+        last, previous, best: the files.
     """
 
-    def __init__(self, folder: str | Path, identity: dict[str, Any]) -> None:
-        self.folder = Path(folder)
-        self.identity = identity
-        self._writer = BackgroundWriter()
+    def __init__(
+        self, folder: str | Path, identity: dict[str, Any], world: ProcessGroup = SINGLE_PROCESS
+    ) -> None:
+        self.folder, self.identity, self.world = Path(folder), identity, world
+        self.last, self.previous = self.folder / "last.pt", self.folder / "previous.pt"
+        self.best = self.folder / "best.pt"
         self._best_state: dict[str, Any] | None = None  # of the next `save`
-
-    @property
-    def last(self) -> Path:
-        """The file of the newest state."""
-        return self.folder / "last.pt"
-
-    @property
-    def previous(self) -> Path:
-        """The file of the state before the newest."""
-        return self.folder / "previous.pt"
-
-    @property
-    def best(self) -> Path:
-        """The file of the weights of the best evaluation."""
-        return self.folder / "best.pt"
+        self._executor = ThreadPoolExecutor(1, "checkpoint writer")
+        self._written: Future[None] | None = None
 
     def keep_best(self, state: dict[str, Any]) -> None:
         """Copies `state`, which the next `save` writes as `best.pt`."""
-        self._best_state = copy_state(state)
+        if self.world.is_main:
+            self._best_state = copy.deepcopy(state)
 
     def save(self, state: dict[str, Any]) -> None:
         """Copies `state` and starts to write it as `last.pt`, after the best state if there is one.
+
+        The copy of tensors on a GPU is there too until it is written: training does not wait for
+        their way to the host.
 
         The former `last.pt` becomes `previous.pt`. Waits until the states of the `save` before are
         written.
@@ -69,13 +70,13 @@ class Checkpoints:
         Raises:
             UserError: they could not be written.
         """
-        self._writer.wait()
-        best, self._best_state = self._best_state, None
-        self._writer.start(partial(self._write, copy_state(state), best))
 
-    def check(self) -> None:
-        """Raises the UserError of files that could not be written; does not wait."""
-        self._writer.check()
+        def start() -> None:
+            self._finish_writing()
+            best, self._best_state = self._best_state, None
+            self._written = self._executor.submit(self._write, copy.deepcopy(state), best)
+
+        self.world.broadcast_from_main(start)
 
     def wait(self) -> None:
         """Waits until everything is written.
@@ -83,36 +84,29 @@ class Checkpoints:
         Raises:
             UserError: it could not be.
         """
-        self._writer.wait()
+        self.world.broadcast_from_main(self._finish_writing)
 
-    @contextmanager
-    def until_written(self) -> Iterator[None]:
-        """A context at whose end everything is written, however it ends.
+    def wait_quietly(self) -> None:
+        """Waits on this process alone, without an error; another one ends the run already."""
+        if self._written is not None:
+            wait_for([self._written])
 
-        Raises:
-            UserError: it could not be, so that a run which ends or stops is not saved.
-        """
-        try:
-            yield
-        except RunStopped:
-            self.wait()
-            raise
-        except BaseException:  # of this process alone, maybe: no waiting with others
-            self._writer.wait_quietly()
-            raise
-        self.wait()
+    def _finish_writing(self) -> None:
+        written, self._written = self._written, None
+        if written is not None:
+            written.result()
 
     def _write(self, state: dict[str, Any], best: dict[str, Any] | None) -> None:
         if best is not None:  # first, since the last state names its step
             with _replace_file(self.best) as temporary:
                 self._serialize(best, temporary)
-            self._log_save(self.best, best)
         with _replace_file(self.last) as temporary:
             self._serialize(state, temporary)
             if self.last.exists():
                 self.last.replace(self.previous)
             fault_point("between_checkpoints")
-        self._log_save(self.last, state)
+        names = "last.pt" if best is None else "best.pt and last.pt"
+        run_logger.info("saved %s/%s, step %s", self.folder.name, names, state.get("step"))
 
     def _serialize(self, state: dict[str, Any], path: Path) -> None:
         # To an open file: with a path torch.save writes its name into the file, and equal states
@@ -125,41 +119,15 @@ class Checkpoints:
                     raise error.__context__ from None
                 raise
 
-    def _log_save(self, path: Path, state: dict[str, Any]) -> None:
-        run_logger.info("saved %s/%s, step %s", self.folder.name, path.name, state.get("step"))
-
-    def load(self, needed: Iterable[str] = ()) -> tuple[dict[str, Any], str] | None:
+    def load(self) -> tuple[dict[str, Any], str] | None:
         """Returns the newest readable state and a note for the user, which may be empty.
 
         Returns None if there is no checkpoint.
 
-        Args:
-            needed: required keys; a state without them (for example a `best.pt`) is unreadable.
-
         Raises:
             UserError: none of the checkpoints can be read, or they belong to another run.
         """
-        self._writer.wait()
-        if not self.last.exists() and not self.previous.exists():
-            return None
-        note = ""
-        for path in (self.last, self.previous):
-            try:
-                state = read_checkpoint(path)
-                missing = [key for key in needed if key not in state]
-                if missing:
-                    raise UserError(f"{path} is not a training state (it has no '{missing[0]}')")
-            except UserError as error:
-                note = f"{error}; going on from {self.previous.name} instead"
-                continue
-            except FileNotFoundError:
-                continue
-            self._check_identity(path, state)
-            return state, note
-        raise UserError(
-            f"resume: neither last.pt nor previous.pt in {self.folder} can be read; "
-            f"overwrite=true starts anew"
-        )
+        return self.world.broadcast_from_main(self._load)
 
     def load_best(self) -> dict[str, Any]:
         """Returns the state of the best evaluation.
@@ -167,31 +135,86 @@ class Checkpoints:
         Raises:
             UserError: it is absent, unreadable, or belongs to another run.
         """
-        self._writer.wait()
-        try:
-            state = read_checkpoint(self.best)
-        except FileNotFoundError as error:
-            raise UserError(
-                f"resume: {self.best} is missing; overwrite=true starts anew"
-            ) from error
-        except UserError as error:
-            raise UserError(f"resume: {error}; overwrite=true starts anew") from error
-        if not {"embedder", "method", "metrics", "epoch", "step"} <= state.keys():
-            raise UserError(f"resume: {self.best} holds no weights; overwrite=true starts anew")
-        self._check_identity(self.best, state)
-        return state
+        return self.world.broadcast_from_main(self._load_best)
 
-    def _check_identity(self, path: Path, state: dict[str, Any]) -> None:
-        found = state.get("identity")
-        if not isinstance(found, dict):
-            raise UserError(f"resume: {path} does not name its run; overwrite=true starts anew")
-        for key in sorted(found.keys() | self.identity.keys(), key=str):
+    def _load(self) -> tuple[dict[str, Any], str] | None:
+        self._finish_writing()
+        note = ""
+        for path in (self.last, self.previous):
+            try:
+                return self._read(path), note
+            except FileNotFoundError:
+                continue
+            except DamagedCheckpoint as error:
+                note = f"{error}; going on from {self.previous.name} instead"
+        if not note:
+            return None
+        raise UserError(
+            f"resume: neither last.pt nor previous.pt in {self.folder} can be read; "
+            f"overwrite=true starts anew"
+        )
+
+    def _load_best(self) -> dict[str, Any]:
+        self._finish_writing()
+        try:
+            return self._read(self.best)
+        except (FileNotFoundError, DamagedCheckpoint) as error:
+            raise UserError(
+                f"resume: {self.best} is missing or damaged; overwrite=true starts anew"
+            ) from error
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        state = read_checkpoint(path)
+        stored = state.get("identity", {})
+        for key in sorted(stored.keys() | self.identity.keys()):
             # As text: NaN is not equal to itself.
-            if repr(found.get(key)) != repr(self.identity.get(key)):
+            if repr(stored.get(key)) != repr(self.identity.get(key)):
                 raise UserError(
-                    f"resume: {path} was made with {key}={found.get(key)}, "
+                    f"resume: {path} was made with {key}={stored.get(key)}, "
                     f"this run has {key}={self.identity.get(key)}; overwrite=true starts anew"
                 )
+        return state
+
+
+class DamagedCheckpoint(UserError):
+    """A file is not a complete checkpoint."""
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Reads a checkpoint onto the CPU.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedCheckpoint: it is not a complete checkpoint.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # torch raises RuntimeError, EOFError, UnpicklingError, OSError…
+        content = error
+    if not isinstance(content, dict):
+        raise DamagedCheckpoint(f"{path} is not a complete checkpoint ({type(content).__name__})")
+    return content
+
+
+@contextmanager
+def translate_state_errors(path: Path) -> Iterator[None]:
+    """Turns errors of `load_state_dict` into an error message for users.
+
+    Args:
+        path: of the checkpoint that is being restored.
+
+    Raises:
+        UserError: the state does not fit this run.
+    """
+    try:
+        yield
+    except Exception as error:  # of many classes: a missing entry, another shape or type
+        raise UserError(
+            f"resume: {path} does not fit this run ({type(error).__name__}: {first_line(error)}); "
+            f"overwrite=true starts anew"
+        ) from error
 
 
 @contextmanager
@@ -207,87 +230,3 @@ def _replace_file(path: Path) -> Iterator[Path]:
             f"outputs: cannot save {path}: {error.strerror or error}; the checkpoint before it is "
             f"intact, {remedy} and run the same command to continue"
         ) from error
-
-
-@contextmanager
-def translate_state_errors(path: Path) -> Iterator[None]:
-    """Turns errors of `load_state_dict` into an error message for users.
-
-    Args:
-        path: of the checkpoint that is being restored.
-
-    Raises:
-        UserError: the state does not fit this run.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # of many classes: a missing entry, another shape or type
-        reason = (str(error).splitlines() or [""])[-1].strip()
-        raise UserError(
-            f"resume: {path} does not fit this run ({type(error).__name__}: {reason}); "
-            f"overwrite=true starts anew"
-        ) from error
-
-
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint onto the CPU.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        UserError: it is not a complete checkpoint.
-    """
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # torch raises RuntimeError, EOFError, UnpicklingError, OSError…
-        raise UserError(f"{path} is not a complete checkpoint ({type(error).__name__})") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is not a checkpoint of this program")
-    return content
-
-
-class SharedCheckpoints(Checkpoints):
-    """The checkpoints of a job that several processes train; the files are those of one process.
-
-    Every process calls every method; an error on the first one is raised on all of them, one of
-    writing when they next save, wait or load.
-
-    Args:
-        folder, identity: see `Checkpoints`.
-        world: the processes; only the first one needs access to the folder.
-    """
-
-    def __init__(self, folder: str | Path, identity: dict[str, Any], world: ProcessGroup) -> None:
-        super().__init__(folder, identity)
-        self.world = world
-
-    def keep_best(self, state: dict[str, Any]) -> None:
-        """Copies `state`, which the next `save` writes as `best.pt`."""
-        self.world.broadcast_from_main(partial(super().keep_best, state))
-
-    def save(self, state: dict[str, Any]) -> None:
-        """Copies `state` and starts to write it as `last.pt`."""
-        self.world.broadcast_from_main(partial(super().save, state))
-
-    def check(self) -> None:
-        """Raises the error of files that could not be written, in a run of one process.
-
-        Several would have to talk about it at every step.
-        """
-        if self.world.size == 1:
-            super().check()
-
-    def wait(self) -> None:
-        """Waits until everything is written."""
-        self.world.broadcast_from_main(super().wait)
-
-    def load(self, needed: Iterable[str] = ()) -> tuple[dict[str, Any], str] | None:
-        """The newest readable state and a note for the user; None if there is no checkpoint."""
-        return self.world.broadcast_from_main(partial(super().load, needed))
-
-    def load_best(self) -> dict[str, Any]:
-        """The state of the best evaluation."""
-        return self.world.broadcast_from_main(super().load_best)

@@ -2,49 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
 from dml.core.errors import RunStopped
-from dml.training.clock import StepClock
 
 Metrics = dict[str, float]
 
+# (images per class, index of the draw) -> batches of augmented training images and their labels,
+# class by class; equal arguments give equal images.
+SamplePool = Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]
 
-class Method(Protocol):
-    """Computes a loss from a batch; an `nn.Module` whose parameters are the loss's.
 
-    Where several processes share a batch, `__call__` gets the labels of the whole batch, and an
-    embedder that returns the embeddings of the whole batch (`dml.training.data_parallel`).
+class Method(nn.Module):
+    """Computes a loss from a batch; subclasses implement `forward` and the hooks they need.
+
+    Parameters are those of the loss. All other state that training depends on belongs into buffers
+    or `get_extra_state`, in plain types and tensors: checkpoints hold both.
+
+    Where several processes share a batch, each of them computes the loss of the whole batch: labels
+    and embeddings are those of all (`dml.training.data_parallel`), images and features are not.
 
     Attributes:
-        whole: what else of the whole batch it needs, "images" or "features"; nothing if absent.
-        loss_constant: a part of the loss that training cannot change; 0 if absent.
+        whole: what else of the whole batch is needed: "images", "features".
+        loss_constant: a part of the loss that training cannot change. The history has the loss
+            without it too, because changes of a small rest are hard to see next to it.
     """
 
-    whole: frozenset[str]
-    loss_constant: float
+    whole: frozenset[str] = frozenset()
+    loss_constant: float = 0.0
 
-    def __call__(
-        self, embedder: nn.Module, images: Tensor, labels: Tensor
+    def forward(
+        self, embedder: Any, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the loss and values to log."""
-        ...
+        """Returns the loss of images B×3×H×W with labels B, and scalars to log."""
+        raise NotImplementedError
 
-    def after_backward(self, embedder: nn.Module) -> None:
-        """May add to the gradients."""
-        ...
+    def attach(self, sample_pool: SamplePool) -> None:
+        """Receives access to all training images, once, before training or resuming."""
 
-    def on_evaluation(self, embedder: nn.Module, score: float) -> dict[str, float]:
-        """Receives the score of an evaluation; returns values to log beside it."""
-        ...
+    def after_backward(self, embedder: Any) -> None:
+        """Called between backward pass and optimizer step; may change the gradients."""
 
-    def on_stall(self, embedder: nn.Module) -> bool:
-        """Called when patience is exhausted; returns True to continue training all the same."""
-        ...
+    def on_evaluation(self, embedder: Any, score: float) -> dict[str, float]:
+        """Called after every evaluation; returns columns for its row of the history."""
+        return {}
+
+    def on_stall(self, embedder: Any) -> bool:
+        """Called when the patience of the protocol is exhausted; True: continue training."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -87,12 +96,10 @@ class Callbacks:
         log: receives a row of metrics per evaluation, and the step.
         should_stop: called after every step; returns the exception to raise once the state is
             saved, or None to continue.
-        on_step: receives the step, the values to log and the clock after every step.
-        on_interval: receives the clock at every evaluation that follows steps.
+        on_step: receives the step and the values to log after every step.
     """
 
     evaluate: Callable[[], Metrics]
     log: Callable[[dict[str, Any], int], None]
     should_stop: Callable[[], RunStopped | None] = lambda: None
-    on_step: Callable[[int, dict[str, Tensor], StepClock], None] = lambda *state: None
-    on_interval: Callable[[StepClock], None] = lambda clock: None
+    on_step: Callable[[int, dict[str, Tensor]], None] = lambda step, values: None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from dml.core.errors import ConfigError, UserError, first_line, nearest
+from dml.core.errors import ConfigError, first_line, nearest
 
 # optim.schedule by name → its class and arguments; "step" is the schedule of mft.
 NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
@@ -54,7 +54,6 @@ def parameter_groups(
     Raises:
         ConfigError: the loss has parameters but no learning rate, or an override names an unknown
             group.
-        UserError: a parameter is in no group.
     """
     lr, loss_lr, overrides = options.lr, options.loss_lr, options.groups
     for name in overrides:
@@ -65,17 +64,18 @@ def parameter_groups(
                     f"one of {' | '.join(GROUPS)}"
                 ]
             )
-    norms = _batch_norm_parameters(embedder) if "batch_norm" in overrides else []
-    grouped = {id(p) for p in norms}
-    backbone = [
-        p
-        for p in embedder.backbone.parameters()  # type: ignore[union-attr]
-        if p.requires_grad and id(p) not in grouped
-    ]
-    grouped |= {id(p) for p in backbone}
-    head = [p for p in embedder.parameters() if p.requires_grad and id(p) not in grouped]
-    grouped |= {id(p) for p in head}
-    of_loss = [p for p in method.parameters() if p.requires_grad and id(p) not in grouped]
+    layers = embedder.modules() if "batch_norm" in overrides else ()
+    norm_layers = nn.ModuleList(layer for layer in layers if isinstance(layer, _BatchNorm))
+    grouped: set[int] = set()
+
+    def take(module: nn.Module) -> list[nn.Parameter]:
+        """Returns the trainable parameters of a module that are in no group yet."""
+        new = [p for p in module.parameters() if p.requires_grad and id(p) not in grouped]
+        grouped.update(map(id, new))
+        return new
+
+    norms, backbone = take(norm_layers), take(embedder.get_submodule("backbone"))
+    head, of_loss = take(embedder), take(method)
     if of_loss and loss_lr is None:
         if options.loss_lr_ratio is None:
             raise ConfigError(
@@ -85,7 +85,7 @@ def parameter_groups(
                 ]
             )
         loss_lr = lr * options.loss_lr_ratio
-    groups = [
+    return [
         {"name": name, "params": parameters, "lr": rate, "weight_decay": options.weight_decay}
         | dict(overrides.get(name, {}))
         for name, parameters, rate in (
@@ -96,28 +96,6 @@ def parameter_groups(
         )
         if parameters
     ]
-    check_complete(groups, [*embedder.parameters(), *method.parameters()])
-    return groups
-
-
-def _batch_norm_parameters(embedder: nn.Module) -> list[nn.Parameter]:
-    layers = [layer for layer in embedder.modules() if isinstance(layer, _BatchNorm)]
-    return [p for layer in layers for p in layer.parameters() if p.requires_grad]
-
-
-def check_complete(groups: list[dict[str, Any]], parameters: Iterable[nn.Parameter]) -> None:
-    """Checks that the groups hold every trainable parameter exactly once.
-
-    Raises:
-        UserError: they do not; with the number of such parameters.
-    """
-    ids = [id(p) for group in groups for p in group["params"]]
-    wanted = {id(p) for p in parameters if p.requires_grad}
-    left_out = len(wanted - set(ids))
-    if left_out:
-        raise UserError(f"optim: {left_out} trainable parameters are in no optimizer group")
-    if len(ids) != len(set(ids)):
-        raise UserError(f"optim: {len(ids) - len(set(ids))} parameters are in two optimizer groups")
 
 
 def named_schedule(schedule: str | dict[str, Any], epochs: int) -> dict[str, Any]:

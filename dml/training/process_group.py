@@ -1,27 +1,94 @@
-"""The processes that train one model together.
+"""The processes that train one model together, and what they exchange.
 
 Every process takes the same steps with its part of each batch. Only the first one reads and writes
 files; it sends what it reads to the others (`ProcessGroup.broadcast_from_main`), so that all make
 the same decisions. The others need no access to the run folder.
+
+Every process computes the same loss L of the whole batch. On n processes, autograd differentiates
+the sum of their losses, nL: the gradients of any parameter, summed over the processes, are n times
+those of L, and their average (`dml.training.data_parallel`) is exactly that of a single process.
+This holds for parameters before and after a gather, provided that it passes gradients back exactly:
+rows sent to all processes receive the sum of the gradients of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import hashlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from dml.core.errors import RunStopped, UserError
-from dml.training.collectives import GatherRows, all_reduce_sum_, translate_connection_errors
+from dml.core.errors import ConfigError, RunStopped, UserError, first_line
+from dml.core.launcher import read_launch
 
 Result = TypeVar("Result")
 
-BUCKET = 2**22  # elements of the gradients that are summed together
+STOP_EVERY = 5  # steps between two questions whether a process is asked to stop
+# For a process or machine that hangs; the end of a process is noticed at once. The other processes
+# wait for the first one no longer than an evaluation takes.
+TIMEOUT = timedelta(minutes=15)
+
+_store: dist.Store | None = None  # of the launcher; opened once per process
+_runs = count()
+
+
+class ConnectionLost(UserError):
+    """Another process of the run ended or cannot be reached."""
+
+
+@contextmanager
+def translate_connection_errors(in_backward: bool = False) -> Iterator[None]:
+    """Turns the failure of a collective operation into an error message for users.
+
+    Args:
+        in_backward: a backward pass, whose other errors (no memory, a mistake in a loss) stay.
+
+    Raises:
+        ConnectionLost: another process ended.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        # DistributedDataParallel passes errors of gloo on, which have no class of their own.
+        if in_backward and not (isinstance(error, dist.DistError) or "/gloo/" in str(error)):
+            raise
+        reason = first_line(error).rsplit("] ", 1)[-1].partition(". ")[0]
+        raise ConnectionLost(
+            f"torchrun: process {dist.get_rank()} lost contact with another of "
+            f"{dist.get_world_size()}, which ended or was killed ({reason}); the last checkpoint "
+            f"is intact, and the same command continues from it with any number of processes"
+        ) from error
+
+
+class _GatherRows(torch.autograd.Function):
+    """Gathers rows B×… of n processes into nB×…, in the order of ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        gathered = rows.new_empty(dist.get_world_size() * len(rows), *rows.shape[1:])
+        with translate_connection_errors():
+            dist.all_gather_into_tensor(gathered, rows.contiguous())
+        return gathered
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Returns the sum of the gradients of this process's rows."""
+        local = gradient.new_empty(len(gradient) // dist.get_world_size(), *gradient.shape[1:])
+        with translate_connection_errors():
+            dist.reduce_scatter_tensor(local, gradient.contiguous())
+        return local
 
 
 @dataclass(frozen=True)
@@ -49,18 +116,22 @@ class ProcessGroup:
         """
         if self.size == 1:
             return work()
-        if not self.is_main:
-            result, problem = _broadcast_object(None)
-            if problem is not None:
-                raise _repeated_error(problem)
-            return cast(Result, result)
-        try:
-            result = work()
-        except Exception as error:
-            _broadcast_object((None, str(error) or type(error).__name__))
-            raise
-        _broadcast_object((result, None))
-        return result
+        result, problem, error = None, None, None
+        if self.is_main:
+            try:
+                result = work()
+            except Exception as raised:
+                error, problem = raised, str(raised) or type(raised).__name__
+        sent = [result, problem]
+        with translate_connection_errors():
+            dist.broadcast_object_list(sent, src=0, device=torch.device("cpu"))
+        if error is not None:
+            raise error
+        if sent[1] is not None:
+            repeated = UserError(str(sent[1]))
+            repeated.repeated = True
+            raise repeated
+        return cast(Result, sent[0])
 
     def run_on_main(self, work: Callable[[], Result]) -> Result | None:
         """Calls `work` on the first process only; returns None on the others.
@@ -96,7 +167,7 @@ class ProcessGroup:
         if self.size == 1:
             return rows
         if length is None or length % self.size == 0:
-            return cast(Tensor, GatherRows.apply(rows))
+            return cast(Tensor, _GatherRows.apply(rows))
         return self._gather_uneven(rows, np.diff(self._bounds(length)).tolist())
 
     def gather_variable(self, rows: Tensor) -> Tensor:
@@ -105,88 +176,40 @@ class ProcessGroup:
             return rows
         sizes = torch.zeros(self.size, dtype=torch.int64)
         sizes[self.rank] = len(rows)
-        return self._gather_uneven(rows, all_reduce_sum_(sizes).tolist())
-
-    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Averages gradients over the processes; parameters without one are left out.
-
-        All processes pass the same parameters. `DataParallelLoss` averages most gradients during
-        the backward pass, and the others here.
-        """
-        if self.size == 1:
-            return
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        for bucket in _buckets(gradients):
-            flat = all_reduce_sum_(torch.cat([gradient.reshape(-1) for gradient in bucket]))
-            flat /= self.size
-            parts = flat.split([gradient.numel() for gradient in bucket])
-            for gradient, part in zip(bucket, parts, strict=True):
-                gradient.copy_(part.view(gradient.shape))
-
-    def broadcast_modules(self, *modules: nn.Module) -> None:
-        """Copies parameters and buffers of the first process to all others, bit for bit."""
-        if self.size > 1:
-            with translate_connection_errors():
-                for module in modules:
-                    for tensor in (*module.parameters(), *module.buffers()):
-                        dist.broadcast(tensor.detach(), src=0)
+        with translate_connection_errors():
+            dist.all_reduce(sizes)
+        return self._gather_uneven(rows, sizes.tolist())
 
     def share_stop_request(
         self, stop: Callable[[], RunStopped | None]
     ) -> Callable[[], RunStopped | None]:
         """Returns a function that stops all processes at the same step if one is asked to stop.
 
-        The request of a step travels while the next one is computed, and is answered after it.
+        To be called after every step; the processes ask each other every few of them, on the CPU.
         """
         if self.size == 1:
             return stop
-        sent: tuple[dist.Work, Tensor] | None = None
+        calls = count(1)
 
         def ask() -> RunStopped | None:
-            nonlocal sent
-            before, request = sent, stop()
-            status = torch.tensor([0 if request is None else request.status])
+            if next(calls) % STOP_EVERY:
+                return None
+            request = stop()
+            status = torch.tensor(0 if request is None else request.status)
             with translate_connection_errors():
-                # on the CPU: the GPU does not wait
-                sent = dist.all_reduce(status, dist.ReduceOp.MAX, async_op=True), status
-                status_of_all = 0 if before is None else _received(before)
-                if not status_of_all:
-                    return None
-                _received(sent)  # nothing is under way when the processes leave
-            return request or RunStopped("stopped with the other processes", status_of_all)
+                dist.all_reduce(status, dist.ReduceOp.MAX)
+            if not status:
+                return None
+            return request or RunStopped("stopped with the other processes", int(status))
 
         return ask
-
-    def check_synchronized(self, *modules: nn.Module) -> None:
-        """Compares the weights and the random number generators of all processes.
-
-        Raises:
-            UserError: they differ, through a hardware fault or a custom loss or method.
-        """
-        if self.size == 1:
-            return
-        sums = [p.detach().double().sum().cpu() for module in modules for p in module.parameters()]
-        random = torch.get_rng_state().double()
-        own = torch.stack([*sums, (random * torch.arange(len(random))).sum()])
-        with translate_connection_errors():
-            every = own.new_empty(self.size, len(own))
-            dist.all_gather_into_tensor(every, own[None])
-        equal = (every == every[0]) | (every.isnan() & every[0].isnan())
-        if not equal.all():
-            other = int((~equal.all(dim=1)).nonzero()[0])
-            what = "weights" if not equal[other, :-1].all() else "random numbers"
-            raise UserError(
-                f"torchrun: the {what} of process {other} are no longer those of process 0; a loss "
-                f"or method must do the same on all processes, with random numbers of torch's CPU "
-                f"generator; the checkpoint before is intact"
-            )
 
     def _bounds(self, length: int) -> np.ndarray:
         return np.linspace(0, length, self.size + 1).astype(int)
 
     def _gather_uneven(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
         padding = rows.new_zeros(max(sizes) - len(rows), *rows.shape[1:])
-        padded = cast(Tensor, GatherRows.apply(torch.cat([rows, padding])))
+        padded = cast(Tensor, _GatherRows.apply(torch.cat([rows, padding])))
         parts = padded.split(max(sizes))
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
@@ -194,39 +217,64 @@ class ProcessGroup:
 SINGLE_PROCESS = ProcessGroup()
 
 
-def _broadcast_object(value: Any) -> Any:
-    """Sends an object of the first process to all others; returns it."""
-    values = [value]
-    with translate_connection_errors():
-        dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
-    return values[0]
+@contextmanager
+def distributed_session(device: str) -> Iterator[ProcessGroup]:
+    """Connects the processes that the launcher started, for one run.
+
+    After a run that failed, the next run of a multirun connects anew.
+
+    Args:
+        device: the option `device`; decides the backend.
+
+    Raises:
+        UserError: the others cannot be reached.
+    """
+    launch = read_launch()
+    if launch.size == 1:
+        yield SINGLE_PROCESS
+        return
+    world = ProcessGroup(launch.rank, launch.size)
+    store = _connect(world, device)
+    try:
+        yield world
+        with translate_connection_errors():
+            dist.barrier()  # no process disconnects while another one waits for it
+    except UserError as error:
+        if isinstance(error, ConnectionLost) and (
+            threading.current_thread() is threading.main_thread()
+        ):
+            # torchrun sends SIGTERM when another process died; this one still has to report it.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if isinstance(error, ConfigError):  # the same on all processes
+            error.repeated = not world.is_main
+        else:
+            error.repeated = error.repeated or _was_reported(store, str(error))
+        raise
+    finally:
+        dist.destroy_process_group()
 
 
-def _received(sent: tuple[dist.Work, Tensor]) -> int:
-    """Waits for an asynchronous reduction; returns its result."""
-    work, result = sent
-    work.wait()
-    return int(result)
+def _connect(world: ProcessGroup, device: str) -> dist.Store:
+    global _store
+    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    rank, size = world.rank, world.size
+    try:
+        if _store is None:
+            _store = next(dist.rendezvous("env://", rank, size, timeout=TIMEOUT))[0]
+        # The store still has the entries of earlier runs of a multirun.
+        store = dist.PrefixStore(f"run{next(_runs)}", _store)
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"torchrun: process {rank} cannot reach the other {size - 1}: {first_line(error)}"
+        ) from error
+    return store
 
 
-def _repeated_error(message: str) -> UserError:
-    error = UserError(message)
-    error.repeated = True
-    return error
-
-
-def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Yields lists of gradients of one type with about `BUCKET` elements each."""
-    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
-        bucket: list[Tensor] = []
-        elements = 0
-        for gradient in gradients:
-            if gradient.dtype != dtype:
-                continue
-            bucket.append(gradient)
-            elements += gradient.numel()
-            if elements >= BUCKET:
-                yield bucket
-                bucket, elements = [], 0
-        if bucket:
-            yield bucket
+def _was_reported(store: dist.Store, message: str) -> bool:
+    """Returns True if another process of the run has reported the same message."""
+    try:
+        return store.add(hashlib.sha256(message.encode()).hexdigest(), 1) > 1
+    except Exception:  # the process with the store ended: better reported twice than never
+        return False

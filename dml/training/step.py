@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.training.data_parallel import DataParallelLoss
-from dml.training.device import autocast
 from dml.training.interfaces import TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.train_state import TrainState
@@ -32,8 +31,8 @@ class TrainingStep:
         self.state = state
         self.embedder, self.method, self.optimizer = state.embedder, state.method, state.optimizer
         self.config = config
-        backbone = self.embedder.backbone.parameters()  # type: ignore[union-attr]
-        self._backbone = [p for p in backbone if p.requires_grad]
+        backbone = self.embedder.get_submodule("backbone")
+        self._backbone = [p for p in backbone.parameters() if p.requires_grad]
         self._frozen = False
         self._clipped = list(self.embedder.parameters())
         if config.clip_loss_parameters:
@@ -57,21 +56,27 @@ class TrainingStep:
         Raises:
             InvalidBatchError: the loss cannot be computed for this batch.
         """
-        self._freeze_backbone(warming_up)
+        if warming_up != self._frozen:
+            for parameter in self._backbone:
+                parameter.requires_grad_(not warming_up)
+            self._frozen = warming_up
         if not self.embedder.training:  # an evaluation came before this step
             self.state.train()
         self.optimizer.zero_grad(set_to_none=True)
-        loss, logs = self._loss(images, labels)
+        try:
+            bf16 = self.config.precision == "bf16"
+            with torch.autocast(images.device.type, torch.bfloat16, enabled=bf16):
+                if self._parallel is None:
+                    loss, logs = self.method(self.embedder, images, labels)
+                else:
+                    loss, logs = self._parallel(images, labels)
+        except ValueError as error:
+            raise InvalidBatchError(str(error)) from error
         if self._parallel is None:
             loss.backward()
         else:
             self._parallel.backward(loss)
-        self.method.after_backward(self.embedder)  # type: ignore[operator]
-        self._clip_gradients()
-        self.optimizer.step()
-        return {"loss": loss.detach(), **logs}
-
-    def _clip_gradients(self) -> None:
+        self.method.after_backward(self.embedder)
         if self.config.clip_norm is not None:
             gradients = [p.grad for p in self._clipped if p.grad is not None]
             # The squares of PFML's forces may exceed float32, and an infinite norm clips to zeros.
@@ -80,18 +85,5 @@ class TrainingStep:
             nn.utils.clip_grads_with_norm_(self._clipped, self.config.clip_norm, norm)
         if self.config.clip_value is not None:
             nn.utils.clip_grad_value_(self._clipped, self.config.clip_value)
-
-    def _loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        try:
-            with autocast(self.config.precision, images.device):
-                if self._parallel is not None:
-                    return self._parallel(images, labels)
-                return self.method(self.embedder, images, labels)
-        except ValueError as error:
-            raise InvalidBatchError(str(error)) from error
-
-    def _freeze_backbone(self, frozen: bool) -> None:
-        if frozen != self._frozen:
-            for parameter in self._backbone:
-                parameter.requires_grad_(not frozen)
-            self._frozen = frozen
+        self.optimizer.step()
+        return {"loss": loss.detach(), **logs}

@@ -27,9 +27,13 @@ class Stopping:
     best_step: int = 0
     stalled: int = 0
 
+    def is_better(self, score: float) -> bool:
+        """Returns True if a score is an improvement."""
+        return score > self.best_score + self.min_delta
+
     def update(self, score: float, epoch: float, step: int) -> bool:
         """Adds one evaluation; returns True if it is the best so far."""
-        if score > self.best_score + self.min_delta:
+        if self.is_better(score):
             self.best_score, self.best_epoch, self.best_step = score, epoch, step
             self.stalled = 0
             return True

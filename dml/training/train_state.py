@@ -11,6 +11,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from dml.training.interfaces import Method
+
 KERNELS = ("fused", "foreach", "capturable", "differentiable")  # options of torch's optimizers
 LOGGED_GROUPS = ("backbone", "loss")  # the other groups share the learning rate of the backbone
 
@@ -21,13 +23,13 @@ class TrainState:
 
     Attributes:
         embedder: the network; its `backbone` is frozen during warm-up.
-        method: see `dml.training.interfaces.Method`.
+        method: computes the loss.
         optimizer: over the parameters of both.
         scheduler: of the learning rates; None keeps them constant.
     """
 
     embedder: nn.Module
-    method: nn.Module
+    method: Method
     optimizer: Optimizer
     scheduler: LRScheduler | None = None
 

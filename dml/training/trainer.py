@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +15,6 @@ from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
 from dml.core.signals import raise_on_signals
 from dml.training.checkpoint_files import Checkpoints
-from dml.training.clock import StepClock
 from dml.training.device import autocast
 from dml.training.interfaces import Callbacks, Metrics, TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
@@ -41,8 +41,6 @@ class Trainer:
         world: the processes that share each batch; `batches` returns the part of this one.
     """
 
-    RESUMABLE = ("rows", "optimizer", "stopping", "random")  # keys that `best.pt` lacks
-
     def __init__(
         self,
         state: TrainState,
@@ -58,12 +56,14 @@ class Trainer:
         self.world = world
         self._train_on = TrainingStep(state, config, world)
         self._means = RunningMeans()
+        self._total_steps = config.total_steps
         self.step = 0
         self.rows = 0  # rows of history that belong to the state
         self.finished = False
         self.pending_evaluation = False  # stopped between a step and its evaluation
         self.first_metrics: Metrics = {}
-        self.clock = StepClock(state.device)
+        self.seconds = 0.0  # of all steps and of waiting for their batches
+        self._started: float | None = None
 
     @property
     def epoch(self) -> float:
@@ -78,96 +78,84 @@ class Trainer:
             UserError: the loss is no longer finite, or a checkpoint could not be written; the last
                 good one is kept.
         """
-        with self.checkpoints.until_written():
-            self._fit()
-
-    def _fit(self) -> None:
-        if self.step == 0 and self.rows == 0:
-            self._evaluate_untrained()
-        if self.pending_evaluation:
-            self._evaluate()
-        if self.finished:
-            return
-        for images, labels in self._unless_stopped(self.batches(self.step)):
-            fault_point("before_step")
-            values = self._train_step(images, labels)
-            fault_point("after_step")
-            self.callbacks.on_step(self.step, values, self.clock)
-            if self.step % self.config.evaluate_every == 0 or self._at_end:
-                self._means.check_finite()
-                with self.clock.pause():
+        try:
+            if self.step == 0 and self.rows == 0:
+                self.first_metrics = self._score()
+                self._log(self.first_metrics)
+                if self._at_end:  # no epochs: the untrained network is the result
+                    self._keep_best(self.first_metrics)
+                    self.finished = True
+                self.save()
+            if self.pending_evaluation:
+                self._evaluate()
+            self._started = time.perf_counter()
+            for images, labels in () if self.finished else self.batches(self.step):
+                fault_point("before_step")
+                with self._translate_step_errors(len(images)):
+                    warming_up = self.epoch < self.config.warmup_epochs
+                    values = self._train_on(images, labels, warming_up)
+                    self.step += 1
+                    self._means.update(values, self.step)
+                    if self.step % CHECK_EVERY == 0:
+                        self._means.check_finite()
+                fault_point("after_step")
+                self.callbacks.on_step(self.step, values)
+                if self.step % self.config.evaluate_every == 0 or self._at_end:
+                    self._means.check_finite()
+                    self._pause_clock()
                     self._evaluate()
-            elif self._epoch_ended:
-                self.state.end_epoch()
-            if self.finished:
-                break
-            self.checkpoints.check()
-            self._stop_if_asked()
-
-    def _unless_stopped(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yields the batches; a run whose loading processes end with it is stopped, not failed.
-
-        Job managers send their signal to all processes of a job.
-        """
-        timed = self.clock.time_batches(batches)
-        try:
-            yield from timed
-        except RuntimeError:
-            if self.world.size == 1:  # one of several does not know what the others were asked
-                self._stop_if_asked()
+                    self._started = time.perf_counter()
+                elif self._epoch_ended:
+                    self.state.end_epoch()
+                if self.finished:
+                    break
+                stop = self.callbacks.should_stop()
+                if stop is not None:
+                    self._means.check_finite()
+                    self._pause_clock()
+                    self.save()
+                    raise stop
+        except RunStopped:
+            self.checkpoints.wait()
             raise
+        except BaseException:  # of this process alone, maybe: no waiting with others
+            self.checkpoints.wait_quietly()
+            raise
+        self.checkpoints.wait()
 
-    def _evaluate_untrained(self) -> None:
-        self.first_metrics = self._score()
-        self._log(self.first_metrics)
-        if self._at_end:  # no epochs: the untrained network is the result
-            self._keep_best(self.first_metrics)
-            self.finished = True
-        self.save()
-
-    def _train_step(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    @contextmanager
+    def _translate_step_errors(self, batch_size: int) -> Iterator[None]:
         try:
-            values = self._train_on(images, labels, self.epoch < self.config.warmup_epochs)
-            self.step += 1
-            self._means.update(values, self.step)
-            if self.step % CHECK_EVERY == 0:
-                self._means.check_finite()
-            return values
+            yield
         except InvalidBatchError as error:
             self._means.check_finite()  # weights that are NaN come from the loss of an earlier step
             raise UserError(f"loss: at step {self.step}: {error}") from error
         except torch.OutOfMemoryError as error:
             raise UserError(
-                f"data.batch_size: {len(images)} images do not fit into the GPU's memory; "
+                f"data.batch_size: {batch_size} images do not fit into the GPU's memory; "
                 f"try precision=bf16, a smaller batch, or a smaller backbone"
             ) from error
 
     def _evaluate(self) -> None:
         """Scores, keeps the best, ends the epoch, decides whether to continue, and saves."""
         state = self.state
-        self.world.check_synchronized(state.embedder, state.method)
         metrics = self._score_or_save()
         self.checkpoints.wait()  # the history is one row ahead of them, at most
         score = metrics[self.config.select_metric]
         if self.stopping.update(score, self.epoch, self.step):
             self._keep_best(metrics)
-        rates = state.learning_rates()
-        extra = state.method.on_evaluation(state.embedder, score)  # type: ignore[operator]
-        self._log({**self._mean_values(), **rates, **extra, **metrics})
-        self.callbacks.on_interval(self.clock)
+        means = self._means.compute_and_reset()
+        if constant := state.method.loss_constant:
+            means["loss_without_constant"] = means["loss"] - constant
+        extra = state.method.on_evaluation(state.embedder, score)
+        self._log({**means, **state.learning_rates(), **extra, **metrics})
         state.end_evaluation(score)
         if self._epoch_ended:
             state.end_epoch()
         self.finished = self._at_end or (
-            self.stopping.exhausted(self.epoch) and not state.method.on_stall(state.embedder)  # type: ignore[operator]
+            self.stopping.exhausted(self.epoch) and not state.method.on_stall(state.embedder)
         )
         self.save()
-
-    def _mean_values(self) -> dict[str, float]:
-        """Means since the last evaluation; a loss with a constant also without it."""
-        means = self._means.compute_and_reset()
-        constant = getattr(self.state.method, "loss_constant", 0.0)
-        return means | ({"loss_without_constant": means["loss"] - constant} if constant else {})
 
     def _score_or_save(self) -> Metrics:
         """Scores the network; a run that is stopped meanwhile starts with the same evaluation."""
@@ -182,17 +170,15 @@ class Trainer:
         self.pending_evaluation = False
         return metrics
 
-    def _stop_if_asked(self) -> None:
-        stop = self.callbacks.should_stop()
-        if stop is not None:
-            self._means.check_finite()
-            self.clock.stop()
-            self.save()
-            raise stop
+    def _pause_clock(self) -> None:
+        """Adds the time since the last evaluation; the loss was read, so that a GPU is done too."""
+        if self._started is not None:
+            self.seconds += time.perf_counter() - self._started
+            self._started = None
 
     @property
     def _at_end(self) -> bool:
-        return self.step >= self.config.total_steps
+        return self.step >= self._total_steps
 
     @property
     def _epoch_ended(self) -> bool:
@@ -215,7 +201,7 @@ class Trainer:
         self.checkpoints.keep_best({**progress, **self.state.weights()})
 
     def save(self) -> None:
-        """Copies the state, which is written beside training."""
+        """Copies the state, which is written while training goes on."""
         self.checkpoints.save(self.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
@@ -227,7 +213,7 @@ class Trainer:
             "pending_evaluation": self.pending_evaluation,
             "first_metrics": self.first_metrics,
             **self._means.state_dict(),
-            "clock": self.clock.state_dict(),
+            "seconds": self.seconds,
             **self.state.state_dict(),
             "stopping": self.stopping.state_dict(),
             "random": random_state(self.state.device),
@@ -238,7 +224,7 @@ class Trainer:
         self.step, self.rows, self.finished = state["step"], state["rows"], state["finished"]
         self.pending_evaluation = state["pending_evaluation"]
         self.first_metrics = state["first_metrics"]
-        self.clock.load_state_dict(state["clock"])
+        self.seconds = state["seconds"]
         self._means.load_state_dict(state, self.state.device)
         self.state.load_state_dict(state)
         self.stopping.load_state_dict(state["stopping"])
@@ -256,6 +242,7 @@ class RunningMeans:
     def update(self, values: dict[str, Tensor], step: int) -> None:
         """Adds the values of one step, `loss` among them."""
         for name, value in values.items():
+            value = value.detach()
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
         self._steps += 1
         bad = torch.where(torch.isfinite(values["loss"]), math.inf, float(step))
@@ -268,6 +255,11 @@ class RunningMeans:
             UserError: a loss was not finite; the message names its step.
         """
         if self._bad_step is not None and math.isfinite(self._bad_step.item()):
+            if self._bad_step.item() == 1:
+                raise UserError(
+                    "loss: it is not finite at the first step, before a weight has changed; check "
+                    "the images and the options of the loss"
+                )
             raise UserError(
                 f"optim.lr: the loss is not finite from step {int(self._bad_step.item())} on; "
                 f"the checkpoint before it is kept, try a smaller optim.lr or optim.loss_lr"

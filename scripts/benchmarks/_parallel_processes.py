@@ -47,7 +47,7 @@ def _train(
         loop = Loop(setting, variant)
         loop.advance(1 + 2 * variant.workers)
         together.wait(LIMIT_SECONDS)
-        answers.put(loop.advance(steps).images_per_second(setting.batch))
+        answers.put(steps * setting.batch / loop.advance(steps))
         together.wait(LIMIT_SECONDS)  # none has the device alone at the end
     except Exception as error:
         together.abort()

@@ -11,17 +11,16 @@ from ._training_loops import Loop, Variant
 
 @dataclass
 class Measured:
-    """Rates and shares of waiting of one loop, a number per round; waits of the host in a step."""
+    """Rates of one loop, a number per round; waits of the host in a step."""
 
     rates: list[float] = field(default_factory=list)
-    waiting: list[float] = field(default_factory=list)
     waits: float | None = None
 
 
 def measure(
     loops: dict[Variant, Loop], steps: int, rounds: int, drained: int
 ) -> dict[Variant, Measured]:
-    """Returns rates in images/s and shares of waiting, round by round.
+    """Returns rates in images/s, round by round.
 
     Args:
         loops: which have run already.
@@ -34,9 +33,7 @@ def measure(
         for variant, loop in loops.items():
             report_progress(f"round {number} of {rounds}: {variant.name}")
             loop.advance(drained)
-            spent = loop.advance(steps)
-            measured[variant].rates.append(spent.images_per_second(loop.setting.batch))
-            measured[variant].waiting.append(spent.waiting_share)
+            measured[variant].rates.append(steps * loop.setting.batch / loop.advance(steps))
     return measured
 
 
@@ -44,7 +41,7 @@ def print_rates(
     measured: dict[Variant, Measured], roofs: dict[str, float], memory: dict[Variant, float]
 ) -> None:
     """Prints a row for each loop; `roofs` by precision in images/s, `memory` in MB."""
-    print(f"{'':32}{'images/s':>10}{'ratio':>8}{'waiting':>9}{'waits':>7}{'memory':>11}{'roof':>7}")
+    print(f"{'':32}{'images/s':>10}{'ratio':>8}{'waits':>7}{'memory':>11}{'roof':>7}")
     first = next(iter(measured.values()), Measured()).rates
     for variant, found in measured.items():
         rate = median(found.rates)
@@ -53,8 +50,7 @@ def print_rates(
         waits = "" if found.waits is None else f"{found.waits:.1f}"
         roof = f"{rate / roofs[variant.precision]:6.0%}" if variant.precision in roofs else ""
         print(
-            f"{variant.name:32}{rate:10.1f}{ratio:7.2f}x{median(found.waiting):9.0%}"
-            f"{waits:>7}{used:>11}{roof:>7}",
+            f"{variant.name:32}{rate:10.1f}{ratio:7.2f}x{waits:>7}{used:>11}{roof:>7}",
             flush=True,
         )
 

@@ -23,7 +23,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import nn
 
 from dml.core.atomic_io import replace_file
 from dml.losses import MeanFieldContrastiveLoss
@@ -56,7 +55,7 @@ class Interval:
         embedder = Embedder(build_backbone(options.network, options.size), DIMENSIONS).to(
             self.device
         )
-        method: nn.Module = Plain(MeanFieldContrastiveLoss(CLASSES, DIMENSIONS)).to(self.device)
+        method = Plain(MeanFieldContrastiveLoss(CLASSES, DIMENSIONS)).to(self.device)
         groups = parameter_groups(embedder, method, GroupOptions(lr=1e-4, loss_lr=1e-2))
         self.state = TrainState(embedder, method, build_optimizer(torch.optim.Adam, groups, {}))
         self._train_on = TrainingStep(self.state, TrainConfig(1, ENDLESS, ENDLESS))

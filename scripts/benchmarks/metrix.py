@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +67,7 @@ class Setting:
     """The measured step, from the command line."""
 
     classes: int
-    pooling: str
+    pooling: Any  # avg | max | avg+max
     network: bool
     device: str
 

@@ -16,11 +16,11 @@ timm's own script, in timm's repository, measures the network alone, without loa
     python scripts/benchmark.py train --device cuda --timm timm.csv
 
 All loops of a table run in turns, a few steps each, so that a busy machine is busy for all: rates
-are medians over rounds, ratios medians of the ratios of a round. `waiting` is the share of time
-without a batch, `memory` the peak of a fresh process of one loop (of the GPU's allocator; on a CPU
-of all it holds), `waits` how often the host waits for the GPU in a step, `roof` the share of what
-matrix products and memory would allow at the rates measured in the same run. Below, parallel models
-on the device compared with one after the other.
+are medians over rounds, ratios medians of the ratios of a round. `memory` is the peak of a fresh
+process of one loop (of the GPU's allocator; on a CPU of all it holds), `waits` how often the host
+waits for the GPU in a step, `roof` the share of what matrix products and memory would allow at the
+rates measured in the same run. Below, parallel models on the device compared with one after the
+other.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from scripts.docs.commented_yaml import WrittenOption, read_options
 from scripts.docs.experiment_index import list_experiments
 from scripts.docs.markdown import NOTE, code, escape, table
 
-_FALLBACK = re.compile(r"^\$\{oc\.select:protocol\.lookup\.([\w.]+),([^}]*)\}$")
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     undefined=StrictUndefined,
@@ -40,28 +39,32 @@ def tabulate_arguments(options: list[WrittenOption], meanings: dict[str, str], p
     rows = []
     for option in options:
         argument = option.name.removeprefix(prefix)
-        default, comment = option.value, option.comment
-        if found := _FALLBACK.match(default):
-            default = found[2]
-            comment = f"{comment}; other protocols and data set another value".lstrip("; ")
+        default, comment = shorten_reference(option.value), option.comment
+        if depends := dict.fromkeys(re.findall(r"by:([\w.+]+)", option.value)):
+            comment = f"{comment}; depends on {', '.join(map(code, depends))}".lstrip("; ")
         meaning = meanings.get(argument, "")
         rows.append((code(option.name), code(default), escape(meaning), escape(comment)))
     last = "range and published values" if meanings else "meaning"
     return table(("option", "default", "meaning", last), rows)
 
 
-def tabulate_space(name: str) -> str:
+def shorten_reference(value: str) -> str:
+    """Returns the default of `${by:…}`, the name in `${name}`, and other values as they are."""
+    return value.removeprefix("${").rpartition(",")[2].rstrip("}") if value[:2] == "${" else value
+
+
+def tabulate_space(group: str, name: str) -> str:
     """Returns the table of the search ranges of a loss or a method; empty if it has none."""
-    path = CONFIGS / "space" / f"{name}.yaml"
-    if not path.exists():
-        return ""
     rows = []
-    for option in read_options(path):
+    for option in read_options(CONFIGS / group / f"{name}.yaml"):
+        if not (option.name.startswith("space.") and option.value):
+            continue
         node = dict(re.findall(r"(\w+): ?([\w.+-]+)", option.value))
         scale = "logarithmic" if "log" in node else "integers" if "int" in node else "uniform"
         limits = f"{node['low']} to {node['high']}"
-        rows.append((code(option.name), limits, scale, escape(option.comment)))
-    return table(("option", "range", "scale", "remark"), rows)
+        searched = option.name.removeprefix("space.")
+        rows.append((code(searched), limits, scale, escape(option.comment)))
+    return table(("option", "range", "scale", "remark"), rows) if rows else ""
 
 
 def tabulate_experiments(group: str, choice: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from dml.core.installation import CONFIGS
-from dml.reporting.catalog import experiment_ids, load_experiment
+from dml.results.catalog import experiment_ids, load_experiment
 
 PAPERS = {
     "mft": "Mean fields",

@@ -70,13 +70,13 @@ def _make_page(name: str, description: Description) -> str:
         target=target,
         ours=ours,
         batches=f"`{kind}`: {_BATCHES[kind]}",
-        learning_rate=_describe_learning_rate(options["optim.loss_lr_ratio"]),
+        learning_rate=_describe_learning_rate(options.get("optim.loss_lr_ratio")),
         arguments=tabulate_arguments(
             [one for one in arguments if one not in common], meanings, "loss."
         ),
         common=tabulate_arguments(common, {}, "loss."),
         published=_tabulate_published(name),
-        space=tabulate_space(name),
+        space=tabulate_space("loss", name),
         experiments=tabulate_experiments("loss", name),
     )
 
@@ -87,8 +87,8 @@ def _is_common(option: WrittenOption) -> bool:
     return argument in _COMMON and option.value in ("null", "1")
 
 
-def _describe_learning_rate(ratio: WrittenOption) -> str:
-    if ratio.value == "null":
+def _describe_learning_rate(ratio: WrittenOption | None) -> str:
+    if ratio is None:
         return "none"
     text = ratio.comment.replace("optim.lr", "`optim.lr`").replace("this", ratio.value)
     return escape(text.replace("optim.loss_lr", "`optim.loss_lr`"))

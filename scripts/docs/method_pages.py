@@ -60,7 +60,7 @@ def _make_page(name: str, description: Description) -> str:
         for one in leaves
         if one.name.startswith(prefix) and one.name.removeprefix(prefix) not in _KEYS
     ]
-    others = [one for one in leaves if prefix and not one.name.startswith(prefix)]
+    others = [one for one in leaves if prefix and not one.name.startswith((prefix, "space."))]
     return render(
         "method.md",
         name=name,
@@ -70,7 +70,7 @@ def _make_page(name: str, description: Description) -> str:
         target=target,
         arguments=_tabulate(own, read_docstring(get_object(target)).arguments, prefix),
         others=tabulate_arguments(others, {}, ""),
-        space=tabulate_space(name),
+        space=tabulate_space("method", name),
         experiments="" if name == "plain" else tabulate_experiments("method", name),
     )
 

@@ -9,10 +9,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from dml.config import schema
-from dml.config.config_groups import list_groups
+from dml.config.command_line import list_groups
 from dml.core.installation import CONFIGS
 from scripts.docs.commented_yaml import WrittenOption, read_header, read_options
-from scripts.docs.component_pages import render
+from scripts.docs.component_pages import render, shorten_reference
 from scripts.docs.descriptions import load_meanings
 from scripts.docs.markdown import code, escape, first_sentence, table
 from scripts.docs.option_types import describe_option, list_fields
@@ -23,7 +23,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...], type[schema.Node] | None], ...
     ("", "The run", ("train",), schema.Config),
     ("data", "Data and batches", ("train", "data/cub", "data/*"), schema.DataConfig),
     ("transform", "Augmentation and test images", ("train",), schema.TransformConfig),
-    ("embedder", "Network head", ("embedder/default",), None),
+    ("embedder", "Network head", ("train",), None),
     ("optim", "Optimizer", ("train", "optim/*"), schema.OptimConfig),
     (
         "protocol",
@@ -108,6 +108,7 @@ def _merge(files: tuple[str, ...], node: str) -> dict[str, tuple[str, str]]:
             if "." in name or (not one.value and not node):
                 continue
             default = code(_shorten(one.value)) if not group or single else f"by `{group}`"
+            default = "by `protocol`" if one.value == "???" and not group else default
             old = found.get(name, (default, ""))
             found[name] = (old[0], old[1] or one.comment)
     return found
@@ -119,9 +120,7 @@ def _explain(name: str, comment: str) -> str:
 
 def _shorten(value: str) -> str:
     """Returns the fallback of an interpolation instead of the interpolation."""
-    if value.startswith("${timm:"):
-        return "as timm has it"
-    return value.rpartition(",")[2].rstrip("}") if value.startswith("${oc.") else value
+    return "as timm has it" if value.startswith("${timm:") else shorten_reference(value)
 
 
 def _tabulate_choices(group: str) -> str:

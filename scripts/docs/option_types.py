@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-
-from dml.config.fields import Names
 
 _LIMITS = {
     annotated_types.Ge: ("ge", "≥"),
@@ -39,12 +37,11 @@ def describe_option(annotation: Any) -> str:
     if get_origin(annotation) in (Union, types.UnionType):
         return " or ".join(filter(None, map(describe_option, get_args(annotation))))
     metadata = list(_metadata(annotation))
-    for one in metadata:
-        if isinstance(one, Names):
-            return " | ".join(one.names)
     kind = annotation
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        return " | ".join(get_args(kind))
     if get_origin(kind) is list:
         item = describe_option(get_args(kind)[0])
         return f"list of {item}s" if item in ("number", "text") else f"list of {item}"

@@ -1,15 +1,16 @@
-"""The page of protocols: every setting side by side, and what recipes change on a dataset."""
+"""The page of protocols: every setting side by side, and what changes on a dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.flatten import flatten
+from dml.config.identity import flatten
 from dml.core.installation import CONFIGS
 from scripts.docs.markdown import NOTE, code, table
 
@@ -29,7 +30,6 @@ HIDDEN = (
     "defaults",
     "protocol.name",
     "protocol.result_id",
-    "protocol.lookup.",
     "data.name",
     "optim.name",
 )
@@ -45,7 +45,7 @@ dash means: none. [Protocols](../concepts/protocols.md) says which to choose.
 
 ## Other datasets
 
-What `configs/recipe/` changes on Cars, SOP and In-Shop:
+What changes on Cars, SOP and In-Shop:
 
 {recipes}
 """
@@ -70,7 +70,7 @@ def _settings_table() -> str:
 
 
 def _recipes_table() -> str:
-    """Returns a table of what the recipes of a protocol change on a dataset."""
+    """Returns a table of what a protocol changes on a dataset."""
     rows = []
     for protocol in PROTOCOLS:
         for data in DATASETS:
@@ -81,12 +81,12 @@ def _recipes_table() -> str:
 
 
 def _changes(protocol: str, data: str) -> Iterator[str]:
-    """Yields the options of a recipe; values that refer to others are composed."""
-    for option, value in _read("recipe", f"{protocol}_{data}").items():
-        if "$" in str(value):
-            value = OmegaConf.select(_compose(protocol, data), option)
-        if value is not None:
-            yield f"{_name(option)} {_cell(value)}"
+    """Yields the options of a protocol whose values differ from those on CUB."""
+    options = _options_of(protocol) | set(_read("recipe", f"{protocol}_{data}"))
+    for option in sorted(options, key=_order):
+        values = [OmegaConf.select(_compose(protocol, name), option) for name in ("cub", data)]
+        if values[0] != values[1]:
+            yield f"{_name(option)} {_cell(values[1])}"
 
 
 def _options_of(protocol: str) -> set[str]:
@@ -103,6 +103,7 @@ def _read(group: str, name: str) -> dict[str, Any]:
     return {option: value for option, value in options.items() if not option.startswith(HIDDEN)}
 
 
+@cache
 def _compose(protocol: str, data: str) -> DictConfig:
     words = [f"protocol={protocol}", f"data={data}", f"backbone={PROTOCOLS[protocol]}"]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):

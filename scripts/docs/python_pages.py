@@ -92,7 +92,7 @@ _FURTHER = (
     "dml.data.transforms.train_transform",
     "dml.losses.pml_adapter.PMLAdapter",
     "dml.losses.triplet.AllTripletsLoss",
-    "dml.methods.batch_method.BatchMethod",
+    "dml.training.interfaces.Method",
     "dml.models.backbones.Backbone",
     "dml.models.embedder.Embedder",
 )

@@ -19,10 +19,9 @@ from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.figures.positivity_curve import draw_positivity, write_positivity
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.job import JobRun
-from dml.runs.jobs.job_list import Job
+from dml.runs.job import JobRun
 from dml.runs.load import load_config
-from dml.runs.scores.evaluator import Split
+from dml.runs.protocol import Job, Split
 from dml.training.checkpoint_files import read_checkpoint
 
 
@@ -44,9 +43,9 @@ def analyze_metrix(
     """
     folder = RunFolder(run_folder).path / "analysis"
     run, job = _load_best(run_folder, job_number)
-    test = run.data.evaluator(job.test).embed(run.embedder)
+    test = run.evaluator(job.test).embed(run.embedder)
     queries = unit_rows(test.query)[0]
-    training = unit_rows(run.data.evaluator(Split(job.train)).embed(run.embedder).query)[0]
+    training = unit_rows(run.evaluator(Split(job.train)).embed(run.embedder).query)[0]
     measures = {
         "alignment": alignment(queries, test.query_labels),
         "uniformity": uniformity(queries),
@@ -54,11 +53,11 @@ def analyze_metrix(
     }
     method = run.method
     if isinstance(method, Metrix):
-        mixed = embed_mixes(method, run.embedder, run.data.batches(epochs))
+        mixed = embed_mixes(method, run.embedder, run.batches(epochs))
         measures["utilization_mixed"] = utilization(queries, itertools.chain([training], mixed))
     write_measures(measures, folder / "measures.csv")
     try:
-        curve = measure_positivity(method.loss, run.embedder, run.data.batches(epochs))  # type: ignore[arg-type]
+        curve = measure_positivity(method.loss, run.embedder, run.batches(epochs))  # type: ignore[arg-type]
     except UserError:
         return measures  # undefined for a loss with proxies or without a generic form
     write_positivity(curve, folder / "positivity.csv")

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +18,11 @@ from dml.config.schema import Config
 from dml.core.atomic_io import write_text
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import SimilarityChanges, similarity_changes
-from dml.reporting.catalog import Cell
+from dml.results.catalog import Cell
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.figures.drawing import COLORS, GREY, plt, save, tidy
-from dml.runs.jobs.job import JobRun
+from dml.runs.job import JobRun
 from scripts.studies.seed_results import write_csv
 
 KINDS = {  # of mixed pairs: title, anchors of anchor-negative pairs
@@ -76,7 +77,7 @@ def _measure(cell: Cell, steps: int, every: int) -> Iterator[Pull]:
         losses = _losses(run.method.loss)  # type: ignore[arg-type]
         found: dict[str, list[SimilarityChanges]] = {name: [] for name in losses}
         epochs = -(-steps // cfg.protocol.steps_per_epoch)
-        for step, (images, labels) in enumerate(run.data.batches(epochs), start=1):
+        for step, (images, labels) in enumerate(run.batches(epochs), start=1):
             run.embedder.train()
             with torch.no_grad():
                 x_BD = run.embedder(images)
@@ -106,7 +107,7 @@ def _losses(loss: nn.Module) -> dict[str, Callable[..., Tensor]]:
         return loss(u_BD, labels)
 
     def mixed(u_BD: Tensor, labels: Tensor, method: Metrix, kind: str) -> Tensor:
-        return method.mixed_loss(nn.Identity(), "embed", kind, u_BD, u_BD, labels)
+        return method.mixed_loss(cast(Any, None), "embed", kind, u_BD, u_BD, labels)
 
     losses: dict[str, Callable[..., Tensor]] = {"clean": clean}
     for name, (_, anchors) in KINDS.items():

@@ -8,12 +8,14 @@ from statistics import fmean
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from omegaconf import OmegaConf
 
+from dml.config.search_space import merge_spaces
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
 from dml.core.installation import shell_command
 from dml.core.statistics import Estimate, mean_interval
-from dml.reporting.catalog import Cell
+from dml.results.catalog import Cell
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from scripts.studies.seed_results import (
     FIRST_REPEAT,
@@ -104,8 +106,8 @@ def _arms(cells: Sequence[Cell]) -> set[str]:
 def _describe_design(cells: Sequence[Cell]) -> Mapping[str, Any]:
     arms = []
     for cell in cells:
-        searched = cell.config.space.own
-        choices = [f"`{name}` {', '.join(map(str, one.choices))}" for name, one in searched.items()]
+        searched = _list_choices(cell)
+        choices = [f"`{name}` {', '.join(map(str, them))}" for name, them in searched.items()]
         arms.append((cell.config.experiment.setting, _fixed_options(cell), "; ".join(choices)))
     cfg = cells[0].config
     intervals: dict[int, list[str]] = {}
@@ -124,10 +126,17 @@ def _describe_design(cells: Sequence[Cell]) -> Mapping[str, Any]:
     }
 
 
+def _list_choices(cell: Cell) -> dict[str, list[Any]]:
+    """Returns the searched options of a cell with their choices."""
+    space: Any = OmegaConf.to_container(cell.config.space, resolve=True)
+    return {name: entry["choices"] for name, entry in merge_spaces(space, grid=True).items()}
+
+
 def _fixed_options(cell: Cell) -> str:
     """Lists the options of a cell's loss and method that its search leaves as they are."""
     cfg = cell.config
     rate = "loss_lr_ratio" if cfg.optim.loss_lr is None else "loss_lr"
+    searched = _list_choices(cell)
     groups = {"loss": cfg.loss, "method": cfg.method, "optim": {rate: cfg.optim[rate]}}
     return " ".join(
         f"`{group}.{name}={value}`"
@@ -136,7 +145,7 @@ def _fixed_options(cell: Cell) -> str:
         if name not in NOT_OPTIONS
         and value is not None
         and not name.endswith("_reg_weight")  # of PML's regularizers, which are off
-        and f"{group}.{name}" not in cfg.space.own
+        and f"{group}.{name}" not in searched
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,10 @@ from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained.k_center import mean_covering_radius
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
-from dml.runs.figures.stages import ProxyPanel, proxy_map
-from dml.runs.jobs.job import JobRun
-from dml.runs.jobs.job_list import Job
-from dml.runs.scores.evaluator import Split
-from dml.tracking import History, NullTracker
+from dml.runs.figures.drawing import plt, save
+from dml.runs.job import JobRun
+from dml.runs.protocol import Job, Split
+from dml.tracking import History, Tracker
 
 # Small enough for a CPU; a stage ends after 3 evaluations, 25 steps apart, without improvement.
 OVERRIDES = (
@@ -38,6 +39,17 @@ OVERRIDES = (
     "method.proxies_per_class=4",
     "method.pool_size=12",
 )
+
+
+@dataclass(frozen=True)
+class ProxyPanel:
+    """Embeddings n×2 with labels n; converged and next proxies C×k×2; the covering radius."""
+
+    embeddings: np.ndarray
+    labels: np.ndarray
+    converged: np.ndarray
+    proxies: np.ndarray
+    radius: float
 
 
 def draw_proxy_figure(
@@ -69,13 +81,41 @@ def draw_proxy_figure(
 
         assert isinstance(run.method, ChanceConstrained)
         run.method.on_stage = add_panel
-        run.run(History(Path(folder) / "history.csv"), NullTracker(), lambda: None)
+        run.run(History(Path(folder) / "history.csv"), Tracker(), lambda: None)
     proxy_map(panels, f"{index.name}, {classes} classes, two dimensions", path)
     return panels
 
 
+def proxy_map(panels: Sequence[ProxyPanel], name: str, path: Path) -> None:
+    """Draws a panel per stage: converged proxies as squares, the next ones as circles.
+
+    Args:
+        panels: of stage 0 (proxies alone), then of the stages of ccp.
+        name: title of the picture.
+        path: PNG to write.
+    """
+    width = 3.3 * len(panels)
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(width, 3.8), layout="constrained", squeeze=False
+    )
+    colors = plt.get_cmap("tab10")
+    for number, (axis, panel) in enumerate(zip(axes[0], panels, strict=True)):
+        axis.scatter(*panel.embeddings.T, c=colors(panel.labels % 10), s=3, alpha=0.35, lw=0)
+        for label in range(len(panel.proxies)):
+            style = {"color": colors(label % 10), "edgecolors": "black", "linewidths": 0.7}
+            axis.scatter(*panel.converged[label].T, marker="s", s=34, **style)
+            axis.scatter(*panel.proxies[label].T, marker="o", s=30, **style)
+        what = "proxies alone" if number == 0 else f"stage {number}"
+        axis.set_title(f"{what}: covering radius {panel.radius:.2f}", fontsize=9)
+        axis.set_aspect("equal")
+        axis.set_xticks([])
+        axis.set_yticks([])
+    figure.suptitle(f"{name}: converged proxies (squares), the next ones (circles)", fontsize=10)
+    save(figure, path)
+
+
 def _panel(run: JobRun, subset: Subset, split: Split, start: StageStart) -> ProxyPanel:
-    embedded = run.data.evaluator(split).embed(run.embedder).query
+    embedded = run.evaluator(split).embed(run.embedder).query
     converged, proxies = (_clip(p) for p in (start.converged, start.proxies))
     radii = [
         mean_covering_radius(embedded[subset.labels == label][None], converged[label][None])

@@ -20,10 +20,10 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, first_line
-from dml.reporting.catalog import Cell, list_cells, load_experiment
-from dml.reporting.page import render_page
-from dml.reporting.report import build_report
-from dml.reporting.report_figures import draw_figures
+from dml.results.catalog import Cell, list_cells, load_experiment
+from dml.results.figures import draw_figures
+from dml.results.report import build_report
+from dml.results.report_files import render_page
 from dml.runs.experiment import run
 
 STAND_IN = ("scale=standin", "device=cpu")
@@ -124,6 +124,6 @@ def _report_problems(id: str, cells: Sequence[Cell], outputs: Path, runs: int) -
         yield f"report: {first_line(error)}"
         return
     write_text(outputs / "reports" / f"{id}.html", page)
-    shown = sum(len(group.runs) for group in report.groups)
+    shown = report.frame.folder.nunique()
     if shown < runs:
         yield f"report: shows {shown} of {runs} runs"

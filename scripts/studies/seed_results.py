@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from dml.core.errors import UserError
-from dml.reporting.catalog import Cell
-from dml.reporting.finished_runs import FinishedRun, read_run
+from dml.results.catalog import Cell
+from dml.runs.folder.stored_run import Result, StoredRun, read_run
 
 # On glyphs, repeat 0 starts with the head that the weights were pretrained with.
 FIRST_REPEAT = {"glyphs": 1}
@@ -80,11 +80,13 @@ def read_results(cells: Iterable[Cell]) -> tuple[list[SeedResult], list[CurvePoi
         if not (cell.folder / "summary.json").exists():
             continue
         run, arm = read_run(cell.folder), str(cell.config.experiment.setting)
+        if run.summary is None:
+            raise UserError(f"{run.folder}: {run.problem}")
         points, first = _read_curve(run, arm), FIRST_REPEAT.get(cell.config.data.name, 0)
         curves += [point for point in points if point.repeat >= first]
-        for job in run.summary["jobs"]:
-            if job["repeat"] >= first:
-                own = [point for point in points if point.repeat == job["repeat"]]
+        for job in run.summary.jobs:
+            if job.repeat >= first:
+                own = [point for point in points if point.repeat == job.repeat]
                 results.append(_read_result(run, cell, job, own))
     return results, curves
 
@@ -98,46 +100,46 @@ def write_csv(rows: Sequence[Any]) -> str:
     return text.getvalue()
 
 
-def _read_curve(run: FinishedRun, arm: str) -> list[CurvePoint]:
+def _read_curve(run: StoredRun, arm: str) -> list[CurvePoint]:
     points = []
-    for row in run.history.rows:
-        if not row.get("test_map_at_r"):
+    for row in run.history:
+        if "test_map_at_r" not in row:
             raise UserError(
                 f"{run.folder}: no scores of test classes during training; "
                 f"run it with evaluation.test_curve=true"
             )
-        scores = (100 * float(row["map_at_r"]), 100 * float(row["test_map_at_r"]))
+        scores = (100 * row["map_at_r"], 100 * row["test_map_at_r"])
         points.append(CurvePoint(arm, int(row["repeat"]), int(row["step"]), *scores))
     return points
 
 
 def _read_result(
-    run: FinishedRun, cell: Cell, job: dict[str, Any], curve: Sequence[CurvePoint]
+    run: StoredRun, cell: Cell, job: Result, curve: Sequence[CurvePoint]
 ) -> SeedResult:
-    summary = run.summary
+    summary: Any = run.summary
     enough = NEAR_BEST * max(point.validation for point in curve)
-    search = summary.get("search") or {}
+    search = summary.search or {}
     chosen = " ".join(f"{name}={value}" for name, value in search.get("params", {}).items())
     return SeedResult(
         arm=str(cell.config.experiment.setting),
-        repeat=int(job["repeat"]),
-        map_at_r=100 * job["metrics"]["map_at_r"],
-        recall_at_1=100 * job["metrics"]["recall_at_1"],
+        repeat=job.repeat,
+        map_at_r=100 * job.metrics["map_at_r"],
+        recall_at_1=100 * job.metrics["recall_at_1"],
         best_on_test=max(point.test for point in curve),
-        best_step=int(job["best_step"]),
+        best_step=job.best_step or 0,
         steps_to_95=next(point.step for point in curve if point.validation >= enough),
-        stages=_count_stages(run, int(job["repeat"])),
+        stages=_count_stages(run, job.repeat),
         chosen=chosen,
         trials=int(search.get("trials", 0)),
-        run=run.folder.name.rpartition("-")[2],
-        revision=str(summary.get("git_revision")),
-        device=str(summary.get("device")),
-        torch=str((summary.get("versions") or {}).get("torch")),
+        run=run.id,
+        revision=str(summary.git_revision),
+        device=str(summary.device),
+        torch=str(summary.versions.get("torch")),
         command=cell.command,
     )
 
 
-def _count_stages(run: FinishedRun, repeat: int) -> int | None:
-    rows = [row for row in run.history.rows if int(row["repeat"]) == repeat]
-    numbers = [int(float(row["stage"])) for row in rows if row.get("stage")]
+def _count_stages(run: StoredRun, repeat: int) -> int | None:
+    rows = [row for row in run.history if row["repeat"] == repeat]
+    numbers = [int(row["stage"]) for row in rows if "stage" in row]
     return 1 + max(numbers) if numbers else None

@@ -10,11 +10,11 @@ from statistics import fmean
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import write_text
-from dml.reporting.catalog import list_cells
-from dml.reporting.finished_runs import read_run
+from dml.results.catalog import list_cells
 from dml.runs.experiment import run
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.stored_run import read_run
 from scripts.studies.seed_results import write_csv
 
 STYLES = ("-", "--")
@@ -128,10 +128,9 @@ def _train(about: Explanation, overrides: Sequence[str]) -> Iterator[Point]:
         cfg.experiment.id = "explanations"
         checked = check(cfg, Config)
         run(cfg, checked)
-        for row in read_run(RunFolder.of(cfg, checked).path).history.rows:
-            for measure in filter(row.get, about.measures):  # no loss before the first step
-                scale = 100 if measure.endswith("map_at_r") else 1
-                value = scale * float(row[measure])
+        for row in read_run(RunFolder.of(cfg, checked).path).history:
+            for measure in (one for one in about.measures if one in row):  # no loss at step 0
+                value = (100 if measure.endswith("map_at_r") else 1) * row[measure]
                 yield Point(name, int(row["repeat"]), int(row["step"]), measure, value)
 
 

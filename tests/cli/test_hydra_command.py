@@ -11,38 +11,21 @@ from tests.conftest import TINY
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# One of each place that finds it: flags, Hydra's parser, its composition, our check, the start.
-MISTAKES = [
-    ("--foo", "--foo", "no such flag"),
-    ("seed=[", "seed=[", "quote special characters"),
-    ("los=mfcwms", "los", "did you mean 'loss'?"),
-    ("loss=mfcwm", "loss", "did you mean 'mfcwms'?"),
-    ("seed=${foo}", "seed", "'foo' not found"),
-    ("data.batch_size=0", "data.batch_size", "must be at least 1"),
-    ("device=cuda", "device", "use cpu"),
-    ("loss.alpha=abc", "loss.alpha", "must be a number"),
-    ("loss._target_=dml.losses.Nothing", "loss._target_", "Nothing"),
-    ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
-]
-IN_SWEEPS = ("seed=[", "loss=mfcwm", "data.batch_size=0", "data=cub")
-
-
 @pytest.mark.parametrize(
-    ("word", "name", "remedy", "multirun"),
-    [(*one, False) for one in MISTAKES] + [(*one, True) for one in MISTAKES if one[0] in IN_SWEEPS],
+    ("word", "name", "remedy"),
+    [
+        ("seed=[", "seed=[", "quote special characters"),
+        ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
+    ],
 )
-def test_a_mistake_is_one_clear_line(
-    command_line, tmp_path, monkeypatch, word, name, remedy, multirun
-):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    elsewhere = [f"outputs={tmp_path}", f"data.root={tmp_path}/data"]
-    start = ["-m", f"hydra.sweep.dir={tmp_path}/sweep"] if multirun else []
-    status, _, err = command_line(*start, *elsewhere, word)
+def test_a_mistake_in_a_sweep_is_one_line(command_line, tmp_path, word, name, remedy):
+    """`tests/config/test_explain.py` has those of single runs."""
+    places = [f"outputs={tmp_path}", f"data.root={tmp_path}/data"]
+    status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}/sweep", *places, word)
     assert status == (1 if word == "data=cub" else 2)
-    lines = err.strip().splitlines()
-    assert len(lines) == 1, err
-    assert lines[0].startswith(f"error: {name}"), err
-    assert remedy in lines[0]
+    (line,) = err.strip().splitlines()
+    assert line.startswith(f"error: {name}")
+    assert remedy in line
     assert not list(tmp_path.glob("single"))
 
 
@@ -91,13 +74,13 @@ def test_jobs_that_fail_for_the_same_reason_are_listed_together(command_line, tm
         f"hydra.sweep.dir={tmp_path}/sweep",
         f"data.root={tmp_path}",
         "data=cub",
-        "loss=mfcwms,contrastive,ms,proxy_anchor",
+        "loss=mfcwms,contrastive",
     )
     assert status == ExitStatus.FAILED
-    head, *reasons = err.partition("4 of 4 runs failed:")[2].splitlines()
+    head, *reasons = err.partition("2 of 2 runs failed:")[2].splitlines()
     assert head == ""
     (line,) = reasons
-    names = "loss=mfcwms; loss=contrastive; loss=ms; 1 more"
+    names = "loss=mfcwms; loss=contrastive"
     assert line.startswith(f"  {names}: data.root: CUB-200-2011 is not under {tmp_path}")
 
 

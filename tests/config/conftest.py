@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 
 
 @pytest.fixture(scope="session")

@@ -1,43 +1,63 @@
+"""Slips of newcomers: each is answered by one line that helps, without a traceback."""
+
 import pytest
+from omegaconf import OmegaConf
 
-from dml.config.config_groups import CONFIGS, list_groups
+from dml.config.command_line import list_groups
 from dml.config.explain import ALIASES, explain, list_options
+from dml.core.installation import CONFIGS
 
-ADDS = "<value> adds it"
-STRAY = "not of the form option=value"
+SLIPS = {
+    "backbone=user/net": "backbone: 'user/net' does not exist; for one of the Hugging Face hub: "
+    "backbone=timm backbone.model=hf-hub:user/net",
+    "loss=mfcwm": "loss: 'mfcwm' does not exist; did you mean 'mfcwms'?",
+    "loss=proxy-anchor": "loss: 'proxy-anchor' does not exist; did you mean 'proxy_anchor'?",
+    "loss mfcwms": "loss mfcwms: not of the form option=value; write loss=mfcwms",
+    "--loss mfcwms": "--loss mfcwms: not of the form option=value; write loss=mfcwms",
+    "loss=mfcwms,ms": "loss: mfcwms,ms are several values; add -m for a grid, or [] for a list",
+    "loss={mfcwms": "loss={mfcwms: not of the form option=value; quote special characters",
+    "loss.beta=": "loss.beta: '' must be a valid number",
+    "loss.gamma=2": "loss.gamma: no such option; valid are loss.batch_kind, loss.alpha, loss.beta",
+    "loss=custom": "loss._target_: missing; write loss._target_=<module>.<class>",
+    "loss=custom loss._target_=my_package.MyLoss": "loss._target_: no module 'my_package' for",
+    "lr=0.1": "lr: no such option; did you mean 'optim.lr'?",
+    "optim.lr=-1": "optim.lr: -1 must be greater than or equal to 0",
+    "optim=sdg": "optim: 'sdg' does not exist; did you mean 'sgd'?",
+    "optimizer=adam": "optimizer: no such option; did you mean 'optim'?",
+    "batchsize=32": "batchsize: no such option; did you mean 'data.batch_size'?",
+    "data.batch_size=banana": "data.batch_size: 'banana' must be a valid integer",
+    "epochs=5": "epochs: no such option; did you mean 'protocol.epochs'?",
+    "data=CUB": "data: 'CUB' does not exist; did you mean 'cub'?",
+    "cub": "cub: not of the form option=value; write data=cub",
+    "data=cub": "data.root: ",
+    "data=folder data.root=/nowhere": "data.root: no folder or CSV file /nowhere; name it with",
+    "protocol=mlrc data=folder": "data.root: no folder or CSV file data; name it with data.root",
+    "protocol=mlcr": "protocol: 'mlcr' does not exist; did you mean 'mlrc'?",
+    "backbone=resnet": "backbone: 'resnet' does not exist; did you mean 'resnet50'?",
+    "backbone=timm": "backbone.model: missing; write backbone.model=<value>",
+    "method=metrics": "method: 'metrics' does not exist; did you mean 'metrix'?",
+    "search=true": "search: 'true' does not exist; one of bayes | grid",
+    "search=bayes": "search: protocol 'traditional' has no validation data to search on",
+    "experiment=table1": "experiment: 'table1' does not exist; did you mean 'mft_table1'?",
+    "-m seed=range(3,0)": "seed=range(3,0): has no values",
+    "params=nofile": "params: nofile is neither a file nor one of ccp, metrix, mft, mlrc, pfml",
+    "device=gpu": "device: 'gpu' must be auto, cpu, cuda or cuda:<n>",
+    "workers=-2": "workers: no such option; did you mean 'data.workers'?",
+    "resume=true": "resume: folder true does not exist; an unfinished run continues by its own",
+    "--mutlirun": "--mutlirun: no such flag; did you mean '--multirun'?; options are given as",
+    "+seed=4": "seed: Could not append to config. An item is already at 'seed'.",
+    "optim.args={ep:3}": "optim.args.ep: no such option; did you mean 'optim.args.eps'?; +optim",
+    "hydra/launcher=joblib": "hydra/launcher: 'joblib' is not installed; run: pip install hydra-",
+}
 
 
-@pytest.mark.parametrize(
-    ("word", "problem"),
-    [
-        ("loss=MFCWM", "loss: 'MFCWM' does not exist; did you mean 'mfcwms'?"),
-        ("embedder=3", "embedder: '3' does not exist; one of default"),
-        ("search=null", "search: 'null' does not exist; leave search out, or write ~search"),
-        ("hydra/launcher=joblib",
-         "hydra/launcher: 'joblib' is not installed; run: pip install hydra-joblib-launcher"),
-        ("seeed=1", "seeed: no such option; did you mean 'seed'?"),
-        ("lr=0.1", "lr: no such option; did you mean 'optim.lr'?"),
-        ("size=64", "size: no such option; did you mean 'embedder.size' or 'transform.size'?"),
-        ("train.batch-size=3", "train.batch-size: no such option; did you mean 'data.batch_size'?"),
-        ("arch=resnet50", "arch: no such option; did you mean 'backbone'?"),
-        ("loss.wheel=1", "loss.wheel: no such option; valid are loss.batch_kind, loss.alpha, "
-         f"loss.beta, loss.delta, loss.lambda_mf, loss.regularizer; +loss.wheel={ADDS}"),
-        ("optim.args={ep:3}", "optim.args.ep: no such option; did you mean 'optim.args.eps'?; "
-         f"+optim.args.ep={ADDS}"),
-        ("+seed=4", "seed: Could not append to config. An item is already at 'seed'."),
-        ("seed=0,1", "seed: 0,1 are several values; add -m for a grid, or [] for a list"),
-        ("cub", f"cub: {STRAY}; write data=cub"),
-        ("lr", f"lr: {STRAY}; did you mean 'optim.lr'?"),
-        ("", f"'': {STRAY}"),
-        ("=3", f"=3: {STRAY}; quote special characters"),
-        ("--lr", "--lr: no such flag; did you mean 'optim.lr'?; options are given as name=value"),
-        ("--mutlirun",
-         "--mutlirun: no such flag; did you mean '--multirun'?; options are given as name=value"),
-        ("seed=-1", "seed: -1 must be at least 0"),
-    ],
-)  # fmt: skip
-def test_one_mistake(word, problem):
-    assert explain([word], "train") == [problem]
+@pytest.mark.parametrize("typed", SLIPS)
+def test_a_slip_is_answered_in_one_line(typed, command_line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = command_line(*typed.split())
+    (line,) = err.splitlines()
+    assert line.startswith(f"error: {SLIPS[typed]}")
+    assert status in (1, 2)
 
 
 def test_all_mistakes_of_a_command():
@@ -52,8 +72,6 @@ def test_a_valid_command_has_no_problem():
 
 
 def test_aliases_mean_what_exists(default_config):
-    from omegaconf import OmegaConf
-
     valid = {*list_options(OmegaConf.to_container(default_config)), *list_groups()}
     assert set(ALIASES.values()) <= valid
 

@@ -36,12 +36,8 @@ def test_each_grid_on_its_own_with_all_options():
 def test_a_value_of_the_grids_selects(given, number):
     found = expand_grids({}, GRIDS, given)
     assert len(found) == number
-    for word in given:
-        name, _, values = word.partition("=")
-        assert all(
-            any(option == f"{name}={value}" for value in values.split(",") for option in job)
-            for job in found
-        )
+    if len(given) > 1:
+        assert found == [given]
 
 
 def test_values_of_the_grids_that_no_job_combines():

@@ -5,7 +5,7 @@ import pytest
 from hydra.utils import get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.names import folder_name
+from dml.config.resolvers import folder_name
 from tests.data.trees import TREES, class_folders
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "data"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dml.core.locks import LockHeldError, is_locked, try_lock, wait_for_lock
+from dml.core.locks import LockHeldError, is_locked, try_lock
 
 FORK = get_context("fork")
 
@@ -63,12 +63,6 @@ def test_killed_holder_frees_the_lock_though_its_child_lives(path: Path, shared:
         holder.kill()
         with try_lock(path):
             pass
-
-
-def test_folder_that_cannot_be_written_is_an_error(path: Path):
-    path.parent.touch()
-    with pytest.raises(FileExistsError), wait_for_lock(path):
-        pass
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -105,15 +105,6 @@ def test_source_follows_the_options(index: ImageIndex, tmp_path: Path):
     assert isinstance(source, PixelCache)
     assert source.path.parent == tmp_path / ".cache"
     assert tuple(source[0].shape) == (3, 20, 26)
-    for value in ("ful", 0, -3):
-        with pytest.raises(UserError, match=r"data\.cache: "):
-            open_image_source(index, value, tmp_path)
-
-
-def test_dataset_that_moved_is_decoded_anew(index: ImageIndex, tmp_path: Path):
-    before = open_cache(index, 20, tmp_path).path
-    (tmp_path / "images").rename(tmp_path / "elsewhere")
-    assert open_cache(read_folder(tmp_path / "elsewhere"), 20, tmp_path).path != before
 
 
 def raw(path: Path, level: int) -> None:

@@ -4,15 +4,10 @@ import pytest
 
 from dml.core.errors import UserError
 from dml.data import image_check
-from dml.data.digits import read_digits
 from dml.data.folder import read_folder
-from dml.data.image_check import exclude_undecodable, find_undecodable
+from dml.data.image_check import exclude_undecodable
 from dml.data.image_index import ImageIndex
 from tests.data.trees import class_folders, save, truncate
-
-
-def test_images_in_memory_have_nothing_to_decode():
-    assert find_undecodable(read_digits().images) == {}
 
 
 @pytest.fixture
@@ -55,8 +50,3 @@ def test_unchanged_files_are_decoded_once(
     save(index.images[7], 1)
     with pytest.raises(TypeError):
         exclude_undecodable(index, True, tmp_path / "cache")
-
-
-def test_folder_that_cannot_be_written_is_no_obstacle(index: ImageIndex, tmp_path: Path):
-    (tmp_path / "file").touch()
-    assert exclude_undecodable(index, False, tmp_path / "file" / "cache") is index

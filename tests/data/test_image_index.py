@@ -16,12 +16,3 @@ def test_subset_keeps_index_order_and_makes_labels_contiguous():
     assert subset.labels.tolist() == [0, 0, 1]
     assert subset.classes.tolist() == [2, 3]
     assert (len(subset), subset.num_classes) == (3, 2)
-
-
-def test_part_of_a_subset_is_named_by_the_subsets_own_labels():
-    subset = small_index().subset("train", "test", "query", "gallery").of_classes([1, 3])
-    assert subset.rows.tolist() == [2, 5]
-    assert subset.labels.tolist() == [0, 1]
-    again = subset.of_classes([1])
-    assert again.rows.tolist() == [5]
-    assert again.classes.tolist() == [3]

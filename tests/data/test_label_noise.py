@@ -32,13 +32,3 @@ def test_wrong_labels_are_symmetric():
     assert np.array_equal(np.diag(confusion), np.zeros(10))
     off = confusion[~np.eye(10, dtype=bool)]  # 450 wrong labels in 90 cells: 5 expected in each
     assert 60 < np.sum((off - 5.0) ** 2 / 5) < 130
-
-
-def test_noise_repeats_with_its_seed_and_none_is_none():
-    view = index().subset("train")
-    first, again, other = (add_label_noise(view, 0.3, seed)[0].labels for seed in (4, 4, 5))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-    untouched, report = add_label_noise(view, 0.0, 4)
-    assert untouched is view
-    assert report.changed == 0

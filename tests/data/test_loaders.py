@@ -85,10 +85,6 @@ def test_ranks_share_evaluation_without_gap_or_overlap(view: Subset):
     assert labels == view.labels.tolist()
 
 
-def test_batches_are_contiguous_floats(view: Subset):
-    assert train(view, 0, 1)[0].is_contiguous()
-
-
 @pytest.mark.parametrize("in_cache", [False, True])
 @pytest.mark.parametrize(
     "transform",

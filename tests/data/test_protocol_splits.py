@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dml.data.image_index import ImageIndex
-from dml.data.protocol_splits import ccp_folds, mlrc_folds, single_split, split_in_halves
+from dml.data.protocol_splits import ccp_folds, mlrc_folds, split_in_halves
 
 # Validation classes (first, last) fold by fold, as the protocol prints them.
 MLRC = {
@@ -40,18 +40,6 @@ def test_ccp_validates_every_class_once_from_the_last_block_on():
         assert sorted(everything) == list(range(classes))
         for train, validation in folds:
             assert sorted([*train, *validation]) == list(range(classes))
-
-
-def test_single_split_trains_on_two_thirds():
-    train, validation = single_split(99)
-    assert train.tolist() == list(range(66))
-    assert validation.tolist() == list(range(66, 99))
-
-
-def test_too_few_classes_are_refused():
-    for cut in (mlrc_folds, ccp_folds):
-        with pytest.raises(ValueError, match="3 classes cannot be cut into 4"):
-            cut(3)
 
 
 def index(labels: list[int], roles: list[str]) -> ImageIndex:

@@ -78,11 +78,6 @@ def test_published_counts_are_the_default(name: str, tmp_path: Path):
         READERS[name](tmp_path, images=12, classes=5)
 
 
-def test_command_that_prepares_can_be_pasted(tmp_path: Path):
-    with pytest.raises(UserError, match=r"--root '.*/my data'$"):
-        read_cub(tmp_path / "my data")
-
-
 def test_cub_image_without_a_label_is_named(tmp_path: Path):
     labels = TREES["cub"](tmp_path) / "CUB_200_2011/image_class_labels.txt"
     labels.write_text("\n".join(labels.read_text().splitlines()[:-2]))

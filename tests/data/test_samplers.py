@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dml.core.option_values import SAMPLERS
 from dml.data.samplers import (
-    SAMPLERS,
     BalancedBatches,
     ClassStreamBatches,
     RandomBatches,

@@ -45,11 +45,6 @@ def test_eval_takes_the_center_after_bringing_the_shorter_side_to_size():
     assert torch.equal(result, resized[:, 16:240, 58:282])
 
 
-def test_eval_of_stand_ins_squeezes_the_whole_image_or_leaves_it():
-    assert tuple(eval_transform(32)(IMAGE).shape) == (3, 32, 32)
-    assert torch.equal(eval_transform(None)(IMAGE), IMAGE)
-
-
 def test_affine_moves_and_zooms_within_its_limits():
     dot = torch.zeros(3, 21, 21, dtype=torch.uint8)
     dot[:, 8:13, 8:13] = 255
@@ -83,8 +78,6 @@ def test_input_of_the_others_is_rgb_by_mean_and_deviation():
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     reference = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
     torch.testing.assert_close(ToInput(mean, std)(IMAGE[None]), reference(IMAGE[None]))
-    with pytest.raises(ValueError, match="channel_order: 'gbr'"):
-        ToInput(mean, std, channel_order="gbr")
 
 
 def test_pixels_are_within_one_level_of_pillow():

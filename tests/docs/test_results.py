@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dml.reporting.catalog import experiment_ids, load_experiment
+from dml.results.catalog import experiment_ids, load_experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -14,12 +14,17 @@ COUNT = re.compile(
 )
 
 
+@pytest.fixture(scope="module")
+def papers():
+    """The experiments of papers."""
+    return {id for id in experiment_ids() if load_experiment(id).source}
+
+
 @pytest.mark.parametrize(
     "page",
     ["README.md", "docs/experiments.md", "docs/results/README.md", "docs/results/rehearsal.md"],
 )
-def test_pages_count_the_recipes_that_ran_and_those_with_results(page):
-    papers = {id for id in experiment_ids() if load_experiment(id).source}
+def test_pages_count_the_recipes_that_ran_and_those_with_results(page, papers):
     rehearsal = (RESULTS / "rehearsal.md").read_text(encoding="utf-8")
     assert (
         set(re.findall(r"^\| (\w+) \| \d+ of .* \| ran to its report \|$", rehearsal, re.M))
@@ -29,10 +34,10 @@ def test_pages_count_the_recipes_that_ran_and_those_with_results(page):
     assert found == (str(len(papers)), str(len([*RESULTS.glob("*_runs.csv")])))
 
 
-def test_every_experiment_has_a_status():
+def test_every_experiment_has_a_status(papers):
     page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| `(\w+)` \| .* \| ([^|]*) \|$", page.partition("## Figures drawn")[0], re.M
     )
     assert {id for id, status in rows if not status} <= {"claims_pretraining"}
-    assert {id for id, _ in rows} >= {id for id in experiment_ids() if load_experiment(id).source}
+    assert {id for id, _ in rows} >= papers

@@ -114,12 +114,8 @@ MINED = {
     "TripletMarginMiner": miners.TripletMarginMiner(0.3),
     "MultiSimilarityMiner": miners.MultiSimilarityMiner(0.3),
     "BatchHardMiner": miners.BatchHardMiner(),
-    "BatchEasyHardMiner": miners.BatchEasyHardMiner(),
-    "PairMarginMiner": miners.PairMarginMiner(),
     "UniformHistogramMiner": miners.UniformHistogramMiner(),
     "DistanceWeightedMiner": miners.DistanceWeightedMiner(),
-    "HDCMiner": miners.HDCMiner(),
-    "AngularMiner": miners.AngularMiner(),
 }
 
 
@@ -132,13 +128,14 @@ def without_repeats(pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(("ours", "theirs"), SAME, ids=lambda loss: type(loss).__name__)
 def test_equals_the_same_loss_of_pml(ours: nn.Module, theirs: nn.Module, how: str) -> None:
     x, y = batch()
+    x, ours, theirs = x.double(), ours.double(), theirs.double()
     theirs.load_state_dict(ours.state_dict(), strict=False)
     mined = MINED[how](x, y) if callable(MINED[how]) else MINED[how]
     if how == "UniformHistogramMiner":  # lists pairs several times: ours counts each once
         mined = (*without_repeats(mined[:2]), *without_repeats(mined[2:]))
     expected = value_and_gradients(lambda x, y: theirs(x, y, mined), theirs, x, y)
     actual = value_and_gradients(lambda x, y: ours(x, y, mined), ours, x, y)
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-9)
 
 
 def test_mean_field_losses_weight_the_terms_of_the_images() -> None:
@@ -159,7 +156,6 @@ def test_mean_field_losses_weight_the_terms_of_the_images() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (torch.tensor([0]), "must be 3 tensors"),
         (PAIRS[:2], "must be 3 tensors"),
         ((torch.tensor([0]), torch.tensor([1]), torch.tensor([9])), "positions in the 9"),
         ((torch.tensor([-1]), torch.tensor([1]), torch.tensor([2])), "positions in the 9"),

@@ -5,45 +5,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dml.losses import distances as pair_distances
 from dml.losses import potential_energy
 from dml.losses.potential_energy import mean_energy
 from dml.losses.potential_functions import DecayingPotential, GrowingPotential, Potential
-
-
-def distances(x: Tensor) -> Tensor:
-    z = F.normalize(x, dim=1)
-    squared = (z[:, None] - z).square().sum(dim=2)
-    positive = squared > 0
-    return torch.where(positive, squared, 1.0).sqrt() * positive
-
-
-def sum_of_pairs(attraction: Tensor, repulsion: Tensor, labels: Tensor) -> Tensor:
-    pairs = torch.where(labels[:, None] == labels, attraction, repulsion)
-    return pairs.masked_fill(torch.eye(len(labels), dtype=torch.bool), 0).sum() / len(labels)
-
-
-def pfml_energy(
-    x: Tensor, labels: Tensor, alpha: float, delta: float, delta_rep: float, min_distance: float
-) -> Tensor:
-    r = distances(x).clamp_min(min_distance)
-    if alpha == 0:
-        attraction = (r.clamp_min(delta) / delta).log()
-        repulsion = -(r.clamp_max(delta_rep) / delta).log()
-    else:
-        attraction = -((delta / r) ** alpha).clamp_max(1)
-        repulsion = (delta / r.clamp_max(delta_rep)) ** alpha
-    return sum_of_pairs(attraction, repulsion, labels)
-
-
-def cpml_energy(x: Tensor, labels: Tensor, delta: float, form: str) -> Tensor:
-    r = distances(x)
-    hinge = (delta - r).clamp_min(0) ** 2
-    repulsion = hinge if form == "hinge" else -(r.clamp_max(delta) ** 2)
-    return sum_of_pairs(r.clamp_min(delta) ** 2, repulsion, labels)
+from tests.losses.potential_references import cpml_energy, pfml_energy
 
 
 def crowd(size: int, near: float) -> tuple[Tensor, Tensor]:
@@ -86,7 +54,7 @@ def test_float32_is_accurate_near_zero(near: float) -> None:
     x = x.float()
     potential = DecayingPotential(6.0, 0.1, 0.1, 1e-3)
     x_ref = x.double().requires_grad_()
-    expected = pfml_energy(x_ref, labels, 6.0, 0.1, 0.1, 1e-3)
+    expected = 0.1**6 / 60 * pfml_energy(x_ref, labels, 6.0, 0.1, 0.1, 1e-3)
     expected.backward()
     x.requires_grad_()
     value = mean_energy(x, labels, potential)
@@ -99,11 +67,11 @@ def test_float32_is_accurate_near_zero(near: float) -> None:
 
 
 def cpml_reference(x: Tensor, labels: Tensor) -> Tensor:
-    return cpml_energy(x, labels, 0.2, "hinge")
+    return cpml_energy(x, labels, 0.2, "hinge") / len(x)
 
 
 def pfml_reference(x: Tensor, labels: Tensor) -> Tensor:
-    return pfml_energy(x, labels, 4.0, 0.2, 0.2, 1e-7)
+    return 0.2**4 / len(x) * pfml_energy(x, labels, 4.0, 0.2, 0.2, 1e-7)
 
 
 @pytest.mark.parametrize("few", [0.0, 1.0], ids=["whole tiles", "single pairs"])

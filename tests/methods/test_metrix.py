@@ -62,18 +62,11 @@ def test_result_ids_are_those_of_the_printed_tables(composed, overrides, expecte
     "words",
     [
         ["loss=contrastive", "method=metrix", "method.types=[input,feature,embed]"],
-        ["loss=ms", "method=metrix", "precision=bf16"],
         ["loss=ms_miner", "method=metrix", "method.types=[embed]"],
-        ["loss=proxy_anchor", "method=metrix", "method.types=[input,feature,embed]"],
         ["loss=proxy_nca_pp", "method=metrix", "method.types=[embed,feature]", "precision=bf16"],
         ["loss=ms", "method=imix"],
         ["loss=contrastive", "method=mochi", "precision=bf16"],
         ["loss=proxy_anchor", "method=proxy_synthesis"],
-        ["loss=lifted_structure", "method=metrix"],
-        ["loss=binomial_deviance", "method=metrix", "method.types=[embed]"],
-        ["loss=nca", "method=metrix", "method.types=[embed]"],
-        ["loss=contrastive_cosine", "method=metrix", "method.types=[embed]"],
-        ["loss=proxy_nca_original", "method=metrix", "method.types=[embed]"],
     ],
 )
 def test_trains(run_tiny, words):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import torch
 from torch import Tensor, nn
 
 from dml.data.samplers import class_pool
+from dml.losses import C2Loss
+from dml.methods.chance_constrained import ChanceConstrained
 
 
 class TinyEmbedder(nn.Module):
@@ -51,3 +55,36 @@ class Pool:
         )
         labels = self.labels[[row for row, _ in keys]]
         return list(zip(images.split(7), labels.split(7), strict=True))
+
+
+def ccp_steps(device: str, steps: int = 9) -> Iterator[Callable[[], Tensor]]:
+    """Yields steps of CCP to be taken, each of which returns its loss; every third begins a stage.
+
+    The first network, images and draws are the same on every device.
+    """
+    labels = torch.arange(4).repeat_interleave(5)
+    images = images_of(labels)
+    torch.manual_seed(0)
+    embedder = TinyEmbedder().to(device)
+    method = ChanceConstrained(C2Loss(), None, 4, 3, proxies_per_class=2, pool_size=4)
+    pool = Pool(images, labels)
+    method.to(device).train().attach(
+        lambda *which: [(some.to(device), own.to(device)) for some, own in pool(*which)]
+    )
+    optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.05)
+    batch = images.to(device), labels.to(device)
+
+    def step() -> Tensor:
+        loss, _ = method(embedder, *batch)
+        optimizer.zero_grad()
+        loss.backward()
+        method.after_backward(embedder)
+        optimizer.step()
+        return loss.detach()
+
+    for number in range(steps):
+        yield step
+        if number % 3 == 2:
+            for _ in range(4):  # no improvement: the stage ends
+                method.on_evaluation(embedder, 0.0)
+    assert method._stage == steps // 3 - 1

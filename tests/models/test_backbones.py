@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
@@ -11,21 +10,11 @@ from torch import nn
 from dml.core.errors import UserError
 from dml.models.backbones import InputSpec, TimmBackbone
 from dml.models.embedder import Embedder
-from dml.models.weights import cache_folder
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "backbone"
 OPEN = {"timm", "custom"}  # the network is an option
 BACKBONES = sorted({path.stem for path in CONFIGS.glob("*.yaml")} - OPEN)
 
-# name: (parameters of the published network, of its classifier)
-PUBLISHED = {
-    "bn_inception": (11_295_240, 1024 * 1000 + 1000),
-    "resnet50": (25_557_032, 2048 * 1000 + 1000),
-    "vit_b16": (86_567_656, 768 * 1000 + 1000),
-    "vit_s16": (30_075_219, 384 * 21843 + 21843),
-    "dino_s16": (21_665_664, 0),
-    "small_cnn": (9 * (3 * 64 + 64 * 128 + 128 * 256) + 2 * (64 + 128 + 256), 0),
-}
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 INPUTS = {
     "bn_inception": InputSpec(224, (104, 117, 128), (1, 1, 1), "bgr", 255),
@@ -51,7 +40,12 @@ def _build(name, **changes):
     return instantiate(config, **{"weights": "none", **changes})
 
 
-@pytest.fixture(scope="module", params=BACKBONES)
+SOAK = {"vit_b16": pytest.mark.soak}  # vit_s16 is the same code
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=SOAK.get(name, ())) for name in BACKBONES]
+)
 def named(request):
     torch.manual_seed(0)
     return request.param, _build(request.param)
@@ -60,12 +54,6 @@ def named(request):
 def _images(backbone, count=2):
     size = backbone.input.size or 32
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
-
-
-def test_parameter_counts_are_the_published_ones(named):
-    name, backbone = named
-    total, classifier = PUBLISHED[name]
-    assert sum(p.numel() for p in backbone.parameters()) == total - classifier
 
 
 def test_input_is_that_of_the_weights(named):
@@ -125,14 +113,17 @@ def test_features_are_those_of_timm(kind):
 
 
 @pytest.mark.parametrize("kind", ["maps", "tokens"])
-def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, tmp_path):
+def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, caches):
     from safetensors.torch import save_file
     from timm.layers import resample_abs_pos_embed
 
     release = _release(kind).state_dict()
-    name = {"maps": "test_resnet", "tokens": "test_vit"}[kind] + ".r160_in1k.safetensors"
-    cache_folder().mkdir(parents=True)
-    save_file(release, cache_folder() / name)
+    name = {"maps": "test_resnet", "tokens": "test_vit"}[kind]
+    snapshot = caches / "hub" / f"models--timm--{name}.r160_in1k"
+    (snapshot / "snapshots" / "1234").mkdir(parents=True)
+    (snapshot / "refs").mkdir()
+    (snapshot / "refs" / "main").write_text("1234")
+    save_file(release, snapshot / "snapshots" / "1234" / "model.safetensors")
     backbone = _small(kind)(weights="imagenet")
     state = backbone.network.state_dict()
     classifier = {"maps": "fc.", "tokens": "head."}[kind]
@@ -146,11 +137,9 @@ def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, tmp_pat
             torch.testing.assert_close(value, release[name])
 
 
-def test_an_unreachable_hub_names_the_file_and_where_to_place_it():
-    with pytest.raises(UserError, match=r"backbone\.weights=imagenet") as error:
+def test_a_hub_that_cannot_be_reached_is_named():
+    with pytest.raises(UserError, match=r"imagenet: cannot get timm/test_vit\.r160_in1k .*<file>"):
         TimmBackbone("test_vit.r160_in1k")
-    place = cache_folder() / "test_vit.r160_in1k.safetensors"
-    assert f"{place}, or start from random weights" in str(error.value)
 
 
 def test_weights_of_another_network_are_refused(tmp_path):
@@ -175,7 +164,9 @@ def test_a_transformer_without_class_token_needs_mean_pooling():
     Embedder(backbone, None, token_pooling="mean")
 
 
-def _check_channels_last(backbone):
+@pytest.mark.parametrize("kind", ["maps", "tokens"])
+def test_channels_last_gives_the_same_embeddings(kind):
+    backbone = _small(kind)(weights="none")
     embedder = Embedder(backbone, 16, pooling="avg+max").eval()
     images = _images(backbone)
     with torch.no_grad():
@@ -185,12 +176,14 @@ def _check_channels_last(backbone):
     torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
 
 
-def _check_compiled(backbone):
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.soak)])
+def test_compiled_gives_the_same_embeddings_and_gradients(backend):
+    torch._dynamo.reset()
+    backbone = _build("small_cnn", width=4)
     embedder = Embedder(backbone, 16, pooling="avg+max", freeze_batch_norm=True).train()
     images = _images(backbone)
     expected = embedder(images)
-    compiled = torch.compile(embedder, fullgraph=True)
-    result = compiled(images)
+    result = torch.compile(embedder, fullgraph=True, backend=backend)(images)
     torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
     gradients = []
     for embeddings in (expected, result):
@@ -198,41 +191,3 @@ def _check_compiled(backbone):
         embeddings[:, 0].sum().backward()
         gradients.append(embedder.head.linear.weight.grad.clone())
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-4)
-
-
-def _check_bfloat16_training(backbone, batch, steps, left):
-    embedder = Embedder(backbone, 16)
-    images = _images(backbone, batch)
-    target = torch.randn(batch, 16, generator=torch.Generator().manual_seed(2))
-    target = F.normalize(target, dim=1)
-    optimizer = torch.optim.AdamW(embedder.parameters(), lr=1e-3)
-    losses = []
-    for _ in range(steps):
-        with torch.autocast("cpu", torch.bfloat16):
-            embeddings = embedder(images)
-        loss = (embeddings - target).square().sum(dim=1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < left * losses[0]
-
-
-@pytest.mark.parametrize("kind", ["maps", "tokens"])
-def test_channels_last_gives_the_same_embeddings(kind):
-    _check_channels_last(_small(kind)(weights="none"))
-
-
-def test_compiled_gives_the_same_embeddings_and_gradients():
-    _check_compiled(_build("small_cnn", width=4))
-
-
-@pytest.mark.parametrize("kind", ["maps", "tokens"])
-def test_bfloat16_autocast_trains(kind):
-    torch.manual_seed(0)
-    _check_bfloat16_training(_small(kind)(weights="none"), batch=4, steps=15, left=0.7)
-
-
-def test_features_that_cannot_be_pooled_are_refused_before_a_download():
-    with pytest.raises(UserError, match=r"backbone\.model=crossvit_9_240: .* are a list; expected"):
-        TimmBackbone("crossvit_9_240", input_size=240)

@@ -40,9 +40,7 @@ def test_same_keys_in_the_same_order_but_for_the_classifier(reference):
     assert list(BNInception(weights="none").state_dict()) == theirs
 
 
-@pytest.mark.parametrize(
-    ("size", "training"), [(32, False), (224, False), (227, False), (256, False), (64, True)]
-)
+@pytest.mark.parametrize(("size", "training"), [(32, False), (227, False), (64, True)])
 def test_same_maps_as_the_published_network(reference, tmp_path, size, training):
     own = _load(tmp_path, _published(reference)).train(training)
     theirs = reference_module.BNInception().train(training)

@@ -93,3 +93,28 @@ def test_efficientnets_of_another_package_are_renamed(tmp_path):
     for other in ("tf_efficientnet_lite1", "resnet18"):
         with pytest.raises(UserError, match=r"lite0\.pth belongs to another network"):
             load_network(other, 64, str(tmp_path / "lite0.pth"))
+
+
+def test_dinov3_is_pooled_by_its_class_token():
+    backbone = TimmBackbone("vit_small_patch16_dinov3", "none", 32).eval()
+    embedder = Embedder(backbone, None, pooling="native", head="none")
+    features = torch.randn(2, 9, 384)  # class token, four registers, four patches
+    assert torch.equal(embedder.pool(features), features[:, 0])
+
+
+def test_a_network_of_a_user_on_the_hub(caches):
+    network = _network_of_timm("test_vit", num_classes=3, img_size=32)
+    folder = caches / "hub" / "models--user--net"
+    snapshot = folder / "snapshots" / "1234"
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("1234")
+    timm.models.save_for_hf(network, snapshot, model_config={"num_classes": 3})
+    backbone = TimmBackbone("hf-hub:user/net", "imagenet", 32).eval()
+    images = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(backbone(images), network.forward_features(images))
+    with pytest.raises(ConfigError, match=r"backbone\.model=hf-hub:user/other cannot be read: "):
+        find_record("hf-hub:user/other")
+    with pytest.raises(ConfigError, match=r"of the hub: backbone\.model=hf-hub:user/net"):
+        find_record("user/net")

@@ -30,14 +30,11 @@ def test_a_tensor_and_all_that_comes_of_it_are_on_the_device(x):
 @pytest.mark.parametrize(
     "mix",
     [
-        lambda x: x + torch.ones(3),
         lambda x: x @ torch.ones(3),
-        lambda x: torch.ones(2, 3) @ x.T,
         lambda x: torch.cat([x, torch.ones(1, 3)]),
         lambda x: torch.ones(2, 3).add_(x),
         lambda x: torch.ones(3)[torch.zeros(1, dtype=torch.long, device="cuda")],
         lambda x: nn.Linear(3, 2)(x),
-        lambda x: nn.functional.cross_entropy(x, torch.zeros(2, dtype=torch.long)),
     ],
 )
 def test_two_devices_in_one_operation_are_refused(x, mix):
@@ -60,17 +57,12 @@ def test_a_copy_that_is_not_waited_for_is_wrong_until_the_host_waits(x):
     ("operation", "expected"),
     [
         (lambda x: x.sum() * 2 + 1, 0),
-        (lambda x: x.where(x > 2, 0), 0),
         (lambda x: x.masked_fill_(x > 2, 0), 0),
-        (lambda x: x + torch.tensor(1.0), 0),
         (lambda x: torch.ones(3).to("cuda", non_blocking=True), 0),
         (lambda x: x.sum().item(), 1),
-        (lambda x: float(x.sum()), 1),
-        (lambda x: bool(x.any()), 1),
         (lambda x: x.tolist(), 1),
         (lambda x: x.cpu(), 1),
         (lambda x: x[x > 2], 1),
-        (lambda x: (x > 2).nonzero(), 1),
         (lambda x: x.unique(), 1),
         (lambda x: torch.bincount(x.long().flatten()), 2),
         (lambda x: torch.ones(3).to("cuda"), 1),

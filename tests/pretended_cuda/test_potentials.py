@@ -12,15 +12,13 @@ from tests.losses.test_potential_energy import crowd
 from tests.pretended_cuda.waits import count_waits, listed
 
 
-@pytest.mark.parametrize("classes", [3, 17, 60])  # more, as many, and fewer than fill a block
-@pytest.mark.parametrize("near", [1e-5, 0.002, 0.1, 0.5])
+@pytest.mark.parametrize("classes", [3, 60])  # more and fewer than fill a block
+@pytest.mark.parametrize("near", [1e-5, 0.1])
 @pytest.mark.parametrize(
     "potential",
     [
         DecayingPotential(4.0, 0.2, 0.2, 0.01),
         DecayingPotential(0.0, 0.2, 0.4, 0.01),
-        DecayingPotential(6.0, 0.1, 0.3, 0.001),
-        GrowingPotential(0.2, "hinge"),
         GrowingPotential(0.2, "square"),
     ],
 )

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dml.losses import C2Loss
-from dml.methods.chance_constrained import ChanceConstrained
 from dml.training.process_group import SINGLE_PROCESS
 from dml.training.step import TrainingStep
-from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
+from tests.methods.tiny_training import ccp_steps
 from tests.pretended_cuda.waits import Wait, count_waits, listed
 from tests.training import distributed_steps
 from tests.training.distributed_steps import CASES, LOSSES, config_of, relative, trained
@@ -21,30 +19,6 @@ from tests.training.distributed_steps import CASES, LOSSES, config_of, relative,
 # With losses of ours. A method that calls the loss of another package adds the waits of that loss.
 CEILINGS = {"plain": 1, "metrix": 4, "xbm": 2, "imix": 2, "mochi": 2, "proxy_synthesis": 2}
 CALLS = {"xbm": 2}  # of the loss: for the batch, and for the memory
-MORE: dict[str, tuple[str, str, dict[str, Any]]] = {
-    f"{method} {loss} {pairs}": (loss, method, {"types": [kind], "pairs": [pairs]})
-    for method, kind, loss, pairs in [
-        ("metrix", "input", "nca", "neg_neg"),
-        ("metrix", "feature", "contrastive_cosine", "pos_neg"),
-        ("metrix", "embed", "lifted_structure", "anc_neg"),
-        ("metrix", "embed", "binomial_deviance", "pos_pos"),
-        ("metrix", "feature", "proxy_nca_original", "anc_neg"),
-        ("metrix", "embed", "proxy_anchor", "anc_neg"),
-    ]
-} | {
-    "xbm contrastive": ("contrastive", "xbm", {"start_after": 1}),
-    "xbm triplet": ("triplet", "xbm", {"start_after": 1}),
-    "imix nca": ("nca", "imix", {}),
-    "imix with the clean loss": ("nca", "imix", {"clean": 0.5}),
-    "mochi neg_neg": ("nca", "mochi", {"pairs": "neg_neg"}),
-    "proxy_synthesis proxy_nca": ("proxy_nca", "proxy_synthesis", {}),
-}
-
-
-@pytest.fixture(autouse=True)
-def _more_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    for case, options in MORE.items():
-        monkeypatch.setitem(distributed_steps.METHODS, case, options)
 
 
 @pytest.fixture
@@ -68,7 +42,7 @@ def is_ours(loss: str) -> bool:
     return target.startswith("dml.")
 
 
-@pytest.mark.parametrize("case", [*CASES, *MORE])
+@pytest.mark.parametrize("case", CASES)
 def test_a_step_is_that_of_the_cpu_and_waits_seldom(case, steps):
     expected = trained(case, SINGLE_PROCESS)
     steps.clear()
@@ -93,46 +67,10 @@ def test_a_step_is_that_of_the_cpu_and_waits_seldom(case, steps):
 
 def test_steps_of_ccp_wait_twice():
     """Starts of stages apart: they embed the pool, and measure its radii."""
-    labels = torch.arange(4).repeat_interleave(5)
-    images = images_of(labels)
-    losses: dict[str, list[Tensor]] = {}
-    for device in ("cpu", "cuda"):
-        torch.manual_seed(0)
-        embedder = TinyEmbedder().to(device)
-        method = ChanceConstrained(C2Loss(), None, 4, 3, proxies_per_class=2, pool_size=4)
-        method.to(device).train().attach(_pool_on(device, images, labels))
-        parameters = [*embedder.parameters(), *method.parameters()]
-        optimizer = torch.optim.SGD(parameters, lr=0.05)
-        batch = images.to(device), labels.to(device)
-        losses[device] = []
-        for number in range(9):
-            starts = number % 3 == 0
-            with count_waits() as waits:
-                losses[device].append(_ccp_step(embedder, method, optimizer, *batch))
-            assert starts or waits.total() <= 2, listed(waits)
-            if number % 3 == 2:
-                for _ in range(4):  # no improvement: the stage ends
-                    method.on_evaluation(embedder, 0.0)
-        assert method._stage == 2
+    losses = {"cpu": [step() for step in ccp_steps("cpu")], "cuda": []}
+    for number, step in enumerate(ccp_steps("cuda")):
+        with count_waits() as waits:
+            losses["cuda"].append(step())
+        assert number % 3 == 0 or waits.total() <= 2, listed(waits)
     cuda, cpu = (torch.stack(losses[device]).cpu() for device in ("cuda", "cpu"))
     torch.testing.assert_close(cuda, cpu, rtol=1e-5, atol=0)
-
-
-def _pool_on(device: str, images: Tensor, labels: Tensor) -> Any:
-    pool = Pool(images, labels)
-    return lambda *which: [(some.to(device), own.to(device)) for some, own in pool(*which)]
-
-
-def _ccp_step(
-    embedder: nn.Module,
-    method: ChanceConstrained,
-    optimizer: torch.optim.Optimizer,
-    images: Tensor,
-    labels: Tensor,
-) -> Tensor:
-    loss, _ = method(embedder, images, labels)
-    optimizer.zero_grad()
-    loss.backward()
-    method.after_backward(embedder)
-    optimizer.step()
-    return loss.detach()

@@ -56,8 +56,3 @@ def test_equals_scikit_learn():
         values.append(average_precision_score(hits.numpy(), -distances[row][others].numpy()))
     expected = sum(values) / len(values)
     assert mean_average_precision(points, labels) == pytest.approx(expected, abs=1e-12)
-
-
-def test_no_relevant_item():
-    with pytest.raises(ValueError, match="no query has a relevant item"):
-        mean_average_precision(torch.eye(3), torch.arange(3))

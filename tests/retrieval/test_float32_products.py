@@ -1,12 +1,8 @@
 """Products keep float32's precision, whatever the program set for its training."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import torch
 
 from dml.retrieval import nearest_neighbors
-from dml.retrieval.float32_products import full_float32
 from tests.retrieval import reference
 
 
@@ -35,28 +31,3 @@ def test_pytorchs_newer_precision_settings(generator):
         for backend, word in zip(backends, before, strict=True):
             backend.fp32_precision = word
     assert torch.get_float32_matmul_precision() == "highest"
-
-
-def test_searches_at_once_leave_the_precision_alone(generator):
-    embeddings = torch.randn(600, 16, generator=generator)
-    begun, done = threading.Event(), threading.Event()
-
-    def long_search():
-        with full_float32(torch.device("cpu")):
-            begun.set()
-            done.wait(60)
-            assert torch.get_float32_matmul_precision() == "highest"
-
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(long_search)
-            begun.wait(60)
-            nearest_neighbors(embeddings, k=3)
-            assert torch.get_float32_matmul_precision() == "highest"  # the other still needs it
-            done.set()
-            other.result()
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        done.set()
-        torch.set_float32_matmul_precision("highest")

@@ -115,37 +115,17 @@ def test_the_smallest_differences_are_told_apart(generator):
     assert 0 < scores["recall_at_50"] < 1 == scores["recall_at_150"]
 
 
-def test_large_finite_values_are_no_error():
-    assert nearest_neighbors(torch.tensor([[3e38], [3e38], [-3e38]]), k=1).indices[0] == 1
-
-
 @pytest.mark.parametrize(
     ("query", "gallery", "k", "message"),
     [
         (torch.zeros(3, 2), torch.zeros(0, 2), 1, "gallery is empty"),
-        (torch.zeros(0, 2), None, 1, "query is empty"),
         (torch.zeros(3, 2), None, 3, "k must lie between 1 and the 2"),
-        (torch.zeros(3, 2), torch.zeros(4, 2), 5, "k must lie between 1 and the 4"),
         (torch.zeros(3, 2), None, 0, "k must be a positive integer"),
-        (torch.zeros(3, 2), None, 2.0, "k must be a positive integer"),
-        (torch.full((3, 2), 1e154, dtype=torch.float64), None, 1, "values up to 1e.154"),
-        (torch.full((3, 2), 1e-165, dtype=torch.float64), None, 1, "leave the range of float64"),
         (torch.zeros(3, 2), torch.zeros(4, 3), 1, "one dimension, got 2 and 3"),
+        (torch.full((2, 2), torch.nan), None, 1, "query: 4 of 4 values are NaN"),
         (torch.zeros(3), None, 1, "query must be a floating-point matrix"),
-        (torch.zeros(3, 2, dtype=torch.long), None, 1, "query must be a floating-point matrix"),
     ],
 )
 def test_impossible_arguments(query, gallery, k, message):
     with pytest.raises(ValueError, match=message):
         nearest_neighbors(query, gallery, k=k)
-
-
-def test_unknown_backend():
-    with pytest.raises(ValueError, match="backend must be auto, torch or faiss, got 'annoy'"):
-        nearest_neighbors(torch.zeros(3, 2), k=1, backend="annoy")
-
-
-@pytest.mark.parametrize("memory_mb", [0, -1, float("nan"), float("inf")])
-def test_a_bound_on_memory_that_is_none(memory_mb):
-    with pytest.raises(ValueError, match="memory_mb must be above 0 and finite"):
-        nearest_neighbors(torch.eye(3), k=1, memory_mb=memory_mb)

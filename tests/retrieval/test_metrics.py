@@ -73,25 +73,6 @@ def test_by_hand():
     assert among_themselves["recall_at_2"] == 1
 
 
-def test_permuting_the_gallery_changes_nothing(generator):
-    labels = LABELS["random"](generator)
-    embeddings = clustered(labels, 16, 1.0, generator)
-    order = torch.randperm(len(labels), generator=generator)
-    assert_same(
-        retrieval_metrics(embeddings[order], labels[order]), retrieval_metrics(embeddings, labels)
-    )
-
-
-def test_duplicates_among_the_classes(generator):
-    labels = torch.randint(0, 5, (200,), generator=generator)
-    embeddings = torch.randn(15, 4, generator=generator)[
-        torch.randint(0, 15, (200,), generator=generator)
-    ]
-    found = retrieval_metrics(embeddings, labels)
-    assert_same(found, reference.metrics(embeddings, labels))
-    assert found == retrieval_metrics(embeddings, labels)
-
-
 def test_recall_beyond_the_gallery_means_all_of_it(generator):
     labels = torch.tensor([0, 0, 1, 1, 2])
     embeddings = torch.randn(5, 3, generator=generator)
@@ -104,16 +85,9 @@ def test_recall_beyond_the_gallery_means_all_of_it(generator):
     ("arguments", "message"),
     [
         ((torch.zeros(3, 2), torch.zeros(4).long()), r"labels must have shape \(3,\)"),
-        ((torch.zeros(3, 2), torch.zeros(3, 1).long()), "labels must have shape"),
         ((torch.zeros(3, 2), torch.zeros(3)), "labels must be integers"),
-        ((torch.zeros(3, 2), torch.zeros(3).bool()), "labels must be integers"),
         ((torch.zeros(3, 2), torch.arange(3)), "no query has a relevant item"),
-        ((torch.zeros(1, 2), torch.zeros(1).long()), "no query has a relevant item"),
         ((torch.zeros(3, 2), torch.arange(3), torch.zeros(3, 2)), "must be given together"),
-        (
-            (torch.zeros(3, 2), torch.arange(3), torch.zeros(3, 2), torch.arange(2)),
-            "gallery_labels must have shape",
-        ),
         (
             (torch.zeros(3, 2), torch.arange(3), torch.zeros(0, 2), torch.arange(0)),
             "gallery_embeddings is empty",
@@ -159,27 +133,6 @@ def test_a_gallery_that_is_the_queries_equals_none(backend, generator):
     assert_same(found, retrieval_metrics(embeddings, labels, backend=backend))
 
 
-def test_all_items_of_one_class_with_and_without_the_query(generator):
-    """The query that is not in the gallery finds one item more than the other."""
-    gallery = torch.randn(4, 3, generator=generator)
-    query = torch.cat([gallery[2:3], torch.randn(1, 3, generator=generator)])
-    labels, gallery_labels = torch.zeros(2).long(), torch.zeros(4).long()
-    found = retrieval_metrics(query, labels, gallery, gallery_labels, self_index=[2, -1])
-    assert found["map_at_r"] == found["recall_at_8"] == 1
-    assert found["queries"] == 2
-
-
-def test_an_average_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="average must be 'image' or 'class', got 'macro'"):
-        retrieval_metrics(torch.eye(4), torch.tensor([0, 0, 1, 1]), average="macro")
-
-
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "1"])
-def test_recall_at_what_is_no_rank_is_refused(wrong):
-    with pytest.raises(ValueError, match="recall_at must be a positive integer"):
-        retrieval_metrics(torch.zeros(3, 2), torch.zeros(3).long(), recall_at=(1, wrong))
-
-
 def test_concatenate_gives_every_model_one_vote(generator):
     first, second = torch.randn(6, 3, generator=generator), 50 * torch.randn(6, 4).half()
     joined = concatenate([first, second])
@@ -187,10 +140,3 @@ def test_concatenate_gives_every_model_one_vote(generator):
     for part, model in ((joined[:, :3], first), (joined[:, 3:], second.float())):
         expected = model / model.norm(dim=1, keepdim=True) / 2**0.5
         torch.testing.assert_close(part, expected)
-
-
-def test_concatenate_with_another_normalizer():
-    clip = lambda v: v / v.norm(dim=1, keepdim=True).clamp(min=1)  # noqa: E731
-    joined = concatenate([torch.tensor([[0.3, 0.4]]), torch.tensor([[6.0, 8.0]])], clip)
-    expected = torch.tensor([[0.3, 0.4, 0.6, 0.8]]) / 1.25**0.5
-    torch.testing.assert_close(joined, expected)

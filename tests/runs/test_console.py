@@ -1,7 +1,7 @@
 import pytest
 
 from dml.runs.console import console, print_results
-from dml.runs.jobs.job_list import combine_scores
+from dml.runs.folder.summary import combine_scores
 
 
 def repeats(*values):

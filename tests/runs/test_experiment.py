@@ -4,9 +4,12 @@ import math
 
 import pytest
 import yaml
+from hydra.core.global_hydra import GlobalHydra
 from PIL import Image
 
-from dml.core.errors import UserError
+import dml
+from dml.core.errors import ConfigError, UserError
+from tests.conftest import TINY
 from tests.data.trees import class_folders
 
 SOAK = pytest.mark.soak
@@ -97,7 +100,7 @@ def test_diverged_training_stops_with_its_step(run_tiny, monkeypatch):
 
     def poisoned(self, *args, **kwargs):
         nonlocal calls
-        calls += len(args[0]) > 8  # the trial before a run has eight images
+        calls += len(args[0]) > 8  # the dry run has eight images
         return clean(self, *args, **kwargs) * (math.nan if calls >= 9 else 1.0)
 
     monkeypatch.setattr(MeanFieldContrastiveLoss, "forward", poisoned)
@@ -171,3 +174,29 @@ def test_own_images_of_few_classes_with_few_images_get_pairs(run_tiny, tmp_path,
     first = capsys.readouterr().out.splitlines()[0]
     assert first == "batches of 32 images, 8 groups of 4 of a class (data.sampler=class_stream)"
     assert float(rows(folder)[-1]["loss"]) > 0
+
+
+def test_the_summary_is_returned_each_time(tmp_path, run_tiny):
+    words = [*TINY, "protocol.epochs=1", f"outputs={tmp_path}/outputs"]
+    summary = dml.train(words)
+    assert summary["metrics"]["map_at_r"]["mean"] > 0
+    assert dml.train(words)["metrics"] == summary["metrics"]
+    assert not GlobalHydra.instance().is_initialized()
+    again, _ = run_tiny("protocol.epochs=1")  # the command line finds the same folder
+    assert again == summary
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["loss=mfcwm"], "loss: 'mfcwm' does not exist; did you mean 'mfcwms'"),
+        (["data.batch_size=0"], "data.batch_size: 0 must be greater than or equal to 1"),
+        (["-m", "seed=0,1"], "train: trains one model; call it in a loop"),
+        (["params=nothing"], "params: nothing is neither a file nor one of"),
+        ("loss=mfcwms", r"type dml.train\(\['loss=mfcwms'\]\)"),
+    ],
+)
+def test_mistakes_are_exceptions(words, message):
+    with pytest.raises(ConfigError, match=message):
+        dml.train(words)
+    assert not GlobalHydra.instance().is_initialized()

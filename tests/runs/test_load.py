@@ -7,7 +7,6 @@ from PIL import Image
 
 import dml
 from dml.core.errors import UserError
-from dml.reporting.finished_runs import read_run as read_finished_run
 from dml.runs.experiment import resume
 
 
@@ -33,7 +32,7 @@ def test_a_stored_config_does_not_read_the_environment(run_tiny, tmp_path, monke
     exported = dml.export(folder, tmp_path / "exported")
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(f"{text}note: '${{oc.env:A_KEY}}'\n")
-    for read in (dml.load, resume, read_finished_run):
+    for read in (dml.load, resume):
         with pytest.raises(
             UserError, match=r"config\.yaml cannot be read: note holds \$\{"
         ) as error:

@@ -10,22 +10,11 @@ import torch
     ("words", "problem"),
     [
         ("input --images 64", "--images: '64' must be an integer, at least 128"),
-        ("input --rounds 0", "--rounds: '0' must be an integer, at least 1"),
         ("losses --cases mfcwm", "--cases: unknown 'mfcwm'"),
-        ("metrix --classes 1", "--classes: '1' must be an integer, at least 2"),
         ("metrix --rounds five", "--rounds: 'five' must be an integer"),
-        (
-            "retrieval --sizes cub,sap",
-            "--sizes: unknown 'sap'; did you mean 'sop'?; choose from ",
-        ),
         ("retrieval --backends fais", "--backends: unknown 'fais'; did you mean 'faiss'?"),
-        ("train --batch 32,0", "--batch: '0' must be an integer, at least 1"),
         ("train --batch 32,x", "--batch: 'x' must be an integer, at least 1"),
-        ("train --network resnet", "--network: unknown 'resnet'; did you mean 'resnet50'?"),
-        *(
-            (f"{suite} --device cuda", "--device: no GPU is available to torch")
-            for suite in ("losses", "metrix", "train")
-        ),
+        ("losses --device cuda", "--device: no GPU is available to torch"),
     ],
 )
 def test_a_wrong_option_is_named(words, problem, monkeypatch, capsys):

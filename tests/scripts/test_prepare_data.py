@@ -57,17 +57,7 @@ def test_script_prepares_what_needs_no_download(
     ("command", "message"),
     [
         (["cup"], "'cup' is not a dataset; did you mean 'cub'?"),
-        (
-            ["zebra"],
-            "'zebra' is not a dataset; one of cub, cars, sop, inshop, emoji, glyphs, digits, "
-            "folder",
-        ),
-        (
-            ["folder", "--archive", "x.zip"],
-            "--url are for preparing cub, cars, sop, inshop, emoji",
-        ),
         (["digits", "--url", "http://x"], "--archive and --url are for preparing"),
-        (["cub", "--check", "--archive", "x.tgz"], "--archive and --url are for preparing"),
     ],
 )
 def test_command_that_makes_no_sense_is_explained(

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
-from dml.config.config_groups import CONFIGS
+from dml.core.installation import CONFIGS
 
 ORDER = ["loss", "protocol", "data", "recipe", "method", "experiment", "scale"]
 

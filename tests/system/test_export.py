@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dml.models.embedder import HEADS, Embedder
+from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from tests.losses.all_losses import LOSSES, batch
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["linear", "linear+relu", "none"])
 def test_an_exported_embedder_is_the_embedder(head: str) -> None:
     torch.manual_seed(0)
     size = None if head == "none" else 8

@@ -1,35 +1,21 @@
-"""All losses in the code of pytorch-metric-learning: miners, wrappers, trainers.
+"""All losses in the wrappers of pytorch-metric-learning.
 
 Values are compared with a direct call, or there is a refusal in one sentence.
 """
 
 from __future__ import annotations
 
-import copy
-import warnings
-from collections.abc import Callable
-
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml
-from pytorch_metric_learning import miners, trainers
 from pytorch_metric_learning.utils import distributed
-from torch import Tensor, nn
+from torch import Tensor
 
 from dml.losses.pml_adapter import PMLAdapter
 from tests.losses.all_losses import LOSSES, PAIR_LOSSES, PROXY_LOSSES, batch
 
-MINER = miners.TripletMarginMiner(0.3)
-# their names are also those of losses that the wrappers of PML know
-
 
 class AnyCrossBatchMemory(pml.CrossBatchMemory):
-    @classmethod
-    def check_loss_support(cls, loss_name: str) -> None:
-        """Accepts every loss."""
-
-
-class AnySelfSupervisedLoss(pml.SelfSupervisedLoss):
     @classmethod
     def check_loss_support(cls, loss_name: str) -> None:
         """Accepts every loss."""
@@ -72,8 +58,6 @@ def test_losses_with_proxies_refuse_references(name: str) -> None:
     message = f"^ref_emb must be None: {type(loss).__name__} cannot use it$"
     with pytest.raises(ValueError, match=message):
         AnyCrossBatchMemory(loss, 5, 20)(x, y)
-    with pytest.raises(ValueError, match=message):
-        AnySelfSupervisedLoss(loss, symmetric=False)(x[:6], x[3:])
 
 
 @pytest.fixture
@@ -104,38 +88,3 @@ def test_distributed_loss_wrapper(name: str, two_processes: tuple[Tensor, Tensor
     references = dict(zip(("ref_emb", "ref_labels"), both, strict=True))
     expected = loss(x, y, **references, self_index=torch.arange(9))
     torch.testing.assert_close(efficient(x, y), 2 * expected)
-
-
-@pytest.mark.parametrize("name", ["c1", "mfcwms"])
-@pytest.mark.parametrize("miner", [None, MINER])
-def test_the_trainer_takes_the_step_of_a_plain_loop(
-    name: str, miner: Callable[..., object] | None
-) -> None:
-    x, y = batch()
-    network, loss = nn.Linear(5, 5), LOSSES[name]()
-    expected, loss_of_loop = copy.deepcopy((network, loss))
-    mine: Callable[..., object] = miner or (lambda x, y: None)
-
-    optimizers = {}
-    for key, module in {"trunk": network, "metric_loss": loss}.items():
-        if list(module.parameters()):
-            optimizers[f"{key}_optimizer"] = torch.optim.SGD(module.parameters(), 0.1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        trainers.MetricLossOnly(
-            models={"trunk": network},
-            optimizers=optimizers,
-            batch_size=9,
-            loss_funcs={"metric_loss": loss},
-            mining_funcs={} if miner is None else {"tuple_miner": miner},
-            dataset=torch.utils.data.TensorDataset(x, y),
-            dataloader_num_workers=0,
-            data_device="cpu",
-        ).train(num_epochs=1)
-        optimizer = torch.optim.SGD([*expected.parameters(), *loss_of_loop.parameters()], 0.1)
-        embeddings = expected(x)
-        loss_of_loop(embeddings, y, mine(embeddings, y)).backward()
-    optimizer.step()
-    for trained, wanted in ((network, expected), (loss, loss_of_loop)):
-        actual = dict(trained.state_dict())
-        torch.testing.assert_close(actual, dict(wanted.state_dict()), rtol=1e-4, atol=1e-6)

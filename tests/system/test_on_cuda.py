@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 import torch
 
 from dml.core.errors import RunStopped
-from dml.losses import C2Loss
-from dml.methods.chance_constrained import ChanceConstrained
 from dml.retrieval import nearest_neighbors, retrieval_metrics
 from dml.tracking import History
-from dml.training.clock import StepClock
 from dml.training.device import set_precision
 from dml.training.process_group import SINGLE_PROCESS
 from scripts.benchmarks import train as benchmark
-from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
+from tests.methods.tiny_training import ccp_steps
 from tests.training.distributed_steps import CASES, relative, trained
 
 DEVICE = "cuda"
@@ -45,32 +41,8 @@ def test_a_step_is_that_of_the_cpu(case):
 
 
 def test_ccp_takes_the_steps_of_the_cpu():
-    labels = torch.arange(4).repeat_interleave(5)
-    images = images_of(labels)
-    found = {}
-    for device in ("cpu", DEVICE):
-        torch.manual_seed(0)
-        embedder = TinyEmbedder().to(device)
-        method = ChanceConstrained(C2Loss(), None, 4, 3, proxies_per_class=2, pool_size=4)
-        pool = Pool(images, labels)
-        method.to(device).train().attach(
-            lambda *which, pool=pool, device=device: [
-                (some.to(device), theirs.to(device)) for some, theirs in pool(*which)
-            ]
-        )
-        optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.05)
-        losses = []
-        for _ in range(6):
-            loss, _ = method(embedder, images.to(device), labels.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            method.after_backward(embedder)
-            optimizer.step()
-            losses.append(loss.item())
-            method.on_evaluation(embedder, 0.0)  # no improvement: stages end
-            method.on_stall(embedder)
-        found[device] = losses
-    assert found[DEVICE] == pytest.approx(found["cpu"], rel=1e-3)
+    found, expected = ([step().item() for step in ccp_steps(on)] for on in (DEVICE, "cpu"))
+    assert found == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.fixture
@@ -135,7 +107,6 @@ def test_a_short_training(run_tiny, options):
     summary, folder = run_tiny(*RUN, *options)
     assert summary["device"] == torch.cuda.get_device_name()
     assert summary["peak_memory_mb"] > 0
-    assert 0 <= summary["waiting_share"] <= 1
     assert summary["images_per_second"] > 0
     on_gpu = rows(folder)
     loss = [row["loss"] for row in on_gpu if "loss" in row]
@@ -167,31 +138,6 @@ def test_a_short_training_with_a_method(run_tiny, method):
     _, folder = run_tiny("device=cuda", f"method={method}", *options)
     assert all(row["map_at_r"] > 0 for row in rows(folder))
     assert json.loads((folder / "summary.json").read_text())["precision"] == "fp32"
-
-
-def test_a_gpu_that_waits_for_its_loader_says_so():
-    """A loader is hidden behind a long step, but a short step is not enough for a slow one."""
-    matrix = torch.randn(4096, 4096, device=DEVICE)
-
-    def share(sleep, products):
-        clock = StepClock(torch.device(DEVICE))
-
-        def batches():
-            for _ in range(20):
-                time.sleep(sleep)
-                yield
-
-        for _ in clock.time_batches(batches()):
-            for _ in range(products):
-                torch.mm(matrix, matrix)
-        torch.cuda.synchronize()
-        clock.stop()
-        assert clock.total.steps == 20
-        return clock.total.waiting_share
-
-    share(0.0, 1)  # the first product loads its kernels
-    assert share(0.05, 1) > 0.7
-    assert share(0.0, 20) < 0.2
 
 
 def test_the_benchmark_runs(capsys):

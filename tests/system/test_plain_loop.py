@@ -22,12 +22,7 @@ from dml.training.checkpoint_files import read_checkpoint
 
 STEPS, BATCH, CLASSES, SIZE, DIM = 10, 12, 6, 32, 16
 RUN = (
-    *(
-        "data=folder",
-        "protocol=traditional",
-        "backbone=resnet50",
-        "backbone.model=resnet18.tv_in1k",
-    ),
+    *("data=folder", "protocol=traditional", "backbone=timm", "backbone.model=test_resnet"),
     *("backbone.weights=none", f"transform.size={SIZE}", "transform.test_resize=null"),
     *("transform.augmentation=none", "transform.flip=false", "loss=proxy_anchor"),
     *("embedder.pooling=avg", f"data.batch_size={BATCH}", "optim.warmup_epochs=0"),
@@ -53,14 +48,15 @@ class Photos(torch.utils.data.Dataset):
 
 
 class Network(torch.nn.Module):
-    """ResNet-18, average pooling, a linear layer, unit length."""
+    """The smallest ResNet of timm, average pooling, a linear layer, unit length."""
 
     def __init__(self):
         super().__init__()
-        self.backbone = timm.create_model("resnet18", num_classes=0, global_pool="")
-        self.head = torch.nn.Linear(512, DIM)
-        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1))
-        self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1))
+        self.backbone = timm.create_model("test_resnet", num_classes=0, global_pool="")
+        self.head = torch.nn.Linear(self.backbone.num_features, DIM)
+        for name in ("mean", "std"):
+            values = torch.tensor(self.backbone.default_cfg[name])
+            self.register_buffer(name, values.view(3, 1, 1))
 
     def forward(self, images):
         x = torch.addcmul(-self.mean / self.std, images.float(), 1 / 255 / self.std)

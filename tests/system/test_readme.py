@@ -8,7 +8,7 @@ import pytest
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.reporting.catalog import list_cells
+from dml.results.catalog import list_cells
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

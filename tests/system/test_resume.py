@@ -27,8 +27,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("point", "workers"), [*((point, 0) for point in POINTS), (POINTS[1], 2)])
 def test_killed_at_a_fault_point_and_continued(prepared, undisturbed, point, workers):
     cfg, folder = prepared(f"data.workers={workers}")
     assert die_at(point, start, cfg) == KILLED

@@ -2,11 +2,11 @@
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
 
 from dml.cli import CONFIGS
 from dml.config.check import check
 from dml.config.schema import Config
+from dml.config.search_space import merge_spaces
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def test_both_ends_of_every_range_compose(sweep, composed):
         assert config.tracking["name"] == "wandb"
 
 
-def test_the_space_is_that_of_the_search(sweep):
+def test_the_space_is_that_of_the_search(sweep, composed):
     loss = sweep["parameters"]["loss"]["value"]
-    space = OmegaConf.to_container(OmegaConf.load(CONFIGS / "space" / f"{loss}.yaml"))
+    space = merge_spaces(check(composed(f"loss={loss}"), Config).space)
     ranges = {
         name: {
             "low": p["min"],

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = ("dml", "configs", "hydra_plugins")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 pytestmark = pytest.mark.soak
-TRACKER = "from dml.tracking import NullTracker\n\n\nclass Own(NullTracker):\n    pass\n"
+TRACKER = "from dml.tracking import Tracker\n\n\nclass Own(Tracker):\n    pass\n"
 
 
 @dataclass(frozen=True)

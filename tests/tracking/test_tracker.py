@@ -1,12 +1,10 @@
-import math
-
 import pytest
 
 from dml.core.errors import RunStopped, UserError
-from dml.tracking import NullTracker, RunInfo, track_run
+from dml.tracking import RunInfo, Tracker, track_run
 
 
-class Recorder(NullTracker):
+class Recorder(Tracker):
     """Remembers its calls."""
 
     def __init__(self):
@@ -45,11 +43,3 @@ def test_a_failed_run_is_finished_with_its_status(info, error, status):
     with pytest.raises(type(error)), track_run(tracker, info):
         raise error
     assert tracker.calls == ["name", status]
-
-
-def test_a_null_tracker_accepts_everything(info):
-    tracker = NullTracker()
-    with track_run(tracker, info):
-        tracker.log({"epoch": math.nan}, 0)
-        tracker.job_done({})
-        tracker.conclude({}, [])

@@ -1,11 +1,10 @@
-"""Two processes on the CPU for one function, with an end to every wait."""
+"""Two forked processes on the CPU for one function, with an end to every wait."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +13,8 @@ from typing import Any
 
 import torch
 
+from tests import forked
+
 LIMIT_SECONDS = 600.0  # of all; less than a minute where nothing else runs
 
 
@@ -21,15 +22,15 @@ def in_two_processes(work: Callable[[], Any], folder: Path) -> list[Any]:
     """What `work` returns (JSON) in each of two processes that torchrun might have started.
 
     Args:
-        work: a function of a module.
+        work: computes it.
         folder: for what they write and print.
     """
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
     processes = [
-        context.Process(target=_begin, args=(rank, port, work, folder)) for rank in range(2)
+        forked.context().Process(target=_begin, args=(rank, port, work, folder))
+        for rank in range(2)
     ]
     for process in processes:
         process.start()
@@ -47,12 +48,12 @@ def in_two_processes(work: Callable[[], Any], folder: Path) -> list[Any]:
 
 def _begin(rank: int, port: int, work: Callable[[], Any], folder: Path) -> None:
     log = os.open(folder / f"{rank}.log", os.O_WRONLY | os.O_CREAT)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(log, stream.fileno())
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(address | {"RANK": str(rank), "WORLD_SIZE": "2", "OUT": str(folder)})
     torch.set_num_threads(1)
-    from dml.training import distributed_session as joining
+    from dml.training import process_group as joining
 
     joining.TIMEOUT = timedelta(seconds=60)
     result = work()

@@ -1,6 +1,5 @@
 """Checkpoints that are written beside training: their order, their errors, and their end."""
 
-import contextlib
 import errno
 import os
 import threading
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dml.core.errors import RunStopped
+from dml.core.errors import UserError
 from dml.training.checkpoint_files import Checkpoints, read_checkpoint
 
 
@@ -67,7 +66,6 @@ def test_training_goes_on_beside_a_write_and_the_next_waits_for_it(checkpoints, 
     state = state_of(1)
     checkpoints.save(state)
     state["weights"] += 5
-    checkpoints.check()
     assert not checkpoints.last.exists()
     second = threading.Thread(target=checkpoints.save, args=(state_of(2),))
     second.start()
@@ -79,20 +77,32 @@ def test_training_goes_on_beside_a_write_and_the_next_waits_for_it(checkpoints, 
     assert torch.equal(read_checkpoint(checkpoints.previous)["weights"], torch.ones(1000))
 
 
-def train(checkpoints, ending):
-    """Saves a state and ends in one way or another."""
-    with checkpoints.until_written():
-        checkpoints.save(state_of(1))
-        if ending is not None:
-            raise ending
+def test_an_error_of_the_disk_is_raised_once(checkpoints, disk):
+    disk.full = True
+    disk.go.set()
+    checkpoints.save(state_of(1))
+    checkpoints.wait_quietly()
+    with pytest.raises(UserError, match=r"last\.pt: No space left on device; .* free some space"):
+        checkpoints.wait()
+    checkpoints.wait()
+    assert checkpoints.load() is None
 
 
-STOPPED, BROKEN = RunStopped("stopped by SIGINT", 130), ValueError("broken")
+def test_a_damaged_file_is_replaced_by_the_one_before(checkpoints):
+    for step in (1, 2):
+        checkpoints.save(state_of(step))
+    checkpoints.wait()
+    checkpoints.last.write_bytes(checkpoints.last.read_bytes()[:1000])
+    state, note = checkpoints.load()
+    assert state["step"] == 1
+    assert "last.pt is not a complete checkpoint" in note
+    checkpoints.previous.write_text("")
+    with pytest.raises(UserError, match=r"neither last\.pt nor previous\.pt"):
+        checkpoints.load()
 
 
-@pytest.mark.parametrize("ending", [None, STOPPED, BROKEN])
-def test_everything_is_written_however_training_ends(checkpoints, disk, ending):
-    threading.Timer(0.2, disk.go.set).start()
-    with contextlib.suppress(RunStopped, ValueError):
-        train(checkpoints, ending)
-    assert read_checkpoint(checkpoints.last)["step"] == 1
+def test_a_checkpoint_of_another_run_is_refused(checkpoints):
+    checkpoints.save(state_of(1))
+    checkpoints.wait()
+    with pytest.raises(UserError, match="made with loss=mfcont, this run has loss=ms"):
+        Checkpoints(checkpoints.folder, {"loss": "ms"}).load()

@@ -6,8 +6,6 @@ from torch import nn
 from dml.core.errors import UserError
 from dml.training.optim import (
     GroupOptions,
-    build_optimizer,
-    check_complete,
     named_schedule,
     parameter_groups,
 )
@@ -40,26 +38,6 @@ def test_a_loss_without_learning_rate_is_refused():
     assert len(groups(Net(), nn.Identity(), loss_lr_ratio=None)) == 2
 
 
-def test_a_parameter_left_out_or_held_twice_is_refused():
-    net = Net()
-    one = {"params": list(net.backbone.parameters())}
-    with pytest.raises(UserError, match="2 trainable parameters are in no"):
-        check_complete([one], net.parameters())
-    with pytest.raises(UserError, match="2 parameters are in two"):
-        check_complete([one, {"params": list(net.parameters())}], net.parameters())
-
-
-def test_frozen_parameters_are_left_out():
-    net = Net()
-    net.backbone.requires_grad_(False)
-    assert [group["name"] for group in groups(net, nn.Identity())] == ["head"]
-
-
-def test_wrong_arguments_of_the_optimizer():
-    with pytest.raises(UserError, match=r"optim\.args.*nesterow"):
-        build_optimizer(torch.optim.SGD, groups(Net(), nn.Identity()), {"nesterow": True})
-
-
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [("cosine", [1, 0.75, 0.25, 0]), ("step", [1, 1, 1, 1])],
@@ -73,9 +51,3 @@ def test_schedules_by_name(schedule, expected):
         optimizer.step()
         built.step()
     assert rates == pytest.approx(expected)
-
-
-def test_a_schedule_of_no_epochs():
-    assert named_schedule("cosine", epochs=0)["T_max"] == 1
-    node = {"_target_": "torch.optim.lr_scheduler.ConstantLR"}
-    assert named_schedule(node, epochs=3) is node

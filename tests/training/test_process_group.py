@@ -45,12 +45,8 @@ def test_collective_operations(together):
         assert found["gathered"]
         assert found["adjoint"]
         assert found["sizes_unknown"] == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
-        assert found["stops"] == [None, None, None, 75]
-        weights, copied, random, failed = found["problems"]
-        assert "weights of process 1" in weights
-        assert copied is None
-        assert "random numbers of process 1" in random
-        assert failed == f"{rank > 0} data: it is not there"
+        assert found["stops"] == [None] * 4 + [75]
+        assert found["failed"] == f"{rank > 0} data: it is not there"
         assert found["broadcast_from_main"] == 0
         assert found["run_main_first"] == rank
 
@@ -84,6 +80,12 @@ def test_two_processes_continue_the_run_of_one(together, alone):
     assert_alike(history(Path(together[1][0]["continued"])), alone["ccp"])
 
 
+def test_an_error_of_one_ends_the_run_of_both(together):
+    first, second = (found["broken"] for found in together[1])
+    assert second == "data: the second process cannot read it"
+    assert first
+
+
 def test_a_signal_to_one_stops_both_and_one_continues(together, alone):
     place, found = together
     assert [one["status"] for one in found] == [143, 143]
@@ -96,5 +98,5 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_of_both(together, alon
     first, second = (one["unsaved"] for one in found)
     assert first == second
     assert "last.pt: No space left on device; the checkpoint before it is intact" in first
-    folder = start(place / "unsaved", *RUNS["batch_norm"])
-    assert_alike(history(folder), alone["batch_norm"])
+    folder = start(place / "unsaved", *RUNS["mfcont"])
+    assert_alike(history(folder), alone["mfcont"])

@@ -36,12 +36,3 @@ def test_patience_in_evaluations(patience, scores, expected):
 )
 def test_patience_in_epochs(patience, every, expected):
     assert stops_at(Stopping(patience, "epochs"), [1.0] + [0.5] * 20, every) == expected
-
-
-def test_a_state_is_restored():
-    one = Stopping(3)
-    one.update(0.5, 1, 10)
-    one.update(0.4, 2, 20)
-    other = Stopping(3)
-    other.load_state_dict(one.state_dict())
-    assert other == one

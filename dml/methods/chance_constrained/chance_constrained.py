@@ -20,7 +20,6 @@ from dml.core.errors import UserError
 from dml.losses.arguments import to_working_precision
 from dml.losses.c1_c2 import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
-from dml.methods.batch_method import BatchMethod, SamplePool
 from dml.methods.chance_constrained.k_center import (
     embed_pool,
     gather_points,
@@ -29,6 +28,8 @@ from dml.methods.chance_constrained.k_center import (
     pool_size_per_class,
 )
 from dml.methods.reference_losses import prepare_for_references
+from dml.models.embedder import Embedder
+from dml.training.interfaces import Method, SamplePool
 from dml.training.stopping import Stopping
 
 
@@ -47,7 +48,7 @@ class StageStart:
     proxies: Tensor
 
 
-class ChanceConstrained(BatchMethod):
+class ChanceConstrained(Method):
     """Alternating projections with re-initialized proxies (ccp, Algorithms 1 and 2).
 
     The loss of a batch is L(samples, proxies) + w · L(samples, samples); from stage 1 on the
@@ -116,7 +117,7 @@ class ChanceConstrained(BatchMethod):
         self._best_proxies: Tensor | None = None
 
     def forward(
-        self, embedder: nn.Module, images: Tensor, labels: Tensor
+        self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the loss of images B×3×H×W with labels B; starts a stage that is due."""
         if self._stage_is_over and self.training:
@@ -136,7 +137,7 @@ class ChanceConstrained(BatchMethod):
         self._sample_pool = sample_pool
 
     @torch.no_grad()
-    def after_backward(self, embedder: nn.Module) -> None:
+    def after_backward(self, embedder: Embedder) -> None:
         """Adds λ(θ − θ*) to the gradient of every trainable weight; none in stage 0."""
         if not self._anchor or not self.lambda_pull:
             return
@@ -153,7 +154,7 @@ class ChanceConstrained(BatchMethod):
         away: Any = torch._foreach_sub(weights, anchors)
         torch._foreach_add_(gradients, away, alpha=self.lambda_pull)
 
-    def on_evaluation(self, embedder: nn.Module, score: float) -> dict[str, float]:
+    def on_evaluation(self, embedder: Embedder, score: float) -> dict[str, float]:
         """Keeps the best weights and proxies of the stage; ends a stage without patience left."""
         columns = {
             "stage": self._stage,
@@ -195,7 +196,7 @@ class ChanceConstrained(BatchMethod):
         self._best_proxies = None if best is None else best.to(device)
 
     @torch.no_grad()
-    def _start_stage(self, embedder: nn.Module) -> None:
+    def _start_stage(self, embedder: Embedder) -> None:
         if self._sample_pool is None:
             raise RuntimeError("attach(sample_pool) must be called before training")
         self._stage += 1

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from operator import length_hint
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dml.core.progress import show_progress
+from dml.models.embedder import Embedder
 
 CLASSES_PER_CHUNK = 1024
 
@@ -23,7 +24,7 @@ def pool_size_per_class(pool_size: int, proxies_per_class: int) -> int:
 
 @torch.no_grad()
 def embed_pool(
-    embedder: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_classes: int
+    embedder: Embedder, batches: Iterable[tuple[Tensor, Tensor]], num_classes: int
 ) -> Tensor:
     """Returns the embeddings of the pool before the normalizer, in evaluation mode (C×n×D).
 
@@ -35,7 +36,7 @@ def embed_pool(
     was_training = embedder.training
     embedder.eval()
     shown = show_progress(batches, "embedding the pool, batch", length_hint(batches) or None)
-    parts = [embedder.unnormalized(images) for images, _ in shown]  # type: ignore[operator]
+    parts = [embedder.unnormalized(images) for images, _ in shown]
     embedder.train(was_training)
     pool = torch.cat(parts)
     return pool.view(num_classes, -1, pool.shape[1])

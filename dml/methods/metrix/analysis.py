@@ -19,17 +19,18 @@ from dml.methods.metrix.mixed_pooling import mix
 from dml.methods.metrix.mixed_similarity import mixed_similarity
 from dml.methods.metrix.mixing_pairs import draw_lambdas
 from dml.methods.options import draw_one, require_form
+from dml.models.embedder import Embedder
 from dml.retrieval.geometry import positivity, predicted_positivity
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 
 
 @torch.no_grad()
-def embed_mixes(method: Metrix, embedder: nn.Module, batches: Batches) -> Iterator[Tensor]:
+def embed_mixes(method: Metrix, embedder: Embedder, batches: Batches) -> Iterator[Tensor]:
     """Yields the mixed unit embeddings V×D of each batch, without training the network."""
     for images, labels in batches:
-        features = embedder.features(images)  # type: ignore[operator]
-        u_BD = unit_rows(embedder.embed(features))[0]  # type: ignore[operator]
+        features = embedder.features(images)
+        u_BD = unit_rows(embedder.embed(features))[0]
         kind = draw_one(method.types)
         _, sources_SD, pairs = method.select_pairs(u_BD, labels, kind, draw_one(method.pairs[kind]))
         if not len(pairs):
@@ -56,7 +57,7 @@ class Positivity:
 
 
 def measure_positivity(
-    loss: nn.Module, embedder: nn.Module, batches: Batches, bins: int = 20
+    loss: nn.Module, embedder: Embedder, batches: Batches, bins: int = 20
 ) -> Positivity:
     """Measures embedding mixup of positives and negatives, with λ ~ Beta(2, 2) per pair (Fig. 2).
 

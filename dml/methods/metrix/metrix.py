@@ -30,6 +30,7 @@ from dml.methods.metrix.mixing_pairs import (
 )
 from dml.methods.options import check_choices, check_count, check_number, draw_one, require_form
 from dml.methods.plain import Plain
+from dml.models.embedder import Embedder
 
 TYPES = ("input", "feature", "embed")
 
@@ -113,11 +114,11 @@ class Metrix(Plain):
         return f"{loss_id}+metrix_{'_'.join(chosen)}"
 
     def forward(
-        self, embedder: nn.Module, images: Tensor, labels: Tensor
+        self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the loss of images B×3×H×W with labels B; logs `loss_clean` and `loss_mixed`."""
-        features = embedder.features(images)  # type: ignore[operator]
-        x_BD = to_working_precision(embedder.embed(features))  # type: ignore[operator]
+        features = embedder.features(images)
+        x_BD = to_working_precision(embedder.embed(features))
         with torch.autocast(x_BD.device.type, enabled=False):
             mined = None if self.miner is None else self.miner(x_BD, labels)
             clean = self.loss(x_BD, labels, mined)
@@ -132,7 +133,7 @@ class Metrix(Plain):
 
     def mixed_loss(
         self,
-        embedder: nn.Module,
+        embedder: Embedder,
         mix_type: str,
         pair_kind: str,
         given: Tensor,
@@ -172,7 +173,7 @@ class Metrix(Plain):
 
     def embed_mixed(
         self,
-        embedder: nn.Module,
+        embedder: Embedder,
         mix_type: str,
         given: Tensor,
         pairs: MixingPairs,
@@ -183,7 +184,7 @@ class Metrix(Plain):
             return embedder(mix(given, pairs.first, pairs.second, lambda_V))
         if mix_type == "feature":
             pooled_Vc = pool_mixes(embedder, given, pairs.first, pairs.second, lambda_V)
-            return embedder.project(pooled_Vc)  # type: ignore[operator]
+            return embedder.project(pooled_Vc)
         return None
 
     def select_pairs(

@@ -12,16 +12,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dml.core.errors import UserError
+from dml.models.embedder import Embedder
 
 CHUNK = {"cpu": 2**21, "cuda": 2**26}  # elements of the mixes built at a time
 
 
 def pool_mixes(
-    embedder: nn.Module, features: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor
+    embedder: Embedder, features: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor
 ) -> Tensor:
     """Pools λ f_first + (1 − λ) f_second for all pairs as `embedder.pool` would (V×c).
 
@@ -31,7 +32,7 @@ def pool_mixes(
         first_V, second_V: rows of `features`.
         lambda_V: weight of the first.
     """
-    maps = embedder.backbone.kind == "maps"  # type: ignore[union-attr]
+    maps = embedder.backbone.kind == "maps"
     pooling = embedder.pooling if maps else "avg"  # one token or a mean of tokens: both are linear
     if embedder.pooling == "native":
         raise UserError("embedder.pooling=native cannot pool mixed features; use avg or max")
@@ -41,7 +42,7 @@ def pool_mixes(
         average_Bc = features.mean(dim=(2, 3))
         maximum_Vc = max_pool_mixes(features, first_V, second_V, lambda_V)
         return mix(average_Bc, first_V, second_V, lambda_V) + maximum_Vc
-    return mix(embedder.pool(features), first_V, second_V, lambda_V)  # type: ignore[operator]
+    return mix(embedder.pool(features), first_V, second_V, lambda_V)
 
 
 def mix(x: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor) -> Tensor:

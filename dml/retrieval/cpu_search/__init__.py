@@ -18,11 +18,11 @@ with half of the product and with hardly any sorting.
    a share f of the gallery has been seen, about m·f of the m best have been; so the threshold is
    the score at that rank plus 4.5 standard deviations, long before m good entries are known. From
    then on nearly all scores are dropped by one comparison, without a sort.
-4. `selection` makes this comparison and finds the first thresholds, in NumPy, whose vector
+4. It makes this comparison and finds the first thresholds in NumPy, whose vector
    instructions are three to eight times as fast here as PyTorch's `topk`, `nonzero` and `sort`.
-5. `packing` writes an entry (query, score, gallery row) as one 64-bit integer, so that entries are
+5. It writes an entry (query, score, gallery row) as one 64-bit integer, so that entries are
    ranked by one sort of plain numbers.
-6. `workers` lets several threads take a tile each instead of sharing every short operation.
+6. `Workers` lets several threads take a tile each instead of sharing every short operation.
 
 **Why the result is exact.** A threshold can be too high only by bad luck of the sample. Then fewer
 than m entries beat it at the end, which `RunningTop.finish` notices by comparing the m-th best kept

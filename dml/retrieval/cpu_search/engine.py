@@ -10,10 +10,8 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from dml.retrieval.cpu_search.packing import max_queries
-from dml.retrieval.cpu_search.running_top import RunningTop
-from dml.retrieval.cpu_search.scans import scan_rows, scan_symmetric
-from dml.retrieval.cpu_search.workers import Workers, worker_count
+from dml.retrieval.cpu_search.running_top import RunningTop, max_queries
+from dml.retrieval.cpu_search.scans import Workers, scan_rows, scan_symmetric, worker_count
 from dml.retrieval.plain_search import Candidates, PlainSearch, width
 from dml.retrieval.scaled_gallery import ScaledGallery
 

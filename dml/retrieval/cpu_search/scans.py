@@ -4,18 +4,72 @@ Where the queries are their own gallery, a tile serves its rows and its columns:
 suffices.
 
 Shapes: n queries, c items of one tile, D dimensions, m candidates per query, N' gallery rows.
+
+Threads take one tile each: a tile takes twenty short operations, and threads that shared each of
+them would wait for one another twenty times.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from threading import local
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from dml.retrieval.cpu_search.running_top import RunningTop
-from dml.retrieval.cpu_search.workers import Workers
 from dml.retrieval.scaled_gallery import ScaledGallery
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+BYTES_PER_WORKER = 24 << 20  # a tile of 9 MB and what selecting from it takes
+
+
+def worker_count(memory_bytes: int) -> int:
+    """Returns how many tiles to work on at once, as memory and PyTorch's threads allow."""
+    return max(1, min(torch.get_num_threads(), memory_bytes // BYTES_PER_WORKER))
+
+
+class Workers:
+    """A pool of threads for as long as the context lasts.
+
+    PyTorch's own threads are shared out among them, the caller included: what it does in between is
+    short, and threads woken for that go on spinning for milliseconds where workers want to run.
+
+    Args:
+        count: how many; one means the caller alone.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __enter__(self) -> Workers:
+        self._threads = torch.get_num_threads()
+        share = max(1, self._threads // self.count)
+        torch.set_num_threads(share)
+        self._pool = ThreadPoolExecutor(
+            self.count, "tiles", initializer=torch.set_num_threads, initargs=(share,)
+        )
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown()
+        # a new thread takes over what was set last, so the number must be set back at the end
+        torch.set_num_threads(self._threads)
+
+    def for_each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Returns the function's value for each item, computed without gradients."""
+
+        def without_gradients(item: Item) -> Result:
+            with torch.no_grad():
+                return function(item)
+
+        if self.count == 1:
+            return [without_gradients(item) for item in items]
+        return list(self._pool.map(without_gradients, items))
+
 
 # After so many tiles thresholds are refreshed, which takes a sort.
 WORTH_RAISING = frozenset(3**power for power in range(1, 20))
@@ -91,12 +145,11 @@ def scan_symmetric(gallery: ScaledGallery, m: int, workers: Workers) -> tuple[Te
         seen = min(total, (2 * offset + 1) * tile)
         if not hasattr(buffers, "scores"):
             buffers.scores = gallery.rows.new_empty(tile, tile)
+        scores = gallery.scores(
+            gallery.rows[rows], gallery.half_squares[rows], columns, buffers.scores
+        )
         if offset == 0:
-            scores = _scores_among(gallery, rows, buffers.scores).fill_diagonal_(-torch.inf)
-        else:
-            scores = gallery.scores(
-                gallery.rows[rows], gallery.half_squares[rows], columns, buffers.scores
-            )
+            scores.fill_diagonal_(-torch.inf)
         if 2 * offset - 1 in WORTH_RAISING:
             tops[number].raise_thresholds(seen - 2 * tile)
         tops[number].offer(scores.numpy(), columns.start, seen)
@@ -127,16 +180,3 @@ def scan_symmetric(gallery: ScaledGallery, m: int, workers: Workers) -> tuple[Te
 
     workers.for_each(rescan, missed.split(tile) if len(missed) else ())
     return scores_Nm, rows_Nm
-
-
-def _scores_among(gallery: ScaledGallery, tile: slice, out_cc: Tensor) -> Tensor:
-    """Returns −½‖g − h‖² of the items of a tile among themselves, by ¾ of the product."""
-    half = len(out_cc) // 2
-    upper, lower = slice(tile.start, tile.start + half), slice(tile.start + half, tile.stop)
-    for rows, columns, place in (
-        (upper, tile, out_cc[:half]),
-        (lower, lower, out_cc[half:, half:]),
-    ):
-        gallery.scores(gallery.rows[rows], gallery.half_squares[rows], columns, place)
-    out_cc[half:, :half] = out_cc[:half, half:].T
-    return out_cc

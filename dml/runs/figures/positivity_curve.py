@@ -8,7 +8,7 @@ from pathlib import Path
 from dml.core.atomic_io import write_text
 from dml.methods.metrix.analysis import Positivity, measure_positivity
 from dml.runs.figures.drawing import BLUE, ORANGE, plt, save
-from dml.runs.jobs.job import JobRun
+from dml.runs.job import JobRun
 
 
 def draw_model_positivity(model: JobRun, path: Path, epochs: int = 1) -> None:
@@ -18,7 +18,7 @@ def draw_model_positivity(model: JobRun, path: Path, epochs: int = 1) -> None:
         UserError: its loss has no generic form with positives and negatives.
     """
     model.embedder.eval()
-    curve = measure_positivity(model.method.loss, model.embedder, model.data.batches(epochs))  # type: ignore[arg-type]
+    curve = measure_positivity(model.method.loss, model.embedder, model.batches(epochs))  # type: ignore[arg-type]
     write_positivity(curve, path.with_suffix(".csv"))
     draw_positivity(curve, path)
 
@@ -28,13 +28,10 @@ def write_positivity(curve: Positivity, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     bins = len(curve.measured)
     predicted = [math.nan] * bins if curve.predicted is None else curve.predicted.tolist()
-    lines = [
-        f"{(number + 0.5) / bins:g},{measured:.6g},{expected:.6g}"
-        for number, (measured, expected) in enumerate(
-            zip(curve.measured.tolist(), predicted, strict=True)
-        )
-    ]
-    write_text(path, "\n".join(["lambda,measured,predicted", *lines, ""]))
+    lines = ["lambda,measured,predicted"]
+    for number, values in enumerate(zip(curve.measured.tolist(), predicted, strict=True)):
+        lines.append(f"{(number + 0.5) / bins:g},{values[0]:.6g},{values[1]:.6g}")
+    write_text(path, "\n".join([*lines, ""]))
 
 
 def draw_positivity(curve: Positivity, path: Path) -> None:

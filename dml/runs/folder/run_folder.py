@@ -1,4 +1,9 @@
-"""The folder of a run: the paths of its files, and its locks."""
+"""The folder of a run: its name, the paths of its files, and its locks.
+
+A name such as `seed0-epochs60-lr0.0003-1a2b3c4d` ends with the digest that identifies the run
+(`dml.config.identity`). The words before it, taken from the options that were typed, tell readers
+what differs, and decide nothing: a folder with the digest is found whatever its other words are.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +18,25 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.identity import digest
+from dml.config.identity import digest, identity
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
 from dml.core.installation import shell_command
 from dml.core.locks import LockHeldError, try_lock
-from dml.runs.folder.folder_name import describe_overrides, find_run_folder
 from dml.runs.folder.run_log import LOG
 
 RUN_LOCK = "run.lock"  # of the process that trains
 SEARCH_LOCK = "search.lock"  # shared by the workers of a search
+CONTENT = (
+    *("summary.json", "history.csv", "config.yaml", "command.txt", "dataset.json", "best.yaml"),
+    *("run_id", "checkpoints", "figures", "search", "logs", "wandb", LOG),
+)
+MAX_LENGTH = 60  # characters of the description in a name
+MAX_VALUE = 24  # characters of one value
+# Groups in the name of the parent folder, options that are in the name anyway, places.
+NOT_DESCRIBED = {"data", "protocol", "loss", "method", "backbone", "experiment", "seed"}
+NOT_DESCRIBED |= {"data.root", "data.reader.root"}
 
 
 class Busy(UserError):
@@ -31,10 +44,33 @@ class Busy(UserError):
 
 
 class RunFolder:
-    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-…-<digest>/`."""
+    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-…-<digest>/`.
+
+    Attributes:
+        config: the resolved config.
+        command: the command of the run, one line to copy.
+        history: one row per evaluation.
+        summary: scores; written last: its presence means that the run is finished.
+        dataset: name, size and fingerprint of the dataset.
+        figures: folder of the figures.
+        search: folder of the files that the workers of a search share.
+        journal: all trials of a search; can be opened with `optuna-dashboard`.
+        trials: folders of a search's trials.
+        best: parameters of a search's best trial, for `params=`.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.command = self.path / "command.txt"
+        self.history = self.path / "history.csv"
+        self.summary = self.path / "summary.json"
+        self.dataset = self.path / "dataset.json"
+        self.figures = self.path / "figures"
+        self.search = self.path / "search"
+        self.journal = self.search / "journal.log"
+        self.trials = self.search / "trials"
+        self.best = self.path / "best.yaml"
 
     @classmethod
     def of(cls, cfg: DictConfig, config: Config, overrides: Sequence[str] = ()) -> RunFolder:
@@ -51,62 +87,12 @@ class RunFolder:
         described = describe_overrides(cfg, overrides) if overrides else ""
         return cls(find_run_folder(home, config.seed, digest(cfg), described))
 
-    @property
-    def config(self) -> Path:
-        """The resolved config."""
-        return self.path / "config.yaml"
-
-    @property
-    def command(self) -> Path:
-        """The command of the run, one line to copy."""
-        return self.path / "command.txt"
-
-    @property
-    def history(self) -> Path:
-        """One row per evaluation."""
-        return self.path / "history.csv"
-
-    @property
-    def summary(self) -> Path:
-        """Scores; written last: its presence means that the run is finished."""
-        return self.path / "summary.json"
-
-    @property
-    def dataset(self) -> Path:
-        """Name, size and fingerprint of the dataset."""
-        return self.path / "dataset.json"
-
-    @property
-    def figures(self) -> Path:
-        """Folder of the figures."""
-        return self.path / "figures"
-
     def pictures(self) -> list[Path]:
-        """The existing figures."""
+        """Returns the existing figures."""
         return sorted(self.figures.glob("*.png"))
 
-    @property
-    def search(self) -> Path:
-        """Files that the workers of a search share."""
-        return self.path / "search"
-
-    @property
-    def journal(self) -> Path:
-        """All trials of a search; can be opened with `optuna-dashboard`."""
-        return self.search / "journal.log"
-
-    @property
-    def best(self) -> Path:
-        """Parameters of a search's best trial, for `params=`."""
-        return self.path / "best.yaml"
-
-    @property
-    def trials(self) -> Path:
-        """Folders of a search's trials."""
-        return self.search / "trials"
-
     def job(self, name: str) -> Path:
-        """Folder of the checkpoints of a job."""
+        """Returns the folder of the checkpoints of a job."""
         return self.path / "checkpoints" / name
 
     def read_summary(self) -> dict[str, Any] | None:
@@ -153,30 +139,15 @@ class RunFolder:
     def run_id(self) -> str:
         """Returns a unique name of the run; trackers continue the run with this name."""
         path = self.path / "run_id"
-        try:
-            run_id = path.read_text(encoding="utf-8", errors="replace").strip()
-        except FileNotFoundError:
-            run_id = ""
-        except OSError as error:
-            raise UserError(f"outputs: {path}: {error.strerror}; delete it") from error
+        run_id = path.read_text(errors="replace").strip() if path.is_file() else ""
         if not re.fullmatch("[0-9a-f]{12}", run_id):
             run_id = uuid.uuid4().hex[:12]
             write_text(path, run_id + "\n")
         return run_id
 
     def clear(self) -> None:
-        """Removes all files of an earlier run except the lock."""
-        files = (
-            self.summary,
-            self.history,
-            self.config,
-            self.command,
-            self.dataset,
-            self.best,
-            self.path / LOG,
-        )
-        folders = ("checkpoints", "figures", "search", "logs", "wandb")
-        for path in (*files, *(self.path / name for name in ("run_id", *folders))):
+        """Removes all files of an earlier run except the locks."""
+        for path in (self.path / name for name in CONTENT):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -208,3 +179,55 @@ class RunFolder:
                 reason = error.strerror
                 raise UserError(f"outputs: cannot write to {self.path}: {reason}") from error
             yield
+
+
+def find_run_folder(home: Path, seed: int, digest: str, description: str = "") -> Path:
+    """Returns the folder of a run: an existing one with the digest, or a new one.
+
+    Of several existing folders it is the one with the most progress.
+
+    Args:
+        home: folder of the runs with the same data, protocol, loss, method and backbone.
+        seed: of the run.
+        digest: of its config.
+        description: words for a new folder; see `describe_overrides`.
+    """
+
+    def progress(folder: Path) -> tuple[bool, bool, Path]:
+        return (folder / "summary.json").exists(), (folder / "history.csv").exists(), folder
+
+    new = home / "-".join(filter(None, (f"seed{seed}", description, digest)))
+    existing = [path for path in home.glob(f"*-{digest}") if path.is_dir()]
+    return max(existing, key=progress, default=new)
+
+
+def describe_overrides(cfg: DictConfig, overrides: Sequence[str]) -> str:
+    """Returns the typed options that decide the result, as `epochs60-lr0.0003`.
+
+    Options are sorted by name, so that their order in the command does not matter; those that do
+    not fit in `MAX_LENGTH` are counted.
+
+    Args:
+        cfg: as composed.
+        overrides: words of the command line: `protocol.epochs=60`.
+    """
+    deciding = identity(cfg)
+    typed = dict(word.lstrip("+~").partition("=")[::2] for word in overrides)
+    words: list[str] = []
+    for name in sorted(typed, key=lambda name: name.rpartition(".")[2]):
+        option = name.partition("@")[0]
+        is_group = "." not in option and option not in cfg  # such as `scale`, which sets several
+        decides = is_group or any(f"{one}.".startswith(f"{option}.") for one in deciding)
+        if decides and option not in NOT_DESCRIBED:
+            value = _clean(Path(typed[name]).name.removesuffix(".yaml").replace(",", "+"))
+            between = "" if value[:1].isdigit() or value[:1] == "-" else "_"
+            words.append(f"{_clean(option.rpartition('.')[2].strip('_'))}{between}{value}")
+    shown: list[str] = []
+    while words and len("-".join([*shown, words[0]])) <= MAX_LENGTH:
+        shown.append(words.pop(0))
+    return "-".join([*shown, f"{len(words)}_more"] if words else shown)
+
+
+def _clean(text: str) -> str:
+    """Returns text with the characters that are safe in file names and on command lines."""
+    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", text).strip("_")[:MAX_VALUE]

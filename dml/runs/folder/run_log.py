@@ -6,12 +6,12 @@ import logging
 import shlex
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from dml.core.errors import RunStopped, UserError
 from dml.core.memory import keeps_freed_memory
@@ -25,31 +25,33 @@ LOG = "train.log"
 def write_log(folder: Path, work: str) -> Iterator[None]:
     """Appends to the log of a run folder: what `run_logger` gets, all warnings, the end.
 
-    Several processes may write to it; every line names its process. A log that cannot be written
-    is left out: no run fails for it.
+    Several processes may write to it; every line names its process.
 
     Args:
         folder: of the run.
         work: a word for the last line, such as `run`.
     """
-    try:
-        handler = _Appender(folder / LOG)
-    except OSError:
-        yield
-        return
+    folder.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(folder / LOG, encoding="utf-8", errors="replace")
+    handler.setFormatter(logging.Formatter("%(asctime)s [%(process)d] %(message)s"))
     root = logging.getLogger()
     pairs: list[tuple[logging.Logger, logging.Handler]] = [(run_logger, handler), (root, handler)]
     if not root.handlers and logging.lastResort is not None:
         pairs.append((root, logging.lastResort))  # prints warnings where nothing else does
-    for logger, one in pairs:
-        logger.addHandler(one)
-    try:
-        with _log_warnings(), _log_end(work):
-            yield
-    finally:
-        for logger, one in pairs:
-            logger.removeHandler(one)
-        handler.close()
+    show = warnings.showwarning
+
+    def show_and_log(message: Any, category: Any, filename: str, lineno: int, *more: Any) -> None:
+        show(message, category, filename, lineno, *more)
+        run_logger.info("%s: %s (%s:%d)", category.__name__, message, filename, lineno)
+
+    with ExitStack() as stack:
+        stack.callback(handler.close)
+        for logger, added in pairs:
+            logger.addHandler(added)
+            stack.callback(logger.removeHandler, added)
+        stack.enter_context(mock.patch.object(warnings, "showwarning", show_and_log))
+        stack.enter_context(_log_end(work))
+        yield
 
 
 def log_start(versions: dict[str, str]) -> None:
@@ -62,42 +64,6 @@ def log_start(versions: dict[str, str]) -> None:
         run_logger.info("memory: freed memory stays in the process (keep_memory=true)")
 
 
-class _Appender(logging.Handler):
-    """Writes each message at once and as a whole, so that lines of processes do not mix."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        self.setFormatter(logging.Formatter("%(asctime)s [%(process)d] %(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError, ValueError):  # a full disk; a message that cannot be formatted
-            self._file.write(f"{self.format(record)}\n".encode(errors="replace"))
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._file.close()
-        super().close()
-
-
-@contextmanager
-def _log_warnings() -> Iterator[None]:
-    """Logs Python's warnings, which are printed as before."""
-    show = warnings.showwarning
-
-    def show_and_log(message: Any, category: Any, filename: str, lineno: int, *more: Any) -> None:
-        show(message, category, filename, lineno, *more)
-        run_logger.info("%s: %s (%s:%d)", category.__name__, message, filename, lineno)
-
-    warnings.showwarning = show_and_log  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        if warnings.showwarning is show_and_log:
-            warnings.showwarning = show
-
-
 @contextmanager
 def _log_end(work: str) -> Iterator[None]:
     started = time.monotonic()
@@ -106,14 +72,13 @@ def _log_end(work: str) -> Iterator[None]:
     except RunStopped as stop:
         run_logger.info("%s; %s", stop, "saved" if stop.saved else "nothing to save yet")
         raise
+    except UserError as error:
+        run_logger.info("error: %s", error)
+        raise
     except KeyboardInterrupt:
         run_logger.info("interrupted")
         raise
-    except UserError as error:
-        for line in str(error).splitlines():
-            run_logger.info("error: %s", line)
-        raise
     except BaseException:
-        run_logger.info("error: %s", traceback.format_exc().rstrip())
+        run_logger.info("error", exc_info=True)
         raise
     run_logger.info("%s finished after %s", work, format_seconds(time.monotonic() - started))

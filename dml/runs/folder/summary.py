@@ -6,37 +6,40 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 from hydra.utils import get_class
 
 from dml.config.schema import Config
 from dml.core.installation import CLONE
-from dml.runs.context import RunContext
-from dml.runs.jobs.job_list import Job, combine_scores
+from dml.core.statistics import Estimate, mean_per_repeat
+from dml.data.image_index import Subset
 from dml.training.device import peak_memory_mb
 
 
 def summarize(
-    context: RunContext,
-    jobs: Sequence[Job],
-    results: list[dict[str, Any]],
+    config: Config,
+    tested: Subset,
+    results: Sequence[dict[str, Any]],
     ensembles: list[dict[str, Any]] | None,
-    seconds: float,
+    device: torch.device,
 ) -> dict[str, Any]:
     """Returns the content of `summary.json`.
 
     Args:
-        context: config and device of the run.
-        jobs: its models.
-        results: of the jobs (`JobRun.run`).
+        config: of the run.
+        tested: the test images, or the queries among them.
+        results: of the models (`JobRun.run`).
         ensembles: per repeat the scores of its concatenated models; None for one model a repeat.
-        seconds: wall time of this process.
+        device: of the networks.
     """
-    config, device = context.config, context.device
-    p, tested = config.protocol, jobs[0].test.query
+    p = config.protocol
+    concatenated = None
+    if ensembles is not None:
+        size, scores = ensembles[-1]["embedding_size"], combine_scores(ensembles)
+        concatenated = {"embedding_size": size, "metrics": scores, "repeats": ensembles}
     return {
         "name": config.name,
         "note": config.note,
@@ -55,28 +58,38 @@ def summarize(
         "classes_tested": f"{len(tested)} images of {tested.num_classes} unseen classes",
         "embedding_size": results[-1]["embedding_size"],
         "metrics": combine_scores(results),
-        "concatenated": None if ensembles is None else _summarize_ensembles(ensembles),
-        "validation": combine_scores([{**r, "metrics": r["validation"]} for r in results]),
-        "untrained": combine_scores([{**r, "metrics": r["untrained"]} for r in results]),
+        "concatenated": concatenated,
+        "validation": combine_scores(results, "validation"),
+        "untrained": combine_scores(results, "untrained"),
         "best_epoch": [result["best_epoch"] for result in results],
         "jobs": results,
         "device": device_name(device),
         "precision": config.precision,
-        "wall_seconds": round(seconds, 2),
-        "images_per_second": round(float(np.mean([r["images_per_second"] for r in results])), 1),
-        "waiting_share": round(float(np.mean([r.get("waiting_share", 0) for r in results])), 4),
+        "images_per_second": round(fmean(r["images_per_second"] for r in results), 1),
         "peak_memory_mb": round(peak_memory_mb(device), 1),
         "versions": versions(),
         "git_revision": git_revision(),
     }
 
 
-def _summarize_ensembles(ensembles: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "embedding_size": ensembles[-1]["embedding_size"],
-        "metrics": combine_scores(ensembles),
-        "repeats": ensembles,
-    }
+def combine_scores(
+    results: Sequence[dict[str, Any]], key: str = "metrics"
+) -> dict[str, dict[str, Any]]:
+    """Returns means over the folds of each repeat, then mean and 95 % t-interval over repeats.
+
+    Args:
+        results: per job `repeat` and scores.
+        key: of the scores.
+
+    Returns:
+        Per metric `mean`, `ci95` (half-width) and `std` (both None for one repeat), and `repeats`.
+    """
+    combined = {}
+    for name in results[0][key]:
+        scores = mean_per_repeat((result["repeat"], result[key][name]) for result in results)
+        mean = Estimate(tuple(scores.values()))
+        combined[name] = {"mean": mean.mean, "ci95": mean.ci95, "std": mean.std, "repeats": mean.n}
+    return combined
 
 
 def result_id(config: Config) -> str:

@@ -44,7 +44,6 @@ def propose(
     number: int,
     space: dict[str, BaseDistribution],
     trials: Sequence[FrozenTrial],
-    *,
     sampler: str,
     startup: int,
     seed: int,
@@ -66,12 +65,14 @@ def propose(
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if number < startup or len(complete) < 2:
         return _sobol_point(number, space, seed)
-    trial_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    options: Params = {"seed": int(np.random.SeedSequence([seed, number]).generate_state(1)[0])}
+    options["n_startup_trials"] = 1
+    if sampler == "tpe":
+        options |= {"multivariate": True, "constant_liar": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # both samplers have arguments marked experimental
-        study = optuna.create_study(
-            direction="maximize", sampler=_create_sampler(sampler, trial_seed)
-        )
+        samplers = {"tpe": optuna.samplers.TPESampler, "gp": optuna.samplers.GPSampler}
+        study = optuna.create_study(direction="maximize", sampler=samplers[sampler](**options))
         known = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.PRUNED)
         for trial in sorted(trials, key=lambda one: one.number):
             if trial.state in known:
@@ -79,27 +80,14 @@ def propose(
         return study.ask(space).params
 
 
-def _create_sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
-    if name == "tpe":
-        return optuna.samplers.TPESampler(
-            seed=seed, n_startup_trials=1, multivariate=True, constant_liar=True
-        )
-    return optuna.samplers.GPSampler(seed=seed, n_startup_trials=1)
-
-
 def _grid_point(number: int, space: dict[str, BaseDistribution]) -> Params:
     """Returns combination `number` of all choices; the last option varies fastest.
 
     Optuna's GridSampler would need its own attributes in the stored trials.
     """
-    combinations = itertools.product(*(_choices(space[name]) for name in sorted(space)))
-    point = next(itertools.islice(combinations, number, None))
+    choices = (space[name].choices for name in sorted(space))  # type: ignore[attr-defined]
+    point = next(itertools.islice(itertools.product(*choices), number, None))
     return dict(zip(sorted(space), point, strict=True))
-
-
-def _choices(one: BaseDistribution) -> Sequence[Any]:
-    assert isinstance(one, CategoricalDistribution)  # checked with the config
-    return one.choices
 
 
 def _sobol_point(number: int, space: dict[str, BaseDistribution], seed: int) -> Params:

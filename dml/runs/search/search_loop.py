@@ -1,61 +1,54 @@
-"""The search of a run: trains trials until there are enough, and returns the best one."""
+"""The search of a run: trains trials until there are enough, and reports the best one."""
 
 from __future__ import annotations
 
+import csv
 import gc
 import shutil
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import optuna
 import torch
+from matplotlib import pyplot as plt
 from omegaconf import DictConfig, OmegaConf
 from optuna import TrialPruned
 from optuna.trial import FrozenTrial, TrialState
+from optuna.visualization import matplotlib as pictures
 
 from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
-from dml.core.atomic_io import write_text
-from dml.core.errors import RunStopped, UserError
+from dml.core.atomic_io import replace_file, write_text
+from dml.core.errors import RunStopped, UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.installation import shell_command
-from dml.core.progress import show_status
+from dml.core.progress import show_task
+from dml.runs.build import Builder
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
+from dml.runs.figures.drawing import save
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.job_list import check_searchable
-from dml.runs.jobs.job_result import COLLAPSED
-from dml.runs.jobs.train_jobs import Result, train_jobs
+from dml.runs.job import COLLAPSED, Result
+from dml.runs.protocol import validates_one_class
 from dml.runs.search.proposals import create_distributions
-from dml.runs.search.search_report import write_search_report
 from dml.runs.search.study import REASON, ClaimedTrial, Study
+from dml.runs.train_jobs import train_jobs
 from dml.runs.training_status import RunPosition
-from dml.tracking import NullTracker
+from dml.tracking import Tracker
 
 POLL_SECONDS = 1.0
 Stop = Callable[[], RunStopped | None]
 
 
-@dataclass(frozen=True)
-class SearchOutcome:
-    """The outcome of a search.
-
-    Attributes:
-        params: dotted option → value of the best trial.
-        summary: for `summary.json`.
-    """
-
-    params: dict[str, Any]
-    summary: dict[str, Any]
-
-
-def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) -> SearchOutcome:
-    """Trains trials, beside other workers if there are any, until all are finished.
+def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) -> dict[str, Any]:
+    """Trains trials, with other workers if there are any, until all are finished.
 
     Args:
         cfg: of the run, as composed by Hydra.
@@ -63,26 +56,35 @@ def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) 
         folder: of the run.
         stop: called after every step.
 
+    Returns:
+        The part `search` of the summary; `params` are the best trial's dotted options and values.
+
     Raises:
         RunStopped: `stop` asked for it; the trial continues with the next start.
         UserError: no trial was completed, or their scores cannot differ.
     """
     config = context.config
     assert config.search is not None
-    check_searchable(context.jobs())
-    space = create_distributions(merge_spaces(config.space))
+    if all(map(validates_one_class, context.jobs())):
+        raise UserError(
+            f"search: '{context.index.name}' leaves one class to validate on, where every score is "
+            f"100; take data with more classes"
+        )
+    space = create_distributions(merge_spaces(config.space, config.search.sampler == "grid"))
     study = Study(folder, config.search, space, config.seed)
     while study.has_open_trials():
-        with show_status(_position(study, context).search_parts):
+        with show_task(_position(study, context).describe_trial()):
             trial = study.claim_trial()
             if trial is None:
-                _wait(stop)
+                if (request := stop()) is not None:
+                    raise request
+                time.sleep(POLL_SECONDS)
                 continue
         _run_trial(cfg, context, study, trial, stop)
     for finished in study.trials():  # workers may have died before they deleted checkpoints
         _delete_checkpoints(study, finished.number)
     fault_point("after_search")
-    return _report_best(study, folder)
+    return _report(study, folder)
 
 
 def override(cfg: DictConfig, params: dict[str, Any]) -> DictConfig:
@@ -92,11 +94,6 @@ def override(cfg: DictConfig, params: dict[str, Any]) -> DictConfig:
     for name, value in params.items():
         OmegaConf.update(changed, name, value)
     return changed
-
-
-def trial_seed(seed: int, number: int) -> int:
-    """Returns the seed of a trial, so that the best configuration is not the best for one seed."""
-    return int(np.random.SeedSequence([seed, 1, number]).generate_state(1)[0])
 
 
 def _run_trial(
@@ -116,11 +113,11 @@ def _run_trial(
     except TrialPruned:
         study.finish(trial, TrialState.PRUNED)
     except Exception as error:
-        if _is_machine_error(error):
+        # A full disk or a lost mount was not caused by the configuration.
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
             study.release(trial)
             raise
-        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-        study.finish(trial, TrialState.FAIL, reason=reason)
+        study.finish(trial, TrialState.FAIL, reason=first_line(error))
         gc.collect()
         torch.cuda.empty_cache()  # does nothing where CUDA was not used
     else:
@@ -135,68 +132,43 @@ def _validate(
     cfg: DictConfig, context: RunContext, study: Study, trial: ClaimedTrial, stop: Stop
 ) -> float:
     """Returns the mean validation score over the folds, trained with the trial's parameters."""
-    seed = trial_seed(context.config.seed, trial.number)
+    # A seed of its own, so that the best configuration is not the best for one seed.
+    sequence = np.random.SeedSequence([context.config.seed, 1, trial.number])
+    seed = int(sequence.generate_state(1)[0])
     overrides = {**trial.params, "seed": seed, "search": None, "protocol.repeats": 1}
     trial_cfg = override(cfg, overrides)
-    config = check(trial_cfg, Config)
-    position = _position(study, context, trial.number)
-    trial_context = replace(context.with_config(config, identity(trial_cfg)), position=position)
-    jobs = trial_context.jobs()
+    trial_context = replace(
+        context,
+        builder=Builder(check(trial_cfg, Config)),
+        identity=identity(trial_cfg),
+        position=_position(study, context, trial.number),
+    )
+    jobs, metric = trial_context.jobs(), context.config.protocol.select_metric
     scores: list[float] = []
 
     def fold_done(result: Result) -> None:
         # Ties score 1 / classes, which can exceed the score of a poor network.
-        score = (
-            0.0 if result.get(COLLAPSED) else result["validation"][config.protocol.select_metric]
-        )
-        scores.append(score)
-        mean = statistics.fmean(scores)
-        study.report_score(trial, len(scores) - 1, mean)
+        scores.append(0.0 if result.get(COLLAPSED) else result["validation"][metric])
+        fold, mean = len(scores) - 1, statistics.fmean(scores)
+        study.report_score(trial, fold, mean)
         if study.config.pruning and len(scores) < len(jobs):
-            _prune_below_median(study, len(scores) - 1, mean)
+            complete = [one for one in study.trials() if one.state == TrialState.COMPLETE]
+            others = [v for one in complete if (v := one.intermediate_values.get(fold)) is not None]
+            if len(others) >= study.config.startup and mean < statistics.median(others):
+                raise TrialPruned
 
-    train_jobs(
-        trial_context,
-        jobs,
-        study.trial_folder(trial.number),
-        NullTracker(),
-        stop,
-        test=False,
-        on_result=fold_done,
-    )
+    folder = study.trial_folder(trial.number)
+    train_jobs(trial_context, jobs, folder, Tracker(), stop, test=False, on_result=fold_done)
     return statistics.fmean(scores)
 
 
 def _position(study: Study, context: RunContext, number: int | None = None) -> RunPosition:
-    """Returns the place of a trial; None: of the next one."""
+    """Returns the position of a trial; None: of the next one."""
     trials, run, total = study.trials(), context.position, study.config.trials
-    best = find_best(trials)
+    best = _find_best(trials)
     number = min(len(trials), total - 1) if number is None else number
     later = (total - number - 1) * run.folds + run.repeats * run.folds
     return RunPosition(1, run.folds, number, total, best.value if best else None, later)
-
-
-def _prune_below_median(study: Study, fold: int, mean: float) -> None:
-    """Raises TrialPruned below the median of finished trials after the same fold."""
-    others = [
-        trial.intermediate_values[fold]
-        for trial in study.trials()
-        if trial.state == TrialState.COMPLETE and fold in trial.intermediate_values
-    ]
-    if len(others) >= study.config.startup and mean < statistics.median(others):
-        raise TrialPruned
-
-
-def _is_machine_error(error: BaseException) -> bool:
-    """Returns True for a full disk or a lost mount, which the configuration did not cause."""
-    return isinstance(error, OSError) or isinstance(error.__cause__, OSError)
-
-
-def _wait(stop: Stop) -> None:
-    request = stop()
-    if request is not None:
-        raise request
-    time.sleep(POLL_SECONDS)
 
 
 def _delete_checkpoints(study: Study, number: int) -> None:
@@ -204,31 +176,29 @@ def _delete_checkpoints(study: Study, number: int) -> None:
 
 
 def _print_trial(study: Study, trial: ClaimedTrial) -> None:
-    stored = study.storage.get_trial(trial.id)
+    stored, best = study.storage.get_trial(trial.id), _find_best(study.trials())
     if stored.state == TrialState.COMPLETE:
-        outcome = f"{100 * (stored.value or 0):.2f}"
+        mark = "  best so far" if best is not None and best.number == trial.number else ""
+        outcome = f"{100 * (stored.value or 0):.2f}{mark}"
     else:
         outcome = stored.state.name.lower() + f" {stored.user_attrs.get(REASON, '')}".rstrip()
-    params = "  ".join(f"{name} {_format_value(value)}" for name, value in trial.params.items())
-    best = find_best(study.trials())
-    mark = "  best so far" if best is not None and best.number == trial.number else ""
-    place = f"trial {trial.number + 1} of {study.config.trials}"
-    print_line(f"{place}  {outcome}{mark}  {params}")
+    params = "  ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in trial.params.items()
+    )
+    print_line(f"trial {trial.number + 1} of {study.config.trials}  {outcome}  {params}")
 
 
-def _format_value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def find_best(trials: list[FrozenTrial]) -> FrozenTrial | None:
+def _find_best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
     """Returns the first complete trial with the highest score; None if no trial is complete."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     return max(complete, key=lambda trial: (trial.value, -trial.number), default=None)
 
 
-def _report_best(study: Study, folder: RunFolder) -> SearchOutcome:
+def _report(study: Study, folder: RunFolder) -> dict[str, Any]:
+    """Writes `best.yaml`, `search/trials.csv` and figures; returns the summary of the search."""
     trials = study.trials()
-    best = find_best(trials)
+    best = _find_best(trials)
     if best is None:
         reasons = [trial.user_attrs.get(REASON, "pruned") for trial in trials]
         raise UserError(
@@ -238,9 +208,17 @@ def _report_best(study: Study, folder: RunFolder) -> SearchOutcome:
     header = f"# Best of {len(trials)} trials: number {best.number}, validation {best.value}\n"
     header += f"# {shell_command('train')} … params={folder.best}\n"
     write_text(folder.best, header + OmegaConf.to_yaml(OmegaConf.create(dict(best.params))))
-    write_search_report(trials, study.space, folder)
+    with replace_file(folder.search / "trials.csv") as path, open(path, "w", newline="") as file:
+        columns = ["number", "state", "value", *study.space, REASON]
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        for trial in trials:
+            value = repr(trial.value) if trial.state == TrialState.COMPLETE else ""
+            row = {"number": trial.number, "state": trial.state.name.lower(), "value": value}
+            writer.writerow({**row, **trial.params, REASON: trial.user_attrs.get(REASON, "")})
+    _draw(trials, [*study.space], folder)
     count = {state: sum(trial.state == state for trial in trials) for state in TrialState}
-    summary = {
+    return {
         "trials": len(trials),
         "complete": count[TrialState.COMPLETE],
         "pruned": count[TrialState.PRUNED],
@@ -249,4 +227,22 @@ def _report_best(study: Study, folder: RunFolder) -> SearchOutcome:
         "best_value": best.value,
         "params": best.params,
     }
-    return SearchOutcome(best.params, summary)
+
+
+def _draw(trials: Sequence[FrozenTrial], options: list[str], folder: RunFolder) -> None:
+    """Draws history, slices and importances of the complete trials, by optuna."""
+    study = optuna.create_study(direction="maximize")
+    study.add_trials([trial for trial in trials if trial.state == TrialState.COMPLETE])
+    with warnings.catch_warnings(), plt.rc_context():  # optuna changes the style of all pictures
+        warnings.simplefilter("ignore")  # its own are marked as experimental
+        figures: dict[str, Any] = {
+            "history": pictures.plot_optimization_history(study),
+            "slices": pictures.plot_slice(study, options),
+        }
+        if len(study.trials) > 3 and len({trial.value for trial in study.trials}) > 1:
+            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+            figures["importances"] = pictures.plot_param_importances(study, evaluator)
+        for name, axes in figures.items():
+            figure = np.atleast_1d(axes).flat[0].figure  # of an axis, or of an array of them
+            figure.set_layout_engine("constrained")
+            save(figure, folder.figures / f"search_{name}.png")

@@ -8,11 +8,11 @@ parameters, and continues from its checkpoints.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,14 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal._storage import JournalOperation
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dml.config.schema import SearchConfig
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
+from dml.runs.console import print_line
 from dml.runs.folder.run_folder import Busy, RunFolder
 from dml.runs.search.proposals import propose
 
@@ -75,9 +77,11 @@ class Study:
             # run with the same config elsewhere.
             self.name = "/".join((*folder.path.parts[-3:], folder.run_id()))
             optuna.create_study(
-                storage=self.storage, study_name=self.name, direction="maximize",
+                storage=self.storage,
+                study_name=self.name,
+                direction="maximize",
                 load_if_exists=True,
-            )  # fmt: skip
+            )
         self.id = self.storage.get_study_id_from_name(self.name)
         self._locks = ExitStack()
         self._renewed = 0.0
@@ -96,21 +100,14 @@ class Study:
         with self._lock_numbering():
             trials = self.trials()
             for trial in trials:
-                if trial.state in OPEN and self._try_lock(
-                    trial.number, trial.user_attrs.get(WORKER)
-                ):
+                worker = trial.user_attrs.get(WORKER)
+                if trial.state in OPEN and self._try_lock(trial.number, worker):
                     self.storage.set_trial_user_attr(trial._trial_id, WORKER, self._lease())
                     return ClaimedTrial(trial._trial_id, trial.number, trial.params)
             if len(trials) >= self.config.trials:
                 return None
-            params = propose(
-                len(trials),
-                self.space,
-                trials,
-                sampler=self.config.sampler,
-                startup=self.config.startup,
-                seed=self.seed,
-            )
+            c = self.config
+            params = propose(len(trials), self.space, trials, c.sampler, c.startup, self.seed)
             self._try_lock(len(trials), None)
             fault_point("before_claim")
             # Created at once with all its parts, so that no trial is ever without parameters.
@@ -173,11 +170,9 @@ class Study:
         self._renewed = time.monotonic()
         return {"host": socket.gethostname(), "process": os.getpid(), "heard": round(time.time())}
 
-    @contextmanager
-    def _lock_numbering(self) -> Iterator[None]:
+    def _lock_numbering(self) -> AbstractContextManager[bool]:
         """Admits one worker at a time; the system frees the lock of a worker that dies."""
-        with wait_for_lock(self.folder.search / "claim.lock"):
-            yield
+        return wait_for_lock(self.folder.search / "claim.lock")
 
 
 def _is_this_process(worker: dict[str, Any]) -> bool:
@@ -186,27 +181,83 @@ def _is_this_process(worker: dict[str, Any]) -> bool:
 
 def _open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
     folder.search.mkdir(parents=True, exist_ok=True)
-    if url is None:
-        return open_journal(folder.journal)
     try:
-        return optuna.storages.get_storage(url)
+        return open_journal(folder.journal) if url is None else optuna.storages.get_storage(url)
     except Exception as error:  # SQLAlchemy's and its drivers' errors have no common class
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"search.storage: {url} cannot be opened: {line}") from error
+        raise UserError(f"search.storage: cannot be opened: {first_line(error)}") from error
 
 
 def open_journal(path: Path) -> JournalStorage:
-    """Opens the journal at `path` and removes a last line that a crash or a full disk cut short.
+    """Opens the journal at `path`, cut at its first unreadable line; a copy is kept.
 
-    Its lock is a symbolic link, which also works on old network file systems.
+    Raises:
+        UserError: its lines are none of a study.
     """
-    lock = JournalFileSymlinkLock(str(path))
+    lock = _JournalLock(path)
     backend = JournalFileBackend(str(path), lock_obj=lock)
     lock.acquire()
     try:
-        content = path.read_bytes()
-        if content and not content.endswith(b"\n"):
-            os.truncate(path, content.rfind(b"\n") + 1)
+        _cut_off_damage(path)
     finally:
         lock.release()
-    return JournalStorage(backend)
+    try:
+        return JournalStorage(backend)
+    except Exception as error:  # Optuna's code trusts its journal
+        raise UserError(
+            f"search: {path} is not the journal of a search ({first_line(error)}); "
+            f"overwrite=true starts anew"
+        ) from error
+
+
+def _cut_off_damage(path: Path) -> None:
+    """Removes what a crash, a full disk or another program left: it hides all lines after it."""
+    content = path.read_bytes()
+    readable = 0
+    for line in content.splitlines(keepends=True):
+        if not (line.endswith(b"\n") and _is_operation(line)):
+            break
+        readable += len(line)
+    if readable == len(content):
+        return
+    if b"\n" in content[readable:]:  # more than a last line that was cut short
+        copy = path.with_name(f"journal-damaged-{time.strftime('%Y%m%d-%H%M%S')}.log")
+        copy.write_bytes(content)
+        number = len(content[:readable].splitlines()) + 1
+        print_line(
+            f"note: search: {path} cannot be read from line {number} on; the trials before it "
+            f"count, a copy is {copy.name}"
+        )
+    os.truncate(path, readable)
+
+
+def _is_operation(line: bytes) -> bool:
+    try:
+        entry = json.loads(line)
+        JournalOperation(entry["op_code"])
+        return isinstance(entry["worker_id"], str)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+class _JournalLock(JournalFileSymlinkLock):
+    """The system's lock of the journal: freed at once when its holder is killed.
+
+    On a file system without such locks it is Optuna's symbolic link, whose dead holder blocks the
+    others for half a minute.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._path = path.with_suffix(".lock")
+        self._held = ExitStack()
+
+    def acquire(self) -> bool:
+        """Waits for the lock."""
+        if not self._held.enter_context(wait_for_lock(self._path, "writing the journal")):
+            super().acquire()
+            self._held.callback(super().release)
+        return True
+
+    def release(self) -> None:
+        """Frees the lock."""
+        self._held.close()

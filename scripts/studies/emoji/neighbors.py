@@ -13,9 +13,9 @@ from dml.runs.build import Builder
 from dml.runs.context import RunContext
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.jobs.job import JobRun
+from dml.runs.job import JobRun
 from dml.runs.load import load_config, load_embedder
-from dml.runs.scores.evaluator import Split
+from dml.runs.protocol import Split
 from scripts.studies.emoji.sets import PICTURE_SETS
 
 CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
@@ -36,10 +36,10 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
     first = context.jobs()[0]
     split = Split(_shown(first.test.query))
     job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))
-    networks = {"before training": job.embed_test()}
+    networks = {"before training": job.embed(split)}
     trained = load_embedder(config, RunFolder(folder), first.name)
     job.embedder.load_state_dict(trained.state_dict())
-    networks["after training"] = job.embed_test()
+    networks["after training"] = job.embed(split)
     name = f"{config.loss['name']} on unseen emoji"
     draw_neighbors(split, networks, nn.Identity(), name, out)
 

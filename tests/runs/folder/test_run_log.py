@@ -22,9 +22,3 @@ def test_lines_warnings_and_the_end_are_logged(tmp_path, capfd):
     assert other == "of a library"
     assert end == "run finished after 0:00"
     assert "note: [brackets] stay\nprinted only\n" in capfd.readouterr().out
-
-
-def test_a_log_that_cannot_be_written_is_left_out(tmp_path):
-    (tmp_path / "train.log").mkdir()
-    with write_log(tmp_path, "run"):
-        print_line("all the same")

@@ -11,7 +11,6 @@ from optuna.storages.journal import JournalFileBackend
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.core.errors import ConfigError
 from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
 from tests.killed_process import die_at
@@ -119,34 +118,6 @@ def test_a_failing_trial_does_not_end_the_search(prepared, monkeypatch):
     assert states["FAIL"]["loss.pos_margin"] < 0.9
     assert summary["search"]["params"]["loss.pos_margin"] >= 0.9
     assert "not finite" in (folder.search / "trials.csv").read_text()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("search=bayes",), "protocol 'traditional' has no validation data"),
-        (("search=bayes", "protocol=mlrc", "loss=n_pair"), "nothing to search: loss 'n_pair'"),
-        (
-            ("search=bayes", "protocol=mlrc", "+space.own.optim.lrr={low:0,high:1}"),
-            "space of optim.lrr: no such option; did you mean 'optim.lr'",
-        ),
-        (
-            ("search=bayes", "protocol=mlrc", "+space.own.optim.lr={low:1,high:0}"),
-            "low 1 is not below high 0",
-        ),
-        (
-            ("search=bayes", "protocol=mlrc", "space.own=3"),
-            "space.own: '3' is not a node",
-        ),
-        (
-            ("search=bayes", "protocol=mlrc", "space.loss=x"),
-            "space.loss: 'x' is not a node",
-        ),
-    ],
-)
-def test_impossible_searches_are_refused(composed, overrides, message):
-    with pytest.raises(ConfigError, match=message):
-        check(composed(*overrides), Config)
 
 
 @pytest.mark.soak

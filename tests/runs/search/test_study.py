@@ -1,12 +1,15 @@
 import time
 
+import optuna
 import pytest
 from optuna.trial import TrialState
 
 from dml.config.schema import SearchConfig
+from dml.core.fault_injection import fault_point
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.search.proposals import create_distributions
-from dml.runs.search.study import WORKER, Study
+from dml.runs.search.study import WORKER, Study, open_journal
+from tests.killed_process import KILLED, die_at
 
 SPACE = create_distributions({"loss.margin": {"low": 0, "high": 1}})
 
@@ -53,3 +56,49 @@ def test_a_released_trial_is_continued_at_once(study):
     first = study.claim_trial()
     study.release(first)
     assert study.claim_trial() == first
+
+
+JUNK = {
+    "text": b"not json\n",
+    "bytes": bytes(range(128, 256)) + b"\n",
+    "code": b'{"op_code": 99, "worker_id": "x"}\n',
+    "nested": b"[" * 100_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_a_damaged_journal_is_cut_at_its_first_unreadable_line(tmp_path, capsys, junk):
+    path = tmp_path / "journal.log"
+    study = optuna.create_study(storage=open_journal(path), study_name="a")
+    study.add_trial(optuna.create_trial(value=1.0))
+    intact = path.read_bytes()
+    path.write_bytes(intact + JUNK[junk] + intact)
+    stored = optuna.load_study(storage=open_journal(path), study_name="a")
+    assert [trial.value for trial in stored.trials] == [1.0]
+    assert path.read_bytes() == intact
+    assert [copy.read_bytes() for copy in tmp_path.glob("journal-damaged-*.log")] == [
+        intact + JUNK[junk] + intact
+    ]
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"from line {len(intact.splitlines()) + 1} on" in printed
+
+
+def test_a_journal_in_another_encoding_starts_anew(tmp_path):
+    path = tmp_path / "journal.log"
+    optuna.create_study(storage=open_journal(path), study_name="a")
+    path.write_bytes(path.read_text().encode("utf-16"))
+    assert optuna.get_all_study_names(open_journal(path)) == []
+
+
+def test_a_killed_holder_frees_the_journal_at_once(tmp_path):
+    path = tmp_path / "journal.log"
+    storage = open_journal(path)
+    begin = time.monotonic()
+
+    def die_with_the_lock():
+        storage._backend._lock.acquire()
+        fault_point("here")
+
+    assert die_at("here", die_with_the_lock) == KILLED
+    optuna.create_study(storage=open_journal(path))
+    assert time.monotonic() - begin < 10

@@ -1,7 +1,7 @@
 """Rehearsals: what they run, and what they report."""
 
 from dml.core.errors import UserError
-from dml.reporting.catalog import list_cells
+from dml.results.catalog import list_cells
 from scripts.studies import rehearsal
 from scripts.studies.rehearsal import rehearse, select_cells
 

@@ -1,0 +1,118 @@
+"""Cost and progress of experiments: GPU hours, or hours of one CPU core with `device=cpu`.
+
+The estimate is the number of images to train on over the images per second that a network is
+assumed to train on one data-center GPU (A100 or newer, float32 with TF32, decoding fast enough).
+Training that may stop early is assumed to last for five times its patience. Methods that pass
+images through the network twice or more count as often. The estimate tells whether a table takes
+hours or months, not more. It is unknown for a network that is not in the list below, and for a
+dataset whose reader does not say how many images it trains on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from omegaconf import DictConfig
+
+from dml.core.atomic_io import read_json
+from dml.core.option_values import SPLITS
+from dml.data.published_dataset import train_images
+from dml.results.catalog import Cell, list_cells
+
+IMAGES_PER_SECOND = {
+    "bn_inception": 1200.0,
+    "resnet50": 800.0,
+    "vit_s16": 900.0,
+    "dino_s16": 900.0,
+    "vit_b16": 350.0,
+    "small_cnn": 20000.0,
+}
+CPU_IMAGES_PER_SECOND = {  # of one core, evaluations every 50 steps included
+    "small_cnn": 600.0,
+    "tf_efficientnet_lite0": 45.0,  # at 48 pixels
+}
+PATIENCES = 5  # that training is assumed to last for, where it may stop early
+
+
+def estimate_hours(cell: Cell) -> float | None:
+    """Returns the hours of all trainings of a cell; None if they are unknown."""
+    if cell.trainings == 0:
+        return 0.0
+    hours = estimate_training_hours(cell.config)
+    return None if hours is None else hours * cell.trainings
+
+
+def estimate_training_hours(cfg: DictConfig) -> float | None:
+    """Returns the hours of one training; None if they are unknown."""
+    protocol, data = cfg.protocol, cfg.data
+    speeds = CPU_IMAGES_PER_SECOND if cfg.device == "cpu" else IMAGES_PER_SECOND
+    speed = speeds.get(cfg.backbone.name)
+    steps = protocol.steps_per_epoch
+    if steps is None:
+        images = train_images(data.reader["_target_"])
+        if images is not None:
+            steps = images * SPLITS[protocol.splits].training_share // data.batch_size
+    if speed is None or steps is None:
+        return None
+    passes = _epochs(cfg, steps) * steps * data.batch_size * _network_passes(cfg)
+    return passes / speed / 3600
+
+
+def _epochs(cfg: DictConfig, steps_per_epoch: float) -> float:
+    """Returns the number of epochs that training is assumed to last for."""
+    protocol, patience = cfg.protocol, cfg.protocol.stopping.patience
+    if patience is None:
+        return protocol.epochs
+    if protocol.stopping.unit == "epochs":
+        every = 1.0
+    else:
+        in_steps = protocol.evaluate_unit == "steps"
+        every = protocol.evaluate_every / (steps_per_epoch if in_steps else 1)
+    return min(protocol.epochs, PATIENCES * patience * every)
+
+
+def _network_passes(cfg: DictConfig) -> float:
+    """Returns how often a batch passes the network, on average over the steps."""
+    method = cfg.method
+    if method.name == "imix":
+        return 2.0
+    if method.name == "metrix" and "input" in method.types:
+        # About three mixes of a batch with few images per class, in the steps that draw this type.
+        return 1 + 3 / len(method.types)
+    return 1.0
+
+
+def plan_frame(
+    experiment: str, overrides: Sequence[str] = (), runs: str = "outputs"
+) -> pd.DataFrame:
+    """Returns a row per run of an experiment, finished or not.
+
+    Columns: `experiment`, `command`, `overrides`, `status` (done, started or missing), `trainings`,
+    `estimated` hours on a GPU, or on one core with `device=cpu` (NaN: unknown), and `measured`
+    hours of finished runs.
+
+    Args:
+        experiment: id of the experiment.
+        overrides: options of the command line; another budget means other runs.
+        runs: folder of run folders.
+    """
+    words = [word for word in overrides if not word.startswith("outputs=")]
+    place = [] if runs == "outputs" else [f"outputs={runs}"]
+    rows = []
+    for cell in list_cells(experiment, [*words, *place]):
+        summary = read_json(cell.folder / "summary.json")
+        started = (cell.folder / "config.yaml").exists()
+        status = "done" if summary else "started" if started else "missing"
+        hours = (estimate_hours(cell), summary["wall_seconds"] / 3600 if summary else None)
+        rows.append((experiment, cell.command, cell.overrides, status, cell.trainings, *hours))
+    columns = ("experiment", "command", "overrides", "status", "trainings", "estimated", "measured")
+    return pd.DataFrame(rows, columns=columns).astype({"estimated": float, "measured": float})
+
+
+def hours_left(plan: pd.DataFrame) -> float:
+    """Returns the hours of the runs that are not finished, at the pace of those that are."""
+    done = plan.status == "done"
+    expected = plan.estimated[done].sum(skipna=False)
+    pace = plan.measured.sum() / expected if expected else 1.0
+    return pace * plan.estimated[~done].sum(skipna=False)

@@ -1,0 +1,210 @@
+"""Results as printed in the papers, and the papers' significance marks: `published/*.csv`.
+
+A published result that no experiment runs has its reason in `out_of_scope.csv`, a cell of an
+experiment that no paper prints in `not_printed.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from dml.core.statistics import Moments, std_of_half_width, t_half_width
+
+ORIGINS = ("own", "unclear", "quoted")  # of two rows for the same key, the first of these counts
+NOT_KEYS = ("reason", "line")
+THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands
+
+
+@dataclass(frozen=True)
+class ResultKey:
+    """Setting in which a number was measured, in the ids of `published/results.csv`.
+
+    Attributes:
+        data, backbone, protocol, method: ids; `protocol` includes label noise.
+        dim: embedding size of each model; None for the backbone's own.
+        evaluation: `single` | `separated` | `concatenated`.
+        setting: `key=value` joined with `;`, empty if nothing else varies.
+    """
+
+    data: str
+    backbone: str
+    dim: int | None
+    protocol: str
+    evaluation: str
+    method: str
+    setting: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedResult:
+    """One number printed in a paper.
+
+    Attributes:
+        source, table: the paper and its table.
+        text, spread_text: the number and what follows its ±, digit for digit.
+        spread_kind: meaning of the ±: `ci95` | `std` | `unstated` | `none`.
+        runs: number of repeats, where the paper states it.
+        origin: `own` | `quoted` | `unclear`.
+        line: line number in `results.csv`, which identifies it.
+        unit: value of the last printed digit: 0.1, or 1000 for steps printed as `62K`.
+    """
+
+    source: str
+    table: str
+    text: str
+    spread_text: str
+    spread_kind: str
+    runs: int | None
+    origin: str
+    line: int
+    unit: float
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(self.text)
+
+    @property
+    def spread(self) -> float | None:
+        """The number after the ±."""
+        return float(self.spread_text) if self.spread_text else None
+
+    @property
+    def decimals(self) -> int:
+        """Number of digits after the point."""
+        return len(self.text.partition(".")[2])
+
+    @property
+    def moments(self) -> Moments | None:
+        """Mean, standard deviation and repeats; None where the paper does not say enough."""
+        if self.spread is None or self.runs is None or self.runs < 2:
+            return None
+        if self.spread_kind == "ci95":
+            return Moments(self.value, std_of_half_width(self.spread, self.runs), self.runs)
+        return Moments(self.value, self.spread, self.runs) if self.spread_kind == "std" else None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval as printed, or computed from a printed standard deviation.
+
+        Where neither is printed: the range of values that round to the printed digits.
+        """
+        if self.spread_kind == "ci95" and self.spread is not None:
+            half = self.spread
+        elif self.moments is not None:
+            half = t_half_width(self.moments.std, self.moments.n)
+        else:
+            half = 0.5 * self.unit
+        return self.value - half, self.value + half
+
+    def __str__(self) -> str:
+        return f"{self.text} ± {self.spread_text}" if self.spread_text else self.text
+
+
+def find_results(
+    key: ResultKey, metric: str, source: str, tables: Sequence[str]
+) -> list[PublishedResult]:
+    """Returns the published results for a key and a metric, the one that counts first.
+
+    What a paper leaves open (an empty column) matches everything. The authors' own run comes before
+    others, then the number with the most digits, then the first table.
+
+    Args:
+        key: what was measured.
+        metric: a column `metric` of `results.csv`.
+        source, tables: the paper and its tables to search.
+    """
+    found = [
+        _to_result(row)
+        for row in _rows_by_metric().get((source, metric), ())
+        if row["table"] in tables
+        and _matches(row, key)
+        and parse_setting(row["setting"]) == parse_setting(key.setting)
+    ]
+    return sorted(
+        found, key=lambda one: (ORIGINS.index(one.origin), -one.decimals, tables.index(one.table))
+    )
+
+
+def published_significance(key: ResultKey, against: str, metric: str, source: str) -> str:
+    """Returns the paper's significance mark of `key.method` against another method.
+
+    Returns:
+        `better`, `worse`, `no difference`, or an empty text where the paper has no mark.
+    """
+    for row in () if key.setting else read_table("ttests.csv"):
+        columns = (row["source"], row["compared_with"], row["metric"])
+        if columns == (source, against, metric) and _matches(row, key):
+            better = "better" if row["direction"] == "up" else "worse"
+            return better if row["significant"] == "yes" else "no difference"
+    return ""
+
+
+def find_reason(table: str, row: Mapping[str, str]) -> str | None:
+    """Returns the reason of the first line whose columns all agree; empty columns match all."""
+    for line in read_table(table):
+        if all(value in ("", row[key]) for key, value in line.items() if key not in NOT_KEYS):
+            return line["reason"]
+    return None
+
+
+def unmatched_results(lines: Collection[int]) -> list[tuple[Mapping[str, str], str | None]]:
+    """Returns the published results that are on none of these lines, each with its reason."""
+    rest = [row for row in read_table("results.csv") if int(row["line"]) not in lines]
+    return [(row, find_reason("out_of_scope.csv", row)) for row in rest]
+
+
+def parse_setting(text: str | None) -> dict[str, str]:
+    """Returns the `key=value` pairs of a setting, with `20` and `20.0` written alike."""
+    pairs = (part.partition("=") for part in (text or "").split(";") if part.strip())
+    return {key.strip(): _canonical(value.strip()) for key, _, value in pairs}
+
+
+@cache
+def read_table(name: str) -> tuple[dict[str, str], ...]:
+    """Returns the rows of one of `published/*.csv`, with their line numbers as `line`."""
+    text = (files("dml.results") / "papers" / name).read_text(encoding="utf-8")
+    return tuple(
+        {**row, "line": str(2 + n)} for n, row in enumerate(csv.DictReader(text.splitlines()))
+    )
+
+
+@cache
+def _rows_by_metric() -> dict[tuple[str, str], list[dict[str, str]]]:
+    rows: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in read_table("results.csv"):
+        rows.setdefault((row["source"], row["metric"]), []).append(row)
+    return rows
+
+
+def _canonical(value: str) -> str:
+    try:
+        return f"{float(value):g}"
+    except ValueError:
+        return value
+
+
+def _matches(row: dict[str, str], key: ResultKey) -> bool:
+    open_columns = {
+        "dataset": key.data,
+        "backbone": key.backbone,
+        "dim": row["dim"] if key.dim is None else str(key.dim),
+        "protocol": key.protocol,
+    }
+    return (
+        row["method"] == key.method
+        and row["evaluation"] == key.evaluation
+        and all(row[column] in ("", value) for column, value in open_columns.items())
+    )
+
+
+def _to_result(row: dict[str, str]) -> PublishedResult:
+    runs = int(row["runs"]) if row["runs"] else None
+    unit = THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2])
+    names = ("source", "table", "value", "spread", "spread_kind", "origin")
+    source, table, text, spread, kind, origin = (row[name] for name in names)
+    return PublishedResult(source, table, text, spread, kind, runs, origin, int(row["line"]), unit)

@@ -1,0 +1,357 @@
+"""Tables of runs: all of them, configurations by score, two runs in comparison, a sweep."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.text import Text
+
+from dml.core.errors import UserError, nearest
+from dml.core.installation import shell_command
+from dml.core.metric_names import is_retrieval_metric, metric_label
+from dml.core.progress import format_epoch
+from dml.core.statistics import welch
+from dml.results.frame import (
+    GROUPS,
+    NAMED,
+    NAMES,
+    common_names,
+    comparable,
+    differing_options,
+    estimate,
+    format_option,
+    make_frame,
+    one_per_run,
+    option_columns,
+)
+from dml.results.tables import Cell, Column, Table, fit_columns, terminal_table
+from dml.runs.folder.stored_run import State, is_run, read_run
+
+
+def find_run(word: str, runs: pd.DataFrame) -> Any:
+    """Returns the run that a word means: an id or its beginning, a `name=`, or a folder.
+
+    Raises:
+        UserError: no run, or several.
+    """
+    if is_run(Path(word)):
+        runs = one_per_run(make_frame([read_run(Path(word))]))
+        return runs.iloc[0]
+    found = runs[(runs.id == word) | (runs["name"] == word)]
+    if found.empty and len(word) >= 3:
+        found = runs[runs.id.str.startswith(word)]
+    if len(found) == 1:
+        return found.iloc[0]
+    if found.empty:
+        raise UserError(
+            f"runs: '{word}' is neither the id, name or folder of a run; "
+            f"{shell_command('runs')} lists them"
+        )
+    several = ", ".join(found.id)
+    raise UserError(f"runs: '{word}' means several runs: {several}; type one of these ids")
+
+
+def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
+    """Returns the runs that meet all conditions: `loss=ms,mf*` `state=finished` `epochs=60`.
+
+    A name is `state`, `id`, a group, or an option by its dotted name or its last part; one of the
+    values must match, in which `*` stands for any characters.
+
+    Raises:
+        UserError: a name that no run has, or a state that does not exist.
+    """
+    options = {name for one in runs.options for name in one}
+    names = {"state", "id", *NAMES, *options, *(name.rpartition(".")[2] for name in options)}
+    for word in words:
+        name, _, text = word.partition("=")
+        wanted = text.split(",")
+        if names > {"state", "id", *NAMES} and name not in names:
+            hint = nearest(name, names) or "; filter by state, loss, data, seed, or any option"
+            raise UserError(f"{name}: no run has such an option{hint}")
+        for value in wanted if name == "state" else ():
+            if value not in list(State) and "*" not in value:
+                hint = nearest(value, State) or f"; one of {' | '.join(State)}"
+                raise UserError(f"state: '{value}' does not exist{hint}")
+        kept = [
+            any(_is_equal(have, want) for have in _values(run, name) for want in wanted)
+            for run in runs.itertuples()
+        ]
+        runs = runs[kept]
+    return runs
+
+
+def _values(run: Any, name: str) -> list[str]:
+    if name in ("state", "id", *NAMES):
+        return [str(getattr(run, name))]
+    values = [v for one, v in run.options.items() if name in (one, one.rpartition(".")[2])]
+    return list(map(format_option, values))
+
+
+def _is_equal(have: str, want: str) -> bool:
+    try:
+        return float(have) == float(want)
+    except ValueError:
+        return fnmatchcase(have.lower(), want.lower())
+
+
+def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
+    """Returns the table of runs, and a line for each problem; `order` is for the title."""
+    columns = [
+        Column("id", runs.id),
+        Column("state", [Cell(state, state) for state in runs.state]),
+        *_option_columns(runs),
+        *_seed_column(runs),
+        *_score_columns(runs),
+        _epoch_column(runs, "epoch"),
+        Column("age", list(map(format_age, runs.age)), 2, True),
+        Column("size", list(map(format_size, runs["size"])), 6, True),
+    ]
+    names = common_names(runs)
+    title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{order}{f': {names}' if names else ''}"
+    problems = zip(runs.id, runs.problem, strict=True)
+    lines = [Text(f"{id}  {problem}", "red") for id, problem in problems if problem]
+    return [terminal_table(Table(title, fit_columns(columns, width)), width), *lines]
+
+
+def _score_columns(runs: pd.DataFrame) -> list[Column]:
+    """Returns the score that selects the epoch, and test scores, before training too."""
+    selected = runs.selected_by.dropna().unique()
+    columns = [
+        Column(_selected_title(selected), _scores(runs, "score"), 0, True),
+        Column("untrained", _scores(runs, "untrained_map_at_r"), 4, True),
+        Column("MAP@R", _scores(runs, "map_at_r"), 2, True),
+        Column("R@1", _scores(runs, "recall_at_1"), 5, True),
+    ]
+    if list(selected) == ["map_at_r on test"]:
+        del columns[2]
+    return columns
+
+
+def _selected_title(selected: Sequence[str]) -> str:
+    """Returns `MAP@R val.` or, of test images, `MAP@R` if the same score selects all epochs."""
+    if len(selected) != 1:
+        return "selected"
+    metric, _, classes = selected[0].partition(" on ")
+    name = metric_label(metric).replace("Recall", "R")
+    return name if classes == "test" else f"{name} {classes[:3]}."
+
+
+def _scores(runs: pd.DataFrame, metric: str) -> list[str]:
+    found = runs.get(metric, pd.Series(dtype=float, index=runs.index))
+    return ["" if pd.isna(value) else f"{value:.2f}" for value in found]
+
+
+def _option_columns(runs: pd.DataFrame) -> list[Column]:
+    """Returns the names and options in which runs differ; the last are left out first."""
+    names = [" ".join(name.split())[:24] for name in runs["name"].fillna("")]
+    named = [Column("name", names, 1)] if len(set(names)) > 1 else []
+    options = option_columns(runs).items()
+    ranks = [0 if title in GROUPS else 10 + place for place, (title, _) in enumerate(options)]
+    pairs = zip(options, ranks, strict=True)
+    return named + [Column(title, texts, rank) for (title, texts), rank in pairs]
+
+
+def _seed_column(runs: pd.DataFrame) -> list[Column]:
+    seeds = ["" if pd.isna(seed) else str(seed) for seed in runs.seed]
+    return [Column("seed", seeds, 0, True)] if len(set(seeds)) > 1 else []
+
+
+def _epoch_column(runs: pd.DataFrame, title: str) -> Column:
+    pairs = zip(runs.epoch, runs.epochs, strict=True)
+    texts = ["" if pd.isna(best) else f"{format_epoch(best)}/{last}" for best, last in pairs]
+    return Column(title, texts, 3, True)
+
+
+def rank_runs(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """Returns the rows of each finished configuration, best first within data and protocol."""
+    finished = frame[(frame.state == "finished") & (frame.evaluation != "concatenated")]
+    groups = [own for _, own in finished.groupby("configuration", sort=False)]
+    return sorted(
+        groups, key=lambda own: (*own[["data", "protocol"]].iloc[0], -own["score"].mean())
+    )
+
+
+def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
+    """Returns the table of configurations (`rank_runs`), joined over seeds and repeats."""
+    first = pd.concat([own.head(1) for own in groups])
+    places = list(zip(first["data"], first.protocol, strict=True))
+    ranks = [str(1 + places[:n].count(place)) for n, place in enumerate(places)]
+    selected = first.selected_by.unique()
+    ids = [list(own.id.unique()) for own in groups]
+    columns = [
+        Column("rank", ranks, 0, True),
+        *_option_columns(first),
+        Column("runs", [str(len(own)) for own in ids], 0, True),
+        Column(_selected_title(selected), _estimates(groups, "score"), 0, True),
+        Column("test MAP@R", _estimates(groups, "map_at_r"), 2, True),
+        Column("R@1", _estimates(groups, "recall_at_1"), 3, True),
+        Column("ids", [" ".join([*own[:2], *("…" for _ in own[2:3])]) for own in ids], 6),
+    ]
+    if list(selected) == ["map_at_r on test"]:
+        columns = [one for one in columns if one.title != "test MAP@R"]
+    by = f"{selected[0]} images" if len(selected) == 1 else "the score that selects the epoch"
+    text = f"percent; ± standard deviation over seeds and repeats, of two both; ranked by {by}"
+    return [terminal_table(Table(common_names(first), fit_columns(columns, width), text), width)]
+
+
+def _estimates(groups: Iterable[pd.DataFrame], metric: str) -> list[str]:
+    found = (estimate(own, metric) for own in groups)
+    return ["" if one is None else one.format(2, "std") for one in found]
+
+
+def compare_runs(
+    first: Any, second: Any, frame: pd.DataFrame, folder: Path, width: int
+) -> list[Text]:
+    """Returns tables and lines that compare two runs, and draws their curves.
+
+    Args:
+        first, second: of `find_run`.
+        frame: all runs, among which those with other seeds are found for the test.
+        folder: of the picture.
+        width: characters of the terminal.
+
+    Raises:
+        UserError: the same run twice, or one that cannot be read.
+    """
+    for run in (first, second):
+        if not run.options:
+            raise UserError(
+                f"compare: {run.id} is {run.state}: {run.problem or 'it has no config'}"
+            )
+    if Path(first.folder).resolve() == Path(second.folder).resolve():
+        raise UserError(f"compare: {first.id} is one run; type two ids")
+    options = [run.options for run in (first, second)]
+    names = [name for name in differing_options(options) if not name.endswith(NAMED[1:])]
+    texts = [[format_option(one.get(name, "")) for name in names] for one in options]
+    columns = [Column("option", names), Column(first.id, texts[0]), Column(second.id, texts[1])]
+    shown = [Text("no option differs that decides the result")]
+    if names:
+        shown = [terminal_table(Table("", columns), width)]
+    metrics = [n for n in first.index if is_retrieval_metric(n)]
+    metrics = [n for n in metrics if pd.notna(first[n]) and pd.notna(second.get(n))]
+    if metrics:
+        values = [[f"{run[n]:.2f}" for n in metrics] for run in (first, second)]
+        columns = [
+            Column("test, percent", list(map(metric_label, metrics))),
+            Column(first.id, values[0], right=True),
+            Column(second.id, values[1], right=True),
+            Column("difference", [f"{second[n] - first[n]:+.2f}" for n in metrics], right=True),
+        ]
+        shown += [Text(), terminal_table(Table("", columns), width)]
+    shown += [Text(), Text(_describe_test(first, second, frame))]
+    if first.selected_by == second.selected_by:
+        path = folder / f"{first.id}-{second.id}.png"
+        shown += _draw_curves(pd.DataFrame([first, second]), path)
+    return shown
+
+
+def _describe_test(first: Any, second: Any, frame: pd.DataFrame) -> str:
+    """Returns a line about Welch's test between the configurations of two runs.
+
+    Runs of equal seeds are not paired: what a seed draws differs between losses.
+    """
+    if first.configuration == second.configuration:
+        return "no test: the runs differ only in seed and repeats"
+    own = frame[frame.evaluation != "concatenated"]
+    found = [
+        estimate(own[own.configuration == run.configuration], "map_at_r") for run in (first, second)
+    ]
+    a, b = found
+    if a is None or b is None or min(a.n, b.n) < 2:
+        return "no test: it needs two or more seeds or repeats of both"
+    p_value = welch(a.moments, b.moments)
+    shown = "all scores are equal" if p_value is None else f"p = {p_value:.3g}"
+    return (
+        f"MAP@R of {a.n} and {b.n} models: {b.mean - a.mean:+.2f} points, {shown} (Welch's t-test)"
+    )
+
+
+def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
+    """Draws the curves of runs, seeds joined; returns the line that names the picture."""
+    from dml.results.curves import write_curves  # late: lists draw nothing
+
+    first = runs.drop_duplicates("configuration")
+    columns = option_columns(first)
+    groups = []
+    for place, (configuration, name) in enumerate(
+        zip(first.configuration, first["name"], strict=True)
+    ):
+        texts = [
+            cells[place] if title in GROUPS else f"{title}={cells[place]}"
+            for title, cells in columns.items()
+            if cells[place]
+        ]
+        own = runs[runs.configuration == configuration].run
+        groups.append((name or ", ".join(texts) or first.loss.iloc[place], list(own)))
+    metric, _, classes = first.selected_by.iloc[0].partition(" on ")
+    drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
+    return [Text(f"curves      {path}")] if drawn else []
+
+
+def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[Text]:
+    """Returns the table of the finished runs of a multirun, and draws their curves.
+
+    Configurations with several seeds are followed by their means.
+
+    Args:
+        folders: of the runs; those without a finished run are left out.
+        outputs: parent of the run folders.
+        width: characters of the terminal.
+
+    Returns:
+        Texts to print; none for fewer than two finished runs.
+    """
+    found = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
+    frame = make_frame(run for run in found if run.state == State.FINISHED)
+    if len(found) < 2 or frame.folder.nunique() < 2:
+        return []
+    groups = rank_runs(frame)
+    runs = one_per_run(pd.concat(groups))
+    by = ", ".join(runs.selected_by.unique())
+    shown = run_table(runs, width, ", best first")
+    shown.append(Text(f"percent, at the best epoch by {by}", "dim"))
+    if len(groups) < len(runs):
+        shown += [Text(), *best_table(groups, width)]
+    same = runs[runs.selected_by == runs.selected_by.iloc[0]]
+    ids = hashlib.sha256(" ".join(sorted(runs.id)).encode()).hexdigest()[:8]
+    name = "-".join(option_columns(runs))[:40] or "seed"
+    shown += _draw_curves(same, outputs / "sweeps" / f"{name}-{ids}" / "curves.png")
+    homes = {str(Path(folder).parent) for folder in runs.folder}
+    home = homes.pop() if len(homes) == 1 else f"{outputs}/*/*"
+    return [*shown, Text(f"run folders {home}/*-<id>")]
+
+
+def to_json(runs: pd.DataFrame) -> str:
+    """Returns a list of objects: scores in percent, age in seconds, size in bytes."""
+    plain = runs.drop(columns=["run", "configuration"])
+    text: str = plain.to_json(orient="records", indent=2, force_ascii=False)
+    return text + "\n"
+
+
+def to_csv(runs: pd.DataFrame) -> str:
+    """Returns a line per run; of the options, those in which the runs differ."""
+    shown = runs.drop(columns=["run", "configuration", "options"])
+    for name in differing_options([comparable(one) for one in runs.options]):
+        shown[name] = [one.get(name) for one in runs.options]
+    return shown.to_csv(index=False)
+
+
+def format_age(seconds: float) -> str:
+    """Returns a duration in its largest unit: `3 d`, `2 h`, `5 min` or `0 s`."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def format_size(count: int) -> str:
+    """Returns a number of bytes as `12 MB`, in powers of 1000."""
+    for unit, length in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= length:
+            return f"{count / length:.{1 if count < 10 * length else 0}f} {unit}"
+    return f"{count} B"

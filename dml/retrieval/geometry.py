@@ -1,0 +1,330 @@
+"""Geometry of embeddings: the measures that the papers report besides retrieval.
+
+Everything is computed in float64 on the embeddings as given (normalize them first where a paper's
+measure is defined on the sphere) and in tiles, so that memory stays bounded.
+
+Shapes: N items, D dimensions, M points already covered, k picks, P proxies, L similarities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from dml.retrieval.inputs import check_counts, check_embeddings, check_labels, check_one_dimension
+from dml.retrieval.knn import nearest_neighbors
+
+TILE = 1024
+
+
+def alignment(embeddings: Tensor, labels: Tensor) -> float:
+    """Computes the mean ‖f − f'‖² over all pairs of items of one class (Metrix, §4.3).
+
+    Uses Σ_{i,j∈c} ‖f_i − f_j‖² = 2 n_c Σ_{i∈c} ‖f_i − mean_c‖², so no pairs are formed.
+
+    Args:
+        embeddings: N×D.
+        labels: N integers.
+
+    Returns:
+        A value ≥ 0, for unit vectors ≤ 4; lower is better.
+
+    Raises:
+        ValueError: invalid embeddings or labels, or no class with two items.
+    """
+    total, pairs = 0.0, 0
+    for members in embeddings_by_class(embeddings, labels):
+        count = len(members)
+        total += 2 * count * float((members - members.mean(dim=0)).square().sum())
+        pairs += count * (count - 1)
+    if not pairs:
+        raise ValueError("labels: no class has two items, so no pair can be aligned")
+    return total / pairs
+
+
+def uniformity(embeddings: Tensor, t: float = 2.0) -> float:
+    """Computes log E exp(−t ‖f − f'‖²) over all pairs of items (Metrix, §4.3, with t = 2).
+
+    Args:
+        embeddings: N×D, N ≥ 2.
+        t: positive.
+
+    Returns:
+        A value ≤ 0; lower is more uniform.
+
+    Raises:
+        ValueError: invalid embeddings, or a single item.
+    """
+    embeddings = _check_at_least_two(embeddings)
+    parts = [squared.mul_(-t).flatten().logsumexp(dim=0) for _, _, squared in _pairs(embeddings)]
+    pairs = len(embeddings) * (len(embeddings) - 1) // 2
+    return float(torch.stack(parts).logsumexp(dim=0)) - math.log(pairs)
+
+
+def utilization(queries: Tensor, training: Tensor | Iterable[Tensor]) -> float:
+    """Computes the mean squared distance of queries to their nearest training embedding.
+
+    It is u(Q, X) of Metrix, §4.3: the distance of test items from what training explored.
+
+    Args:
+        queries: B×D test embeddings.
+        training: N×D training embeddings, or an iterable of such matrices (epochs of mixed
+            embeddings), of which one at a time is in memory.
+
+    Returns:
+        A value ≥ 0; lower is better.
+
+    Raises:
+        ValueError: invalid embeddings, or no training embeddings.
+    """
+    nearest: Tensor | None = None
+    for part in [training] if isinstance(training, Tensor) else training:
+        distances = nearest_neighbors(queries, part, k=1).distances.double().squeeze(1)
+        nearest = distances if nearest is None else torch.minimum(nearest, distances)
+    if nearest is None:
+        raise ValueError("training is empty: no embeddings to compare with")
+    return float(nearest.square().mean())
+
+
+def inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
+    """Computes the mean ‖f − f'‖ over all pairs of items of different classes (CCP, Fig. 7).
+
+    Args:
+        embeddings: N×D.
+        labels: N integers.
+
+    Raises:
+        ValueError: invalid embeddings or labels, or a single class.
+    """
+    embeddings = _check_at_least_two(embeddings)
+    check_labels(labels, len(embeddings), "labels")
+    labels = labels.to(embeddings.device)
+    total, pairs = 0.0, 0
+    for rows, columns, squared in _pairs(embeddings, keep_shape=True):
+        different = labels[rows, None] != labels[columns]
+        if rows == columns:
+            different.triu_(diagonal=1)
+        total += float(squared.sqrt_().mul_(different).sum())
+        pairs += int(different.sum())
+    if not pairs:
+        raise ValueError("labels: a single class has no inter-class distance")
+    return total / pairs
+
+
+def _check_at_least_two(embeddings: Tensor) -> Tensor:
+    embeddings = check_embeddings(embeddings, "embeddings")
+    if len(embeddings) < 2:
+        raise ValueError("embeddings: a single item has no pairs")
+    return embeddings
+
+
+def _pairs(
+    embeddings_ND: Tensor, *, keep_shape: bool = False
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yields tiles of squared distances that contain every pair once.
+
+    A tile on the diagonal is reduced to its pairs i < j, unless `keep_shape` is set.
+    """
+    center = embeddings_ND.mean(dim=0, dtype=torch.float64)
+    starts = range(0, len(embeddings_ND), TILE)
+    for row in starts:
+        rows_nD = embeddings_ND[row : row + TILE].double() - center
+        for column in starts[row // TILE :]:
+            columns_cD = embeddings_ND[column : column + TILE].double() - center
+            squared = torch.addmm(columns_cD.square().sum(dim=1), rows_nD, columns_cD.T, alpha=-2)
+            squared.add_(rows_nD.square().sum(dim=1)[:, None]).clamp_(min=0)
+            if row == column and not keep_shape:
+                above = torch.ones_like(squared, dtype=torch.bool).triu_(diagonal=1)
+                squared = squared[above]
+            if squared.numel():
+                yield slice(row, row + TILE), slice(column, column + TILE), squared
+
+
+def proxy_alignment(
+    proxies: Tensor, proxy_labels: Tensor, embeddings: Tensor, labels: Tensor
+) -> float:
+    """Computes W2, the distance of proxies from the items of their class (PFML, Table 3).
+
+    Per class the mean distance of proxies to distinct items under the best assignment; with fewer
+    items than proxies, of the min(k, n_c) best pairs. Mean over the classes that have both.
+
+    Args:
+        proxies: P×D.
+        proxy_labels: P integers.
+        embeddings: N×D.
+        labels: N integers.
+
+    Raises:
+        ValueError: invalid arguments, or no class with proxies and items.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    proxies = check_embeddings(proxies, "proxies")
+    check_labels(proxy_labels, len(proxies), "proxy_labels")
+    embeddings = check_embeddings(embeddings, "embeddings")
+    check_labels(labels, len(embeddings), "labels")
+    check_one_dimension(proxies, embeddings, "proxies and embeddings")
+    shared = sorted(set(proxy_labels.tolist()) & set(labels.tolist()))
+    if not shared:
+        raise ValueError("labels: no class has both proxies and items")
+    order_of_proxies, order = items_by_label(proxy_labels), items_by_label(labels)
+    means = []
+    for label in shared:
+        cost = _distances(
+            proxies[order_of_proxies[label]].double(), embeddings[order[label]].double()
+        ).cpu()
+        means.append(float(cost[linear_sum_assignment(cost.numpy())].mean()))
+    return sum(means) / len(means)
+
+
+def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Picks k points that cover the pool: each time the one farthest from all centers so far.
+
+    Its radius is at most twice the best one (Gonzalez, 1985). Picks are distinct even among
+    duplicates; ties go to the lower index.
+
+    Args:
+        pool: N×D points.
+        k: picks, 1 to N.
+        covered: M×D centers chosen before (CCP's proxies of the last stage, Alg. 2). Without them
+            the first pick is the point nearest to the pool's mean.
+
+    Returns:
+        Indices of the picks (k) in the order picked, and the covering radius after each (k,
+        float64, never growing): the largest distance of a pool point to its nearest center.
+
+    Raises:
+        ValueError: invalid points or k out of range.
+    """
+    pool = check_embeddings(pool, "pool").double()
+    check_counts([k], "k")
+    if k > len(pool):
+        raise ValueError(f"k must lie between 1 and the {len(pool)} points of the pool, got {k}")
+    if covered is None:
+        nearest = -_distances(pool.mean(dim=0, keepdim=True), pool)[0]
+        reached = torch.full_like(nearest, torch.inf)
+    else:
+        centers = check_embeddings(covered, "covered").double()
+        check_one_dimension(pool, centers, "pool and covered")
+        nearest = reached = torch.stack([(pool - c).norm(dim=1) for c in centers]).amin(dim=0)
+    is_picked = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
+    picks, radii = [], []
+    for _ in range(k):
+        pick = nearest.masked_fill(is_picked, -torch.inf).argmax()
+        is_picked[pick] = True
+        nearest = reached = torch.minimum(reached, (pool - pool[pick]).norm(dim=1))
+        picks.append(pick)
+        radii.append(reached.max())
+    return torch.stack(picks), torch.stack(radii)
+
+
+def covering_radius(embeddings: Tensor, labels: Tensor) -> float:
+    """Computes the greedy k-center radius, mean over k = 1..n_c and over classes (CCP, Fig. 7).
+
+    Args:
+        embeddings: N×D.
+        labels: N integers.
+
+    Returns:
+        A distance ≥ 0; with a lower one fewer samples represent a class.
+
+    Raises:
+        ValueError: invalid embeddings or labels.
+    """
+    means = [
+        float(greedy_k_center(members, len(members))[1].mean())
+        for members in embeddings_by_class(embeddings, labels)
+    ]
+    return sum(means) / len(means)
+
+
+def _distances(a_nD: Tensor, b_mD: Tensor) -> Tensor:
+    """Returns Euclidean distances (n×m) by direct differences."""
+    return torch.cdist(a_nD, b_mD, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def positivity(derivatives: Tensor, lambdas: Tensor, bins: int = 20) -> Tensor:
+    """Computes the share of mixed embeddings that act as positives, by λ (Metrix, Fig. 2).
+
+    A mixed embedding v acts as a positive for anchor a where ∂ℓ̃(a)/∂s(a, v) ≤ 0.
+
+    Args:
+        derivatives: L values of ∂ℓ̃/∂s.
+        lambdas: L interpolation factors in [0, 1], 1 being the positive.
+        bins: equal intervals of λ.
+
+    Returns:
+        `bins` shares, fractions of 1; NaN in intervals without any λ.
+
+    Raises:
+        ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is not a positive integer.
+    """
+    _check_lambdas(derivatives, lambdas)
+    return _share_by_lambda(derivatives <= 0, lambdas, bins)
+
+
+def predicted_positivity(
+    similarities: Tensor,
+    lambdas: Tensor,
+    *,
+    beta: float,
+    gamma: float,
+    margin: float,
+    bins: int = 20,
+) -> Tensor:
+    """Computes the `positivity` predicted for multi-similarity (Metrix, Eq. 11).
+
+    F_λ(ln(λ/(1−λ))/(β+γ) + m): the derivative for a single mix changes its sign there.
+
+    Args:
+        similarities: L values s(a, v) of anchors and mixed embeddings; F_λ is their distribution.
+        lambdas: L interpolation factors in [0, 1].
+        beta: exponent of the positives, β > 0.
+        gamma: exponent of the negatives, γ > 0.
+        margin: m.
+        bins: equal intervals of λ.
+
+    Returns:
+        `bins` shares, fractions of 1; NaN in intervals without any λ.
+
+    Raises:
+        ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is not a positive integer.
+    """
+    _check_lambdas(similarities, lambdas)
+    turning_point = torch.logit(lambdas.double()) / (beta + gamma) + margin
+    return _share_by_lambda(similarities.double() <= turning_point, lambdas, bins)
+
+
+def _check_lambdas(values: Tensor, lambdas: Tensor) -> None:
+    if values.shape != lambdas.shape:
+        raise ValueError(
+            f"lambdas must have shape {tuple(values.shape)} like the values, got"
+            f" {tuple(lambdas.shape)}"
+        )
+    if not bool(((lambdas >= 0) & (lambdas <= 1)).all()):
+        raise ValueError("lambdas must lie in [0, 1]")
+
+
+def _share_by_lambda(event: Tensor, lambdas: Tensor, bins: int) -> Tensor:
+    check_counts([bins], "bins")
+    number = (lambdas.double() * bins).long().clamp_(max=bins - 1).flatten()
+    hits = torch.bincount(number, weights=event.double().flatten(), minlength=bins)
+    return hits / torch.bincount(number, minlength=bins)
+
+
+def items_by_label(labels: Tensor) -> dict[int, Tensor]:
+    """Returns the indices of the items of each label."""
+    order = labels.argsort(stable=True)
+    values, counts = labels.unique(return_counts=True)
+    return dict(zip(values.tolist(), order.split(counts.tolist()), strict=True))
+
+
+def embeddings_by_class(embeddings: Tensor, labels: Tensor) -> Iterator[Tensor]:
+    """Yields the embeddings of each class in turn, in float64."""
+    embeddings = check_embeddings(embeddings, "embeddings")
+    check_labels(labels, len(embeddings), "labels")
+    for members in items_by_label(labels.to(embeddings.device)).values():
+        yield embeddings[members].double()

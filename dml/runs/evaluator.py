@@ -1,0 +1,70 @@
+"""Embeds the images of a split with a network and scores their retrieval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from dml.core.progress import show_progress, show_task
+from dml.data.loaders import Batches, LoaderOptions, eval_batches
+from dml.runs.embeddings import SplitEmbeddings
+from dml.runs.protocol import Split
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Embeds a split and scores the embeddings.
+
+    Attributes:
+        split: queries and gallery.
+        transform: resize and central crop of one uint8 image.
+        options: loader options; their device is that of the network.
+        batch_size: images per batch.
+        world: the processes, each of which embeds a part of the images; all get all embeddings,
+            and the first one scores them.
+        backend: search of the neighbors, as for `retrieval_metrics`.
+    """
+
+    split: Split
+    transform: nn.Module
+    options: LoaderOptions
+    batch_size: int
+    world: ProcessGroup = SINGLE_PROCESS
+    backend: str = "auto"
+
+    def score(self, embeddings: SplitEmbeddings) -> dict[str, float]:
+        """Returns the metrics of the split's embeddings."""
+        with show_task("scoring"):
+            return self.world.broadcast_from_main(
+                lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
+            )
+
+    @cached_property
+    def _batches(self) -> list[Batches]:
+        """The batches of each subset, whose workers wait for the next evaluation."""
+        options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
+        return [
+            eval_batches(subset, self.transform, options, self.batch_size)
+            for subset in self.split.subsets
+        ]
+
+    @torch.no_grad()
+    def embed(self, embedder: nn.Module) -> SplitEmbeddings:
+        """Embeds query and gallery in evaluation mode, and restores the mode of the network."""
+        was_training = embedder.training
+        embedder.eval()
+        parts: list[Tensor] = []
+        for subset, batches in zip(self.split.subsets, self._batches, strict=True):
+            shown = show_progress(batches, "embedding batch", len(batches))
+            local = torch.cat([embedder(images) for images, _ in shown])
+            parts.append(self.world.gather(local, len(subset)))
+            labels = subset.index.labels[
+                subset.rows
+            ]  # of the dataset: query and gallery share them
+            parts.append(torch.from_numpy(labels).to(self.options.device))
+        embedder.train(was_training)
+        return SplitEmbeddings(*parts)

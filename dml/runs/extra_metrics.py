@@ -1,0 +1,168 @@
+"""Metrics in addition to retrieval scores: `evaluation.measures`.
+
+`regularizer` (mft, Fig. 5), `w2` (pfml, Table 3), `covering_radius` and `inter_class_distance`
+(ccp, Fig. 7) at every evaluation, so that history.csv has their curves; `alignment`, `uniformity`
+and `utilization` (metrix, §4.3) of the best network, and how well its clusters agree with the
+classes (`nmi`, `ami`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dml.core.errors import UserError
+from dml.core.option_values import EXTRA_METRICS
+from dml.losses.cosine import unit_rows
+from dml.losses.mean_field import MeanFieldLoss
+from dml.methods.metrix import Metrix
+from dml.methods.metrix.analysis import embed_mixes
+from dml.models.embedder import Embedder
+from dml.retrieval.geometry import (
+    alignment,
+    covering_radius,
+    inter_class_distance,
+    proxy_alignment,
+    uniformity,
+    utilization,
+)
+from dml.runs.embeddings import SplitEmbeddings
+
+AT_EVALUATIONS = [name for name, when in EXTRA_METRICS.items() if when == "evaluation"]
+CLUSTERING_SEED = 0  # of k-means, so that the same embeddings have the same scores
+
+
+@dataclass(frozen=True)
+class ExtraMetrics:
+    """The extra metrics of the network and the loss of one job.
+
+    Attributes:
+        names: of `evaluation.measures`.
+        embedder: the network.
+        method: with the loss.
+        training: returns embeddings N×D of the training images and their labels N.
+        batches: returns the augmented training batches of an epoch.
+    """
+
+    names: Sequence[str]
+    embedder: Embedder
+    method: nn.Module
+    training: Callable[[], tuple[Tensor, Tensor]]
+    batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]
+
+    def at_evaluation(self, validation: SplitEmbeddings) -> dict[str, float]:
+        """Returns the metrics that are computed at every evaluation.
+
+        Raises:
+            UserError: the loss has no mean fields, or no proxies.
+        """
+        points = validation.query, validation.query_labels
+        functions = {
+            "regularizer": lambda: mean_field_regularizer(self.method),
+            "w2": self._w2,
+            "covering_radius": lambda: covering_radius(*points),
+            "inter_class_distance": lambda: inter_class_distance(*points),
+        }
+        return {name: functions[name]() for name in AT_EVALUATIONS if name in self.names}
+
+    def of_run(
+        self, rows: Sequence[Mapping[str, float]], best: Mapping[str, Any], test: SplitEmbeddings
+    ) -> dict[str, float]:
+        """Returns all metrics of the best network.
+
+        Args:
+            rows: of the job in `history.csv`, the first one before training.
+            best: its best evaluation, with `metrics`.
+            test: embeddings of the test images.
+        """
+        queries = unit_rows(test.query)[0]
+        functions = {
+            # the mean over the run, as pfml reports it
+            "w2": lambda: statistics.fmean(row["w2"] for row in rows[1:] or rows),
+            "alignment": lambda: alignment(queries, test.query_labels),
+            "uniformity": lambda: uniformity(queries),
+            "utilization": lambda: utilization(queries, self._training_embeddings()),
+        }
+        metrics = {name: best["metrics"][name] for name in AT_EVALUATIONS if name in self.names}
+        metrics |= {name: function() for name, function in functions.items() if name in self.names}
+        agreement = [name for name in ("nmi", "ami") if name in self.names]
+        return metrics | cluster_agreement(test.query, test.query_labels, agreement)
+
+    def _w2(self) -> float:
+        proxies, labels = loss_proxies(self.method)
+        embeddings, embedding_labels = self.training()
+        return proxy_alignment(
+            unit_rows(proxies.to(embeddings.dtype))[0],
+            labels.to(proxies.device),
+            unit_rows(embeddings)[0],
+            embedding_labels,
+        )
+
+    def _training_embeddings(self) -> Iterator[Tensor]:
+        """Yields unit embeddings of the training images, and of the mixes of an epoch (Metrix)."""
+        yield unit_rows(self.training()[0])[0]
+        if isinstance(self.method, Metrix):
+            self.embedder.eval()
+            yield from embed_mixes(self.method, self.embedder, self.batches())
+
+
+def cluster_agreement(embeddings: Tensor, labels: Tensor, names: Sequence[str]) -> dict[str, float]:
+    """Returns how well k-means clusters agree with the classes, as many clusters as classes.
+
+    NMI is 2·I/(H + H'), AMI the mutual information adjusted for chance (Vinh et al., Information
+    Theoretic Measures for Clusterings Comparison, 2010), both by scikit-learn.
+
+    Args:
+        embeddings: N×D, on any device.
+        labels: N integers.
+        names: `nmi`, `ami`, both or none.
+
+    Returns:
+        Scores by name; 1 for clusters that are the classes.
+    """
+    if not names:
+        return {}
+    from sklearn.cluster import KMeans  # late: it takes a second to import
+    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+
+    scores = {"nmi": normalized_mutual_info_score, "ami": adjusted_mutual_info_score}
+    means = KMeans(int(labels.unique().numel()), n_init=1, random_state=CLUSTERING_SEED)
+    clusters = means.fit_predict(embeddings.float().cpu().numpy())
+    return {name: float(scores[name](labels.cpu().numpy(), clusters)) for name in names}
+
+
+def mean_field_regularizer(method: nn.Module) -> float:
+    """Returns the regularizer of mean fields, without λ_MF (mft, Figures 5a and 5b).
+
+    Raises:
+        UserError: the loss has no mean fields.
+    """
+    loss = getattr(method, "loss", None)
+    if not isinstance(loss, MeanFieldLoss):
+        raise UserError("evaluation.measures: regularizer needs a loss with mean fields")
+    return float(loss.regularizer_value())
+
+
+@torch.no_grad()
+def loss_proxies(method: nn.Module) -> tuple[Tensor, Tensor]:
+    """Returns the proxies P×D of a method's loss and their labels P, class by class.
+
+    Raises:
+        UserError: the loss has no proxies.
+    """
+    loss: Any = getattr(method, "loss", None)
+    proxies = getattr(loss, "proxies", None)
+    if proxies is None and hasattr(loss, "fc"):  # D×P, of PML's SoftTriple
+        proxies = loss.fc.T
+    if proxies is None:
+        proxies = getattr(loss, "mean_fields", None)
+    if not isinstance(proxies, Tensor) or not len(proxies):
+        raise UserError("evaluation.measures: w2 needs a loss with proxies")
+    classes = int(loss.num_classes)
+    labels = torch.arange(classes, device=proxies.device)
+    return proxies.detach(), labels.repeat_interleave(len(proxies) // classes)

@@ -1,0 +1,324 @@
+"""Reading of run folders in any state, whoever wrote them: config, summary, history, last error.
+
+Reads small files only and imports neither PyTorch nor Hydra: hundreds of folders take a second.
+What a folder holds is data, never trusted: a config is plain values without `${…}`, aliases or
+tags, and a folder that cannot be read is a run in the state `damaged`, with the reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from dml.config.identity import deciding_options, flatten, refuse_interpolation
+from dml.core.errors import first_line
+from dml.core.locks import is_locked
+from dml.core.metric_names import is_retrieval_metric
+
+LARGEST_SCORE = 1 + 1e-6  # rounding included; AMI may be negative
+DEEPEST = 30  # levels of a config
+
+
+class State(StrEnum):
+    """State of a run folder."""
+
+    FINISHED = "finished"
+    RUNNING = "running"  # a process holds its lock
+    SEARCHING = "searching"
+    STOPPED = "stopped"  # the same command continues
+    FAILED = "failed"  # its log ends with an error
+    EMPTY = "empty"  # stopped before its first evaluation
+    DAMAGED = "damaged"  # a file cannot be read
+
+
+def _check_scores(metrics: dict[str, float]) -> dict[str, float]:
+    for name, value in metrics.items():
+        large = is_retrieval_metric(name) and abs(value) > LARGEST_SCORE
+        if large or not math.isfinite(value):
+            raise ValueError(f"{name} is {value}")
+    return metrics
+
+
+Scores = Annotated[dict[str, float], AfterValidator(_check_scores)]  # 0–1; counts as they are
+
+
+class Stored(BaseModel):
+    """Keys of these types and any others."""
+
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True, strict=True)
+
+
+class Result(Stored):
+    """Scores of one model and its training, or of the concatenated models of a repeat."""
+
+    repeat: int
+    fold: int = 0
+    metrics: Scores
+    validation: Scores = {}
+    untrained: Scores = {}
+    best_epoch: float | None = None
+    best_step: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+
+
+class Concatenated(Stored):
+    """Scores of the concatenated models of each repeat."""
+
+    repeats: Annotated[list[Result], Field(min_length=1)]
+
+
+class Summary(Stored):
+    """`summary.json`: what readers of results use of it."""
+
+    result_id: str
+    stand_in: bool
+    protocol: str
+    evaluation: str
+    selected_by: str
+    embedding_size: int
+    metrics: dict[str, dict[str, Any]]
+    jobs: Annotated[list[Result], Field(min_length=1)]
+    concatenated: Concatenated | None = None
+    search: dict[str, Any] | None = None
+    versions: dict[str, str] = {}
+    wall_seconds: float = 0.0
+    git_revision: str | None = None
+    device: str | None = None
+    precision: str | None = None
+
+
+class StoredConfig(Stored):
+    """`config.yaml`: the names and choices that readers of results use of it."""
+
+    name: str | None = None
+    note: str | None = None
+    seed: int
+    experiment: str = Field(alias="experiment.id")
+    setting: str | None = Field(None, alias="experiment.setting")
+    data: str = Field(alias="data.name")
+    protocol: str = Field(alias="protocol.name")
+    loss: str = Field(alias="loss.name")
+    method: str = Field(alias="method.name")
+    backbone: str = Field(alias="backbone.name")
+    epochs: int = Field(alias="protocol.epochs")
+    select_metric: str = Field(alias="protocol.select_metric")
+    selected_on: str = Field(alias="protocol.selected_on")
+
+
+@dataclass
+class StoredRun:
+    """A run folder.
+
+    Attributes:
+        folder: its path.
+        state: see `State`.
+        problem: one line for `failed` and `damaged`.
+        config: None where there is none, or none that can be read.
+        content: all of the config, as nested dictionaries.
+        summary: of a finished run, else None.
+        options: those that decide the result: dotted name → value.
+        size: bytes of all files.
+        written: time of the last change of a file, in seconds since 1970.
+    """
+
+    folder: Path
+    state: State = State.DAMAGED
+    problem: str = ""
+    config: StoredConfig | None = None
+    content: dict[str, Any] = field(default_factory=dict)
+    summary: Summary | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    size: int = 0
+    written: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """The digest at the end of the folder's name."""
+        return self.folder.name.rpartition("-")[2]
+
+    @cached_property
+    def history(self) -> list[dict[str, float]]:
+        """The rows of `history.csv`; none if it cannot be read."""
+        try:
+            return read_history(self.folder / "history.csv")
+        except ValueError:
+            return []
+
+    def parse(self, config: dict[str, Any]) -> None:
+        """Takes the content of `config.yaml`.
+
+        Raises:
+            ValueError: it is not of a run.
+        """
+        self.config = _validate(StoredConfig, flatten(config), "config.yaml")
+        self.content = config
+        self.options = {name: v for name, v in deciding_options(config).items() if v != {}}
+
+    def parse_summary(self, summary: Any) -> None:
+        """Takes the content of `summary.json`, which marks the run as finished.
+
+        Raises:
+            ValueError: it is not of a run.
+        """
+        self.summary = _validate(Summary, summary, "summary.json")
+        self.state = State.FINISHED
+
+
+def is_run(path: Path) -> bool:
+    """Returns True for the folder of a run, however little there is in it."""
+    return any(os.path.exists(path / name) for name in ("config.yaml", "summary.json", "run.lock"))
+
+
+def find_runs(root: Path) -> list[Path]:
+    """Returns the run folders in `root/<experiment>/<names>/<run>`, in the order of their names.
+
+    `root` may also be one of those folders itself.
+    """
+    depths = (root.glob("/".join("*" * depth)) if depth else [root] for depth in range(4))
+    found = (sorted(filter(is_run, paths)) for paths in depths)
+    return next(filter(None, found), [])
+
+
+def read_run(folder: Path) -> StoredRun:
+    """Returns the run of a folder, whatever is in it."""
+    run = StoredRun(folder)
+    try:
+        run.size, run.written = _measure(folder)
+        finished = (folder / "summary.json").exists()
+        if finished or (folder / "config.yaml").exists():
+            try:
+                config = read_config(folder / "config.yaml")
+            except ValueError as error:
+                raise ValueError(f"config.yaml is damaged: {error}") from error
+            run.parse(config)
+        if finished:
+            run.parse_summary(_read_summary(folder / "summary.json"))
+        else:
+            run.state, run.problem = _find_state(folder)
+    except (ValueError, OSError) as error:
+        run.state, run.problem = State.DAMAGED, first_line(error)
+    return run
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Returns the content of a `config.yaml` as nested dictionaries of plain values.
+
+    Raises:
+        ValueError: it cannot be read, holds `${`, an alias or a tag, or is nested too deeply.
+    """
+    try:
+        raw = path.read_bytes()
+        parser = yaml.cyaml.CParser(raw)
+        while not isinstance(event := parser.get_event(), yaml.NodeEvent):
+            if event is None:
+                raise ValueError("it is empty")
+        content = _build(parser, event)
+        if not isinstance(content, dict):
+            raise ValueError("not a table of options")
+        if b"${" in raw or b"\\" in raw:  # as it is, or escaped
+            refuse_interpolation(content)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
+    return content
+
+
+def _build(parser: Any, event: Any, depth: int = 0) -> Any:
+    """Returns the value that begins with an event; PyYAML's own way takes three times as long."""
+    if isinstance(event, yaml.AliasEvent) or event.tag is not None or depth > DEEPEST:
+        raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
+    if isinstance(event, yaml.ScalarEvent):
+        return _plain_value(event.value) if event.implicit[0] else event.value
+    items = []
+    while not isinstance(one := parser.get_event(), yaml.CollectionEndEvent):
+        items.append(_build(parser, one, depth + 1))
+    if isinstance(event, yaml.SequenceStartEvent):
+        return items
+    return {str(key): value for key, value in zip(items[::2], items[1::2], strict=True)}
+
+
+@lru_cache(4096)
+def _plain_value(text: str) -> Any:
+    """Returns the number, truth value, null or text that YAML means by a text without quotes."""
+    return yaml.load(text, yaml.CSafeLoader)
+
+
+def read_history(path: Path) -> list[dict[str, float]]:
+    """Returns the complete rows of a `history.csv`, without empty cells; none without the file.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        lines = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
+        rows = [{name: float(cell) for name, cell in line.items() if cell} for line in lines]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise ValueError(f"{path.name} is damaged: {first_line(error)}") from error
+    if any(not {"repeat", "fold", "epoch", "step"} <= row.keys() for row in rows):
+        raise ValueError(f"{path.name} is damaged: a row without repeat, fold, epoch or step")
+    return rows
+
+
+def _read_summary(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} is damaged: {first_line(error)}") from error
+
+
+def _validate(kind: Any, content: Any, file: str) -> Any:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        text = problem["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{file} is not of a run: {name}: {text}") from error
+
+
+def _find_state(folder: Path) -> tuple[State, str]:
+    """Returns the state of an unfinished run, and the error in which it ended."""
+    if is_locked(folder / "run.lock"):
+        return State.RUNNING, ""
+    if is_locked(folder / "search.lock", shared=True):
+        return State.SEARCHING, ""
+    if error := _read_last_error(folder / "train.log"):
+        return State.FAILED, error
+    return (State.STOPPED if read_history(folder / "history.csv") else State.EMPTY), ""
+
+
+def _read_last_error(log: Path) -> str:
+    """Returns the error of the last start in a log; empty if there is none."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    for line in reversed(lines):
+        _, marker, message = line.partition("] error: ")
+        if marker or "] command: " in line:
+            return message
+    return ""
+
+
+def _measure(folder: Path) -> tuple[int, float]:
+    """Returns the bytes of all files of a folder, and the time of the last change of one."""
+    files = [os.path.join(home, name) for home, _, names in os.walk(folder) for name in names]
+    stats = {path: os.lstat(path) for path in files if os.path.lexists(path)}  # some vanish
+    times = [status.st_mtime for path, status in stats.items() if not path.endswith(".lock")]
+    size = sum(status.st_size for status in stats.values())
+    return size, max(times, default=folder.stat().st_mtime)

@@ -1,0 +1,389 @@
+"""One model of a run: built, trained or continued, and scored with its best weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dml.config.schema import Config
+from dml.core.atomic_io import read_json, write_json
+from dml.core.errors import RunStopped, UserError
+from dml.core.progress import format_epoch, show_task
+from dml.core.signals import raise_on_signals
+from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
+from dml.data.loading_processes import DEAD_WORKER
+from dml.data.samplers import BatchSchedule, build_schedule
+from dml.runs.console import print_line
+from dml.runs.context import RunContext, loading_processes
+from dml.runs.embeddings import SplitEmbeddings, save_embeddings
+from dml.runs.evaluator import Evaluator
+from dml.runs.extra_metrics import ExtraMetrics
+from dml.runs.protocol import FOLDS, Job, Split
+from dml.runs.training_status import TrainingStatus
+from dml.tracking import History, JobTracker, Tracker
+from dml.training.checkpoint_files import Checkpoints, translate_state_errors
+from dml.training.device import autocast
+from dml.training.interfaces import Callbacks, TrainConfig
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+from dml.training.random_state import random_state, set_random_state
+from dml.training.stopping import Stopping
+from dml.training.train_state import TrainState
+from dml.training.trainer import Trainer
+
+EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
+RESULT = "result.json"  # written last: its presence means that the job is finished
+RESULT_KEYS = {"repeat", "fold", "embedding_size", "validation", "best_epoch", "images_per_second"}
+NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
+COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
+TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
+
+BEFORE, AFTER = "before training", "after training"  # names of embeddings in pictures
+Result = dict[str, Any]
+DrawTest = Callable[["JobRun", dict[str, SplitEmbeddings]], None]
+
+
+class JobRun:
+    """Builds one model of a run, and trains it with checkpoints in a folder of its own.
+
+    Args:
+        context: shared by the models of the run.
+        job: the model.
+        folder: of its checkpoints.
+
+    Raises:
+        ConfigError: an option that network, loss or method rejects.
+        UserError: there are not enough images to fill the batches.
+    """
+
+    def __init__(self, context: RunContext, job: Job, folder: Path) -> None:
+        self.context, self.config, self.job = context, context.config, job
+        self.device, self.world = context.device, context.world
+        self.checkpoints = Checkpoints(folder, context.identity, self.world)
+        seeds = np.random.SeedSequence([self.config.seed, *job.key]).generate_state(2)
+        model_seed, self._batch_seed = (int(seed) for seed in seeds)
+        self.schedule = _schedule_batches(self.config, job, self._batch_seed)
+        torch.manual_seed(model_seed)
+        self.embedder = context.builder.network(self.world, self.device)
+        self.transforms = context.builder.transforms(self.embedder)
+        sizes = job.train.num_classes, self.embedder.embedding_size
+        self.method = context.builder.method(*sizes).to(self.device)
+        self._random = self.world.broadcast_from_main(lambda: random_state(self.device))
+        names, training = self.config.evaluation.measures, (self._embed_training, self._epoch)
+        self._extra_metrics = ExtraMetrics(names, self.embedder, self.method, *training)
+        self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
+
+    def run(
+        self,
+        history: History,
+        tracker: Tracker,
+        should_stop: Callable[[], RunStopped | None],
+        test: bool = True,
+        draw_test: DrawTest | None = None,
+    ) -> Result:
+        """Trains from the last checkpoint, or from the start, to the end; scores the best weights.
+
+        Args:
+            history: receives a row per evaluation.
+            tracker: receives the rows too.
+            should_stop: called after every step.
+            test: False leaves the test images unused, as a search must.
+            draw_test: receives the embeddings of the test images before and after training.
+
+        Returns:
+            `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
+            `best_step`, `steps`; of training `seconds` and `images_per_second`; with `test` also
+            `metrics` (test, best weights, and those of `evaluation.measures`) and `untrained`
+            (test, before training). `collapsed` if the embeddings of the validation images by the
+            best network are all equal.
+
+        Raises:
+            RunStopped: `should_stop` asked for it; the state is saved.
+            UserError: see `Trainer.fit` and `Checkpoints`.
+        """
+        set_random_state(self._random, self.device)
+        stored = self.checkpoints.load()
+        # With validation on test images, the first evaluation scores the untrained network.
+        self._tests, self._tests_apart = test, test and self.job.validation is not self.job.test
+        untrained = None
+        if self._tests_apart or (draw_test is not None and stored is not None):
+            self._test_embeddings[BEFORE] = self.embed(self.job.test).to("cpu")
+        if self._tests_apart:
+            embeddings = self._test_embeddings[BEFORE].to(self.device)
+            untrained = self.evaluator(self.job.test).score(embeddings)
+        self.method.attach(self._pool)
+        trainer = self._create_trainer(history, tracker, should_stop)
+        try:
+            if stored is not None:
+                self._restore(trainer, *stored)
+            self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
+            status = self._status
+            with show_task(f"{status.place}preparing", status.total) as status.update:
+                trainer.fit()
+            if trainer.epoch < self.config.protocol.epochs:
+                stopping = self.config.protocol.stopping
+                unit = stopping.unit.removesuffix("s") if stopping.patience == 1 else stopping.unit
+                line = f"stopped early: no improvement in {stopping.patience} {unit}"
+                self.context.position.show(self.job.key, line)
+            with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
+                best = self.load_best()
+                result = self._describe_training(best)
+                if test:
+                    first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
+                    result["untrained"] = first if untrained is None else untrained
+                    result["metrics"] = self._test(history, best)
+                if draw_test is not None:
+                    self._draw(draw_test, best)
+                path = self.checkpoints.folder / RESULT
+                self.world.broadcast_from_main(lambda: write_json(path, result))
+            return result
+        finally:
+            del self._trainer  # in a cycle with this object, its loading processes would wait
+
+    @cached_property
+    def _loading(self) -> LoaderOptions:
+        workers = loading_processes(self.config, self.context.index, self.device)
+        source = self.context.open_source()
+        return LoaderOptions(self.transforms.to_input, self.device, workers, source)
+
+    def load_best(self) -> dict[str, Any]:
+        """Restores the weights of the best evaluation; returns their checkpoint."""
+        best = self.checkpoints.load_best()
+        with translate_state_errors(self.checkpoints.best):
+            self.embedder.load_state_dict(best["embedder"])
+            self.method.load_state_dict(best["method"])
+        return best
+
+    def evaluator(self, split: Split) -> Evaluator:
+        """Returns the evaluator of a network on a split."""
+        batch_size, backend = self.config.data.eval_batch_size, self.config.evaluation.backend
+        return Evaluator(
+            split, self.transforms.test, self._loading, batch_size, self.world, backend
+        )
+
+    def batches(self, epochs: int) -> Batches:
+        """Returns the augmented training batches of the first epochs, complete on any process."""
+        return self._training_batches(0, epochs * self.schedule.steps_per_epoch, SINGLE_PROCESS)
+
+    def _training_batches(self, start: int, stop: int, world: ProcessGroup) -> Batches:
+        """Returns the augmented batches of some steps; of each, the part of this process."""
+        options = self._loading_of(world)
+        steps = {"seed": self._batch_seed, "start": start, "stop": stop}
+        return train_batches(self.job.train, self.transforms.train, options, self.schedule, **steps)
+
+    def _epoch(self) -> Batches:
+        return self.batches(1)
+
+    def _loading_of(self, world: ProcessGroup) -> LoaderOptions:
+        return replace(self._loading, rank=world.rank, world_size=world.size)
+
+    def _pool(self, images_per_class: int, number: int) -> Batches:
+        """Returns images for methods that need more than batches (see `pool_batches`)."""
+        return pool_batches(
+            self.job.train,
+            self.transforms.train,
+            self._loading_of(self.world),
+            images_per_class=images_per_class,
+            seed=self._batch_seed,
+            number=number,
+            batch_size=self.config.data.eval_batch_size,
+        )
+
+    def _create_trainer(
+        self,
+        history: History,
+        tracker: Tracker,
+        should_stop: Callable[[], RunStopped | None],
+    ) -> Trainer:
+        c, p, steps_per_epoch = self.config, self.config.protocol, self.schedule.steps_per_epoch
+        limits = ("warmup_epochs", "clip_value", "clip_norm", "clip_loss_parameters")
+        length = TrainConfig(
+            epochs=p.epochs,
+            steps_per_epoch=steps_per_epoch,
+            evaluate_every=p.evaluate_every
+            * (steps_per_epoch if p.evaluate_unit == "epochs" else 1),
+            select_metric=p.select_metric,
+            precision=c.precision,
+            **{name: getattr(c.optim, name) for name in limits},
+        )
+        optimizer, scheduler = self.context.builder.optimizer(self.embedder, self.method)
+        state = TrainState(self.embedder, self.method, optimizer, scheduler)
+        best = Stopping(p.stopping.patience, p.stopping.unit, p.stopping.min_delta)
+        position, key = self.context.position, self.job.key
+        batch_size = self.schedule.batch_size
+        self._status = TrainingStatus(position, key, length, batch_size, state, best)
+        validation = self.evaluator(self.job.validation)
+        rows = JobTracker(history, tracker, *key, self._status.show_evaluation)
+        self._trainer = Trainer(
+            state,
+            length,
+            lambda start: self._training_batches(start, length.total_steps, self.world),
+            best,
+            self.checkpoints,
+            Callbacks(
+                evaluate=lambda: self._validate(validation),
+                log=rows.log,
+                should_stop=should_stop,
+                on_step=self._status.on_step,
+            ),
+            self.world,
+        )
+        return self._trainer
+
+    def _restore(self, trainer: Trainer, state: dict[str, Any], note: str) -> None:
+        if note:
+            print_line(f"note: {note}")
+        with translate_state_errors(self.checkpoints.last):
+            trainer.load_state_dict(state)
+        if not trainer.finished:
+            print_line(f"continuing {self.job.name} from epoch {format_epoch(trainer.epoch)}")
+
+    def _validate(self, validation: Evaluator) -> dict[str, float]:
+        """Returns the metrics of the network as it is now; keeps test embeddings of the best."""
+        embeddings = validation.embed(self.embedder)
+        metrics = validation.score(embeddings)
+        metrics |= self._extra_metrics.at_evaluation(embeddings)
+        untrained, tested = self._trainer.step == 0, None
+        if self._tests_apart and self.config.evaluation.test_curve:
+            tested = (
+                self._test_embeddings[BEFORE].to(self.device)
+                if untrained
+                else self.embed(self.job.test)
+            )
+            scores = self.evaluator(self.job.test).score(tested)
+            metrics |= {f"{TEST_CURVE}{name}": value for name, value in scores.items()}
+        elif self._tests and not self._tests_apart:
+            tested = embeddings
+        if tested is not None and untrained:
+            self._test_embeddings[BEFORE] = tested.to("cpu")
+        score = metrics[self.config.protocol.select_metric]
+        if tested is not None and self._trainer.stopping.is_better(score):
+            self._test_embeddings[AFTER] = tested.to("cpu")
+        return metrics | ({COLLAPSED: 1.0} if embeddings.collapsed else {})
+
+    def _describe_training(self, best: dict[str, Any]) -> Result:
+        trainer, metrics = self._trainer, best["metrics"]
+        images = trainer.step * self.config.data.batch_size
+        scores = {k: v for k, v in metrics.items() if not k.startswith((COLLAPSED, TEST_CURVE))}
+        result = {
+            "repeat": self.job.repeat,
+            "fold": self.job.fold,
+            "embedding_size": self.embedder.embedding_size,
+            "validation": scores,
+            "best_epoch": best["epoch"],
+            "best_step": best["step"],
+            "steps": trainer.step,
+            "seconds": trainer.seconds,
+            "images_per_second": images / max(trainer.seconds, 1e-9),
+        }
+        if COLLAPSED in metrics:
+            result[COLLAPSED] = True
+            print_line(
+                f"note: {self.job.name}: the best network maps all images to one point; its scores "
+                f"come from the order of ties"
+            )
+        if self.job.noise is not None:
+            result["label_noise"] = asdict(self.job.noise)
+        return result
+
+    def _test(self, history: History, best: dict[str, Any]) -> dict[str, float]:
+        """Scores the test images and, where models are joined, saves their embeddings."""
+        split = self.job.test
+        if AFTER not in self._test_embeddings:
+            self._test_embeddings[AFTER] = self.embed(split)
+        embeddings = self._test_embeddings[AFTER].to(self.device)
+        if FOLDS[self.config.protocol.splits] > 1 or self.config.evaluation.keep_embeddings:
+            path = self.checkpoints.folder / EMBEDDINGS
+            self.world.broadcast_from_main(
+                lambda: save_embeddings(path, embeddings, split, "float32")
+            )
+        rows = self.world.broadcast_from_main(lambda: history.job_rows(*self.job.key))
+        extra = self._extra_metrics.of_run(rows, best, embeddings)
+        return self.evaluator(split).score(embeddings) | extra
+
+    def _draw(self, draw_test: DrawTest, best: dict[str, Any]) -> None:
+        networks = {name: self._test_embeddings[name].to(self.device) for name in (BEFORE, AFTER)}
+        if best["step"] == 0:  # of an untrained network
+            networks = {"nearest": networks[AFTER]}
+        set_random_state(self._random, self.device)  # pictures do not depend on interruptions
+        self.world.broadcast_from_main(lambda: draw_test(self, networks))
+
+    def embed(self, split: Split) -> SplitEmbeddings:
+        """Returns the embeddings of a split by the network as it is now."""
+        with autocast(self.config.precision, self.device):
+            return self.evaluator(split).embed(self.embedder)
+
+    def _embed_training(self) -> tuple[Tensor, Tensor]:
+        """Embeddings N×D of the training images under the test transform, and their labels."""
+        embeddings = self.embed(Split(self.job.train))
+        return embeddings.query, torch.from_numpy(self.job.train.labels).to(self.device)
+
+
+def _schedule_batches(config: Config, job: Job, seed: int) -> BatchSchedule:
+    """Returns the rows of every training batch."""
+    data = config.data
+    try:
+        return build_schedule(
+            data.sampler,
+            job.train.labels,
+            batch_size=data.batch_size,
+            images_per_class=data.images_per_class,
+            seed=seed,
+            steps_per_epoch=config.protocol.steps_per_epoch,
+        )
+    except ValueError as error:
+        raise UserError(f"data.{error}") from error
+
+
+def read_result(folder: Path) -> Result | None:
+    """Returns the result of a finished job; None if it is not finished.
+
+    Raises:
+        UserError: the file is damaged; without it the job is scored again, not trained again.
+    """
+    result = read_json(folder / RESULT)
+    if result is not None and not result.keys() >= RESULT_KEYS:
+        raise UserError(f"outputs: {folder / RESULT} is not the result of a model; delete it")
+    return result
+
+
+@contextmanager
+def translate_resource_errors() -> Iterator[None]:
+    """Turns errors of the machine into messages for users.
+
+    Raises:
+        UserError: a loading process died, or there is not enough memory; names the option.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        text = str(error)
+        if isinstance(error, torch.OutOfMemoryError):
+            message = (
+                "data.eval_batch_size: so many images, or their embeddings, do not fit into the "
+                "GPU's memory; try fewer, or precision=bf16"
+            )
+        elif text.startswith(DEAD_WORKER):
+            reason = re.sub(r"DataLoader worker (\(pid(\(s\))? [\d, ]*\) )?|[.\n].*", "", text)
+            message = (
+                f"data.workers: a loading process died ({reason}); where memory is short, fewer of "
+                f"them need less"
+            )
+        elif isinstance(error, MemoryError) or any(sign in text for sign in NO_HOST_MEMORY):
+            message = (
+                "data.workers: the machine's memory is full; try fewer, a smaller "
+                "data.eval_batch_size, or a smaller data.batch_size"
+            )
+        else:
+            raise
+        raise UserError(
+            f"{message}; what was saved before is intact, and the same command continues"
+        ) from error

@@ -1,1 +1,0 @@
-"""The models of a run: trained one after another or in parallel."""

@@ -1,0 +1,159 @@
+"""The models that a protocol trains, and the classes of each.
+
+A protocol is a file of `configs/protocol`; the class splits that it can name are in
+`dml.data.protocol_splits`, and listed in `dml.core.option_values`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dml.config.schema import Config
+from dml.core.errors import UserError
+from dml.core.option_values import SPLITS
+from dml.data.image_index import ImageIndex, Subset
+from dml.data.label_noise import LabelNoise, add_label_noise
+from dml.data.protocol_splits import CLASS_FOLDS, assign_halves
+
+FOLDS = {name: scheme.folds for name, scheme in SPLITS.items()}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Queries and the gallery that they are ranked against.
+
+    Attributes:
+        query: the query images.
+        gallery: the images to retrieve; None: the queries, each without itself.
+    """
+
+    query: Subset
+    gallery: Subset | None = None
+
+    @property
+    def subsets(self) -> list[Subset]:
+        """Query, then gallery if there is one."""
+        return [self.query] if self.gallery is None else [self.query, self.gallery]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to train.
+
+    Attributes:
+        repeat, fold: its numbers, from 0.
+        train: the training images.
+        validation: the images on which the best epoch is selected.
+        test: the images of the reported scores.
+        noise: the label noise in `train`, if any.
+    """
+
+    repeat: int
+    fold: int
+    train: Subset
+    validation: Split
+    test: Split
+    noise: LabelNoise | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Repeat and fold."""
+        return self.repeat, self.fold
+
+    @property
+    def name(self) -> str:
+        """Name of the job's folder."""
+        return f"repeat{self.repeat}-fold{self.fold}"
+
+
+def list_jobs(config: Config, index: ImageIndex) -> list[Job]:
+    """Returns the models of a run, in the order of their repeats; see `create_jobs`."""
+    p, noise = config.protocol, config.data.label_noise
+    return create_jobs(p.splits, p.repeats, index, noise, config.seed)
+
+
+def create_jobs(
+    splits: str, repeats: int, index: ImageIndex, label_noise: float = 0.0, seed: int = 0
+) -> list[Job]:
+    """Returns all models of a run, in the order of their repeats.
+
+    Args:
+        splits: `published`: the published train and test classes, the epoch selected on test.
+            `mlrc`: the first half of all classes in MLRC's four folds, the second half is tested
+            (In-Shop keeps its own halves). `ccp`: the published train classes in four folds of
+            which every class validates once. `holdout`: one model on two thirds of them.
+        repeats: number of repetitions.
+        index: the dataset.
+        label_noise: share of the training images with a wrong label, 0 ≤ rate < 1.
+        seed: of the noise, which differs between repeats and folds.
+
+    Raises:
+        UserError: there are too few classes for the folds, or no image has another one of its class
+            to be retrieved.
+    """
+    index = assign_halves(splits, index)
+    test = published_test(index)
+    _check_retrievable(test, "test")
+    jobs = []
+    for repeat in range(repeats):
+        for fold, (train, validation) in enumerate(_cut_folds(splits, index.subset("train"), test)):
+            _check_retrievable(validation, f"validation (fold {fold})")
+            noise = None
+            if label_noise:
+                noise_seed = np.random.SeedSequence([seed, repeat, fold]).generate_state(1)
+                train, noise = add_label_noise(train, label_noise, int(noise_seed[0]))
+            jobs.append(Job(repeat, fold, train, validation, test, noise))
+    return jobs
+
+
+def _check_retrievable(split: Split, part: str) -> None:
+    """Raises before training the error that the first evaluation would raise after it."""
+    counts = np.bincount(split.query.index.labels[split.subsets[-1].rows])
+    wanted = np.unique(split.query.index.labels[split.query.rows])
+    least = 2 if split.gallery is None else 1  # an image does not retrieve itself
+    if not (counts[wanted[wanted < len(counts)]] >= least).any():
+        raise UserError(
+            f"data: no image of '{split.query.index.name}' for {part} has another of its class to "
+            f"be found; give a class there more images"
+        )
+
+
+def _cut_folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Split]]:
+    """Returns the training and the validation images of each fold."""
+    if splits not in CLASS_FOLDS:
+        return [(train, test)]
+    try:
+        folds = CLASS_FOLDS[splits](train.num_classes)
+    except ValueError as error:
+        raise UserError(
+            f"protocol: '{train.index.name}' has {train.num_classes} training classes; 4 are "
+            f"needed, since some are set apart for validation. Take more classes, or "
+            f"protocol=traditional, which selects the epoch on the test classes"
+        ) from error
+    return [(train.of_classes(some), Split(train.of_classes(rest))) for some, rest in folds]
+
+
+def validates_one_class(job: Job) -> bool:
+    """Returns True if every validation score of a model is 100, whatever the network."""
+    return job.validation is not job.test and job.validation.query.num_classes == 1
+
+
+def published_test(index: ImageIndex) -> Split:
+    """Returns the test images of the dataset: query against gallery if it has them."""
+    if (index.roles == "query").any():
+        return Split(index.subset("query"), index.subset("gallery"))
+    return Split(index.subset("test"))
+
+
+def protocol_test(splits: str, index: ImageIndex) -> Split:
+    """Returns the test images of a protocol."""
+    return published_test(assign_halves(splits, index))
+
+
+def group_by_repeat(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Returns the jobs of each repeat, which are the folds of one ensemble."""
+    repeats = sorted({job.repeat for job in jobs})
+    return [[job for job in jobs if job.repeat == repeat] for repeat in repeats]

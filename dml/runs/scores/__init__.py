@@ -1,1 +1,0 @@
-"""Scores: embeddings of a split, their metrics and files."""

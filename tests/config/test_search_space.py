@@ -1,0 +1,54 @@
+import pytest
+
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.config.search_space import merge_spaces
+from dml.core.errors import ConfigError
+
+CHOICES = "+space.loss.pos_margin={choices:[0,0.2]}"
+
+
+def test_ranges_of_loss_method_and_command_line(composed):
+    words = ("loss=mfcwms", "method=metrix", "+space.optim.lr={low:1e-6,high:1e-3,log:true}")
+    cfg = composed(*words, "space.loss.beta.high=9", "space.loss.alpha=null")
+    space = merge_spaces(check(cfg, Config).space)
+    assert [*space] == ["loss.beta", "loss.delta", "loss.lambda_mf", "method.alpha", "method.w",
+                        "optim.loss_lr", "optim.lr"]  # fmt: skip
+    assert space["loss.beta"] == {"low": 0.01, "high": 9}
+
+
+def test_a_grid_is_of_the_options_with_choices(composed):
+    cfg = composed("search=grid", "protocol=mlrc", "loss=contrastive", CHOICES)
+    assert cfg.search.trials == 2
+    space = check(cfg, Config).space
+    assert merge_spaces(space, grid=True) == {"loss.pos_margin": {"choices": [0, 0.2]}}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["protocol=traditional"], "search: protocol 'traditional' has no validation data"),
+        (["loss=n_pair"], "search: nothing to search; for example '+space.optim.lr={low:1e-6"),
+        (["space=3"], "space: 3 must be a node of options"),
+        (["search=grid"], "search: nothing to search; for example '+space.optim.lr={choices:["),
+        (["search=grid", CHOICES, "search.trials=3"],
+         "search.trials: 3 is above the 2 combinations of the choices"),
+        (["+space.optim.lrr={low:0,high:1}"],
+         "space.optim.lrr: no such option; did you mean 'optim.lr'?"),
+        (["space.loss.pos_margin.low=3"], "space.loss.pos_margin: low 3 is not below high 2"),
+        (["space.loss.pos_margin=3"], "space.loss.pos_margin: '3' is not a range; write {low: 0"),
+        (["+space.optim.lr={low:0,high:1,log:true}"],
+         "space.optim.lr: low 0 of a logarithmic range must be above 0; add log: false"),
+        (["search.trials=0"], "search.trials: 0 must be greater than or equal to 1"),
+        (["search.sampler=gpp"],
+         "search.sampler: 'gpp' must be 'gp', 'tpe' or 'grid'; did you mean 'gp'?"),
+    ],
+)  # fmt: skip
+def test_an_invalid_search(composed, words, problem):
+    chosen = {word.partition("=")[0] for word in words}
+    defaults = ("protocol=mlrc", "loss=contrastive", "search=bayes")
+    words += [word for word in defaults if word.partition("=")[0] not in chosen]
+    with pytest.raises(ConfigError) as caught:
+        check(composed(*words), Config)
+    (line,) = caught.value.problems
+    assert line.startswith(problem)

@@ -1,0 +1,53 @@
+"""Estimates of GPU hours, by hand and where they are unknown."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dml.results.catalog import list_cells
+from dml.results.cost import estimate_hours, estimate_training_hours, hours_left, plan_frame
+
+
+def test_hours_by_hand(composed):
+    # 60 epochs at most, but patience 5 × 5 evaluations: 25 epochs of 45 batches of 128 images,
+    # at 1200 images per second
+    cfg = composed("data=cub", "protocol=traditional")
+    assert estimate_training_hours(cfg) == pytest.approx(25 * 45 * 128 / 1200 / 3600)
+    # four mixes of the input in every step: 1 + 3 passes
+    mixed = composed(
+        "data=cub", "protocol=traditional", "method=metrix", "loss=ms", "method.types=[input]"
+    )
+    assert estimate_training_hours(mixed) == pytest.approx(4 * estimate_training_hours(cfg))
+
+
+def test_steps_need_no_size_of_the_dataset(composed):
+    cfg = composed("data=glyphs", "protocol.steps_per_epoch=20", "protocol.epochs=3")
+    assert estimate_training_hours(cfg) == pytest.approx(3 * 20 * 32 / 20000 / 3600)
+
+
+def test_no_training_costs_nothing():
+    (cell,) = list_cells("metrix_figure2", ["data=folder", "data.root=images"])
+    assert estimate_hours(cell) == 0
+
+
+def test_a_plan_measures_finished_runs(tmp_path):
+    plan = plan_frame("mft_table12", ["data=digits", "scale=standin"], str(tmp_path))
+    assert set(plan.status) == {"missing"}
+    cells = list_cells("mft_table12", ["data=digits", "scale=standin", f"outputs={tmp_path}"])
+    for cell in cells[:2]:
+        cell.folder.mkdir(parents=True)
+        (cell.folder / "config.yaml").touch()
+    (cells[0].folder / "summary.json").write_text('{"wall_seconds": 7200}')
+    plan = plan_frame("mft_table12", ["data=digits", "scale=standin"], str(tmp_path))
+    assert list(plan.status[:3]) == ["done", "started", "missing"]
+    assert plan.measured.sum() == 2
+    # equal cells: each of the others takes two hours as well
+    assert hours_left(plan) == pytest.approx(2 * (len(plan) - 1))
+
+
+def test_a_sum_with_an_unknown_part_is_unknown():
+    plan = plan_frame("mft_table12", ["backbone=timm", "backbone.model=resnet10t"])
+    assert plan.estimated.isna().all()
+    assert math.isnan(hours_left(plan))

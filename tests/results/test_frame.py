@@ -1,0 +1,47 @@
+"""The table of runs: a row per evaluation and repeat."""
+
+import pytest
+
+from dml.results.frame import estimate, load_frame, make_frame, one_per_run
+from dml.runs.folder.stored_run import find_runs, read_run
+from tests.results.made_runs import write_history, write_run
+from tests.stored_runs import write_stored_run
+
+
+def test_values_of_a_run(mlrc, tmp_path):
+    folder = write_run(tmp_path, mlrc("protocol.repeats=2"), [[0.1, 0.3], [0.2, 0.4]], [0.5, 0.7])
+    write_history(folder, {(repeat, fold): [0.1, 0.2] for repeat in (0, 1) for fold in (0, 1)})
+    frame = make_frame([read_run(folder)], timed=True)
+    separated = frame[frame.evaluation == "separated"].set_index("repeat")
+    joined = frame[frame.evaluation == "concatenated"].set_index("repeat")
+    expected = {
+        "map_at_r": [20.0, 30.0], "best_epoch": [3.0, 3.0], "train_steps": [30.0, 30.0],
+        "ms_per_batch": [200.0, 200.0], "epoch_seconds": [2.0, 2.0],
+    }  # fmt: skip
+    for name, values in expected.items():
+        assert list(separated[name]) == pytest.approx(values)
+    assert list(joined.map_at_r) == pytest.approx([50.0, 70.0])
+    assert joined.best_epoch.isna().all()
+    assert list(one_per_run(frame).map_at_r) == pytest.approx([25.0])
+    assert estimate(separated.reset_index(), "recall_at_8") is None
+
+
+def test_of_two_runs_with_one_seed_the_longer_one_counts(mlrc, tmp_path):
+    for repeats, value in ((1, 0.9), (3, 0.2)):
+        write_run(tmp_path, mlrc(f"protocol.repeats={repeats}"), [[value]] * repeats)
+    write_run(tmp_path, mlrc("seed=1"), [[0.4]])
+    frame = make_frame(map(read_run, find_runs(tmp_path)))
+    assert frame.configuration.nunique() == 1
+    assert estimate(frame, "map_at_r").values == pytest.approx((20, 20, 20, 40))
+
+
+def test_runs_in_any_state_are_rows(tmp_path):
+    write_stored_run(tmp_path, 0.5, name="done")
+    write_stored_run(tmp_path, None, curve=(0.1, 0.3, 0.2), seed=1)
+    damaged = write_stored_run(tmp_path, seed=2)
+    (damaged / "config.yaml").write_text("a: [")
+    runs = load_frame(tmp_path).set_index("state")
+    assert (runs.loc["finished", "score"], runs.loc["finished", "name"]) == (50.0, "done")
+    assert (runs.loc["stopped", "score"], runs.loc["stopped", "epoch"]) == (30.0, 2.0)
+    assert runs.loc["damaged", "problem"].startswith("config.yaml is damaged: ")
+    assert make_frame(()).empty

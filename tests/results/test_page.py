@@ -1,0 +1,54 @@
+"""The HTML page: valid, accessible, and complete without a network."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from html.parser import HTMLParser
+
+from dml.results.figures import draw_figures
+from dml.results.report_files import render_page
+
+VOID = {"meta", "link", "img", "source", "br", "input"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags nest, and collects what a reader of the page depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_page_is_valid_and_accessible(report):
+    text = render_page([report, report], {report.id: draw_figures(report)}, datetime(2026, 1, 2))
+    found = Outline()
+    found.feed(text)
+    assert found.open == []
+    images = [values for tag, values in found.tags if tag == "img"]
+    assert len(images) == 2  # learning curves, for each of the two equal reports
+    assert all(image["alt"].strip() for image in images)
+    assert all("scope" in values for tag, values in found.tags if tag == "th")
+    keys = ("src", "srcset", "href", "data")
+    addresses = [values[key] for _, values in found.tags for key in keys if key in values]
+    assert all(address.startswith(("data:", "#")) for address in addresses)
+    ids = {values["id"] for _, values in found.tags if "id" in values}
+    assert {address[1:] for address in addresses if address.startswith("#")} <= ids
+    assert "<&>" not in text
+    assert "loss=contrastive &lt;&amp;&gt;" in text
+    assert "default-src 'none'" in text
+    assert "url(" not in text
+    assert "prefers-color-scheme: dark" in text
+    cells = [values for tag, values in found.tags if tag == "td"]
+    assert any(values.get("class") == "not_compared" for values in cells)
+    assert any("protocol.epochs=5" in values.get("title", "") for values in cells)
+    assert '<td class="overlap" title="intervals overlap; Welch' in text
+    assert text.count("<dt>commit</dt><dd>0123456789ab</dd>") == 2 * 2 * 2  # rows, evaluations

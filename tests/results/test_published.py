@@ -1,0 +1,104 @@
+"""The tables of published results, against numbers read in the papers."""
+
+from __future__ import annotations
+
+import pytest
+
+from dml.core.statistics import Moments
+from dml.results.compare import BLOCKING, result_caveats
+from dml.results.published import (
+    ResultKey,
+    find_results,
+    parse_setting,
+    published_significance,
+)
+
+CUB = ResultKey("cub", "bn_inception", 128, "mlrc", "separated", "mf_cwms")
+ALPHA = ResultKey("cub", "bn_inception", 512, "traditional", "single", "mf_cwms", "alpha=10")
+
+
+def find_result(*query):
+    """The result that counts first."""
+    return next(iter(find_results(*query)), None)
+
+
+def test_the_number_with_the_most_digits_counts():
+    found = find_result(CUB, "map_at_r", "mft", ("T1", "T3"))
+    assert (str(found), found.table, found.runs, found.origin) == ("22.11 ± 0.08", "T3", 10, "own")
+    assert find_result(CUB, "map_at_r", "mft", ("T1",)).text == "22.1"
+
+
+def test_the_authors_own_run_counts_before_a_quoted_one():
+    key = ResultKey("cub", "resnet50", 512, "metrix_standard", "single", "proxy_anchor")
+    assert find_result(key, "recall_at_1", "metrix", ("T2", "T5")).origin == "own"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": "cars"},
+        {"backbone": "resnet50"},
+        {"dim": 512},
+        {"protocol": "traditional"},
+        {"evaluation": "single"},
+        {"setting": "alpha=10"},
+        {"method": "hist"},
+    ],
+)
+def test_another_key_is_another_number(change):
+    found = find_result(ResultKey(**{**CUB.__dict__, **change}), "map_at_r", "mft", ("T3",))
+    assert found is None or found.text != "22.11"
+
+
+@pytest.mark.parametrize("setting", ["alpha=10", "alpha=10.0", "alpha=1e1"])
+def test_settings_compare_as_numbers(setting):
+    key = ResultKey(**{**ALPHA.__dict__, "setting": setting})
+    assert str(find_result(key, "map_at_r", "mft", ("T12",))) == "25.5 ± 0.3"
+
+
+def test_settings_in_any_order():
+    assert parse_setting("a=1;b=x") == parse_setting(" b=x ; a=1.0 ")
+    assert parse_setting(None) == parse_setting("") == {}
+
+
+def test_an_empty_column_matches_everything():
+    key = ResultKey("cub", "resnet50", 512, "pfml_standard", "single", "soft_triple")
+    assert str(find_result(key, "w2", "pfml", ("T3",))) == "0.24 ± 0.04"
+
+
+def test_intervals_by_kind():
+    ci95 = find_result(CUB, "map_at_r", "mft", ("T3",))
+    assert ci95.interval == pytest.approx((22.03, 22.19))
+    # 0.08 × sqrt(10) / 2.262157 (t, nine degrees of freedom)
+    assert ci95.moments == Moments(22.11, pytest.approx(0.1118323, rel=1e-5), 10)
+    key = ResultKey("cub", "", None, "pfml_standard", "single", "soft_triple")
+    std = find_result(key, "w2", "pfml", ("T3",))
+    half = 2.776445 * 0.04 / 5**0.5  # t, four degrees of freedom
+    assert std.interval == pytest.approx((0.24 - half, 0.24 + half), rel=1e-6)
+    key = ResultKey("cars", "resnet50", 512, "metrix_standard", "single", "contrastive")
+    bare = find_result(key, "recall_at_4", "metrix", ("T6",))
+    assert (bare.text, bare.moments) == ("92.7", None)
+    assert bare.interval == pytest.approx((92.65, 92.75))
+
+
+def test_steps_are_printed_in_thousands():
+    key = ResultKey("sop", "bn_inception", 128, "mlrc", "separated", "c2")
+    assert find_result(key, "train_steps", "ccp", ("T5",)).interval == (61500, 62500)
+
+
+@pytest.mark.parametrize(("method", "code"), [("pfml", []), ("ms", ["N"])])
+def test_a_result_of_others_has_a_caveat(method, code):
+    key = ResultKey("cub", "bn_inception", 128, "mlrc", "separated", method)
+    one = find_result(key, "map_at_r", "pfml", ("T7",))
+    assert [caveat.mark for caveat in result_caveats(10, one)] == code
+    assert not set(code) & set(BLOCKING)
+
+
+def test_significance_marks_of_the_paper():
+    cars = ResultKey("cars", "bn_inception", 128, "mlrc", "concatenated", "mf_contrastive")
+    assert published_significance(cars, "arcface", "map_at_r", "mft") == "worse"
+    assert published_significance(cars, "proxy_anchor", "map_at_r", "mft") == "better"
+    separated = ResultKey("cars", "bn_inception", 128, "mlrc", "separated", "mf_contrastive")
+    assert published_significance(separated, "arcface", "map_at_r", "mft") == "no difference"
+    assert published_significance(separated, "contrastive", "map_at_r", "mft") == ""
+    assert published_significance(separated, "arcface", "precision_at_1", "mft") == ""

@@ -1,0 +1,183 @@
+"""Reports of runs written by hand: rows, sections, labels, baselines, and their tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from dml.results.catalog import load_experiment
+from dml.results.report import build_report
+from dml.results.report_files import render_page
+from dml.results.report_tables import (
+    caption,
+    list_notes,
+    section_table,
+    terminal_report,
+    to_csv,
+    to_markdown,
+)
+from tests.results.made_runs import TEN, build, find_row, spread_over_folds, write_run
+
+GOLDEN = Path(__file__).parent / "golden_report.md"
+
+
+def render(report, width: int) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    for text in terminal_report(report, width):
+        console.print(text, soft_wrap=True)
+    return console.export_text()
+
+
+def test_the_golden_report(report, tmp_path):
+    text = to_markdown([report]).replace(str(tmp_path), "<outputs>")
+    assert re.sub(r"seed0-\w{8}", "seed0-<id>", text) == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_terminal_tables_fit(report, width):
+    lines = render(report, width).splitlines()
+    assert max(map(len, lines[1:])) <= width
+    assert sum(line.count("22.10 ± 0.12") for line in lines) >= 4  # both rows and evaluations
+    assert "✕  not compared" in lines
+
+
+def test_csv_has_every_number(report):
+    lines = list(csv.DictReader(io.StringIO(to_csv([report]))))
+    assert len(lines) == 3 * 2 * 2  # rows × evaluations × metrics
+    first = lines[0]
+    assert first["method"] == "mf_cwms"
+    assert float(first["mean"]) == pytest.approx(22.10)
+    assert float(first["std"]) == pytest.approx(0.05)
+    assert [first[name] for name in ("repeats", "printed", "table")] == ["3", "22.11", "T3"]
+    assert first["verdict"] == "overlap"
+    by_method = {line["method"]: line for line in lines}
+    assert by_method["arcface"]["difference"] == ""
+    assert "protocol.epochs=5 instead of" in by_method["arcface"]["details"]
+    assert by_method["contrastive"]["command"] == "python train.py loss=contrastive <&>"
+
+
+def test_numbers_and_verdicts(cells, tmp_path):
+    some = cells("mfcwms", "arcface")
+    write_run(tmp_path, some[0].config, spread_over_folds(TEN), [v + 0.05 for v in TEN])
+    report = build(some, tmp_path)
+    assert (len(report.cells), report.status) == (2, "1 of 2 cells run")
+    assert report.missing == [some[1]]
+    row, percent = find_row(report, "mf_cwms"), [100 * v for v in TEN]
+    ours, comparison = row.ours["map_at_r"], row.comparisons["map_at_r"]
+    assert ours.values == pytest.approx(percent)
+    low, high = stats.t.interval(0.95, 9, sum(percent) / 10, stats.sem(percent))
+    assert (ours.mean - ours.ci95, ours.mean + ours.ci95) == pytest.approx((low, high))
+    assert str(row.published["map_at_r"]) == "22.11 ± 0.08"  # Table 3, not 22.1 of Table 1
+    assert comparison.verdict == "overlap"
+    assert comparison.difference == pytest.approx(22.10 - 22.11)
+    deviation = 0.08 * 10**0.5 / stats.t.ppf(0.975, 9)
+    expected = stats.ttest_ind_from_stats(
+        22.10, stats.tstd(percent), 10, 22.11, deviation, 10, equal_var=False
+    ).pvalue
+    assert comparison.p_value == pytest.approx(expected)
+    concatenated = find_row(report, "mf_cwms", "concatenated")
+    assert concatenated.comparisons["map_at_r"].difference == pytest.approx(27.10 - 27.03)
+    assert list(row.caveats) == []
+    missing = find_row(report, "arcface")
+    assert missing.runs is None
+    assert str(missing.published["map_at_r"]) == "21.46 ± 0.13"
+
+
+def test_only_metrics_of_the_dataset_are_shown(cells, tmp_path):
+    some = cells("mfcwms")
+    write_run(tmp_path, some[0].config, spread_over_folds(TEN), TEN)
+    report = build(some, tmp_path, metrics=["recall_at_100", "map_at_r", "recall_at_10"])
+    assert [section.metrics for section in report.sections] == [["map_at_r"], ["map_at_r"]]
+
+
+def own_report(composed, root, *runs: tuple[str, float]):
+    for overrides, value in runs:
+        write_run(root, composed(*overrides.split()), [[value]])
+    return build_report(load_experiment("single"), (), root)
+
+
+def test_runs_of_no_experiment(composed, tmp_path):
+    runs = [(f"seed={seed} optim.lr=3e-3", 0.4 + seed / 100) for seed in (0, 1, 2)]
+    runs += [(f"seed={seed} optim.lr=1e-5", 0.3 + seed / 100) for seed in (0, 1, 2)]
+    report = own_report(composed, tmp_path, *runs)
+    assert report.status == "2 configurations, 6 runs"
+    (section,) = report.sections
+    assert section.settings == ["optim.lr"]
+    assert [row.name for row in section.rows] == ["mfcwms (lr 1e-05)", "mfcwms (lr 0.003)"]
+    assert {row.ours["map_at_r"].n for row in section.rows} == {3}
+    assert section.title.endswith("stand-in data")
+    (family,) = section.families
+    assert len(family.tests) == 2
+
+
+def test_intervals_begin_at_three_runs(composed, tmp_path):
+    runs = [(f"seed={seed}", 0.2 + seed / 100) for seed in range(3)]
+    runs += [(f"seed={seed} loss=ms", 0.2 + seed / 100) for seed in range(2)]
+    report = own_report(composed, tmp_path, *runs, ("loss=mfcont", 0.25))
+    (section,) = report.sections
+    table = section_table(section, report)
+    (scores,) = [column.cells for column in table.columns if column.title == "MAP@R"]
+    # half-width 4.302653 × 1 / sqrt(3); both values of two
+    assert dict(zip(table.columns[0].cells, scores, strict=True)) == {
+        "mfcwms": "21.00 ± 2.48", "ms": "20.00, 21.00", "mfcont": "25.00"
+    }  # fmt: skip
+    assert "of two repeats both values" in caption(section, report, section.metrics)
+    for text in (render(report, 200), render_page([report], {}, datetime(2026, 1, 2))):
+        assert "20.00, 21.00" in text
+    found = [one for one in csv.DictReader(io.StringIO(to_csv([report]))) if one["repeats"] == "2"]
+    assert [float(line["mean"]) for line in found] == pytest.approx([20.5, 20.5, 3])
+    assert {line["ci95"] for line in found} == {""}  # of the scores and the best epoch
+
+
+def test_the_caption_says_that_epochs_were_selected_on_test(composed, tmp_path):
+    text = "best epoch selected on the test images, as in the literature"
+    for words, said in (("loss=ms", True), ("protocol=holdout data=glyphs", False)):
+        report = own_report(composed, tmp_path / words, (words, 0.2))
+        assert (text in caption(report.sections[0], report, ["map_at_r"])) == said
+
+
+def test_unfinished_runs_are_one_line_at_the_end(composed, tmp_path):
+    for seed in range(3):
+        folder = write_run(tmp_path, composed(f"seed={seed}"), [[0.2]])
+        if seed:
+            (folder / "summary.json").unlink()
+    report = build_report(load_experiment("single"), (), tmp_path)
+    assert list(list_notes(report)) == ["not finished: 2 runs; python scripts/runs.py lists them"]
+
+
+def test_networks_before_training_are_baselines_of_every_table(composed, tmp_path):
+    for seed in (0, 1):
+        for lr in ("1e-3", "1e-5"):
+            folder = write_run(tmp_path, composed(f"seed={seed}", f"optim.lr={lr}"), [[0.4]])
+            summary = json.loads((folder / "summary.json").read_text())
+            summary["jobs"][0]["untrained"] = {"map_at_r": 0.1 + seed / 10}
+            (folder / "summary.json").write_text(json.dumps(summary))
+    shelf = composed("method=untrained", "protocol.epochs=0", "embedder.size=128")
+    write_run(tmp_path, shelf, [[0.2]])
+    (section,) = build_report(load_experiment("single"), (), tmp_path).sections
+    untrained, off_the_shelf = section.baselines
+    assert untrained.name == "untrained"
+    # the same network for both learning rates: one value per seed
+    assert untrained.ours["map_at_r"].values == pytest.approx((10, 20))
+    assert off_the_shelf.name == "off the shelf (128-d)"
+    assert off_the_shelf.ours["map_at_r"].mean == pytest.approx(20)
+
+
+def test_untrained_networks_alone_have_a_table(composed, tmp_path):
+    words = "method=untrained protocol.epochs=0 embedder.size=128"
+    (section,) = own_report(composed, tmp_path, (words, 0.2)).sections
+    assert [row.name for row in section.rows] == ["untrained"]
+    assert section.baselines == []
+
+
+def test_no_folders(tmp_path):
+    report = build_report(load_experiment("single"), (), tmp_path / "nowhere")
+    assert (report.status, report.sections) == ("no runs", [])

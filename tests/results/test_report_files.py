@@ -1,0 +1,60 @@
+"""scripts/report.py on trained runs, and its messages about mistakes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dml.results import catalog
+from scripts.report import main
+
+
+@pytest.fixture
+def two_seeds(run_tiny, tmp_path):
+    for seed in (0, 1):
+        run_tiny(f"seed={seed}", "protocol.epochs=1")
+    return tmp_path / "outputs"
+
+
+@pytest.mark.pictures
+def test_runs_of_no_experiment(two_seeds, tmp_path, capsys):
+    assert main(["single", "--runs", str(two_seeds), "--out", str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out
+    assert "1 configuration" in out
+    assert "stand-in data" in out
+    html = (tmp_path / "out" / "single.html").read_text()
+    assert html.count("<figure>") == 2  # learning curves, neighbors
+    assert re.search(r"\d\.\d+, \d+\.\d+<", html)  # of two seeds both values
+    assert (tmp_path / "out" / "single.md").exists()
+    assert (tmp_path / "out" / "single.csv").exists()
+
+
+def test_an_experiment_and_all(two_seeds, tmp_path, capsys, monkeypatch):
+    known = ["mft_table12", "mft_figure5"]
+    monkeypatch.setattr(catalog, "experiment_ids", lambda: known)
+    arguments = ["--runs", str(two_seeds), "--no-figures"]
+    assert main(["mft_table12", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "25.3 ± 0.3" in out
+    assert (
+        f"missing: python train.py experiment=mft_table12 loss.alpha=0.01 outputs={two_seeds}"
+        in out
+    )
+    assert main(["all", *arguments]) == 0
+    html = (two_seeds / "reports" / "all.html").read_text()
+    assert all(f'id="{name}"' in html for name in (*known, "single"))
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["mft_tabel12"], "experiment: no 'mft_tabel12'; did you mean 'mft_table12'?"),
+        (["single"], "single: no finished runs in "),
+    ],
+)
+def test_mistakes_are_one_line(words, answer, tmp_path, capsys):
+    assert main([*words, "--runs", str(tmp_path / "none")]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {answer}")
+    assert len(err.splitlines()) == 1

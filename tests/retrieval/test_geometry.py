@@ -1,0 +1,162 @@
+"""Measures of geometry, compared with sums over pairs."""
+
+from itertools import combinations, permutations
+from statistics import fmean
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from dml.retrieval import geometry
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(2)
+
+
+@pytest.fixture
+def items(generator):
+    labels = torch.randint(0, 6, (60,), generator=generator)
+    return normalize(torch.randn(60, 5, generator=generator)), labels
+
+
+@pytest.fixture(params=[1024, 16])
+def tile(request, monkeypatch):
+    monkeypatch.setattr(geometry, "TILE", request.param)
+
+
+def mean(values):
+    values = list(values)
+    assert values
+    return sum(values) / len(values)
+
+
+def pairs(embeddings):
+    x = embeddings.double()
+    return [(i, j, float((x[i] - x[j]).norm())) for i, j in combinations(range(len(x)), 2)]
+
+
+def test_alignment_is_the_mean_over_positive_pairs(items):
+    x, y = items
+    expected = mean(d**2 for i, j, d in pairs(x) if y[i] == y[j])
+    assert geometry.alignment(x, y) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.usefixtures("tile")
+def test_uniformity_is_the_log_of_the_mean_potential(items):
+    x, _ = items
+    expected = torch.tensor(mean(torch.tensor(-2 * d**2).exp().item() for _, _, d in pairs(x)))
+    assert geometry.uniformity(x) == pytest.approx(expected.log().item(), rel=1e-6)
+
+
+@pytest.mark.usefixtures("tile")
+def test_inter_class_distance_is_the_mean_over_negative_pairs(items):
+    x, y = items
+    expected = mean(d for i, j, d in pairs(x) if y[i] != y[j])
+    assert geometry.inter_class_distance(x, y) == pytest.approx(expected, rel=1e-9)
+
+
+def test_utilization(items, generator):
+    x, _ = items
+    queries = normalize(torch.randn(20, 5, generator=generator))
+    more = normalize(torch.randn(30, 5, generator=generator))
+    expected = mean(min(float((q - t).double().square().sum()) for t in x) for q in queries)
+    alone = geometry.utilization(queries, x)
+    assert alone == pytest.approx(expected, rel=1e-5)
+    assert geometry.utilization(x, x) == 0
+    together = geometry.utilization(queries, torch.cat([x, more]))
+    assert together < alone
+    assert geometry.utilization(queries, iter([x, more])) == pytest.approx(together, rel=1e-6)
+    with pytest.raises(ValueError, match="training is empty"):
+        geometry.utilization(queries, [])
+
+
+def best_assignment(proxies, members):
+    few, many = sorted([proxies, members], key=len)
+    return min(
+        fmean(float((few[i] - many[j]).norm()) for i, j in enumerate(chosen))
+        for chosen in permutations(range(len(many)), len(few))
+    )
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (3, 3), (4, 2)])
+def test_proxy_alignment_is_the_best_assignment(sizes, generator):
+    k, count = sizes
+    proxies = torch.randn(2 * k, 3, generator=generator, dtype=torch.float64)
+    embeddings = torch.randn(2 * count + 1, 3, generator=generator, dtype=torch.float64)
+    proxy_labels = torch.tensor([7] * k + [9] * k)
+    labels = torch.tensor([9] * count + [7] * count + [1])
+    expected = fmean(
+        best_assignment(proxies[proxy_labels == c], embeddings[labels == c]) for c in (7, 9)
+    )
+    found = geometry.proxy_alignment(proxies, proxy_labels, embeddings, labels)
+    assert found == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueError, match="no class has both"):
+        geometry.proxy_alignment(proxies, proxy_labels, embeddings, labels + 100)
+
+
+def radius(pool, centers):
+    return max(min(float((p - c).norm()) for c in centers) for p in pool)
+
+
+@pytest.mark.parametrize("with_covered", [False, True])
+def test_greedy_k_center(with_covered, generator):
+    pool = torch.randn(12, 2, generator=generator, dtype=torch.float64)
+    covered = torch.randn(2, 2, generator=generator, dtype=torch.float64) if with_covered else None
+    picks, radii = geometry.greedy_k_center(pool, 12, covered)
+    assert sorted(picks.tolist()) == list(range(12))
+    assert radii[-1] == 0
+    centers = [] if covered is None else list(covered)
+    for k, (pick, found) in enumerate(zip(picks.tolist(), radii.tolist(), strict=True), start=1):
+        if centers:  # the farthest point is picked
+            gaps = [min(float((p - c).norm()) for c in centers) for p in pool]
+            assert gaps[pick] == pytest.approx(max(gaps))
+        centers.append(pool[pick])
+        assert found == pytest.approx(radius(pool, centers))
+        if k <= 3 and not with_covered:
+            best = min(radius(pool, pool[list(c)]) for c in combinations(range(12), k))
+            assert best - 1e-12 <= found <= 2 * best + 1e-12
+    assert (radii[1:] <= radii[:-1]).all()
+
+
+def test_greedy_k_center_picks_distinct_duplicates():
+    picks, radii = geometry.greedy_k_center(torch.ones(4, 2), 4)
+    assert sorted(picks.tolist()) == [0, 1, 2, 3]
+    assert radii.tolist() == [0, 0, 0, 0]
+    picks, _ = geometry.greedy_k_center(torch.ones(4, 2), 3, torch.ones(1, 2))
+    assert len(set(picks.tolist())) == 3
+    with pytest.raises(ValueError, match="k must lie between 1 and the 4"):
+        geometry.greedy_k_center(torch.ones(4, 2), 5)
+
+
+def test_covering_radius_averages_over_picks_and_classes():
+    # class 0: 0 and 3 and 10: starts at 3 (nearest to the mean 4.33): radii 7, 3, 0; class 1: 0
+    embeddings = torch.tensor([[0.0], [5.0], [3.0], [10.0]])
+    labels = torch.tensor([0, 1, 0, 0])
+    assert geometry.covering_radius(embeddings, labels) == pytest.approx((10 / 3 + 0) / 2)
+
+
+def test_positivity_is_the_share_of_derivatives_that_are_not_positive():
+    derivatives = torch.tensor([-1.0, 1.0, 0.0, 2.0, -3.0])
+    lambdas = torch.tensor([0.1, 0.2, 0.3, 0.8, 1.0])
+    shares = geometry.positivity(derivatives, lambdas, bins=3)
+    assert shares[0] == 2 / 3
+    assert shares[1].isnan()
+    assert shares[2] == 1 / 2
+
+
+def test_predicted_positivity_equals_the_sign_of_the_single_mix_derivative(generator):
+    # ℓ̃ = log(1 + λ e^{−β(s−m)})/β + log(1 + (1−λ) e^{γ(s−m)})/γ
+    beta, gamma, m = 18.0, 75.0, 0.77
+    s = torch.rand(4000, generator=generator, dtype=torch.float64, requires_grad=True)
+    lambdas = torch.rand(4000, generator=generator, dtype=torch.float64)
+    positive = (lambdas * (-beta * (s - m)).exp()).log1p() / beta
+    negative = ((1 - lambdas) * (gamma * (s - m)).exp()).log1p() / gamma
+    (positive + negative).sum().backward()
+    measured = geometry.positivity(s.grad, lambdas, bins=10)
+    predicted = geometry.predicted_positivity(
+        s.detach(), lambdas, beta=beta, gamma=gamma, margin=m, bins=10
+    )
+    assert torch.equal(measured, predicted)
+    assert predicted[0] < predicted[-1]

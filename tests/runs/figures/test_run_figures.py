@@ -1,0 +1,40 @@
+import numpy as np
+import torch
+from PIL import Image
+
+from dml.data.image_index import ImageIndex
+from dml.runs.embeddings import SplitEmbeddings
+from dml.runs.figures.neighbor_grid import draw_neighbors
+from dml.runs.figures.run_figures import learning_curve
+from dml.runs.protocol import Split
+
+GREEN, RED = (46, 139, 87), (187, 51, 51)
+
+
+def count(path, color):
+    pixels = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    return int((np.abs(pixels - color).max(axis=2) < 12).sum())
+
+
+def test_frames_tell_right_from_wrong(tmp_path):
+    labels = np.array([0, 1, 2, 0, 0, 1, 1, 1, 1, 2, 2, 2])
+    roles = np.array(["query"] * 3 + ["gallery"] * 9)
+    index = ImageIndex("x", np.full((12, 8, 8, 3), 255, dtype=np.uint8), labels, roles)
+    split = Split(index.subset("query"), index.subset("gallery"))
+    # three neighbors of each query, of which the third one of the first is of another class
+    places = [0.0, 10.0, 20.0, 0.1, 0.2, 0.9, 10.1, 10.2, 10.3, 20.1, 20.2, 20.3]
+    points, numbers = torch.tensor(places)[:, None], torch.from_numpy(labels)
+    embeddings = SplitEmbeddings(points[:3], numbers[:3], points[3:], numbers[3:])
+    path = tmp_path / "grid.png"
+    draw_neighbors(split, {"x": embeddings}, torch.nn.Identity(), "x", path, count=3)
+    green, red = (count(path, color) for color in (GREEN, RED))
+    assert red > 0
+    assert 7 < green / red < 9  # eight right, one wrong
+
+
+def test_the_best_evaluation_is_marked(tmp_path):
+    rows = [{"epoch": e, "map_at_r": v, "loss": 1.0} for e, v in enumerate([0.3, 0.5, 0.4])]
+    del rows[0]["loss"]
+    learning_curve([rows], "map_at_r", "x", tmp_path / "curve.png")
+    assert count(tmp_path / "curve.png", (204, 119, 34)) > 20
+    assert Image.open(tmp_path / "curve.png").width > 500

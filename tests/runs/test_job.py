@@ -1,0 +1,106 @@
+import csv
+import math
+from collections import Counter
+from functools import wraps
+
+import pytest
+import torch
+
+from dml.core.errors import RunStopped, UserError
+from dml.losses import MeanFieldContrastiveLoss
+from dml.models.embedder import NORMALIZERS
+from dml.runs.evaluator import Evaluator
+from dml.runs.job import translate_resource_errors
+
+
+def rows(folder):
+    with open(folder / "history.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_loss_parameters_are_trained_and_saved(run_tiny):
+    _, folder = run_tiny("loss=proxy_anchor")
+    job = folder / "checkpoints" / "repeat0-fold0"
+    best = torch.load(job / "best.pt", weights_only=True)
+    last = torch.load(job / "last.pt", weights_only=True)
+    assert best["method"]["loss.proxies"].shape == (5, 8)
+    names = [group["name"] for group in last["optimizer"]["param_groups"]]
+    assert names == ["backbone", "head", "loss"]
+    assert math.isclose(last["optimizer"]["param_groups"][2]["lr"], 100 * 3e-3)
+
+
+def test_a_network_that_maps_all_images_to_one_point_is_reported(run_tiny, monkeypatch, capsys):
+    monkeypatch.setitem(NORMALIZERS, "l2", lambda v_BD: 0 * v_BD + 1)
+    summary, folder = run_tiny("loss=mfcont", "protocol.epochs=1")
+    assert summary["jobs"][0]["collapsed"] is True
+    assert not any("collapsed" in part for part in (summary["metrics"], summary["untrained"]))
+    assert "maps all images to one point" in " ".join(capsys.readouterr().out.split())
+    assert [row["collapsed"] for row in rows(folder)] == ["1.0", "1.0"]
+
+
+def test_bf16_trains(run_tiny):
+    summary, folder = run_tiny("precision=bf16", "protocol.epochs=4", "loss=mfcont")
+    losses = [float(row["loss"]) for row in rows(folder)[1:]]
+    assert losses[-1] < losses[0]
+    assert summary["precision"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), {896: 3}),  # before training and after both epochs, whose best weights are tested
+        (("protocol=holdout", "data=glyphs"), {"test": 2, "validation": 3}),
+        (("protocol=holdout", "data=glyphs", "evaluation.test_curve=true"), {"test": 3}),
+    ],
+)
+def test_images_are_embedded_once_by_the_same_weights(
+    run_tiny, monkeypatch, glyphs_root, overrides, expected
+):
+    counts, embed = Counter(), Evaluator.embed
+
+    def counted(self, embedder):
+        counts[len(self.split.query)] += 1
+        return embed(self, embedder)
+
+    monkeypatch.setattr(Evaluator, "embed", counted)
+    small = ("data.reader.classes=24", "data.reader.per_class=6", f"data.root={glyphs_root}",
+             "protocol.evaluate_every=1")  # fmt: skip
+    sizes = {"test": 12 * 6, "validation": 4 * 6}
+    run_tiny("loss=contrastive", *overrides, *(small if overrides else ()))
+    for split, count in expected.items():
+        assert counts[sizes.get(split, split)] == count
+
+
+def test_the_loss_is_built_once(run_tiny, monkeypatch):
+    built, init = Counter(), MeanFieldContrastiveLoss.__init__
+
+    @wraps(init)
+    def counted(self, *arguments, **options):
+        built["loss"] += 1
+        init(self, *arguments, **options)
+
+    monkeypatch.setattr(MeanFieldContrastiveLoss, "__init__", counted)
+    run_tiny("loss=mfcont", "protocol.epochs=1")
+    assert built["loss"] == 1
+
+
+def test_the_time_before_a_stop_is_kept(run_tiny, tmp_path):
+    with pytest.raises(RunStopped):
+        run_tiny("max_minutes=1e-9")
+    state = torch.load(next(tmp_path.rglob("last.pt")), weights_only=True)
+    assert state["step"] == 1
+    assert state["seconds"] > 0
+
+
+def test_memory_and_workers_for_which_torch_has_no_exceptions():
+    with (
+        pytest.raises(UserError, match="the machine's memory is full"),
+        translate_resource_errors(),
+    ):
+        torch.empty(2**60)
+    text = "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"
+    message = r"died \(is killed by signal: Bus error\); where memory"
+    with pytest.raises(UserError, match=message), translate_resource_errors():
+        raise RuntimeError(text)
+    with pytest.raises(RuntimeError, match="shapes differ"), translate_resource_errors():
+        raise RuntimeError("shapes differ")

@@ -1,0 +1,175 @@
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dml.cli import CONFIGS
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import UserError
+from dml.data.image_index import ImageIndex
+from dml.runs import protocol
+
+
+def index_of(classes, per_class=2, trained=None, query=False):
+    """Classes in order; the first `trained` (default: half) are for training."""
+    labels = np.repeat(np.arange(classes), per_class)
+    trained = classes // 2 if trained is None else trained
+    roles = np.where(labels < trained, "train", "test").astype(object)
+    if query:
+        test = np.flatnonzero(roles == "test")
+        roles[test[::2]], roles[test[1::2]] = "query", "gallery"
+    images = np.zeros((len(labels), 4, 4, 3), dtype=np.uint8)
+    return ImageIndex("probe", images, labels, roles.astype(str))
+
+
+def classes(view):
+    return sorted(view.classes.tolist())
+
+
+def test_folds_of_mlrc_on_cub():
+    jobs = protocol.create_jobs("mlrc", 2, index_of(200))
+    assert [(job.repeat, job.fold) for job in jobs] == list(product(range(2), range(4)))
+    validated = [classes(job.validation.query) for job in jobs[:4]]
+    assert validated == [list(range(a, a + 25)) for a in (75, 0, 25, 50)]
+    for job in jobs:
+        together = classes(job.train) + classes(job.validation.query)
+        assert sorted(together) == list(range(100))
+        assert classes(job.test.query) == list(range(100, 200))
+        assert job.validation.gallery is None  # queries rank within their own split
+
+
+def test_mlrc_halves_all_classes_and_ccp_keeps_the_published_ones():
+    index = index_of(21, trained=12)
+    assert classes(protocol.create_jobs("mlrc", 1, index)[0].test.query) == list(range(10, 21))
+    ccp = protocol.create_jobs("ccp", 1, index)
+    assert classes(ccp[0].test.query) == list(range(12, 21))
+    validated = [classes(job.validation.query) for job in ccp]
+    assert validated == [[9, 10, 11], [6, 7, 8], [3, 4, 5], [0, 1, 2]]
+
+
+def test_queries_are_tested_against_the_gallery():
+    job = protocol.create_jobs("mlrc", 1, index_of(16, query=True))[0]
+    assert job.test.gallery is not None
+    assert classes(job.test.query) == classes(job.test.gallery) == list(range(8, 16))
+    assert job.validation.gallery is None
+
+
+def test_holdout_is_one_model_on_two_thirds():
+    (job,) = protocol.create_jobs("holdout", 1, index_of(24))
+    assert classes(job.train) == list(range(8))
+    assert classes(job.validation.query) == list(range(8, 12))
+
+
+def test_too_few_classes_for_validation():
+    with pytest.raises(
+        UserError,
+        match=r"3 training classes; 4 are needed, .* selects the epoch on the test classes",
+    ):
+        protocol.create_jobs("mlrc", 1, index_of(6))
+
+
+def test_label_noise_changes_training_labels_only():
+    clean = protocol.create_jobs("mlrc", 1, index_of(40, per_class=10))
+    noisy = protocol.create_jobs("mlrc", 1, index_of(40, per_class=10), label_noise=0.2, seed=1)
+    for one, other in zip(clean, noisy, strict=True):
+        assert other.noise.changed == round(0.2 * len(one.train))
+        assert (one.train.labels != other.train.labels).sum() == other.noise.changed
+        assert np.array_equal(one.validation.query.labels, other.validation.query.labels)
+        assert np.array_equal(one.test.query.labels, other.test.query.labels)
+
+
+def group(name):
+    return sorted(path.stem for path in (CONFIGS / name).glob("*.yaml"))
+
+
+CLASSES = {  # that custom choices leave to the user
+    "data=custom": "data.reader._target_=dml.data.digits.read_digits",
+    "backbone=custom": "backbone._target_=dml.models.small_cnn.SmallCNN",
+    "backbone=timm": "backbone.model=resnet18",
+}
+
+
+def checked(composed, *overrides):
+    classes = [CLASSES[word] for word in overrides if word in CLASSES]
+    return check(composed(*overrides, *classes), Config)
+
+
+@pytest.mark.parametrize("data", group("data"))
+@pytest.mark.parametrize("protocol", group("protocol"))
+def test_every_protocol_composes_with_every_dataset(composed, protocol, data):
+    config = checked(composed, f"protocol={protocol}", f"data={data}")
+    assert config.protocol.name == protocol
+    if config.data.stand_in:  # a network from scratch, whatever the protocol does to others
+        assert config.optim.lr >= 1e-4
+        assert config.optim.warmup_epochs == 0
+        assert config.transform.size is config.transform.resize is None
+        assert config.embedder["freeze_batch_norm"] is False
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options"),
+    [
+        (
+            "protocol=mlrc data=cub loss=contrastive",
+            "data.images_per_class=4 protocol.stopping.patience=9",
+        ),
+        ("protocol=mlrc data=sop", "protocol.evaluate_every=20 protocol.stopping.patience=39"),
+        ("protocol=mlrc_ccp data=sop loss=c2", "protocol.evaluate_every=250 optim.warmup_epochs=0"),
+        (
+            "protocol=pfml data=cub",
+            "data.batch_size=180 optim.weight_decay=5e-4 optim.warmup_epochs=1",
+        ),
+        (
+            "protocol=pfml data=sop backbone=vit_s16",
+            "optim.lr=1e-5 optim.loss_lr=1e-2 optim.warmup_epochs=0",
+        ),
+        (
+            "protocol=metrix data=sop",
+            "optim.lr=3e-5 data.images_per_class=5 optim.schedule.gamma=0.25",
+        ),
+        ("protocol=metrix data=inshop loss=ms", "optim.lr=1e-4 data.images_per_class=5"),
+        (
+            "protocol=conventional data=cub backbone=resnet50",
+            "data.batch_size=96 optim.weight_decay=4e-4",
+        ),
+        (
+            "protocol=conventional data=inshop",
+            "protocol.stopping.patience=15 optim.schedule.patience=2",
+        ),
+        ("protocol=traditional data=cars", "optim.schedule.step_size=20 optim.schedule.gamma=0.5"),
+        ("protocol=traditional data=sop", "optim.lr=6e-4 optim.schedule.gamma=0.25"),
+    ],
+)  # fmt: skip
+def test_settings_of_the_papers(composed, overrides, options):
+    cfg = composed(*overrides.split())
+    check(cfg, Config)
+    for option in options.split():
+        name, _, value = option.partition("=")
+        node = cfg
+        for part in name.split("."):
+            node = node[part]
+        assert node == float(value), name
+
+
+def test_an_evaluation_by_steps_has_fractional_epochs(run_small):
+    folder = run_small("protocol=holdout", "protocol.steps_per_epoch=4", "protocol.epochs=1",
+                       "protocol.evaluate_every=3", "loss=contrastive")  # fmt: skip
+    lines = (folder / "history.csv").read_text().splitlines()
+    assert [line.split(",")[2:4] for line in lines[1:]] == [
+        ["0.0", "0"],
+        ["0.75", "3"],
+        ["1.0", "4"],
+    ]
+
+
+def test_images_without_another_of_their_class_are_refused_before_training():
+    labels = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4])
+    roles = np.where(labels < 4, "train", "test")
+    lonely = ImageIndex("probe", np.zeros((9, 4, 4, 3), dtype=np.uint8), labels, roles)
+    assert protocol.create_jobs("published", 1, lonely)
+    with pytest.raises(UserError, match=r"no image of 'probe' for validation \(fold"):
+        protocol.create_jobs("ccp", 1, lonely)
+    with pytest.raises(UserError, match="no image of 'probe' for test"):
+        protocol.create_jobs("published", 1, index_of(4, per_class=1))
+    assert protocol.create_jobs("published", 1, index_of(4, query=True))

@@ -1,0 +1,288 @@
+"""Mutated commands and damaged run folders: every one ends, and none with a traceback (soak).
+
+Each command runs in a forked process, in a folder of its own with copies of three runs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import runpy
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = "data=digits device=cpu protocol.epochs=1 protocol.steps_per_epoch=2 backbone.width=4"
+SEED = 0
+COMMANDS, FOLDERS = 1000, 300
+LIMIT = 60.0  # seconds of one command
+DOORS = (
+    f"train.py {TINY}",
+    f"train.py {TINY} loss=contrastive optim.lr=0.1 outputs=outputs",
+    f"train.py {TINY} method=metrix loss=ms embedder.size=8 seed=3",
+    "train.py experiment=mft_table2 scale=standin data=digits --cfg job",
+    f"train.py -m {TINY} loss=mfcwms,ms seed=0",
+    "train.py loss=mfcwms data=cub data.root=images",
+    "train.py data=folder data.root=pictures",
+    "train.py data=csv data.root=list.csv protocol=validation",
+    "train.py resume=RUN",
+    "train.py --help",
+    "evaluate.py run=RUN",
+    "evaluate.py run=RUN save=float16 outputs=elsewhere",
+    "evaluate.py embeddings=RUN/embeddings.npz recall_at=[1,2]",
+    "scripts/report.py single --no-figures --runs outputs --out reports",
+    "scripts/report.py mft_table15 --no-figures --results runs.csv",
+    "scripts/runs.py",
+    "scripts/runs.py loss=ms seed=0 --csv",
+    "scripts/runs.py best data=digits",
+    "scripts/runs.py compare RUN RUN2",
+    "scripts/runs.py rm RUN --yes",
+    "scripts/runs.py clean --yes",
+    "scripts/plan.py mft_table15 data=digits --runs outputs",
+    "scripts/list_published.py metrix_table3",
+    "scripts/prepare_data.py digits --root data",
+    "scripts/prepare_data.py cub --archive cub.tgz --root data",
+    "scripts/show_field.py --alpha 4 --delta 0.2 --out field.png",
+    "scripts/analyze_metrix.py RUN --epochs 1",
+    "scripts/draw_concepts.py --out pictures",
+)
+VALUES = (
+    *("", "nan", "1e309", "-1", "0", "1e30", "null", "true", "é", "'", '"', "[1,2", "{a: 1}"),
+    *("[]", "/dev/null", "/dev/null/x", "/proc/nowhere", "/root", ".", "..", "x" * 300, "a=b"),
+    *("${nope}", "${oc.env:HOME}", "1,2", "range(3,0)", "choice(", "!!python/object:os.system"),
+    *("%s", "\t", "&a"),
+)  # fmt: skip
+WORDS = ("--nope", "nope=1", "+x=1", "~loss", "++seed=x", "-m", "loss=", "=", "--", "seed", "a b")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """A folder with `outputs/`: two finished runs and one that stopped."""
+    home = tmp_path_factory.mktemp("fuzz")
+    for words in ("loss=mfcwms", "loss=ms seed=1", "loss=contrastive"):
+        command = ["train.py", *TINY.split(), *words.split()]
+        status, output = run_command(command, home)
+        assert status == 0, output
+    (next(home.glob("outputs/single/*contrastive*/*")) / "summary.json").unlink()
+    return home
+
+
+def folders(home: Path) -> list[Path]:
+    """Returns the run folders, relative to `home`."""
+    return sorted(path.parent.relative_to(home) for path in home.glob("outputs/*/*/*/config.yaml"))
+
+
+def mutate(words: list[str], draw: random.Random) -> list[str]:
+    """Returns the words of a command with one to three mistakes."""
+    words = list(words)
+    for _ in range(draw.randint(1, 3)):
+        at = draw.randrange(1, len(words)) if len(words) > 1 else 1
+        kind = draw.randrange(6) if len(words) > 1 else 0
+        if kind == 0:
+            words.insert(at, draw.choice(WORDS))
+        elif kind == 1:
+            del words[at]
+        elif kind == 2:
+            words.append(words[at])
+        elif kind == 3 and len(words[at]) > 2:
+            place = draw.randrange(len(words[at]))
+            words[at] = words[at][:place] + draw.choice("x=.-/ é,[") + words[at][place + 1 :]
+        else:
+            name, equals, _ = words[at].partition("=")
+            words[at] = f"{name}={draw.choice(VALUES)}" if equals else draw.choice(VALUES)
+    return words
+
+
+def run_command(words: list[str], home: Path, limit: float = LIMIT) -> tuple[int, str]:
+    """Runs a command in a forked process; returns its exit status and what it printed.
+
+    The status is that of `os.waitstatus_to_exitcode`; −9 after `limit` seconds.
+    """
+    log = home / "printed.txt"
+    child = os.fork()
+    if child == 0:
+        _become(words, home, log)
+    end = time.monotonic() + limit
+    while (found := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > end:
+            os.killpg(child, signal.SIGKILL)
+        time.sleep(0.02)
+    return os.waitstatus_to_exitcode(found[1]), log.read_text("utf-8", "replace")
+
+
+def _become(words: list[str], home: Path, log: Path) -> None:
+    """Runs a command in this process as a fresh one would, and ends."""
+    status = 1
+    try:
+        os.setsid()
+        os.chdir(home)
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for descriptor in (1, 2):
+            os.dup2(handle, descriptor)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+        sys.argv = words
+        sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+        runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status)
+
+
+def problems_of(words: list[str], home: Path) -> Iterator[str]:
+    """Runs a command and yields what is wrong with its end."""
+    status, output = run_command(words, home)
+    shown = " ".join(words)
+    if status < 0:
+        yield f"{shown}: ended by signal {-status} after {LIMIT} s or by itself"
+    if "Traceback" in output:
+        yield f"{shown}: traceback\n{output[-1500:]}"
+    if status > 0 and not output.strip():
+        yield f"{shown}: status {status} without a word"
+
+
+@pytest.mark.soak
+def test_mutated_commands(runs, tmp_path):
+    draw = random.Random(SEED)
+    problems: list[str] = []
+    for number in range(COMMANDS):
+        home = tmp_path / str(number)
+        shutil.copytree(runs, home)
+        names = dict(zip(("RUN2", "RUN"), map(str, folders(home)), strict=False))
+        words = DOORS[number % len(DOORS)].split()
+        for name, folder in names.items():
+            words = [word.replace(name, folder) for word in words]
+        problems += problems_of(mutate(words, draw), home)
+        shutil.rmtree(home, ignore_errors=True)
+    assert not problems, f"{len(problems)} problems\n" + "\n".join(problems)
+
+
+def _nested(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def _aliases(path: Path) -> None:
+    lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+    lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    path.write_text("\n".join(lines))
+
+
+def _flip(path: Path, draw: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    for _ in range(3):
+        content[draw.randrange(len(content))] = draw.randrange(256)
+    path.write_bytes(content)
+
+
+def _replace_field(path: Path, draw: random.Random) -> None:
+    """Sets one field of a JSON or YAML file to a value of another type."""
+    import yaml  # type: ignore[import-untyped]
+
+    content = yaml.safe_load(path.read_text())
+    node = content
+    while isinstance(node, dict) and node:
+        key = draw.choice(sorted(node, key=str))
+        if not isinstance(node[key], dict) or draw.random() < 0.3:
+            node[key] = draw.choice([None, [], {}, "x" * 10_000, -1, 1e300, "${nope}", [["a"]]])
+            break
+        node = node[key]
+    path.write_text(json.dumps(content))
+
+
+DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
+    "empty": lambda path, draw: path.write_bytes(b""),
+    "half": lambda path, draw: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "binary": lambda path, draw: path.write_bytes(draw.randbytes(500)),
+    "gone": lambda path, draw: path.unlink(),
+    "folder": lambda path, draw: (path.unlink(), path.mkdir())[1],
+    "nested": lambda path, draw: _nested(path),
+    "aliases": lambda path, draw: _aliases(path),
+    "bits": _flip,
+    "field": _replace_field,
+    "utf-16": lambda path, draw: path.write_text(path.read_text("utf-8", "replace"), "utf-16"),
+}  # fmt: skip
+FILES = ("config.yaml", "summary.json", "history.csv", "dataset.json", "command.txt", "run_id")
+READERS = (
+    "scripts/runs.py --json",
+    "scripts/runs.py compare RUN RUN2",
+    "scripts/report.py single --no-figures",
+    "train.py resume=RUN",
+    "evaluate.py run=RUN",
+)
+
+
+@pytest.mark.soak
+def test_damaged_folders(runs, tmp_path):
+    draw = random.Random(SEED)
+    problems: list[str] = []
+    for number in range(FOLDERS):
+        home = tmp_path / str(number)
+        shutil.copytree(runs, home)
+        damaged, healthy = draw.sample(folders(home), 2)
+        damage = draw.choice([*DAMAGES])
+        path = home / damaged / draw.choice(FILES)
+        if not path.exists():
+            path = home / damaged / "config.yaml"
+        if damage == "field" and path.suffix not in (".json", ".yaml"):
+            damage = "bits"
+        DAMAGES[damage](path, draw)
+        before = (home / healthy / "config.yaml").read_bytes()
+        command = READERS[number % len(READERS)].replace("RUN2", str(healthy))
+        name = f"{damage} {path.name}"
+        found = problems_of(command.replace("RUN", str(damaged)).split(), home)
+        problems += [f"{name}: {problem}" for problem in found]
+        if (home / healthy / "config.yaml").read_bytes() != before:
+            problems.append(f"{name}: {healthy} changed")
+        shutil.rmtree(home, ignore_errors=True)
+    assert not problems, f"{len(problems)} problems\n" + "\n".join(problems)
+
+
+def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path):
+    for words in (["scripts/runs.py", "--help"], ["train.py", "--help"]):
+        read, write = os.pipe()
+        os.close(read)
+        full = os.open("/dev/full", os.O_WRONLY)
+        for target, lines in ((write, 0), (full, 1)):
+            child = os.fork()
+            if child == 0:
+                os.dup2(target, 9)
+                _become_with_output(words, tmp_path)
+            os.waitpid(child, 0)
+            errors = (tmp_path / "errors.txt").read_text()
+            assert errors.count("\n") == lines, errors
+            assert all(line.startswith("error: ") for line in errors.splitlines())
+
+
+def _become_with_output(words: list[str], home: Path) -> None:
+    status = 1
+    try:
+        errors = os.open(home / "errors.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(9, 1)
+        os.dup2(errors, 2)
+        sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False))
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+        sys.argv = words
+        sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+        runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+    except SystemExit as end:
+        status = int(end.code or 0)
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
