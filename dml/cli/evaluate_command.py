@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dml.cli.hydra_command import command
+from dml.cli.train_command import keep_memory
 
 
 def evaluate(cfg: Any) -> None:
@@ -17,6 +18,7 @@ def evaluate(cfg: Any) -> None:
 
     from dml.runs.evaluate import evaluate
 
+    keep_memory(config)
     overrides = HydraConfig.get().overrides.task
     evaluate(config, {word.partition("=")[0].lstrip("+~") for word in overrides})
 

@@ -20,9 +20,19 @@ def train(cfg: Any) -> float | None:
     from dml.runs.experiment import run, selection_score
     from dml.runs.folder.run_folder import RunFolder
 
+    keep_memory(config)
     overrides = typed_overrides()
     _folders.append((Path(config.outputs), RunFolder.of(cfg, config, overrides).path))
     return selection_score(run(cfg, config, overrides, sweep_place()))
+
+
+def keep_memory(config: Any) -> None:
+    """Applies `keep_memory` to this process, if it computes on the CPU."""
+    from dml.core.memory import keep_freed_memory
+    from dml.training.device import resolve_device
+
+    if config.keep_memory and resolve_device(config.device).type == "cpu":
+        keep_freed_memory()
 
 
 def sweep_place() -> str:

@@ -17,6 +17,7 @@ NOT_IN_DIGEST = (
     "device",
     "channels_last",
     "compile",
+    "keep_memory",
     "outputs",
     "overwrite",
     "max_minutes",

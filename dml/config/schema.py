@@ -291,6 +291,7 @@ class Config(Node):
     precision: Literal["fp32", "tf32", "bf16"]
     channels_last: bool
     compile: bool | Literal["reduce-overhead"]
+    keep_memory: bool
     outputs: Annotated[Text, AfterValidator(_check_output_folder)]
     overwrite: bool
     max_minutes: Positive | None

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from dml.core.errors import RunStopped, UserError
+from dml.core.memory import keeps_freed_memory
 from dml.core.progress import format_seconds
 from dml.core.run_logger import run_logger
 
@@ -59,6 +60,8 @@ def log_start(versions: dict[str, str]) -> None:
     run_logger.info(
         "versions: %s", ", ".join(f"{name} {value}" for name, value in versions.items())
     )
+    if keeps_freed_memory():
+        run_logger.info("memory: freed memory stays in the process (keep_memory=true)")
 
 
 @contextmanager

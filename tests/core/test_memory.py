@@ -1,0 +1,33 @@
+"""Freed memory that stays in the process."""
+
+import subprocess
+import sys
+
+import pytest
+
+CHILD = """
+import ctypes, os, sys
+from dml.core.memory import keep_freed_memory, keeps_freed_memory
+assert "torch" not in sys.modules
+kept = sys.argv[1] == "keep" and keep_freed_memory()
+assert kept == keeps_freed_memory()
+def pages():
+    return int(open("/proc/self/statm").read().split()[1])
+before = pages()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+block = libc.malloc(64 << 20)
+ctypes.memset(block, 1, 64 << 20)
+libc.free(block)
+print((pages() - before) * os.sysconf("SC_PAGE_SIZE") >> 20)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
+@pytest.mark.parametrize(("word", "kept"), [("keep", True), ("return", False)])
+def test_a_freed_block_stays_in_the_process_only_if_asked(word: str, kept: bool) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", CHILD, word], capture_output=True, text=True, check=True
+    )
+    assert (int(result.stdout) >= 60) == kept
