@@ -1,4 +1,4 @@
-"""Requests to stop: Ctrl-C, SIGTERM from a cluster, or a time limit."""
+"""Requests to stop: Ctrl-C, SIGTERM from a cluster, a closed terminal, or a time limit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from typing import Any
 from dml.core.errors import RunStopped
 from dml.core.exit_status import ExitStatus
 
+STATUS = {
+    signal.SIGINT: ExitStatus.INTERRUPTED,
+    signal.SIGTERM: ExitStatus.TERMINATED,
+    signal.SIGHUP: ExitStatus.HUNG_UP,
+}
 # Signals that a training run has recorded and will answer after its step.
 recorded_signals: list[int] = []
 
 
 @contextmanager
 def raise_on_signals(saved: bool = False) -> Iterator[None]:
-    """Answers Ctrl-C and SIGTERM at once instead of recording them.
+    """Answers signals at once instead of recording them.
 
     A training run only records signals and stops after a step, when its state is saved. Decoding a
     dataset, an evaluation or a figure takes minutes and has no steps. Signals that the process
@@ -30,8 +35,8 @@ def raise_on_signals(saved: bool = False) -> Iterator[None]:
 
     Raises:
         KeyboardInterrupt: at Ctrl-C, if nothing is saved.
-        RunStopped: at SIGTERM, or at either signal if the state is saved; also for a signal that
-            was recorded before.
+        RunStopped: at SIGTERM and SIGHUP, or at any signal if the state is saved; also for a signal
+            that was recorded before.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -42,7 +47,7 @@ def raise_on_signals(saved: bool = False) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in STATUS}
     replaced = {number: handler for number, handler in before.items() if callable(handler)}
     try:
         for number in replaced:
@@ -53,9 +58,6 @@ def raise_on_signals(saved: bool = False) -> Iterator[None]:
     finally:
         for number, handler in replaced.items():
             signal.signal(number, handler)
-
-
-STATUS = {signal.SIGINT: ExitStatus.INTERRUPTED, signal.SIGTERM: ExitStatus.TERMINATED}
 
 
 class StopRequest:
@@ -74,7 +76,9 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():  # others cannot set handlers
-            self._previous = {number: signal.signal(number, self._receive) for number in STATUS}
+            for number in STATUS:
+                if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:  # nohup
+                    self._previous[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:

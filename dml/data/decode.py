@@ -17,6 +17,7 @@ except ImportError:  # torchvision plans to move decoding to another package
     decode_jpeg = None
 
 JPEG = b"\xff\xd8\xff"
+LARGE_JPEG = 2**20  # bytes; smaller files of one color decode to 250 MB at most
 
 
 def load_image(image: Path | np.ndarray, apply_orientation: bool = False) -> Tensor:
@@ -40,6 +41,8 @@ def load_image(image: Path | np.ndarray, apply_orientation: bool = False) -> Ten
     except OSError as error:
         raise UserError(f"data: cannot read {image}: {error.strerror}") from error
     if decode_jpeg is not None and data[:3].tobytes() == JPEG:
+        if len(data) > LARGE_JPEG:
+            _check_pixels(image)
         try:
             # A third faster than Pillow, which copies the pixels once more.
             return decode_jpeg(
@@ -50,6 +53,16 @@ def load_image(image: Path | np.ndarray, apply_orientation: bool = False) -> Ten
         except RuntimeError:
             pass  # an unusual or damaged file: Pillow reads it or explains why not
     return _decode_with_pillow(image, apply_orientation)
+
+
+def _check_pixels(path: Path) -> None:
+    """Reads the header alone: Pillow refuses more than 179 million pixels in any format."""
+    try:
+        Image.open(path).close()
+    except Image.DecompressionBombError as error:
+        raise UserError(f"data: cannot decode {path}: {error}") from error
+    except (OSError, SyntaxError):
+        return  # the decoder says what is wrong
 
 
 def _decode_with_pillow(path: Path, apply_orientation: bool) -> Tensor:

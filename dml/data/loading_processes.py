@@ -1,18 +1,26 @@
-"""Loading processes: where the death of one is raised."""
+"""Loading processes: where the death of one is raised, and how its silence is reported."""
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+log = logging.getLogger(__name__)
+
 HANDLER_S = 2.0  # far longer than the system takes to report a dead process
 DEAD_WORKER = "DataLoader worker"  # torch's errors begin so; they have no class of their own
+SILENCE_S, REPEAT_S = 60.0, 300.0  # without a batch: the first warning, and the next ones
+STATES = {"T": "(stopped)", "D": "(waiting for a disk)"}
 
 
 def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
@@ -31,6 +39,42 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
         except StopIteration:
             return
         yield batch
+
+
+@contextmanager
+def _report_silence() -> Iterator[None]:
+    """Warns while no batch comes, which may have no end: a stopped process, a stalled disk."""
+    ended = threading.Event()
+
+    def report() -> None:
+        seconds = SILENCE_S
+        while not ended.is_set():
+            states = ", ".join(_state(child.pid) for child in multiprocessing.active_children())
+            log.warning(
+                "data.workers: no batch for %.0f s; loading processes: %s; data.workers=0 loads in "
+                "the training process",
+                seconds,
+                states,
+            )
+            ended.wait(REPEAT_S)
+            seconds += REPEAT_S
+
+    watcher = threading.Timer(SILENCE_S, report)
+    watcher.daemon = True
+    watcher.start()
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        ended.set()
+
+
+def _state(process: int | None) -> str:
+    try:
+        letter = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # not Linux
+        letter = ""
+    return f"{process} {STATES.get(letter, '')}".strip()
 
 
 class _Deaths:
@@ -63,7 +107,8 @@ class _Deaths:
         self._waiting = True
         try:
             self._raise_held()
-            return next(batches)
+            with _report_silence():
+                return next(batches)
         except RuntimeError:
             self._raise_held()  # torch hides the reason where its handler interrupts the waiting
             raise

@@ -9,6 +9,7 @@ import time
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
+from dml.data import loading_processes
 from dml.data.loading_processes import DEAD_WORKER, iterate
 
 
@@ -52,3 +53,20 @@ def test_a_death_is_raised_while_a_batch_is_awaited():
     with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
         next(batches)
     assert time.monotonic() - start < 30
+
+
+def test_a_silent_process_is_reported_again_and_again(monkeypatch, caplog):
+    monkeypatch.setattr(loading_processes, "SILENCE_S", 0.5)
+    monkeypatch.setattr(loading_processes, "REPEAT_S", 0.5)
+    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
+    next(batches)
+    worker = multiprocessing.active_children()[0].pid
+    threading.Timer(2.0, os.kill, (worker, signal.SIGKILL)).start()
+    os.kill(worker, signal.SIGSTOP)
+    with pytest.raises(RuntimeError, match=DEAD_WORKER):
+        list(batches)
+    first, second = caplog.messages[:2]
+    assert first.startswith(
+        f"data.workers: no batch for 0 s; loading processes: {worker} (stopped)"
+    )
+    assert second.startswith("data.workers: no batch for 1 s")

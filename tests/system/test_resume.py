@@ -92,7 +92,10 @@ def test_two_processes_on_one_folder(prepared):
 class TestStopped:
     """Runs that are asked to stop finish their step, save, and say how they ended."""
 
-    @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    @pytest.mark.parametrize(
+        ("number", "status"),
+        [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    )
     def test_by_a_signal(self, prepared, undisturbed, monkeypatch, number, status):
         forward, calls = Plain.forward, 0
 
@@ -114,6 +117,23 @@ class TestStopped:
         assert state["step"] == 10
         monkeypatch.undo()
         start(cfg)
+        assert results_of(folder) == undisturbed
+
+    def test_not_by_a_closed_terminal_under_nohup(self, prepared, undisturbed, monkeypatch):
+        forward = Plain.forward
+
+        def hung_up(self, *arguments):
+            os.kill(os.getpid(), signal.SIGHUP)
+            return forward(self, *arguments)
+
+        cfg, folder = prepared()
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(Plain, "forward", hung_up)
+                start(cfg)
+        finally:
+            signal.signal(signal.SIGHUP, before)
         assert results_of(folder) == undisturbed
 
     def test_by_the_time_limit(self, prepared, undisturbed):
