@@ -19,8 +19,9 @@ import pandas as pd
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from dml.cli.error_lines import report_errors
 from dml.config.explain import explain
-from dml.core.errors import UserError, first_line
+from dml.core.errors import ConfigError, first_line
 from dml.results.catalog import experiment_ids
 from dml.results.cost import hours_left, plan_frame
 from dml.results.tables import Column, Table, terminal_table
@@ -30,6 +31,7 @@ BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "se
 COLUMNS = ("experiment", "cells", "done", "trainings", "hours (estimated)", "measured", "left")
 
 
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = argparse.ArgumentParser(
@@ -44,13 +46,11 @@ def main(argv: list[str] | None = None) -> int:
     ids = experiment_ids() if options.experiment == "all" else [options.experiment]
     try:
         plans = [plan_frame(one, options.overrides, runs) for one in ids]
-    except (UserError, HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException) as error:
         chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
-        unexplained = not isinstance(error, UserError)  # in words of Hydra
-        problems = explain([*chosen, *options.overrides], "train") if unexplained else []
-        for problem in problems or [first_line(error)]:
-            print(f"error: {problem}", file=sys.stderr)
-        return 1
+        raise ConfigError(
+            explain([*chosen, *options.overrides], "train") or [first_line(error)]
+        ) from error
     if options.experiment != "all":
         for cell in plans[0].itertuples():
             reduced = [w for w in cell.overrides if w.partition("=")[0].lstrip("+") in BUDGET]

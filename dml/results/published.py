@@ -1,4 +1,4 @@
-"""Results as printed in the papers, and the papers' significance marks: `published/*.csv`.
+"""Results as printed in the papers, and the papers' significance marks: `papers/*.csv`.
 
 A published result that no experiment runs has its reason in `out_of_scope.csv`, a cell of an
 experiment that no paper prints in `not_printed.csv`.
@@ -16,12 +16,19 @@ from dml.core.statistics import Moments, std_of_half_width, t_half_width
 
 ORIGINS = ("own", "unclear", "quoted")  # of two rows for the same key, the first of these counts
 NOT_KEYS = ("reason", "line")
+# Options of `loss=` whose published ids differ.
+LOSS_NAMES = {
+    "mf_contrastive": "mfcont",
+    "mf_cwms": "mfcwms",
+    "mf_nca": "mfnca",
+    "class_balanced_contrastive": "cbcont",
+}
 THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands
 
 
 @dataclass(frozen=True)
 class ResultKey:
-    """Setting in which a number was measured, in the ids of `published/results.csv`.
+    """Setting in which a number was measured, in the ids of `papers/results.csv`.
 
     Attributes:
         data, backbone, protocol, method: ids; `protocol` includes label noise.
@@ -165,7 +172,7 @@ def parse_setting(text: str | None) -> dict[str, str]:
 
 @cache
 def read_table(name: str) -> tuple[dict[str, str], ...]:
-    """Returns the rows of one of `published/*.csv`, with their line numbers as `line`."""
+    """Returns the rows of one of `papers/*.csv`, with their line numbers as `line`."""
     text = (files("dml.results") / "papers" / name).read_text(encoding="utf-8")
     return tuple(
         {**row, "line": str(2 + n)} for n, row in enumerate(csv.DictReader(text.splitlines()))

@@ -28,7 +28,13 @@ from dml.results.frame import (
     make_frame,
     short_names,
 )
-from dml.results.published import PublishedResult, ResultKey, find_results, parse_setting
+from dml.results.published import (
+    LOSS_NAMES,
+    PublishedResult,
+    ResultKey,
+    find_results,
+    parse_setting,
+)
 from dml.runs.console import DASH
 from dml.runs.folder.stored_run import State, StoredRun, find_runs, read_run
 
@@ -75,7 +81,7 @@ class Row:
     @property
     def method(self) -> str:
         """Name of the method in tables and figures."""
-        return self.title or self.key.method
+        return self.title or LOSS_NAMES.get(self.key.method, self.key.method)
 
     @property
     def name(self) -> str:
