@@ -16,22 +16,16 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from dml.core.errors import UserError
+
 log = logging.getLogger(__name__)
 
 _shared_descriptors: set[int] = set()
 UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # by the file system
 
 
-class LockHeldError(Exception):
-    """Another process holds the lock.
-
-    Attributes:
-        holder: its process and host, as far as known.
-    """
-
-    def __init__(self, holder: str) -> None:
-        self.holder = holder
-        super().__init__(f"held by {holder}")
+class Busy(UserError):
+    """Another process holds the lock."""
 
 
 @contextmanager
@@ -78,18 +72,24 @@ def try_lock(path: Path, shared: bool = False) -> Iterator[None]:
         shared: other processes may hold the lock too, if they share it as well.
 
     Raises:
-        LockHeldError: another process holds the lock.
-        OSError: the file cannot be written, or the file system has no locks.
+        Busy: another process holds the lock.
+        UserError: the file cannot be written, or the file system has no locks.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = path.parent
     with ExitStack() as held:
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             held.enter_context(
                 _shared(path) if shared else _exclusive(path).acquire(blocking=False)
             )
         except (Timeout, BlockingIOError) as error:
             holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip()
-            raise LockHeldError(holder or "another process") from error
+            raise Busy(
+                f"outputs: {folder} is being written by {holder or 'another process'}; wait for "
+                f"it, or stop it"
+            ) from error
+        except OSError as error:
+            raise UserError(f"outputs: cannot write to {folder}: {error.strerror}") from error
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
         held.callback(_clear, path)
         yield

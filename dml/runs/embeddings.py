@@ -1,30 +1,36 @@
-"""Embeddings of a split: their scores, their `.npz` file, and those of several models joined.
+"""Embeddings of a split: made by a network, scored, stored, and those of several models joined.
 
-Arrays of the file, written by a run or by other software: `embeddings` N×D and `labels` N; for a
-query–gallery split also `gallery_embeddings` and `gallery_labels`; `paths` and `gallery_paths`
-where the images are files.
+Arrays of the `.npz` file, written by a run or by other software: `embeddings` N×D and `labels` N;
+for a query–gallery split also `gallery_embeddings` and `gallery_labels`; `paths` and
+`gallery_paths` where the images are files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dml.core.atomic_io import replace_file
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
+from dml.core.progress import show_progress, show_task
+from dml.data.loaders import Batches, LoaderOptions, eval_batches
 from dml.models.embedder import NORMALIZERS
 from dml.retrieval import concatenate, retrieval_metrics
 from dml.runs.protocol import Split
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+
+ARRAYS = ("embeddings", "labels", "gallery_embeddings", "gallery_labels")
 
 
-@dataclass(frozen=True)
-class SplitEmbeddings:
+class SplitEmbeddings(NamedTuple):
     """A split's embeddings N×D (at least float32) and dataset-wide labels N, on one device."""
 
     query: Tensor
@@ -34,8 +40,7 @@ class SplitEmbeddings:
 
     def to(self, device: torch.device | str) -> SplitEmbeddings:
         """Returns the same embeddings on a device."""
-        parts = (self.query, self.query_labels, self.gallery, self.gallery_labels)
-        return SplitEmbeddings(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
+        return SplitEmbeddings(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]
 
     @property
     def collapsed(self) -> bool:
@@ -43,17 +48,69 @@ class SplitEmbeddings:
         points = self.query if self.gallery is None else torch.cat([self.query, self.gallery])
         return len(points) > 1 and bool((points == points[0]).all())
 
-    def score(self, recall_at: tuple[int, ...], backend: str = "auto") -> dict[str, float]:
+    def score(self, recall_at: Sequence[int], backend: str = "auto") -> dict[str, float]:
         """Returns the metrics of `dml.retrieval.retrieval_metrics`, whose arguments these are.
 
         Raises:
-            UserError: embeddings that are not finite.
+            UserError: embeddings or labels that it refuses, such as embeddings that are not finite.
         """
-        parts = (self.query, self.query_labels, self.gallery, self.gallery_labels)
         try:
-            return retrieval_metrics(*parts, recall_at=recall_at, backend=backend)
+            return retrieval_metrics(*self, recall_at=recall_at, backend=backend)
         except ValueError as error:
             raise UserError(f"evaluation: {error}") from error
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Embeds a split and scores the embeddings.
+
+    Attributes:
+        split: queries and gallery.
+        transform: resize and central crop of one uint8 image.
+        options: loader options; their device is that of the network.
+        batch_size: images per batch.
+        world: the processes, each of which embeds a part of the images; all get all embeddings,
+            and the first one scores them.
+        backend: search of the neighbors, as for `retrieval_metrics`.
+    """
+
+    split: Split
+    transform: nn.Module
+    options: LoaderOptions
+    batch_size: int
+    world: ProcessGroup = SINGLE_PROCESS
+    backend: str = "auto"
+
+    def score(self, embeddings: SplitEmbeddings) -> dict[str, float]:
+        """Returns the metrics of the split's embeddings."""
+        with show_task("scoring"):
+            return self.world.broadcast_from_main(
+                lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
+            )
+
+    @cached_property
+    def _batches(self) -> list[Batches]:
+        """The batches of each subset, whose workers wait for the next evaluation."""
+        options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
+        return [
+            eval_batches(subset, self.transform, options, self.batch_size)
+            for subset in self.split.subsets
+        ]
+
+    @torch.no_grad()
+    def embed(self, embedder: nn.Module) -> SplitEmbeddings:
+        """Embeds query and gallery in evaluation mode, and restores the mode of the network."""
+        was_training = embedder.training
+        embedder.eval()
+        parts: list[Tensor] = []
+        for subset, batches in zip(self.split.subsets, self._batches, strict=True):
+            shown = show_progress(batches, "embedding batch", len(batches))
+            local = torch.cat([embedder(images) for images, _ in shown])
+            parts.append(self.world.gather(local, len(subset)))
+            labels = subset.index.labels[subset.rows]  # of the dataset: both subsets share them
+            parts.append(torch.from_numpy(labels).to(self.options.device))
+        embedder.train(was_training)
+        return SplitEmbeddings(*parts)
 
 
 def concatenate_models(
@@ -71,9 +128,10 @@ def concatenate_models(
     """
     models = [load_embeddings(file, device) for file in files]
     normalizer = F.normalize if normalize == "none" else NORMALIZERS[normalize]
-    joined = replace(models[0], query=concatenate([model.query for model in models], normalizer))
+    query = concatenate([model.query for model in models], normalizer)
     galleries = [model.gallery for model in models if model.gallery is not None]
-    return replace(joined, gallery=concatenate(galleries, normalizer)) if galleries else joined
+    gallery = concatenate(galleries, normalizer) if galleries else None
+    return models[0]._replace(query=query, gallery=gallery)
 
 
 def save_embeddings(path: Path, embeddings: SplitEmbeddings, split: Split, dtype: str) -> None:
@@ -85,75 +143,35 @@ def save_embeddings(path: Path, embeddings: SplitEmbeddings, split: Split, dtype
         split: the same images, for their paths.
         dtype: `float16` (half the size, about three digits) or `float32`.
     """
-    arrays = {}
-    matrices = (embeddings.query, embeddings.gallery)
-    labels = (embeddings.query_labels, embeddings.gallery_labels)
-    for prefix, subset, matrix, numbers in zip(
-        ("", "gallery_"), split.subsets, matrices, labels, strict=False
-    ):
+    values = (part.cpu().numpy() for part in embeddings if part is not None)
+    arrays = dict(zip(ARRAYS, values, strict=False))
+    for prefix, subset in zip(("", "gallery_"), split.subsets, strict=False):
+        arrays[f"{prefix}embeddings"] = arrays[f"{prefix}embeddings"].astype(dtype)
         images = subset.index.images  # row numbers for images in memory
         names = subset.rows if isinstance(images, np.ndarray) else [images[r] for r in subset.rows]
-        arrays[f"{prefix}embeddings"] = matrix.cpu().numpy().astype(dtype)  # type: ignore[union-attr]
-        arrays[f"{prefix}labels"] = numbers.cpu().numpy()  # type: ignore[union-attr]
         arrays[f"{prefix}paths"] = np.array([str(name) for name in names])
     with replace_file(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
-    """Reads embeddings and labels.
+    """Reads embeddings and labels, whose shapes `SplitEmbeddings.score` checks.
 
     Raises:
-        UserError: there is no such file, or arrays are missing or of the wrong shape or type.
+        UserError: there is no such file, it is damaged, or arrays are missing or not numbers.
     """
+    tensors = []
     try:
-        file = np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise UserError(f"embeddings: {path} does not exist") from error
+        with np.load(path, allow_pickle=False) as file:
+            for name in ARRAYS if "gallery_embeddings" in file else ARRAYS[:2]:
+                array = file[name]
+                # PyTorch knows the machine's byte order only, and no type longer than float64.
+                whole, wide = array.dtype.kind in "iu", array.itemsize > 4
+                dtype = np.int64 if whole else np.float64 if wide else np.float32
+                tensors.append(torch.from_numpy(array.astype(dtype, copy=False)).to(device))
     except Exception as error:  # of many classes, for bytes of any kind
-        raise UserError(f"embeddings: {path} is not a .npz file, or is damaged") from error
-    if isinstance(file, np.ndarray):
         raise UserError(
-            f"embeddings: {path} holds one array and so no labels; "
-            f"numpy.savez(file, embeddings=…, labels=…) writes both"
-        )
-    with file:
-        arrays = _read_pair(file, "", path)
-        if "gallery_embeddings" in file or "gallery_labels" in file:
-            arrays += _read_pair(file, "gallery_", path)
-    if len({array.shape[1] for array in arrays[::2]}) > 1:
-        raise UserError(f"embeddings: queries and gallery of {path} differ in their dimensions")
-    return SplitEmbeddings(*(torch.from_numpy(array).to(device) for array in arrays))
-
-
-def _read_pair(file: np.lib.npyio.NpzFile, prefix: str, path: str | Path) -> list[np.ndarray]:
-    """Reads embeddings as floats and their labels as 64-bit integers."""
-    values, labels = f"{prefix}embeddings", f"{prefix}labels"
-    matrix, numbers = _read_array(file, values, path), _read_array(file, labels, path)
-    if matrix.ndim != 2 or not np.issubdtype(matrix.dtype, np.floating):
-        raise UserError(
-            f"embeddings: '{values}' of {path} must be a matrix of floating-point numbers, "
-            f"not {matrix.dtype} of shape {matrix.shape}"
-        )
-    if numbers.shape != matrix.shape[:1] or not np.issubdtype(numbers.dtype, np.integer):
-        raise UserError(
-            f"embeddings: '{labels}' of {path} must hold {len(matrix)} integers, not "
-            f"{numbers.dtype} of shape {numbers.shape}; numpy.unique(labels, return_inverse=True) "
-            f"converts names"
-        )
-    # PyTorch knows the machine's byte order only, and no type longer than float64
-    wide = np.float64 if matrix.dtype.itemsize > 8 else matrix.dtype.newbyteorder("=")
-    return [matrix.astype(wide, copy=False), numbers.astype(np.int64)]
-
-
-def _read_array(file: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.ndarray:
-    if name not in file:
-        raise UserError(
-            f"embeddings: {path} has no array '{name}', only {', '.join(file.files) or 'none'}"
-        )
-    try:
-        return np.asarray(file[name])
-    except Exception as error:  # of zipfile, zlib and numpy
-        raise UserError(
-            f"embeddings: '{name}' of {path} holds Python objects or is damaged; save numbers"
+            f"embeddings: {path} cannot be read ({first_line(error)}); numpy.savez(file, "
+            f"embeddings=…, labels=…) writes a matrix of numbers and one integer for each row"
         ) from error
+    return SplitEmbeddings(*tensors)

@@ -6,22 +6,18 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from dml.config.identity import method_name
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
-from dml.core.errors import ConfigError, UserError
+from dml.core.errors import ConfigError
 from dml.core.progress import open_display, show_task
 from dml.data.loaders import LoaderOptions
 from dml.retrieval import mean_average_precision
 from dml.runs.build import Builder
-from dml.runs.console import console, print_line, scores_tables
+from dml.runs.console import console, print_line, print_scores
 from dml.runs.context import loading_processes
-from dml.runs.embeddings import SplitEmbeddings, load_embeddings, save_embeddings
-from dml.runs.evaluator import Evaluator
+from dml.runs.embeddings import Evaluator, SplitEmbeddings, load_embeddings, save_embeddings
 from dml.runs.figures.neighbor_grid import draw_neighbors
-from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_config, load_embedder
 from dml.runs.protocol import FOLDS, protocol_test
@@ -29,10 +25,9 @@ from dml.training.device import autocast, resolve_device, set_precision
 
 MODEL = "repeat0-fold0"  # the model of a run that is scored
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
-ALWAYS = {"recall_at", "evaluation.backend", "device", "outputs"}
-FOR_EMBEDDINGS = {"embeddings"} | ALWAYS
-FOR_RUN = {"run", "save", "precision"} | ALWAYS
-FOR_RUN |= {f"data.{name}" for name in ("root", "reader.root", "workers", "eval_batch_size")}
+FOR_EMBEDDINGS = {"embeddings", "recall_at", "evaluation.backend", "device", "outputs"}
+FOR_RUN = {"run", "save", "precision", "data.root", "data.reader.root", "data.workers"}
+FOR_RUN |= {"data.eval_batch_size", *FOR_EMBEDDINGS} - {"embeddings"}
 
 
 def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, Any]:
@@ -60,25 +55,17 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
         raise ConfigError([f"{name}: {reason}; leave it out" for name in ignored])
     with open_display(console), translate_resource_errors():
         if config.embeddings is not None:
-            result, path = _score_file(config, Path(config.embeddings))
+            source = Path(config.embeddings)
+            path = source.with_suffix(".evaluation.json")
+            embeddings = load_embeddings(source, resolve_device(config.device))
+            scores = _scores(config, embeddings, (1, 2, 4, 8))
+            result = {"name": source.name, "stand_in": False, "metrics": scores}
         else:
             result, path = _score_network(config, given)
     write_json(path, result)
-    for table in scores_tables(result):
-        console.print(table)
+    print_scores(result)
     print_line(f"scores      {path}")
     return result
-
-
-def _score_file(config: EvaluateConfig, path: Path) -> tuple[dict[str, Any], Path]:
-    embeddings = load_embeddings(path, resolve_device(config.device))
-    try:
-        scores = _scores(embeddings, config.recall_at or (1, 2, 4, 8), config.evaluation.backend)
-    except UserError as error:
-        reason = str(error).removeprefix("evaluation: ")
-        raise UserError(f"embeddings: {path} cannot be scored: {reason}") from error
-    result = {"name": path.name, "stand_in": False, **scores}
-    return result, path.with_suffix(".evaluation.json")
 
 
 def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict[str, Any], Path]:
@@ -88,14 +75,9 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     """
     trained: Config = config
     if config.run is not None:
-        trained = load_config(config.run)
-        if "data.root" in given:
-            reader = dict(trained.data.reader)
-            if "root" in reader:
-                reader["root"] = config.data.root
-            data = trained.data.model_copy(update={"root": config.data.root, "reader": reader})
-            trained = trained.model_copy(update={"data": data})
-        if "precision" not in given:  # the precision of the run itself
+        root = config.data.root if "data.root" in given else None
+        trained = load_config(config.run, root)
+        if "precision" not in given:
             config = config.model_copy(update={"precision": trained.precision})
     builder, device = Builder(trained), resolve_device(config.device)
     with show_task(f"reading {trained.data.name}"):
@@ -103,7 +85,7 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     backbone = trained.backbone["name"]
     if config.run is not None:
         target = Path(config.run)
-        embedder = load_embedder(trained, RunFolder(target), MODEL)
+        embedder = load_embedder(trained, target, MODEL)
         name = f"{method_name(trained.loss['name'], trained.method['name'])} on {trained.data.name}"
         models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
         if models > 1:  # the scores of the run are means over all of them
@@ -127,7 +109,7 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         "backbone": backbone,
         "run": config.run,
         "embedding_size": embedder.embedding_size,
-        **_scores(embeddings, config.recall_at or index.recall_at, config.evaluation.backend),
+        "metrics": _scores(config, embeddings, index.recall_at),
     }
     if config.save is not None:
         save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
@@ -140,19 +122,8 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
 
 
 def _scores(
-    embeddings: SplitEmbeddings, recall_at: Collection[int], backend: str
-) -> dict[str, Any]:
-    """Returns metrics of the split; if it has a gallery, also of all images as one set."""
-    e, sets = embeddings, {"metrics": embeddings}
-    if e.gallery is not None and e.gallery_labels is not None:
-        points = torch.cat([e.query, e.gallery]), torch.cat([e.query_labels, e.gallery_labels])
-        sets["metrics_without_split"] = SplitEmbeddings(*points)
-    scores: dict[str, Any] = {}
+    config: EvaluateConfig, embeddings: SplitEmbeddings, recall_at: Collection[int]
+) -> dict[str, float]:
     with show_task("scoring"):
-        for title, one in sets.items():
-            values = one.score(tuple(recall_at), backend)
-            position = [*values].index("map_at_r") + 1  # mAP of the full ranking comes after MAP@R
-            parts = one.query, one.query_labels, one.gallery, one.gallery_labels
-            ranked = {"mean_average_precision": mean_average_precision(*parts)}
-            scores[title] = dict([*values.items()][:position]) | ranked | values
-    return scores
+        scores = embeddings.score(config.recall_at or [*recall_at], config.evaluation.backend)
+        return {**scores, "mean_average_precision": mean_average_precision(*embeddings)}

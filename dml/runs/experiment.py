@@ -20,6 +20,7 @@ from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, RunStopped, first_line
 from dml.core.installation import CONFIGS, shell_command
+from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
 from dml.core.signals import StopRequest, raise_on_signals
@@ -30,7 +31,7 @@ from dml.runs.context import RunContext
 from dml.runs.dry_run import dry_run
 from dml.runs.embeddings import concatenate_models
 from dml.runs.figures.run_figures import draw_curves
-from dml.runs.folder.run_folder import SEARCH_LOCK, Busy, RunFolder
+from dml.runs.folder.run_folder import SEARCH_LOCK, RunFolder
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, protocol_id, result_id, summarize, versions
 from dml.runs.job import EMBEDDINGS, JobRun, read_result, translate_resource_errors

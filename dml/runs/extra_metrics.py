@@ -63,7 +63,7 @@ class ExtraMetrics:
         """
         points = validation.query, validation.query_labels
         functions = {
-            "regularizer": lambda: mean_field_regularizer(self.method),
+            "regularizer": self._regularizer,
             "w2": self._w2,
             "covering_radius": lambda: covering_radius(*points),
             "inter_class_distance": lambda: inter_class_distance(*points),
@@ -93,15 +93,18 @@ class ExtraMetrics:
         agreement = [name for name in ("nmi", "ami") if name in self.names]
         return metrics | cluster_agreement(test.query, test.query_labels, agreement)
 
+    def _regularizer(self) -> float:
+        """Returns the regularizer of mean fields, without λ_MF (mft, Figures 5a and 5b)."""
+        loss = getattr(self.method, "loss", None)
+        if not isinstance(loss, MeanFieldLoss):
+            raise UserError("evaluation.measures: regularizer needs a loss with mean fields")
+        return float(loss.regularizer_value())
+
     def _w2(self) -> float:
         proxies, labels = loss_proxies(self.method)
-        embeddings, embedding_labels = self.training()
-        return proxy_alignment(
-            unit_rows(proxies.to(embeddings.dtype))[0],
-            labels.to(proxies.device),
-            unit_rows(embeddings)[0],
-            embedding_labels,
-        )
+        embeddings, classes = self.training()
+        points = unit_rows(proxies.to(embeddings.dtype))[0]
+        return proxy_alignment(points, labels, unit_rows(embeddings)[0], classes)
 
     def _training_embeddings(self) -> Iterator[Tensor]:
         """Yields unit embeddings of the training images, and of the mixes of an epoch (Metrix)."""
@@ -134,18 +137,6 @@ def cluster_agreement(embeddings: Tensor, labels: Tensor, names: Sequence[str]) 
     means = KMeans(int(labels.unique().numel()), n_init=1, random_state=CLUSTERING_SEED)
     clusters = means.fit_predict(embeddings.float().cpu().numpy())
     return {name: float(scores[name](labels.cpu().numpy(), clusters)) for name in names}
-
-
-def mean_field_regularizer(method: nn.Module) -> float:
-    """Returns the regularizer of mean fields, without λ_MF (mft, Figures 5a and 5b).
-
-    Raises:
-        UserError: the loss has no mean fields.
-    """
-    loss = getattr(method, "loss", None)
-    if not isinstance(loss, MeanFieldLoss):
-        raise UserError("evaluation.measures: regularizer needs a loss with mean fields")
-    return float(loss.regularizer_value())
 
 
 @torch.no_grad()

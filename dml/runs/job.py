@@ -24,8 +24,7 @@ from dml.data.loading_processes import DEAD_WORKER
 from dml.data.samplers import BatchSchedule, build_schedule
 from dml.runs.console import print_line
 from dml.runs.context import RunContext, loading_processes
-from dml.runs.embeddings import SplitEmbeddings, save_embeddings
-from dml.runs.evaluator import Evaluator
+from dml.runs.embeddings import Evaluator, SplitEmbeddings, save_embeddings
 from dml.runs.extra_metrics import ExtraMetrics
 from dml.runs.protocol import FOLDS, Job, Split
 from dml.runs.training_status import TrainingStatus

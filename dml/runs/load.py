@@ -1,33 +1,40 @@
-"""Trained networks for Python programs: `dml.load`, `dml.load_all` and `dml.export`."""
+"""Trained networks for Python programs: `dml.load`, `dml.load_all` and `dml.export`.
+
+An exported network is a folder, or a model on the Hugging Face hub, with two files:
+`model.safetensors` holds the weights; `config.json` describes network, head and transform, and the
+training that the network comes from.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
+from torchvision.transforms import v2
 
 from dml.config.check import check
-from dml.config.schema import Config
+from dml.config.identity import refuse_interpolation
+from dml.config.schema import Config, TransformConfig
+from dml.core.atomic_io import replace_file, write_json
 from dml.core.errors import ConfigError, UserError, first_line
+from dml.core.installation import CONFIGS
+from dml.models.backbones import InputSpec
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder
-from dml.runs.exported_model import (
-    download_model,
-    image_transform,
-    is_exported,
-    load_model,
-    save_model,
-)
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.stored_run import read_config
 from dml.training.checkpoint_files import read_checkpoint
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 def load(
@@ -49,28 +56,17 @@ def load(
     Raises:
         UserError: there is no such run or model.
     """
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"load: device={device}, but torch finds no GPU here")
     path = Path(source)
-    chosen = repeat is not None or fold is not None
-    from_hub = _is_hub_id(source)
-    if from_hub or (is_exported(path) and not RunFolder(path).config.exists()):
-        if chosen:
+    from_hub = HUB_ID.fullmatch(str(source)) is not None and not path.parent.is_dir()
+    if from_hub or ((path / WEIGHTS).is_file() and not RunFolder(path).config.exists()):
+        if repeat is not None or fold is not None:
             raise UserError(f"load: {source} is one model; leave out repeat and fold")
-        embedder, transform = load_model(
-            download_model(str(source)) if from_hub else path, trusted=not from_hub
-        )
-        return embedder.to(device), transform
-    config = load_config(path)
-    key = (repeat or 0, fold or 0)
-    models = list_models(path)
-    if not chosen and len(models) > 1:
-        warnings.warn(
-            f"{path} has {len(models)} models; this is {_name(key)}: choose one with repeat= and "
-            f"fold=, or load all with dml.load_all",
-            stacklevel=2,
-        )
-    return _load_job(config, path, key, device)
+        folder = _download(str(source)) if from_hub else path
+        config, embedder = _load_exported(folder, trusted=not from_hub)
+    else:
+        config = load_config(path)
+        embedder = load_embedder(config, path, _select_model(path, repeat, fold))
+    return embedder.to(device), _image_transform(config, embedder)
 
 
 def load_all(
@@ -79,12 +75,13 @@ def load_all(
     """Returns all models of a run with their transforms, by repeat and fold; see `load`.
 
     Raises:
-        UserError: the folder is not a run folder, or has no model yet.
+        UserError: the folder is not a run folder.
     """
-    config, models = load_config(run_folder), list_models(run_folder)
-    if not models:
-        raise UserError(f"load: {run_folder} has no model yet; the command of the run trains it")
-    return {key: _load_job(config, run_folder, key, device) for key in models}
+    config, models = load_config(run_folder), {}
+    for key in _list_models(run_folder):
+        embedder = load_embedder(config, run_folder, "repeat{}-fold{}".format(*key)).to(device)
+        models[key] = embedder, _image_transform(config, embedder)
+    return models
 
 
 def export(
@@ -104,65 +101,71 @@ def export(
         The folder.
 
     Raises:
-        UserError: the folder is not a run folder, has no such model, or has several and neither
-            repeat nor fold says which; the target is a run folder.
+        UserError: the folder is not a run folder, or has no such model.
     """
-    run, target, config = RunFolder(run_folder), Path(folder), load_config(run_folder)
-    if RunFolder(target).config.exists():
-        raise UserError(f"export: {target} is a run folder; name another folder")
-    models = list_models(run.path)
-    if repeat is None and fold is None and len(models) > 1:
-        raise UserError(
-            f"export: {run.path} has {len(models)} models: choose one with repeat= and fold="
-        )
-    key = (repeat or 0, fold or 0)
-    embedder = load_embedder(config, run, _name(key))
+    from safetensors.torch import save_file
+
+    config, target = load_config(run_folder), Path(folder)
+    embedder = load_embedder(config, run_folder, _select_model(run_folder, repeat, fold))
+    # Copies: safetensors refuses tensors that share memory.
+    weights = {name: value.clone() for name, value in embedder.state_dict().items()}
+    with replace_file(target / WEIGHTS) as temporary:
+        save_file(weights, temporary, metadata={"format": "pt"})
     training = {
         "data": config.data.name,
         "loss": config.loss["name"],
         "method": config.method["name"],
         "protocol": config.protocol.name,
         "seed": config.seed,
-        "repeat": key[0],
-        "fold": key[1],
+        "repeat": repeat or 0,
+        "fold": fold or 0,
     }
-    save_model(target, config, embedder, training)
+    description = {
+        "backbone": config.backbone,
+        "embedder": config.embedder,
+        "transform": config.transform.model_dump(mode="json"),
+        "input": asdict(embedder.input),
+        "training": training,
+    }
+    write_json(target / CONFIG, description)
     return target
 
 
-def list_models(run_folder: str | Path) -> list[tuple[int, int]]:
+def _list_models(run_folder: str | Path) -> list[tuple[int, int]]:
     """Returns repeat and fold of the models in a run folder, in order."""
-    files = (Path(run_folder) / "checkpoints").glob("*/best.pt")
-    names = (re.fullmatch(r"repeat(\d+)-fold(\d+)", file.parent.name) for file in files)
-    return sorted((int(name[1]), int(name[2])) for name in names if name)
+    files = (Path(run_folder) / "checkpoints").glob("repeat*-fold*/best.pt")
+    numbers = (re.findall(r"\d+", file.parent.name) for file in files)
+    return sorted((int(repeat), int(fold)) for repeat, fold in numbers)
 
 
-def _name(key: tuple[int, int]) -> str:
-    return f"repeat{key[0]}-fold{key[1]}"
+def _select_model(run_folder: str | Path, repeat: int | None, fold: int | None) -> str:
+    """Returns the name of a model, and warns if nothing says which of several it is."""
+    name, count = f"repeat{repeat or 0}-fold{fold or 0}", len(_list_models(run_folder))
+    if repeat is None and fold is None and count > 1:
+        warnings.warn(
+            f"{run_folder} has {count} models; this is {name}: choose one with repeat= and fold=, "
+            f"or load all with dml.load_all",
+            stacklevel=3,
+        )
+    return name
 
 
-def _is_hub_id(source: str | Path) -> bool:
-    """Returns True for `<user>/<name>` where no folder can be meant."""
-    if not isinstance(source, str) or not HUB_ID.fullmatch(source):
-        return False
-    return not Path(source).exists() and not Path(source).parent.is_dir()
-
-
-def _load_job(
-    config: Config, run_folder: str | Path, key: tuple[int, int], device: str
-) -> tuple[Embedder, nn.Module]:
-    embedder = load_embedder(config, RunFolder(run_folder), _name(key)).to(device).eval()
-    return embedder, image_transform(config, embedder)
-
-
-def load_config(run_folder: str | Path) -> Config:
+def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:
     """Returns the config of a run, including the best values of its search; the device is `auto`.
 
+    Args:
+        run_folder: a run folder.
+        data_root: the place of the images; None: where they were during training.
+
     Raises:
-        UserError: the config is absent or damaged.
+        ConfigError: the config is absent or damaged.
     """
     cfg = load_cfg(run_folder)
     cfg["device"] = "auto"
+    if data_root is not None:
+        cfg["data"]["root"] = data_root
+        if "root" in cfg["data"]["reader"]:
+            cfg["data"]["reader"]["root"] = data_root
     best = RunFolder(run_folder).best
     if cfg.get("search") and best.exists():
         for option, value in _read_yaml(best).items():
@@ -172,16 +175,7 @@ def load_config(run_folder: str | Path) -> Config:
 
 def load_cfg(run_folder: str | Path) -> DictConfig:
     """Returns the config of a run as it is stored; see `load_config`."""
-    path = RunFolder(run_folder).config
-    if not Path(run_folder).is_dir():
-        raise ConfigError([f"run: folder {run_folder} does not exist"])
-    if not path.exists():
-        raise ConfigError([f"run: {run_folder} is not a run folder: it has no config.yaml"])
-    cfg = _read_yaml(path)
-    if "protocol" not in cfg:
-        raise UserError(
-            f"run: {path} is not the config of a run; the command that created the run restores it"
-        )
+    cfg = _read_yaml(RunFolder(run_folder).config)
     cfg["overwrite"] = False  # it applied to the earlier run only
     return cfg
 
@@ -190,27 +184,104 @@ def _read_yaml(path: Path) -> DictConfig:
     try:
         return OmegaConf.create(read_config(path))
     except (ValueError, OmegaConfBaseException) as error:
-        raise UserError(f"run: {path} cannot be read: {first_line(error)}") from error
+        raise ConfigError([f"run: {path} cannot be read: {first_line(error)}"]) from error
 
 
-def load_embedder(config: Config, folder: RunFolder, job: str) -> Embedder:
-    """Returns the network of a run with the weights of its best evaluation."""
-    path = folder.job(job) / "best.pt"
-    try:
-        state = read_checkpoint(path)
-    except FileNotFoundError as error:
-        existing = sorted(entry.name for entry in (folder.path / "checkpoints").glob("*"))
-        if not existing or job in existing:
-            raise UserError(
-                f"run: {folder.path} ended before its first evaluation and has no trained network"
-            ) from error
-        raise UserError(f"run: {path} does not exist; there is {', '.join(existing)}") from error
+def load_embedder(config: Config, run_folder: str | Path, job: str) -> Embedder:
+    """Returns the network of a run with the weights of its best evaluation.
+
+    Raises:
+        UserError: the run has no such model, or it does not fit the config.
+    """
+    path = RunFolder(run_folder).job(job) / "best.pt"
+    if not path.exists():
+        names = [f"repeat{repeat}-fold{fold}" for repeat, fold in _list_models(run_folder)]
+        raise UserError(f"run: {path} does not exist; there is {', '.join(names) or 'no model'}")
     if "weights" in config.backbone:
         config.backbone["weights"] = "none"  # they are in the checkpoint: no download
     embedder = Builder(config).embedder()
+    return _restore(embedder, path, lambda path: read_checkpoint(path)["embedder"])
+
+
+def _restore(embedder: Embedder, path: Path, read: Callable[[Path], Any]) -> Embedder:
+    """Returns the network with the weights of a file, in evaluation mode."""
     try:
-        embedder.load_state_dict(state["embedder"])
-    except Exception as error:  # of many classes: no such entry, another shape, not a state
-        line = (str(error).splitlines() or [""])[-1].strip()
-        raise UserError(f"run: {path} does not fit {folder.config}: {line}") from error
-    return embedder
+        embedder.load_state_dict(read(path))
+    except Exception as error:  # of many classes: a damaged file, a missing entry, another shape
+        reason = (str(error).splitlines() or [""])[-1].strip()
+        raise UserError(f"load: {path} is damaged or of another network: {reason}") from error
+    return embedder.eval()
+
+
+def _load_exported(folder: Path, trusted: bool) -> tuple[Config, Embedder]:
+    """Returns the network in a folder, and its backbone, embedder and transform as a config.
+
+    Args:
+        folder: see `export`.
+        trusted: False allows the networks of this package only: those of others would run code.
+
+    Raises:
+        UserError: the files are damaged, of another version, or not trusted.
+    """
+    from safetensors.torch import load_file
+
+    path = folder / CONFIG
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+        refuse_interpolation(description)
+        config = Config.model_construct(
+            backbone=dict(description["backbone"]),
+            embedder=dict(description["embedder"]),
+            transform=TransformConfig.model_validate(description["transform"]),
+        )
+        lists = {k: tuple(v) for k, v in description["input"].items() if isinstance(v, list)}
+        spec = InputSpec(**{**description["input"], **lists})
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(
+            f"load: {path} does not describe a network of this version ({reason}); export it again"
+        ) from error
+    if not trusted and not _is_of_this_package(config):
+        raise UserError(
+            f"load: the network '{config.backbone.get('_target_')}' is not described by this "
+            f"package alone and may run any code: read {path}, and give the path of that folder if "
+            f"you trust it"
+        )
+    embedder = Builder(config).embedder()
+    embedder.input = spec  # as in training, even if the record of the network has changed
+    return config, _restore(embedder, folder / WEIGHTS, load_file)
+
+
+def _is_of_this_package(config: Config) -> bool:
+    """Returns True for a backbone of `configs/backbone` without weights or classes from elsewhere.
+
+    Any dictionary inside an option could name a class, and is refused.
+    """
+    options = json.dumps([*config.backbone.values(), *config.embedder.values()])
+    files = (OmegaConf.load(path) for path in (CONFIGS / "backbone").glob("*.yaml"))
+    known = [OmegaConf.select(file, "_target_") for file in files]
+    plain = "{" not in options and config.backbone.get("weights") == "none"
+    return plain and config.backbone.get("_target_") in known
+
+
+def _download(hub_id: str) -> Path:
+    """Returns the folder of a model on the Hugging Face hub, in the hub's cache.
+
+    Raises:
+        UserError: there is no such model, or no connection to the hub.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=[CONFIG, WEIGHTS]))
+    except Exception as error:  # of many classes: no connection, no such model, no access
+        raise UserError(
+            f"load: there is no folder {hub_id}, and the Hugging Face hub has no such model or "
+            f"cannot be reached ({first_line(error)})"
+        ) from error
+
+
+def _image_transform(config: Config, embedder: Embedder) -> nn.Module:
+    """Returns the transform from a PIL image of any mode to a network's 3×H×W input."""
+    transforms = Builder(config).transforms(embedder)
+    return nn.Sequential(v2.RGB(), v2.PILToTensor(), transforms.test, transforms.to_input)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -69,36 +69,6 @@ class RunPosition:
         return self.repeats * self.folds - number - 1 + self.models_later
 
 
-def describe_evaluation(
-    row: Mapping[str, float], epochs: int, metric: str, best: Stopping, untrained: float = 0.0
-) -> str:
-    """Returns the line of an evaluation.
-
-    Args:
-        row: of `history.csv`.
-        epochs: of the training.
-        metric: the score to show.
-        best: knows the best evaluation, this one included.
-        untrained: score before training; 0 where it is not known.
-    """
-    text = f"epoch {format_epoch(row['epoch']):>{len(str(epochs))}} of {epochs}"
-    score = f"{metric_label(metric)} {100 * row[metric]:.2f}"
-    if "loss" not in row:
-        return f"{text}  {score}  untrained"
-    loss = format_loss(row["loss"], row["loss"] - row.get("loss_without_constant", row["loss"]))
-    is_best = round(best.best_epoch, 6) == row["epoch"]  # as `history.csv` rounds it
-    mark = "best so far" if row[metric] >= untrained else "below untrained"
-    mark = mark if is_best else describe_best(best)
-    return f"{text}  {loss}  {score}  {mark}"
-
-
-def describe_best(best: Stopping) -> str:
-    """Returns the best score and its epoch; empty before the first evaluation."""
-    if best.best_score < 0:
-        return ""
-    return f"best {100 * best.best_score:.2f} in epoch {format_epoch(best.best_epoch)}"
-
-
 def format_loss(loss: float, constant: float = 0.0) -> str:
     """Returns `loss 0.4312`, or with a constant `loss 69.2726 (69.3147 - 0.0421)`."""
     text = f"loss {loss:.4f}" if abs(loss) < LARGE else f"loss {loss:.4g}"
@@ -108,40 +78,40 @@ def format_loss(loss: float, constant: float = 0.0) -> str:
     return f"{text} ({constant:.4f} {'-' if rest < 0 else '+'} {abs(rest):.4f})"
 
 
+@dataclass
 class TrainingStatus:
     """Shows the steps of a training on the live line, and prints its evaluations.
 
-    Args:
+    Attributes:
         position: of the models of the run.
         key: (repeat, fold) of this one.
         train: length of the training.
         batch_size: images of a step.
         state: learning rates and the constant of the loss.
         best: knows the best evaluation.
-
-    Attributes:
-        place: of the model, for the beginning of the line.
-        total: steps of this model and of those after it.
         update: see `dml.core.progress.show_task`; set while there is a line.
     """
 
-    def __init__(
-        self,
-        position: RunPosition,
-        key: tuple[int, int],
-        train: TrainConfig,
-        batch_size: int,
-        state: TrainState,
-        best: Stopping,
-    ) -> None:
-        self.position, self.key = position, key
-        self.train, self.batch_size, self.state, self.best = train, batch_size, state, best
-        self.place = position.describe(key)
-        self.total = train.total_steps * (1 + position.models_after(key))
-        self.update: Callable[..., None] = lambda **values: None
-        self._untrained = 0.0
-        self._step = 0
-        self._looked = 0, time.monotonic()  # step and time; also of the last evaluation
+    position: RunPosition
+    key: tuple[int, int]
+    train: TrainConfig
+    batch_size: int
+    state: TrainState
+    best: Stopping
+    update: Callable[..., None] = lambda **values: None
+    _untrained: float = 0.0  # score before training
+    _step: int = 0
+    _looked: tuple[int, float] = field(default_factory=lambda: (0, time.monotonic()))
+
+    @property
+    def place(self) -> str:
+        """The place of the model, for the beginning of the line."""
+        return self.position.describe(self.key)
+
+    @property
+    def total(self) -> int:
+        """Steps of this model and of those after it."""
+        return self.train.total_steps * (1 + self.position.models_after(self.key))
 
     def on_step(self, step: int, values: Mapping[str, Tensor]) -> None:
         """Receives the values of a step; looks at them once a second."""
@@ -150,26 +120,39 @@ class TrainingStatus:
         (before, looked), now = self._looked, time.monotonic()
         if now < looked + READ_SECONDS:
             return
-        self._looked = step, now
+        self._looked = step, now  # also set by evaluations
+        epoch, done = divmod(step - 1, self.train.steps_per_epoch)
         rate = (step - before) * self.batch_size / (now - looked)
-        self.update(completed=step, description=self._describe(step, values["loss"].item(), rate))
-
-    def _describe(self, step: int, loss: float, rate: float) -> str:
-        epochs, steps = self.train.epochs, self.train.steps_per_epoch
-        epoch, done = divmod(step - 1, steps)
         constant = float(getattr(self.state.method, "loss_constant", 0.0))
+        loss = format_loss(values["loss"].item(), constant)
         learning_rate = next(iter(self.state.learning_rates().values()), 0.0)
-        return (
-            f"{self.place}epoch {epoch + 1} of {epochs}  step {done + 1} of {steps}  "
-            f"{format_loss(loss, constant)}  lr {learning_rate:.3g}  {rate:,.0f} images/s  "
-            f"{describe_best(self.best)}"
+        line = (
+            f"{self.place}epoch {epoch + 1} of {self.train.epochs}  "
+            f"step {done + 1} of {self.train.steps_per_epoch}  {loss}  lr {learning_rate:.3g}  "
+            f"{rate:,.0f} images/s  {self._describe_best()}"
         )
+        self.update(completed=step, description=line)
 
     def show_evaluation(self, row: Mapping[str, float]) -> None:
-        """Prints the line of an evaluation; those of a search's trials are logged only."""
-        metric = self.train.select_metric
+        """Prints the line of a row of `history.csv`; those of a search's trials are logged only."""
+        metric, epochs = self.train.select_metric, self.train.epochs
+        parts = [f"epoch {format_epoch(row['epoch']):>{len(str(epochs))}} of {epochs}"]
+        score = f"{metric_label(metric)} {100 * row[metric]:.2f}"
         if "loss" not in row:
             self._untrained = row[metric]
-        line = describe_evaluation(row, self.train.epochs, metric, self.best, self._untrained)
-        self.position.show(self.key, line)
+            parts += [score, "untrained"]
+        else:
+            constant = row["loss"] - row.get("loss_without_constant", row["loss"])
+            mark = "best so far" if row[metric] >= self._untrained else "below untrained"
+            is_best = round(self.best.best_epoch, 6) == row["epoch"]  # as `history.csv` rounds it
+            mark = mark if is_best else self._describe_best()
+            parts += [format_loss(row["loss"], constant), score, mark]
+        self.position.show(self.key, "  ".join(parts))
         self._looked = self._step, time.monotonic()
+
+    def _describe_best(self) -> str:
+        """Returns the best score and its epoch; empty before the first evaluation."""
+        best = self.best
+        if best.best_score < 0:
+            return ""
+        return f"best {100 * best.best_score:.2f} in epoch {format_epoch(best.best_epoch)}"

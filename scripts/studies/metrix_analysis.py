@@ -17,7 +17,7 @@ from dml.methods.metrix.analysis import embed_mixes, measure_positivity
 from dml.retrieval.geometry import alignment, uniformity, utilization
 from dml.runs.build import Builder
 from dml.runs.context import RunContext
-from dml.runs.figures.positivity_curve import draw_positivity, write_positivity
+from dml.runs.figures.run_figures import draw_positivity
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import JobRun
 from dml.runs.load import load_config
@@ -60,7 +60,6 @@ def analyze_metrix(
         curve = measure_positivity(method.loss, run.embedder, run.batches(epochs))  # type: ignore[arg-type]
     except UserError:
         return measures  # undefined for a loss with proxies or without a generic form
-    write_positivity(curve, folder / "positivity.csv")
     draw_positivity(curve, folder / "positivity.png")
     return measures
 

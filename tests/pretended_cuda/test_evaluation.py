@@ -17,7 +17,7 @@ from dml.data.transforms import ToInput, eval_transform, train_transform
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.retrieval import nearest_neighbors, retrieval_metrics
-from dml.runs.evaluator import Evaluator
+from dml.runs.embeddings import Evaluator
 from dml.runs.protocol import Split
 from tests.data.trees import save
 from tests.pretended_cuda.waits import count_waits, listed

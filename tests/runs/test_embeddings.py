@@ -1,8 +1,12 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
 
-from dml.core.errors import UserError
+from dml.config.identity import digest
+from dml.core.errors import ConfigError, UserError
+from dml.runs import embeddings
 from dml.runs.embeddings import SplitEmbeddings, concatenate_models, save_embeddings
 from dml.runs.protocol import Split
 from tests.runs.test_protocol import index_of
@@ -11,32 +15,17 @@ from tests.runs.test_protocol import index_of
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"features": np.eye(2), "labels": np.arange(2)}, "no array 'embeddings', only features"),
-        ({"embeddings": np.eye(2), "labels": np.arange(3)}, "must hold 2 integers"),
-        ({"embeddings": np.arange(4), "labels": np.arange(4)}, "must be a matrix"),
-        ({"embeddings": np.eye(2), "labels": np.array(["a", "b"])}, "must hold 2 integers"),
-        (
-            {"embeddings": np.array([{}, {}]), "labels": np.arange(2)},
-            "'embeddings' of .* holds Python objects",
-        ),
-        (
-            {
-                "embeddings": np.eye(2),
-                "labels": np.zeros(2, int),
-                "gallery_labels": np.zeros(2, int),
-            },
-            "no array 'gallery_embeddings'",
-        ),
+        ({"features": np.eye(2), "labels": np.arange(2)}, "embeddings is not a file"),
+        ({"embeddings": np.eye(2), "labels": np.arange(3)}, r"must have shape \(2,\)"),
+        ({"embeddings": np.arange(4), "labels": np.arange(4)}, "must be a floating-point matrix"),
+        ({"embeddings": np.eye(2), "labels": np.array(["a", "b"])}, "cannot be read .*'a'"),
+        ({"embeddings": np.array([{}]), "labels": np.arange(1)}, "cannot be read .*Object arrays"),
         ({"embeddings": np.eye(2) * np.nan, "labels": np.zeros(2, int)}, "NaN"),
         ({"embeddings": np.eye(2), "labels": np.arange(2)}, "no query has a relevant item"),
         (
-            {
-                "embeddings": np.eye(2),
-                "labels": np.zeros(2, int),
-                "gallery_embeddings": np.eye(3),
-                "gallery_labels": np.zeros(3, int),
-            },
-            "differ in their dimensions",
+            {"embeddings": np.eye(2), "labels": np.zeros(2, int)}
+            | {"gallery_embeddings": np.eye(3), "gallery_labels": np.zeros(3, int)},
+            "one dimension, got 2 and 3",
         ),
     ],
 )
@@ -46,10 +35,12 @@ def test_wrong_arrays(evaluated, tmp_path, arrays, message):
         evaluated(f"embeddings={tmp_path}/x.npz")
 
 
-def test_a_single_array_has_no_labels(evaluated, tmp_path):
-    np.save(tmp_path / "x.npy", np.eye(3))
-    with pytest.raises(UserError, match=r"holds one array and so no labels; numpy\.savez"):
-        evaluated(f"embeddings={tmp_path}/x.npy")
+def test_types_of_other_software(evaluated, tmp_path):
+    arrays = {"embeddings": np.eye(2)[[0, 0, 1, 1]], "labels": np.array([0, 0, 1, 1])}
+    for floats, integers in (("f2", "u1"), (">f8", ">i4"), ("g", "u8")):
+        types = {"embeddings": floats, "labels": integers}
+        np.savez(tmp_path / "x.npz", **{k: v.astype(types[k]) for k, v in arrays.items()})
+        assert evaluated(f"embeddings={tmp_path}/x.npz")["metrics"]["map_at_r"] == 1
 
 
 @pytest.mark.parametrize("normalize", ["l2", "none", "clipped"])
@@ -77,3 +68,54 @@ def test_joined_embeddings_are_normalized_before_and_after(tmp_path, normalize):
         expected = unit(np.concatenate([unit(model[place]) for model in models], axis=1))
         assert np.allclose(got.numpy(), expected, atol=1e-6)
     assert found.query_labels.tolist() == split.query.index.labels[split.query.rows].tolist()
+
+
+@pytest.fixture
+def backends(monkeypatch):
+    """The backends that `retrieval_metrics` was called with."""
+    used, retrieval_metrics = [], embeddings.retrieval_metrics
+
+    def record(*arguments, backend, **options):
+        used.append(backend)
+        return retrieval_metrics(*arguments, backend=backend, **options)
+
+    monkeypatch.setattr(embeddings, "retrieval_metrics", record)
+    return used
+
+
+def test_a_run_is_scored_by_the_backend(run_tiny, evaluated, backends):
+    pytest.importorskip("faiss")
+    expected, _ = run_tiny()
+    assert set(backends) == {"auto"}
+    backends.clear()
+    summary, folder = run_tiny("evaluation.backend=faiss", "overwrite=true")
+    assert set(backends) == {"faiss"}
+    assert summary["metrics"] == expected["metrics"]
+
+    result = evaluated(f"run={folder}", "save=float32")
+    backends.clear()
+    again = [
+        evaluated(source, "evaluation.backend=faiss", given={name, "evaluation.backend"})
+        for name, source in (
+            ("run", f"run={folder}"),
+            ("embeddings", f"embeddings={folder}/embeddings.npz"),
+        )
+    ]
+    assert backends == ["faiss", "faiss"]
+    assert again[0]["metrics"] == again[1]["metrics"] == result["metrics"]
+
+
+def test_concatenated_models_are_scored_by_the_backend(run_small, backends):
+    run_small("evaluation.backend=torch")
+    assert set(backends) == {"torch"}
+
+
+def test_the_backend_is_not_part_of_the_identity(composed):
+    assert digest(composed("evaluation.backend=torch")) == digest(composed())
+
+
+def test_faiss_that_is_not_installed_is_refused_in_one_line(run_tiny, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    message = r"^evaluation.backend: 'faiss' is not installed: pip install faiss-cpu; .*$"
+    with pytest.raises(ConfigError, match=message):
+        run_tiny("evaluation.backend=faiss")

@@ -9,7 +9,7 @@ import torch
 from dml.core.errors import RunStopped, UserError
 from dml.losses import MeanFieldContrastiveLoss
 from dml.models.embedder import NORMALIZERS
-from dml.runs.evaluator import Evaluator
+from dml.runs.embeddings import Evaluator
 from dml.runs.job import translate_resource_errors
 
 

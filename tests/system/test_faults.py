@@ -14,7 +14,7 @@ import torch
 
 from dml.core.exit_status import ExitStatus
 from dml.methods.plain import Plain
-from dml.runs.evaluator import Evaluator
+from dml.runs.embeddings import Evaluator
 from dml.training import trainer
 from tests.conftest import TINY, compose_config
 from tests.data.trees import class_folders, truncate

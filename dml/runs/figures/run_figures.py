@@ -1,25 +1,30 @@
-"""The figures that every run ends with: learning curves, and test images of its first model."""
+"""Figures of a run: learning curves, stages of CCP, maps of test images, positivity of mixes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from dml.config.identity import method_name
 from dml.config.schema import Config
+from dml.core.atomic_io import replace_file
 from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_task
+from dml.methods.metrix.analysis import Positivity, measure_positivity
 from dml.runs.embeddings import SplitEmbeddings
-from dml.runs.figures.drawing import BLUE, GREY, ORANGE, plt, save, tidy
-from dml.runs.figures.embedding_map import MIN_POINTS, draw_embedding_maps, select_points
+from dml.runs.figures.drawing import BLUE, COLORS, GREY, ORANGE, plt, save, tidy
 from dml.runs.figures.neighbor_grid import draw_neighbors
-from dml.runs.figures.positivity_curve import draw_model_positivity
 from dml.runs.job import JobRun
 from dml.tracking import History
 
-FEW_POINTS = 600  # of a map that every run draws: a few seconds
+Rows = list[dict[str, float]]  # of one model's `history.csv`, as numbers
+
+MAP_POINTS, MAP_CLASSES = 600, 15  # of a map: a few seconds
+SHAPES = "os^D"  # with eight colors enough to tell the classes apart
 
 
 def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], folder: Path) -> None:
@@ -29,21 +34,20 @@ def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], fol
         model: with its best weights.
         networks: title → embeddings of the test images.
         folder: of the figures.
+
+    Raises:
+        UserError: the loss has no generic form with positives and negatives.
     """
     name = _title(model.config)
     with show_task("drawing the figures"):
         transform = model.transforms.test
         draw_neighbors(model.job.test, networks, transform, name, folder / "neighbors.png")
-        panels = {}
-        for title, embeddings in networks.items():
-            vectors, classes = embeddings.query.float(), embeddings.query_labels
-            panels[title] = select_points(vectors.cpu().numpy(), classes.cpu().numpy(), FEW_POINTS)
-        points, labels = next(iter(panels.values()))
-        if len(points) >= MIN_POINTS:
-            about = f"{name}: {len(points)} test images of {len(np.unique(labels))} unseen classes"
-            draw_embedding_maps(panels, about, folder / "embedding_map.png")
+        draw_embedding_maps(networks, name, folder / "embedding_map.png")
         if "positivity" in model.config.evaluation.measures:
-            draw_model_positivity(model, folder / "positivity.png")
+            model.embedder.eval()
+            loss: Any = model.method.loss
+            curve = measure_positivity(loss, model.embedder, model.batches(1))
+            draw_positivity(curve, folder / "positivity.png")
 
 
 def draw_curves(
@@ -63,13 +67,50 @@ def _title(config: Config) -> str:
     return f"{method_name(config.loss['name'], config.method['name'])} on {config.data.name}"
 
 
-def learning_curve(
-    histories: Sequence[Sequence[dict[str, float]]], select: str, name: str, path: Path
-) -> None:
-    """Draws scores and loss against epochs: a line per job, with its best evaluation.
+def draw_embedding_maps(networks: Mapping[str, SplitEmbeddings], name: str, path: Path) -> None:
+    """Draws maps of the queries of a few classes by t-SNE, side by side.
+
+    t-SNE (van der Maaten and Hinton, JMLR 2008) has a fixed seed. Fewer than five images are not
+    drawn: it needs neighbors.
 
     Args:
-        histories: per job its rows of `history.csv` as numbers.
+        networks: title → embeddings of the same images.
+        name: title of the picture.
+        path: PNG to write.
+    """
+    from sklearn.manifold import TSNE  # late: a second
+
+    labels = next(iter(networks.values())).query_labels.cpu().numpy()
+    rows = np.flatnonzero(np.isin(labels, np.unique(labels)[:MAP_CLASSES]))
+    rows = rows[:: -(-len(rows) // MAP_POINTS) or 1]
+    if len(rows) < 5:
+        return
+    classes, count = np.unique(labels[rows]), len(networks)
+    figure, axes = plt.subplots(
+        1, count, figsize=(4.2 * count, 4.4), layout="constrained", squeeze=False
+    )
+    for axis, (title, embeddings) in zip(axes[0], networks.items(), strict=True):
+        points = embeddings.query.float().cpu().numpy()[rows]
+        perplexity = min(30.0, (len(points) - 1) / 3)
+        positions = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
+        for number, label in enumerate(classes):
+            members = positions[labels[rows] == label].T
+            style = {"color": COLORS[number % len(COLORS)], "marker": SHAPES[number // len(COLORS)]}
+            axis.scatter(*members, s=14, alpha=0.75, lw=0, **style)
+        axis.set_aspect("equal", adjustable="datalim")
+        axis.set(title=title, xticks=[], yticks=[])
+        axis.spines[:].set_visible(False)
+    figure.suptitle(
+        f"{name}: {len(rows)} test images of {len(classes)} unseen classes", fontsize=10
+    )
+    save(figure, path)
+
+
+def learning_curve(histories: Sequence[Rows], select: str, name: str, path: Path) -> None:
+    """Draws scores and loss against epochs: a line per model, with its best evaluation.
+
+    Args:
+        histories: of the models; one may be empty: deleted after training.
         select: the metric that selects the best epoch.
         name: title of the picture.
         path: PNG to write.
@@ -79,39 +120,42 @@ def learning_curve(
     )
     alone = len(histories) == 1
     alpha = 1 if alone else 0.5
-    drawn = [rows for rows in histories if rows]  # a history may have been deleted after training
-    for number, rows in enumerate(drawn):
-        epochs = [row["epoch"] for row in rows]
-        values = [100 * row[select] for row in rows]
-        best = max(rows[1:] or rows, key=lambda row: row[select])
-        label = f"best {100 * best[select]:.1f} at epoch {format_epoch(best['epoch'])}"
-        top.plot(epochs, values, color=BLUE, lw=1.6, alpha=alpha)
-        point = (best["epoch"], 100 * best[select])
-        top.plot(*point, "o", color=ORANGE, label=label if alone else None)
+    for number, rows in enumerate(filter(None, histories)):
+        _draw_scores(top, rows, "epoch", select, alpha, label=alone)
         if number == 0:
-            before = f"untrained {values[0]:.1f}"
-            top.axhline(values[0], color=GREY, lw=1, ls="--", label=before, zorder=1)
-        losses = [(row["epoch"], row["loss"]) for row in rows if "loss" in row]
-        if losses:
-            marker = "o" if len(losses) == 1 else None  # a single point has no line
-            bottom.plot(*zip(*losses, strict=True), color=BLUE, lw=1.4, marker=marker, alpha=alpha)
-    top.set_title(name, fontsize=11)
-    top.set_ylabel(f"{metric_label(select)} in percent, unseen classes")
-    if drawn:
-        top.legend(frameon=False, fontsize=9)
-    bottom.set_ylabel("training loss")
-    bottom.set_xlabel("epoch")
-    for axis in (top, bottom):
-        tidy(axis)
+            before = 100 * rows[0][select]
+            style = {"color": GREY, "lw": 1, "ls": "--", "zorder": 1}
+            top.axhline(before, label=f"untrained {before:.1f}", **style)
+        trained = [row for row in rows if "loss" in row]
+        losses = [row["loss"] for row in trained]
+        marker = "o" if len(losses) == 1 else None  # a single point has no line
+        style = {"color": BLUE, "lw": 1.4, "marker": marker, "alpha": alpha}
+        bottom.plot([row["epoch"] for row in trained], losses, **style)
+    top.set(title=name, ylabel=f"{metric_label(select)} in percent, unseen classes")
+    bottom.set(xlabel="epoch", ylabel="training loss")
+    if top.has_data():
+        top.legend()
+    tidy(top)
+    tidy(bottom)
     save(figure, path)
 
 
-def stage_curve(rows: Sequence[dict[str, float]], select: str, name: str, path: Path) -> None:
+def _draw_scores(
+    axis: Axes, rows: Rows, x: str, select: str, alpha: float = 1.0, label: bool = True
+) -> None:
+    """Draws scores in percent against epochs or steps, and marks the best one of training."""
+    best = max(rows[1:] or rows, key=lambda row: row[select])
+    scores = [100 * row[select] for row in rows]
+    axis.plot([row[x] for row in rows], scores, color=BLUE, lw=1.6, alpha=alpha)
+    text = f"best {100 * best[select]:.1f} at {x} {format_epoch(best[x])}" if label else None
+    axis.plot(best[x], 100 * best[select], "o", color=ORANGE, label=text)
+
+
+def stage_curve(rows: Rows, select: str, name: str, path: Path) -> None:
     """Draws scores against steps, with the ends of stages, and covering radii against stages.
 
     Args:
-        rows: of one job's `history.csv` as numbers, with `stage`, `radius_before` and
-            `radius_after` in those after the first evaluation.
+        rows: with `stage`, `radius_before` and `radius_after` after the first evaluation.
         select: the metric that ends stages.
         name: title of the picture.
         path: PNG to write.
@@ -120,30 +164,44 @@ def stage_curve(rows: Sequence[dict[str, float]], select: str, name: str, path: 
         2, 1, figsize=(7, 5.5), height_ratios=(2, 1), layout="constrained"
     )
     staged = [row for row in rows if "stage" in row]
-    first_of = {int(row["stage"]): row for row in reversed(staged)}
-    last_of = {int(row["stage"]): row for row in staged}
-    stages = sorted(last_of)
-    top.plot([row["step"] for row in rows], [100 * row[select] for row in rows], color=BLUE, lw=1.6)
-    best = max(staged, key=lambda row: row[select])
-    label = f"best {100 * best[select]:.1f} in stage {int(best['stage'])}"
-    top.plot(best["step"], 100 * best[select], "o", color=ORANGE, label=label)
+    first = {int(row["stage"]): row for row in reversed(staged)}
+    last = {int(row["stage"]): row for row in staged}
+    stages = sorted(last)
+    _draw_scores(top, rows, "step", select)
     for stage in stages[:-1]:
-        top.axvline(last_of[stage]["step"], color=GREY, lw=1, ls=":")
-    top.set_title(f"{name}: {len(stages)} stages", fontsize=11)
-    top.set_xlabel("step")
-    top.set_ylabel(f"{metric_label(select)} in percent")
-    top.legend(frameon=False, fontsize=9)
+        top.axvline(last[stage]["step"], color=GREY, lw=1, ls=":")
+    title, score = f"{name}: {len(stages)} stages", f"{metric_label(select)} in percent"
+    top.set(title=title, xlabel="step", ylabel=score)
     for key, color, text in (
         ("radius_before", GREY, "by the last proxies"),
         ("radius_after", BLUE, "with the new ones"),
     ):
-        radii = [first_of[stage][key] for stage in stages]
+        radii = [first[stage][key] for stage in stages]
         bottom.plot(stages, radii, "s-", color=color, lw=1.4, ms=4, label=text)
+    bottom.set(xlabel="stage", ylabel="covering radius", xticks=stages)
     bottom.set_ylim(bottom=0)
-    bottom.xaxis.get_major_locator().set_params(integer=True)
-    bottom.set_xlabel("stage")
-    bottom.set_ylabel("covering radius")
-    bottom.legend(frameon=False, fontsize=9)
     for axis in (top, bottom):
+        axis.legend()
         tidy(axis)
+    save(figure, path)
+
+
+def draw_positivity(curve: Positivity, path: Path) -> None:
+    """Draws the positivity of mixed embeddings against λ (metrix, Figure 2) as PNG.
+
+    Columns of a CSV file of the same name: lambda (middle of the interval), measured, predicted.
+    """
+    measured = curve.measured.numpy()
+    middles = (np.arange(len(measured)) + 0.5) / len(measured)
+    unknown = np.full_like(measured, np.nan)
+    predicted = unknown if curve.predicted is None else curve.predicted.numpy()
+    table, header = np.stack([middles, measured, predicted], axis=1), "lambda,measured,predicted"
+    with replace_file(path.with_suffix(".csv")) as temporary:
+        np.savetxt(temporary, table, fmt="%.6g", delimiter=",", header=header, comments="")
+    figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
+    axes.plot(middles, measured, "o-", color=BLUE, label="measured")
+    if curve.predicted is not None:
+        axes.plot(middles, predicted, "s--", color=ORANGE, label="predicted")
+    axes.set(xlabel="λ", ylabel="share of mixes that act as positives", xlim=(0, 1), ylim=(0, 1))
+    axes.legend()
     save(figure, path)

@@ -11,8 +11,8 @@ import re
 import shlex
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +23,14 @@ from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
 from dml.core.installation import shell_command
-from dml.core.locks import LockHeldError, try_lock
-from dml.runs.folder.run_log import LOG
+from dml.core.locks import try_lock
 
 RUN_LOCK = "run.lock"  # of the process that trains
 SEARCH_LOCK = "search.lock"  # shared by the workers of a search
-CONTENT = (
-    *("summary.json", "history.csv", "config.yaml", "command.txt", "dataset.json", "best.yaml"),
-    *("run_id", "checkpoints", "figures", "search", "logs", "wandb", LOG),
-)
 MAX_LENGTH = 60  # characters of the description in a name
-MAX_VALUE = 24  # characters of one value
 # Groups in the name of the parent folder, options that are in the name anyway, places.
 NOT_DESCRIBED = {"data", "protocol", "loss", "method", "backbone", "experiment", "seed"}
 NOT_DESCRIBED |= {"data.root", "data.reader.root"}
-
-
-class Busy(UserError):
-    """Another process is at work in the folder."""
 
 
 class RunFolder:
@@ -96,15 +86,8 @@ class RunFolder:
         return self.path / "checkpoints" / name
 
     def read_summary(self) -> dict[str, Any] | None:
-        """Returns the summary of a finished run; None if it is not finished.
-
-        Raises:
-            UserError: the file exists but is not a summary.
-        """
-        summary = read_json(self.summary)
-        if summary is not None and "metrics" not in summary:
-            raise UserError(f"outputs: {self.summary} is not the summary of a run; delete it")
-        return summary
+        """Returns the summary of a finished run; None if it is not finished."""
+        return read_json(self.summary)
 
     def write_config(self, cfg: DictConfig) -> None:
         """Writes the resolved config."""
@@ -139,52 +122,32 @@ class RunFolder:
     def run_id(self) -> str:
         """Returns a unique name of the run; trackers continue the run with this name."""
         path = self.path / "run_id"
-        run_id = path.read_text(errors="replace").strip() if path.is_file() else ""
-        if not re.fullmatch("[0-9a-f]{12}", run_id):
-            run_id = uuid.uuid4().hex[:12]
-            write_text(path, run_id + "\n")
-        return run_id
+        if not path.exists():
+            write_text(path, uuid.uuid4().hex[:12] + "\n")
+        return path.read_text(encoding="utf-8").strip()
 
     def clear(self) -> None:
-        """Removes all files of an earlier run except the locks."""
-        for path in (self.path / name for name in CONTENT):
+        """Removes everything of an earlier run except the locks."""
+        for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
-            else:
+            elif path.suffix != ".lock":
                 path.unlink(missing_ok=True)
 
-    @contextmanager
-    def locked(self, name: str = RUN_LOCK, shared: bool = False) -> Iterator[None]:
-        """Keeps other processes out while this one writes.
-
-        The system frees the lock when its holder dies, however it dies; the file only names it.
+    def locked(self, name: str = RUN_LOCK, shared: bool = False) -> AbstractContextManager[None]:
+        """Keeps other processes out while this one writes; see `dml.core.locks.try_lock`.
 
         Args:
             name: which of the folder's locks.
             shared: other processes may hold it too, if they share it as well.
-
-        Raises:
-            Busy: another process has it.
-            UserError: the folder cannot be written.
         """
-        with ExitStack() as held:
-            try:
-                held.enter_context(try_lock(self.path / name, shared))
-            except LockHeldError as error:
-                raise Busy(
-                    f"outputs: {self.path} is being written by {error.holder}; wait for it, or "
-                    f"stop it"
-                ) from error
-            except OSError as error:
-                reason = error.strerror
-                raise UserError(f"outputs: cannot write to {self.path}: {reason}") from error
-            yield
+        return try_lock(self.path / name, shared)
 
 
 def find_run_folder(home: Path, seed: int, digest: str, description: str = "") -> Path:
     """Returns the folder of a run: an existing one with the digest, or a new one.
 
-    Of several existing folders it is the one with the most progress.
+    Of several existing folders, such as copies, it is a finished one.
 
     Args:
         home: folder of the runs with the same data, protocol, loss, method and backbone.
@@ -192,42 +155,30 @@ def find_run_folder(home: Path, seed: int, digest: str, description: str = "") -
         digest: of its config.
         description: words for a new folder; see `describe_overrides`.
     """
-
-    def progress(folder: Path) -> tuple[bool, bool, Path]:
-        return (folder / "summary.json").exists(), (folder / "history.csv").exists(), folder
-
     new = home / "-".join(filter(None, (f"seed{seed}", description, digest)))
-    existing = [path for path in home.glob(f"*-{digest}") if path.is_dir()]
-    return max(existing, key=progress, default=new)
+    existing = sorted(home.glob(f"*-{digest}"))
+    return max(existing, key=lambda folder: (folder / "summary.json").exists(), default=new)
 
 
 def describe_overrides(cfg: DictConfig, overrides: Sequence[str]) -> str:
     """Returns the typed options that decide the result, as `epochs60-lr0.0003`.
 
-    Options are sorted by name, so that their order in the command does not matter; those that do
-    not fit in `MAX_LENGTH` are counted.
+    Options are sorted by name, so that their order in the command does not matter; what exceeds
+    `MAX_LENGTH` is cut off.
 
     Args:
         cfg: as composed.
         overrides: words of the command line: `protocol.epochs=60`.
     """
-    deciding = identity(cfg)
+    deciding, words = identity(cfg), []
     typed = dict(word.lstrip("+~").partition("=")[::2] for word in overrides)
-    words: list[str] = []
     for name in sorted(typed, key=lambda name: name.rpartition(".")[2]):
         option = name.partition("@")[0]
         is_group = "." not in option and option not in cfg  # such as `scale`, which sets several
         decides = is_group or any(f"{one}.".startswith(f"{option}.") for one in deciding)
         if decides and option not in NOT_DESCRIBED:
-            value = _clean(Path(typed[name]).name.removesuffix(".yaml").replace(",", "+"))
+            value = Path(typed[name]).name.removesuffix(".yaml").replace(",", "+")
+            value = re.sub(r"[^A-Za-z0-9.+_-]+", "_", value).strip("_")
             between = "" if value[:1].isdigit() or value[:1] == "-" else "_"
-            words.append(f"{_clean(option.rpartition('.')[2].strip('_'))}{between}{value}")
-    shown: list[str] = []
-    while words and len("-".join([*shown, words[0]])) <= MAX_LENGTH:
-        shown.append(words.pop(0))
-    return "-".join([*shown, f"{len(words)}_more"] if words else shown)
-
-
-def _clean(text: str) -> str:
-    """Returns text with the characters that are safe in file names and on command lines."""
-    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", text).strip("_")[:MAX_VALUE]
+            words.append(f"{option.rpartition('.')[2].strip('_')}{between}{value}")
+    return "-".join(words)[:MAX_LENGTH]

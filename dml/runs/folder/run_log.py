@@ -6,19 +6,14 @@ import logging
 import shlex
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 from dml.core.errors import RunStopped, UserError
 from dml.core.memory import keeps_freed_memory
 from dml.core.progress import format_seconds
 from dml.core.run_logger import run_logger
-
-LOG = "train.log"
 
 
 @contextmanager
@@ -32,53 +27,38 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
         work: a word for the last line, such as `run`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(folder / LOG, encoding="utf-8", errors="replace")
+    handler = logging.FileHandler(folder / "train.log", encoding="utf-8", errors="replace")
     handler.setFormatter(logging.Formatter("%(asctime)s [%(process)d] %(message)s"))
     root = logging.getLogger()
     pairs: list[tuple[logging.Logger, logging.Handler]] = [(run_logger, handler), (root, handler)]
     if not root.handlers and logging.lastResort is not None:
         pairs.append((root, logging.lastResort))  # prints warnings where nothing else does
-    show = warnings.showwarning
-
-    def show_and_log(message: Any, category: Any, filename: str, lineno: int, *more: Any) -> None:
-        show(message, category, filename, lineno, *more)
-        run_logger.info("%s: %s (%s:%d)", category.__name__, message, filename, lineno)
-
     with ExitStack() as stack:
         stack.callback(handler.close)
         for logger, added in pairs:
             logger.addHandler(added)
             stack.callback(logger.removeHandler, added)
-        stack.enter_context(mock.patch.object(warnings, "showwarning", show_and_log))
-        stack.enter_context(_log_end(work))
-        yield
+        stack.callback(logging.captureWarnings, False)
+        logging.captureWarnings(True)
+        started = time.monotonic()
+        try:
+            yield
+        except RunStopped as stop:
+            run_logger.info("%s; %s", stop, "saved" if stop.saved else "nothing to save yet")
+            raise
+        except UserError as error:
+            run_logger.info("error: %s", error)
+            raise
+        except BaseException:
+            run_logger.info("error", exc_info=True)
+            raise
+        run_logger.info("%s finished after %s", work, format_seconds(time.monotonic() - started))
 
 
 def log_start(versions: dict[str, str]) -> None:
     """Logs the command and the versions of the packages."""
     run_logger.info("command: %s", shlex.join(sys.argv))
-    run_logger.info(
-        "versions: %s", ", ".join(f"{name} {value}" for name, value in versions.items())
-    )
+    packages = (f"{name} {value}" for name, value in versions.items())
+    run_logger.info("versions: %s", ", ".join(packages))
     if keeps_freed_memory():
         run_logger.info("memory: freed memory stays in the process (keep_memory=true)")
-
-
-@contextmanager
-def _log_end(work: str) -> Iterator[None]:
-    started = time.monotonic()
-    try:
-        yield
-    except RunStopped as stop:
-        run_logger.info("%s; %s", stop, "saved" if stop.saved else "nothing to save yet")
-        raise
-    except UserError as error:
-        run_logger.info("error: %s", error)
-        raise
-    except KeyboardInterrupt:
-        run_logger.info("interrupted")
-        raise
-    except BaseException:
-        run_logger.info("error", exc_info=True)
-        raise
-    run_logger.info("%s finished after %s", work, format_seconds(time.monotonic() - started))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from statistics import fmean
 from typing import Any
 
@@ -120,13 +120,8 @@ def device_name(device: torch.device) -> str:
 
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that results depend on."""
-    installed = {"python": platform.python_version()}
-    for package in ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning"):
-        try:
-            installed[package] = version(package)
-        except PackageNotFoundError:
-            installed[package] = "not installed"
-    return installed
+    packages = ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 def git_revision() -> str | None:

@@ -27,9 +27,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from dml.config.schema import SearchConfig
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
-from dml.core.locks import wait_for_lock
+from dml.core.locks import Busy, wait_for_lock
 from dml.runs.console import print_line
-from dml.runs.folder.run_folder import Busy, RunFolder
+from dml.runs.folder.run_folder import RunFolder
 from dml.runs.search.proposals import propose
 
 WORKER = "worker"  # attribute: host and process of the worker, and when it renewed its lease

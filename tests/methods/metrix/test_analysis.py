@@ -9,7 +9,7 @@ from dml.core.errors import UserError
 from dml.methods.metrix import TYPES, Metrix
 from dml.methods.metrix.analysis import embed_mixes, measure_positivity, similarity_changes
 from dml.retrieval.geometry import utilization
-from dml.runs.figures.positivity_curve import draw_positivity
+from dml.runs.figures.run_figures import draw_positivity
 from tests.methods.tiny_embedder import tiny_embedder
 
 LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])
@@ -49,6 +49,9 @@ def test_a_loss_without_a_prediction_has_a_measured_curve(tmp_path):
     assert not curve.measured.isnan().all()
     draw_positivity(curve, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    first, line = (tmp_path / "curve.csv").read_text().splitlines()[:2]
+    assert first == "lambda,measured,predicted"
+    assert (line.startswith("0.025,"), line.endswith(",nan")) == (True, True)
 
 
 def test_one_class_alone_is_one_line():
