@@ -27,7 +27,7 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
         work: a word for the last line, such as `run`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(folder / "train.log", encoding="utf-8", errors="replace")
+    handler = _LogFile(folder / "train.log", encoding="utf-8", errors="replace")
     handler.setFormatter(logging.Formatter("%(asctime)s [%(process)d] %(message)s"))
     root = logging.getLogger()
     pairs: list[tuple[logging.Logger, logging.Handler]] = [(run_logger, handler), (root, handler)]
@@ -53,6 +53,11 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
             run_logger.info("error", exc_info=True)
             raise
         run_logger.info("%s finished after %s", work, format_seconds(time.monotonic() - started))
+
+
+class _LogFile(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Leaves out a line that cannot be written: logging would print a traceback."""
 
 
 def log_start(versions: dict[str, str]) -> None:
