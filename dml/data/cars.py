@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dml.core.errors import UserError
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
@@ -27,23 +26,13 @@ def read_cars(root: str | Path, images: int = 16_185, classes: int = 196) -> Ima
     Raises:
         UserError: the dataset is absent, damaged, or not all of it is there.
     """
+    from scipy.io import loadmat  # late: half a second
+
     folder = Path(root) / "cars196"
     annotations = folder / "cars_annos.mat"
     dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
-    dataset.check_tables(annotations)
-    paths, labels = _read_annotations(annotations, dataset)
-    return dataset.build_index(
-        [folder / path for path in paths],
-        labels,
-        np.where(labels <= classes // 2, "train", "test"),
-    )
-
-
-def _read_annotations(path: Path, dataset: PublishedDataset) -> tuple[list[str], np.ndarray]:
-    from scipy.io import loadmat
-
-    try:
-        rows = loadmat(str(path), squeeze_me=True)["annotations"]
-        return [str(name) for name in rows["relative_im_path"]], rows["class"].astype(np.int64)
-    except Exception as error:  # scipy raises whatever the damaged bytes lead it to
-        raise UserError(f"data.root: {path} cannot be read ({error}); {dataset.advice}") from error
+    with dataset.reading(annotations):
+        rows = loadmat(str(annotations), squeeze_me=True)["annotations"]
+        files = [folder / str(name) for name in rows["relative_im_path"]]
+        labels = rows["class"].astype(np.int64)
+    return dataset.build_index(files, labels, np.where(labels <= classes // 2, "train", "test"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
@@ -24,19 +25,16 @@ def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> Imag
         UserError: the dataset is absent, or not all of it is there.
     """
     folder = Path(root) / "CUB_200_2011"
-    tables = folder / "images.txt", folder / "image_class_labels.txt"
     dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
-    dataset.check_tables(*tables)
-    # The two tables are joined by image number; they need not share an order.
-    paths, class_of = (dict(dataset.read_columns(path, columns=2)) for path in tables)
-    unlabeled = [number for number in paths if number not in class_of]
-    if unlabeled:
-        raise dataset.damaged(
-            tables[1], f"image {unlabeled[0]} and {len(unlabeled) - 1} more are missing"
-        )
-    labels = np.array([dataset.parse_class(class_of[number], tables[1]) for number in paths])
-    return dataset.build_index(
-        [folder / "images" / path for path in paths.values()],
-        labels,
-        np.where(labels <= classes // 2, "train", "test"),
-    )
+    columns = []
+    for name, column in (("images.txt", "path"), ("image_class_labels.txt", "label")):
+        with dataset.reading(folder / name):
+            # The two tables are joined by image number; they need not share an order.
+            table = pd.read_csv(
+                folder / name, sep=" ", names=["number", column], index_col="number"
+            )
+            columns.append(table[column])
+    with dataset.reading(folder / "image_class_labels.txt"):
+        labels = columns[1].loc[columns[0].index].to_numpy(np.int64)
+    roles = np.where(labels <= classes // 2, "train", "test")
+    return dataset.build_index([folder / "images" / path for path in columns[0]], labels, roles)

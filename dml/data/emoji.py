@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 from dml.core.errors import UserError
 from dml.data.image_index import ImageIndex
@@ -36,14 +38,11 @@ def read_emoji(
     folder = Path(root) / FOLDER
     dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
     table = folder / "drawings.csv"
-    dataset.check_tables(table)
-    rows = _read_table(dataset, table)
-    paths = [folder / "images" / row["code"] / f"{row['set']}.png" for row in rows]
-    labels = [dataset.parse_class(row["label"], table) for row in rows]
-    try:
-        index = dataset.build_index(paths, labels, [row["role"] for row in rows])
-    except ValueError as error:
-        raise dataset.damaged(table, str(error)) from error
+    with dataset.reading(table):
+        rows = pd.read_csv(table, dtype={"label": np.int64, "code": str}, keep_default_na=False)
+        places = zip(rows["code"], rows["set"], strict=True)
+        files = [folder / "images" / str(code) / f"{name}.png" for code, name in places]
+        index = dataset.build_index(files, rows["label"], rows["role"])
     found = hashlib.sha256(table.read_bytes()).hexdigest()[:16]
     if fingerprint not in (None, found):
         raise UserError(
@@ -51,15 +50,3 @@ def read_emoji(
             f"{fingerprint}); {dataset.advice}; to use them: data.reader.fingerprint={found}"
         )
     return index
-
-
-def _read_table(dataset: PublishedDataset, table: Path) -> list[dict[str, str]]:
-    try:
-        with open(table, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (OSError, ValueError, csv.Error) as error:
-        raise dataset.damaged(table, str(error)) from error
-    for number, row in enumerate(rows, start=2):
-        if set(row) != set(COLUMNS) or None in row.values():
-            raise dataset.damaged(table, f"line {number} is not {','.join(COLUMNS)}")
-    return rows

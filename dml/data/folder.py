@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
+import pandas as pd
 
-from dml.core.errors import UserError, nearest
+from dml.core.errors import UserError, first_line
 from dml.data.image_index import ROLES, ImageIndex
 from dml.data.published_dataset import find_missing
 
@@ -20,21 +20,6 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),
     *(".tif", ".tiff", ".webp", ".ppm", ".pgm"),
 )
-
-
-@dataclass(frozen=True)
-class ImageList:
-    """Images that a user listed, not checked yet.
-
-    Attributes:
-        files: N paths.
-        classes: N class names.
-        splits: N roles, or None to split the classes in halves.
-    """
-
-    files: list[Path]
-    classes: list[str]
-    splits: list[str] | None = None
 
 
 def read_folder(root: str | Path) -> ImageIndex:
@@ -62,15 +47,15 @@ def read_folder(root: str | Path) -> ImageIndex:
     root = Path(root)
     if not root.exists():
         raise UserError(f"data.root: no folder or CSV file {root}; name it with data.root=<place>")
-    found = _folders(root) if root.is_dir() else _read_csv(root)
-    missing = find_missing(found.files)
-    if missing:
+    table = _folders(root) if root.is_dir() else _read_csv(root)
+    files = table["path"].tolist()
+    if missing := find_missing(files):
         _refuse(
             root,
-            f"{len(missing)} of {len(found.files)} images do not exist, first {missing[0]}"
+            f"{len(missing)} of {len(files)} images do not exist, first {missing[0]}"
             + ("" if root.is_dir() else "; paths are relative to the folder of the CSV file"),
         )
-    labels, names = _labels(found.classes)
+    names = _class_names(table["label"])
     if len(names) < 2:
         _refuse(
             root,
@@ -79,89 +64,75 @@ def read_folder(root: str | Path) -> ImageIndex:
             f"<split>/<class>/<image> in a folder, with image files {' '.join(SUFFIXES)}, "
             f"or a CSV file with the columns path,label",
         )
-    if found.splits is None:
-        roles = np.where(labels < len(names) // 2, "train", "test")
+    labels = pd.Categorical(table["label"], categories=names).codes.astype(np.int64)
+    if "split" in table:
+        roles = table["split"].to_numpy(str)
+        splits = {*roles}
+        if splits not in ({"train", "test"}, {"train", "query", "gallery"}):
+            _refuse(
+                root,
+                f"the splits are {', '.join(sorted(splits))}; expected 'train' and 'test', or "
+                f"'train', 'query' and 'gallery'",
+            )
     else:
-        roles = np.asarray(found.splits)
-        _check_roles(root, set(found.splits))
+        roles = np.where(labels < len(names) // 2, "train", "test")
     _check_classes(root, labels, roles, names)
     place = root if root.is_dir() else root.parent
     return ImageIndex(
         name=place.resolve().name or "folder",
-        images=found.files,
+        images=files,
         labels=labels,
         roles=roles,
-        own_split=found.splits is not None,
+        own_split="split" in table,
         root=place,
         fingerprint_name="folder",
     )
 
 
-def _read_csv(path: Path) -> ImageList:
-    """Reads a CSV file in UTF-8 with a header, separated by commas, semicolons or tabs.
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Returns path, label and perhaps split of the images in a CSV file.
 
-    Blanks around a value are ignored, and so are other columns; labels are names, never numbers.
+    The file is UTF-8 with a header, separated by commas, semicolons or tabs. Blanks around a value
+    are ignored, and so are other columns; labels are names, never numbers.
 
     Args:
         path: the file; the paths in it are absolute, or relative to its folder.
 
     Raises:
-        UserError: the file is not such a table; the message names the line.
+        UserError: the file is not such a table.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        _refuse(path, f"line {line} is not UTF-8 text; save the table as CSV in UTF-8")
-    except OSError as error:
-        raise UserError(f"data.root: cannot read {path}: {error.strerror}") from error
-    header = text.partition("\n")[0]
-    delimiter = max(",;\t", key=header.count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    values: dict[str, list[str]] = {}
-    lines: dict[str, int] = {}
-    try:
-        columns = [name.strip() for name in reader.fieldnames or ()]
-        if not {"path", "label"} <= set(columns):
-            _refuse(
-                path,
-                f"the first line must name the columns path,label and, optionally, split; they "
-                f"are: {', '.join(columns)[:80] or 'none'}",
-            )
-        reader.fieldnames = columns
-        values = {name: [] for name in ("path", "label", "split") if name in columns}
-        for row in reader:
-            line, surplus = reader.line_num, row.pop(None, None)
-            if surplus:
-                _refuse(
-                    path,
-                    f"line {line} has more than {len(columns)} values; put double quotes around a "
-                    f"value that contains '{delimiter}'",
-                )
-            cells = {name: (cell or "").strip() for name, cell in row.items()}
-            if not any(cells.values()):
-                continue
-            for column, known in values.items():
-                if not cells[column]:
-                    _refuse(path, f"line {line}: the {column} is missing; fill it in")
-                known.append(cells[column])
-            file = os.path.normpath(cells["path"])
-            if file in lines:
-                _refuse(path, f"line {line} names {file} again, after line {lines[file]}; drop one")
-            lines[file] = line
-    except csv.Error as error:
-        _refuse(path, f"line {reader.reader.line_num} cannot be read ({error}); correct the line")
-    files = [path.parent / file for file in values["path"]]
-    return ImageList(files, values["label"], values.get("split"))
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        with warnings.catch_warnings(action="error"):  # a row with too many values
+            options = {"dtype": str, "keep_default_na": False, "index_col": False}
+            table = pd.read_csv(io.StringIO(text), sep=delimiter, **options)
+    except (OSError, ValueError, pd.errors.ParserWarning) as error:
+        _refuse(path, f"no table of comma-separated values in UTF-8 ({first_line(error)})")
+    table = table.rename(columns=str.strip)
+    columns = [name for name in ("path", "label", "split") if name in table]
+    if not {"path", "label"} <= {*columns}:
+        _refuse(
+            path,
+            f"the first line must name the columns path,label and, optionally, split; they are: "
+            f"{', '.join(table)[:80]}",
+        )
+    table = table[columns].apply(lambda column: column.str.strip()).replace("", None)
+    table = table.dropna(how="all")
+    for row in table[table.isna().any(axis=1)].to_numpy(str):
+        _refuse(path, f"a path, label or split is missing: {', '.join(row)}")
+    table["path"] = [path.parent / os.path.normpath(file) for file in table["path"]]
+    for file in table["path"][table["path"].duplicated()]:
+        _refuse(path, f"{file} is named twice; drop one")
+    return table
 
 
-def _folders(root: Path) -> ImageList:
+def _folders(root: Path) -> pd.DataFrame:
     """Images by the folder of their class; where folders are named as splits, those below them."""
     top = _subfolders(root)
     splits = [folder for folder in top if folder.name in ROLES]
     if len(splits) < 2:
-        files, classes = _class_folders(top)
-        return ImageList(files, classes)
+        return pd.DataFrame(_class_folders(top), columns=["path", "label"])
     if len(splits) < len(top):
         other = next(folder.name for folder in top if folder.name not in ROLES)
         _refuse(
@@ -169,18 +140,12 @@ def _folders(root: Path) -> ImageList:
             f"the folder '{other}' is next to splits; splits are {', '.join(ROLES)}: rename it, or "
             f"move it out",
         )
-    files, classes, roles = [], [], []
-    for split in splits:
-        some_files, some_classes = _class_folders(_subfolders(split))
-        files += some_files
-        classes += some_classes
-        roles += [split.name] * len(some_files)
-    return ImageList(files, classes, roles)
+    rows = [(*row, split.name) for split in splits for row in _class_folders(_subfolders(split))]
+    return pd.DataFrame(rows, columns=["path", "label", "split"])
 
 
-def _class_folders(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    pairs = [(file, folder.name) for folder in folders for file in sorted(_images(folder))]
-    return [file for file, _ in pairs], [name for _, name in pairs]
+def _class_folders(folders: Iterable[Path]) -> list[tuple[Path, str]]:
+    return [(file, folder.name) for folder in folders for file in sorted(_images(folder))]
 
 
 def _images(folder: Path) -> Iterable[Path]:
@@ -202,29 +167,13 @@ def _unreadable(error: OSError) -> NoReturn:
     raise UserError(f"data.root: cannot read {error.filename}: {error.strerror}") from error
 
 
-def _labels(classes: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """Labels N in the order of the classes' names, and those names."""
-    found = set(classes)
-    if all(name.isascii() and name.isdigit() for name in found):
-        # By value without computing it, since floats and int64 end before people's numbers do.
-        names = sorted(found, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name))
-    else:
-        names = sorted(found)
-    label_of = {name: label for label, name in enumerate(names)}
-    return np.array([label_of[name] for name in classes], np.int64), names
-
-
-def _check_roles(root: Path, roles: set[str]) -> None:
-    unknown = roles - set(ROLES)
-    if unknown:
-        name = min(unknown)
-        _refuse(root, f"no split '{name}'{nearest(name, ROLES)}; valid are {', '.join(ROLES)}")
-    if "train" not in roles or roles - {"train"} not in ({"test"}, {"query", "gallery"}):
-        _refuse(
-            root,
-            f"the splits are {', '.join(sorted(roles))}; expected 'train' and 'test', or 'train', "
-            f"'query' and 'gallery'",
-        )
+def _class_names(labels: Iterable[str]) -> list[str]:
+    """Returns the names of the classes in the order of their labels."""
+    names = set(labels)
+    if not all(name.isascii() and name.isdigit() for name in names):
+        return sorted(names)
+    # By value without computing it, since floats and int64 end before people's numbers do.
+    return sorted(names, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name))
 
 
 def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Sequence[str]) -> None:

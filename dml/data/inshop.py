@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
@@ -28,12 +30,11 @@ def read_inshop(root: str | Path, images: int = 52_712, classes: int = 7_982) ->
     partition = folder / "list_eval_partition.txt"
     recall_at = (1, 10, 20, 30)
     dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes, recall_at)
-    dataset.check_tables(partition)
-    # The first line is the number of images, the second names the columns.
-    rows = dataset.read_columns(partition, columns=3, header=2)
-    files, items, roles = zip(*rows, strict=True) if rows else ((), (), ())
-    roles = tuple(role.strip() for role in roles)
-    unknown = set(roles) - {"train", "query", "gallery"}
-    if unknown:
-        raise dataset.damaged(partition, f"evaluation_status {min(unknown)!r} is unknown")
-    return dataset.build_index([folder / name for name in files], items, roles)
+    with dataset.reading(partition):
+        # The first line is the number of images, the second names the columns.
+        table = pd.read_csv(partition, sep=r"\s+", header=1, dtype=str)
+        files = [folder / name for name in table["image_name"]]
+        items, roles = table["item_id"].tolist(), table["evaluation_status"].tolist()
+        if unknown := {*roles} - {"train", "query", "gallery"}:
+            raise ValueError(f"evaluation_status {min(unknown)!r} is unknown")
+    return dataset.build_index(files, items, roles)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.data.image_index import ImageIndex
 
@@ -42,57 +42,26 @@ class PublishedDataset:
         """The command that prepares the dataset, at the end of every message about it."""
         return preparation_advice(self.name, self.root)
 
-    def check_tables(self, *tables: Path) -> None:
-        """Checks that the dataset's own tables are there.
+    @contextmanager
+    def reading(self, table: Path) -> Iterator[None]:
+        """Turns errors of reading one of the dataset's own tables into a message for users.
 
         Raises:
-            UserError: a table is missing; the message names the first one.
-        """
-        for path in tables:
-            if not path.is_file():
-                raise UserError(
-                    f"data.root: {self.title} is not under {self.root} ({path} is missing); "
-                    f"{self.advice}"
-                )
-
-    def read_columns(self, path: Path, columns: int, header: int = 0) -> list[list[str]]:
-        """Reads the lines of a text table, each split into `columns` by whitespace.
-
-        Args:
-            path: the table.
-            columns: their number; the last one may contain spaces.
-            header: lines to skip.
-
-        Raises:
-            UserError: a line has fewer columns, or is not text.
+            UserError: the table is absent or damaged.
         """
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (UnicodeDecodeError, OSError) as error:
-            raise UserError(f"data.root: {path} cannot be read ({error}); {self.advice}") from error
-        rows = []
-        for number, line in enumerate(lines[header:], start=header + 1):
-            row = line.split(maxsplit=columns - 1)
-            if row and len(row) != columns:
-                raise self.damaged(path, f"line {number} does not have {columns} columns")
-            if row:
-                rows.append(row)
-        return rows
-
-    def parse_class(self, value: str, path: Path) -> int:
-        """Returns a class as the table `path` numbers it.
-
-        Raises:
-            UserError: `value` is not a number.
-        """
-        try:
-            return int(value)
-        except ValueError as error:
-            raise self.damaged(path, f"{value!r} is not a class") from error
-
-    def damaged(self, path: Path, reason: str) -> UserError:
-        """Returns the error to raise for a damaged table."""
-        return UserError(f"data.root: {path} is damaged: {reason}; {self.advice}")
+            yield
+        except FileNotFoundError as error:
+            raise UserError(
+                f"data.root: {self.title} is not under {self.root} ({table} is missing); "
+                f"{self.advice}"
+            ) from error
+        except UserError:
+            raise
+        except Exception as error:  # scipy and pandas raise whatever the damaged bytes lead to
+            raise UserError(
+                f"data.root: {table} is damaged: {first_line(error)}; {self.advice}"
+            ) from error
 
     def build_index(
         self,
@@ -130,7 +99,7 @@ class PublishedDataset:
             name=self.name,
             images=files,
             labels=labels.astype(np.int64),
-            roles=np.asarray(roles),
+            roles=np.asarray(roles, str),
             recall_at=self.recall_at,
             root=self.root,
         )

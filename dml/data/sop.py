@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
@@ -24,12 +27,13 @@ def read_sop(root: str | Path, images: int = 120_053, classes: int = 22_634) -> 
     folder = Path(root) / "Stanford_Online_Products"
     recall_at = (1, 10, 100, 1000)
     dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes, recall_at)
-    tables = {role: folder / f"Ebay_{role}.txt" for role in ("train", "test")}
-    dataset.check_tables(*tables.values())
-    rows = [
-        (folder / path, dataset.parse_class(label, table), role)
-        for role, table in tables.items()
-        for _, label, _, path in dataset.read_columns(table, columns=4, header=1)
-    ]
-    files, labels, roles = zip(*rows, strict=True) if rows else ((), (), ())
-    return dataset.build_index(files, labels, roles)
+    tables = []
+    for role in ("train", "test"):
+        path = folder / f"Ebay_{role}.txt"
+        with dataset.reading(path):
+            columns = {"class_id": np.int64, "path": str}
+            table = pd.read_csv(path, sep=" ", usecols=[*columns], dtype=columns)
+            tables.append(table.assign(role=role))
+    images_of_both = pd.concat(tables)
+    files = [folder / path for path in images_of_both["path"]]
+    return dataset.build_index(files, images_of_both["class_id"], images_of_both["role"])
