@@ -78,6 +78,7 @@ def after_step(monkeypatch):
 def only_line(status, err):
     """Returns the one line that a run which failed printed."""
     assert status == ExitStatus.FAILED, err
+    assert len(err.strip().splitlines()) == 1, err
     (line,) = err.strip().splitlines()
     assert line.startswith("error: ")
     return line
