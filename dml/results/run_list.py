@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.filesize import decimal
 from rich.text import Text
@@ -86,7 +87,7 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
         )
         for run in texts
     ]
-    return runs[kept]
+    return runs[np.array(kept, dtype=bool)]  # an empty list would select columns
 
 
 def _texts_by_name(run: Any) -> dict[str, list[str]]:

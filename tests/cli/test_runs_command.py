@@ -72,3 +72,5 @@ def test_mistakes_are_one_line(outputs, capsys, words, message):
 def test_no_runs(tmp_path, capsys):
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no runs in {tmp_path}; python train.py makes one\n"
+    assert main(["clean", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "nothing to remove\n"
