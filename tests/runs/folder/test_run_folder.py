@@ -1,7 +1,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from dml.runs.folder.run_folder import describe_overrides, find_run_folder
+from dml.runs.folder.run_folder import RunFolder, describe_overrides, find_run_folder
 
 CONFIG = OmegaConf.create(
     {
@@ -49,3 +49,13 @@ def test_the_digest_decides(tmp_path):
     (finished / "summary.json").touch()
     (first / "config.yaml").touch()
     assert find_run_folder(tmp_path, 0, "1a2b3c4d", "epochs60") == finished
+
+
+def test_a_damaged_name_of_a_run_is_replaced(tmp_path):
+    folder = RunFolder(tmp_path)
+    name = folder.run_id()
+    assert folder.run_id() == name
+    (tmp_path / "run_id").write_bytes(bytes(range(128, 256)))
+    replaced = folder.run_id()
+    assert replaced != name
+    assert folder.run_id() == replaced
