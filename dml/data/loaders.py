@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from torch.utils.data import DataLoader, Sampler, default_collate
 from dml.core.errors import UserError
 from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import ImageIndex, Subset
-from dml.data.loading_processes import iterate
+from dml.data.loading_processes import iterate, prepare_process
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 
 MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
@@ -41,12 +40,6 @@ def resolve_workers(
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(MOST_WORKERS, (cores or 1) // processes))
-
-
-def leave_signals_to_parent(worker: int) -> None:
-    """Ignores signals that reach all processes of a terminal or job: a step needs its workers."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
 
 
 class ScheduledSampler(Sampler[list[tuple[int, int]]]):
@@ -146,7 +139,7 @@ class LoaderOptions:
             persistent_workers=keep_workers and self.workers > 0,
             pin_memory=self.device.type == "cuda",
             collate_fn=collate,
-            worker_init_fn=leave_signals_to_parent,
+            worker_init_fn=prepare_process,
             # The generator keeps DataLoader from drawing its workers' base seed from the global
             # RNG: that would make the run depend on the number of workers and on where it was
             # continued.

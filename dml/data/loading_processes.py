@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import multiprocessing
 import signal
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -30,15 +33,41 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
         RuntimeError: a worker died; the message begins with `DEAD_WORKER`.
     """
     _deaths.held = None  # of a loader that nobody waits for any more
+    if not loader.num_workers:
+        yield from loader
+        return
+    others = set(multiprocessing.active_children())
     batches = iter(loader)
-    if loader.num_workers:
-        _deaths.hold_back()
+    _processes.update(set(multiprocessing.active_children()) - others)
+    _deaths.hold_back()
     while True:
         try:
             batch = _deaths.wait_for_next(batches)
         except StopIteration:
             return
         yield batch
+
+
+def prepare_process(worker: int) -> None:
+    """Ignores signals that reach all processes of a terminal or job: a step needs its workers."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    sys.excepthook = _print_unless_disconnected
+
+
+def _print_unless_disconnected(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Prints no traceback where the death of another worker ended the parent's reading."""
+    if not issubclass(kind, (ConnectionError, EOFError)):
+        sys.__excepthook__(kind, error, trace)
+
+
+@atexit.register
+def _end_processes() -> None:
+    """Ends what a reference keeps alive: Python sends SIGTERM, which they ignore, and waits."""
+    for process in _processes & set(multiprocessing.active_children()):
+        process.kill()
 
 
 @contextmanager
@@ -85,11 +114,12 @@ class _Deaths:
     SIGTERM from saving.
 
     Attributes:
-        held: the error of a worker that died, until it is raised.
+        held: the message of a worker's death, until it is raised. The error itself would keep the
+            frames that it interrupted, and with them the loader and its other processes.
     """
 
     def __init__(self) -> None:
-        self.held: RuntimeError | None = None
+        self.held: str | None = None
         self._waiting = False
         self._handler: Callable[[int, FrameType | None], Any] | None = None
 
@@ -125,17 +155,15 @@ class _Deaths:
         try:
             self._handler(number, frame)
         except RuntimeError as error:
-            self.held = error
+            self.held = str(error)
             if self._waiting:
                 raise
 
     def _raise_held(self) -> None:
         if self.held is not None:
-            error, self.held = self.held, None
-            try:
-                raise error
-            finally:
-                del error  # its frames hold the loader, whose other processes end with it
+            message, self.held = self.held, None
+            raise RuntimeError(message)
 
 
+_processes: weakref.WeakSet[multiprocessing.process.BaseProcess] = weakref.WeakSet()
 _deaths = _Deaths()

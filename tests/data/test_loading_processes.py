@@ -1,5 +1,7 @@
 """Loading processes: their number, and that their death is raised where a batch is awaited."""
 
+import atexit
+import gc
 import multiprocessing
 import os
 import signal
@@ -10,7 +12,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from dml.data import loading_processes
-from dml.data.loading_processes import DEAD_WORKER, iterate
+from dml.data.loading_processes import DEAD_WORKER, iterate, prepare_process
 
 
 class Slow(Dataset):
@@ -53,6 +55,33 @@ def test_a_death_is_raised_while_a_batch_is_awaited():
     with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
         next(batches)
     assert time.monotonic() - start < 30
+
+
+def test_a_death_after_the_iteration_keeps_no_process():
+    batches = iterate(DataLoader(Slow(), num_workers=2, prefetch_factor=2))
+    next(batches)
+    kill_worker()
+    await_death()
+    gc.disable()
+    try:
+        del batches
+        assert not multiprocessing.active_children()
+    finally:
+        gc.enable()
+
+
+def test_the_end_of_python_waits_for_no_process():
+    """Of a loader that something keeps, as `sys.last_traceback` does in an interactive session."""
+    child = os.fork()
+    if child == 0:
+        batches = iterate(DataLoader(Slow(), num_workers=1, worker_init_fn=prepare_process))
+        next(batches)
+        atexit._run_exitfuncs()
+        os._exit(0)
+    end = time.monotonic() + 30
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def test_a_silent_process_is_reported_again_and_again(monkeypatch, caplog):
