@@ -12,7 +12,7 @@ from markupsafe import Markup
 from rich.console import Console
 from rich.text import Text
 
-from dml.core.atomic_io import write_text
+from dml.core.atomic_io import output_folder, write_text
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.progress import format_epoch, show_progress
@@ -52,6 +52,7 @@ def write_reports(
     """
     known = catalog.experiment_ids()
     ids = _resolve_names(names, known, root)
+    output_folder(out)
     contributed = []
     for path in results:
         contributed += (found := read_runs(path))
