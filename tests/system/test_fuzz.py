@@ -5,7 +5,6 @@ Each command runs in a forked process, in a folder of its own with copies of thr
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -16,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -108,9 +108,11 @@ def run_command(words: list[str], home: Path, limit: float = LIMIT) -> tuple[int
     The status is that of `os.waitstatus_to_exitcode`; −9 after `limit` seconds.
     """
     log = home / "printed.txt"
+    printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     child = os.fork()
     if child == 0:
-        _become(words, home, log)
+        _become(words, home, printed, printed)
+    os.close(printed)
     end = time.monotonic() + limit
     while (found := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > end:
@@ -119,15 +121,17 @@ def run_command(words: list[str], home: Path, limit: float = LIMIT) -> tuple[int
     return os.waitstatus_to_exitcode(found[1]), log.read_text("utf-8", "replace")
 
 
-def _become(words: list[str], home: Path, log: Path) -> None:
-    """Runs a command in this process as a fresh one would, and ends."""
+def _become(words: list[str], home: Path, output: int, errors: int) -> None:
+    """Runs a command in this process as a fresh one would, and ends.
+
+    `output`, `errors`: descriptors of what it prints.
+    """
     status = 1
     try:
         os.setsid()
         os.chdir(home)
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for descriptor in (1, 2):
-            os.dup2(handle, descriptor)
+        os.dup2(output, 1)
+        os.dup2(errors, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
         sys.argv = words
@@ -141,8 +145,9 @@ def _become(words: list[str], home: Path, log: Path) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(status)
 
 
@@ -254,35 +259,17 @@ def test_damaged_folders(runs, tmp_path):
     assert not problems, f"{len(problems)} problems\n" + "\n".join(problems)
 
 
-def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path):
-    for words in (["scripts/runs.py", "--help"], ["train.py", "--help"]):
-        read, write = os.pipe()
-        os.close(read)
-        full = os.open("/dev/full", os.O_WRONLY)
-        for target, lines in ((write, 0), (full, 1)):
-            child = os.fork()
-            if child == 0:
-                os.dup2(target, 9)
-                _become_with_output(words, tmp_path)
-            os.waitpid(child, 0)
-            errors = (tmp_path / "errors.txt").read_text()
-            assert errors.count("\n") == lines, errors
-            assert all(line.startswith("error: ") for line in errors.splitlines())
-
-
-def _become_with_output(words: list[str], home: Path) -> None:
-    status = 1
-    try:
-        errors = os.open(home / "errors.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(9, 1)
-        os.dup2(errors, 2)
-        sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False))
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-        sys.argv = words
-        sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
-        runpy.run_path(str(ROOT / words[0]), run_name="__main__")
-    except SystemExit as end:
-        status = int(end.code or 0)
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+@pytest.mark.parametrize("script", ["scripts/runs.py", "train.py"])
+def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, script):
+    read, write = os.pipe()
+    os.close(read)
+    for output, lines in ((write, 0), (os.open("/dev/full", os.O_WRONLY), 1)):
+        log = tmp_path / f"{lines}.txt"
+        errors = os.open(log, os.O_WRONLY | os.O_CREAT)
+        child = os.fork()
+        if child == 0:
+            _become([script, "--help"], tmp_path, output, errors)
+        os.waitpid(child, 0)
+        found = log.read_text().splitlines()
+        assert len(found) == lines
+        assert all(line.startswith("error: ") for line in found)
