@@ -20,6 +20,7 @@ from dml.config.grids import GridFailed, expand_grids
 from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
 from dml.core.launcher import export_sweep_size
+from dml.core.secrets import mask_options
 
 # Options of `hydra.sweeper`: {data: "cub,cars"} and ["method=plain", "method=ccp loss=c1,c2"].
 DEFAULTS: dict[str, Any] = {
@@ -55,6 +56,8 @@ class GridSweeper(BasicSweeper):
             ConfigError: it needs Slurm, and this machine has none.
         """
         super().setup(**context)
+        # Only for `multirun.yaml`, which the sweeper writes: the launcher has the config itself.
+        self.config = OmegaConf.create(mask_options(OmegaConf.to_container(self.config)))
         if type(self.launcher).__name__ == "SlurmLauncher" and not shutil.which("srun"):
             raise ConfigError(
                 [

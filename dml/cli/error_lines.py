@@ -13,6 +13,7 @@ from typing import ParamSpec
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.core.exit_status import ExitStatus
 from dml.core.launcher import read_launch
+from dml.core.secrets import mask_text
 
 P = ParamSpec("P")
 MAX_LENGTH = 800  # characters of a message: a value that it quotes may have any length
@@ -84,10 +85,10 @@ def print_error(error: Exception) -> None:
     elif type(error).__module__.startswith(("hydra.", "omegaconf.")):
         lines = [first_line(error)]
     else:
-        traceback.print_exception(error)
+        print(mask_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
         return
     for line in lines:
-        print(f"error: {_shorten(line)}", file=sys.stderr)
+        print(f"error: {_shorten(mask_text(line))}", file=sys.stderr)
 
 
 def _shorten(line: str) -> str:

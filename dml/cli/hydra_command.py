@@ -17,6 +17,7 @@ from dml.core.errors import ConfigError, first_line
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
 from dml.core.launcher import export_submitit_ranks
+from dml.core.secrets import mask_text, remember_secrets
 
 TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp and holdout have "
@@ -33,7 +34,7 @@ GRID_SWEEPERS = (
 def command(
     job: Callable[[Any], Any],
     config_name: str,
-    resume: Callable[[str], Any] | None = None,
+    resume: Callable[[str, list[str]], Any] | None = None,
     conclude: Callable[[], None] | None = None,
 ) -> int:
     """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
@@ -44,13 +45,14 @@ def command(
     Args:
         job: called with each composed config (one, or one per job of a multirun).
         config_name: the primary file in `configs/`.
-        resume: called with the folder of `resume=<folder>`, which excludes all other options.
+        resume: called with the folder of `resume=<folder>` and the other words.
         conclude: called after the last job of a multirun, before failures are listed.
     """
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # for classes of the user's own, after those of installed packages
+    remember_secrets(dict(word.partition("=")[::2] for word in sys.argv[1:]))
     if resume is not None and (folder := _find_resumed()):
-        resume(folder)
+        resume(folder, [word for word in sys.argv[1:] if word != f"resume={folder}"])
         return ExitStatus.FINISHED
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a shortened traceback and sys.exit
     import hydra
@@ -98,10 +100,6 @@ def _find_resumed() -> str:
                 f"resume: folder {folders[0]} does not exist; an unfinished run continues by its "
                 f"own command, without resume"
             ]
-        )
-    if others := [word for word in sys.argv[1:] if word != f"resume={folders[0]}"]:
-        raise ConfigError(
-            [f"resume: the run continues with its own config; leave out {' '.join(others)}"]
         )
     return folders[0]
 
@@ -162,7 +160,8 @@ class _Jobs:
             jobs.setdefault(first_line(error), []).append(" ".join(own))
         for reason, names in jobs.items():
             more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
-            print(f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}", file=sys.stderr)
+            line = f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}"
+            print(mask_text(line), file=sys.stderr)
 
 
 def _explain(words: Sequence[str], config_name: str) -> list[str]:

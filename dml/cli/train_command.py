@@ -43,11 +43,11 @@ def sweep_place() -> str:
     return f"run {HydraConfig.get().job.num + 1} of {size}" if size > 1 else ""
 
 
-def resume(folder: str) -> None:
-    """Continues the run in a folder, which may have been moved."""
+def resume(folder: str, words: list[str]) -> None:
+    """Continues the run in a folder, which may have been moved; see `dml.runs.experiment`."""
     from dml.runs.experiment import resume
 
-    resume(folder)
+    resume(folder, words)
 
 
 def show_sweep() -> None:

@@ -19,6 +19,7 @@ from dml.config.compatibility import find_conflicts
 from dml.config.identity import flatten
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, first_line, nearest
+from dml.core.secrets import remember_secrets
 
 C = TypeVar("C", bound=Config)
 # Parts of a location that pydantic adds for the members of a union.
@@ -45,6 +46,7 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     except OmegaConfBaseException as error:
         problem = f"{error.full_key}: {first_line(error)}"
         raise _find_reason(error) or ConfigError([problem]) from error
+    remember_secrets(flatten(plain))
     try:
         # As JSON, in which a list can become a tuple, while "3" does not become a number.
         config = schema.model_validate_json(json.dumps(plain))

@@ -8,6 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dml.core.secrets import is_secret_name, mask_options
+
 # Options that do not change the result: device, speed, place and presentation of a run.
 NOT_IN_DIGEST = (
     "name",
@@ -63,14 +65,18 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
 
 def deciding_options(cfg: Any) -> dict[str, Any]:
     """Returns `identity` of a resolved config of plain nested dictionaries."""
-    options = flatten(cfg)
+    options = flatten(mask_options(cfg))
     left_out: tuple[str, ...] = NOT_IN_DIGEST
     if options.get("data.identified_by") == "name":
         left_out += ROOTS
     if not cfg.get("search"):
         left_out += ("space",)
     prefixes = tuple(f"{name}." for name in left_out)
-    return {name: options[name] for name in sorted(options) if not f"{name}.".startswith(prefixes)}
+
+    def decides(name: str) -> bool:
+        return not (is_secret_name(name) or f"{name}.".startswith(prefixes))
+
+    return {name: options[name] for name in sorted(options) if decides(name)}
 
 
 def digest(cfg: DictConfig) -> str:

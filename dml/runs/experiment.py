@@ -15,7 +15,7 @@ from dml.config.check import check
 from dml.config.command_line import is_multirun
 from dml.config.compatibility import find_notes
 from dml.config.explain import explain
-from dml.config.identity import identity
+from dml.config.identity import ROOTS, flatten, identity
 from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, RunStopped, first_line
@@ -23,6 +23,7 @@ from dml.core.installation import CONFIGS, shell_command
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
+from dml.core.secrets import is_masked, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
@@ -80,13 +81,32 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
     return run(cfg, check(cfg, Config), overrides)
 
 
-def resume(path: str | Path) -> dict[str, Any]:
+def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
     """Continues the run in a folder with the config that is stored there.
 
+    Args:
+        path: of the run folder.
+        words: keys and passwords, which are not stored, and the folder of moved data, as
+            `name=value`.
+
     Raises:
-        UserError: the folder is not a run folder; see also `run`.
+        UserError: the folder is not a run folder, a secret is missing, or a word sets another
+            option; see also `run`.
     """
     cfg = load_cfg(path)
+    options = flatten(OmegaConf.to_container(cfg))
+    secrets = {name for name, value in options.items() if is_masked(value)}
+    given = dict(word.partition("=")[::2] for word in words)
+    if others := given.keys() - secrets - set(ROOTS):
+        raise ConfigError(
+            f"resume: the run continues with its own config; leave out {name}" for name in others
+        )
+    if missing := secrets - given.keys():
+        raise ConfigError(
+            f"resume: {name} is not stored in {path}; add {name}=<value>" for name in missing
+        )
+    for name, value in given.items():
+        OmegaConf.update(cfg, name, value)
     return run(cfg, check(cfg, Config), None, folder=RunFolder(path))
 
 
@@ -333,7 +353,7 @@ class Experiment:
             run_id=folder.run_id(),
             name=config.name or f"{folder.path.parent.name} seed{config.seed}",
             group=config.experiment.id,
-            config=plain,
+            config=mask_options(plain),
             jobs=jobs,
             tags=tags,
             notify=print_line,

@@ -33,10 +33,6 @@ def test_a_mistake_in_a_sweep_is_one_line(command_line, tmp_path, word, name, re
     ("words", "problem"),
     [
         (["resume=/no/such"], "resume: folder /no/such does not exist"),
-        (
-            ["resume={}", "seed=1"],
-            "resume: the run continues with its own config; leave out",
-        ),
         (["-m", "--cfg", "job"], "Only one of --run, --multirun, --cfg"),
     ],
 )

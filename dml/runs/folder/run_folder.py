@@ -24,6 +24,7 @@ from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import UserError
 from dml.core.installation import shell_command
 from dml.core.locks import try_lock
+from dml.core.secrets import mask_options, mask_text
 
 RUN_LOCK = "run.lock"  # of the process that trains
 SEARCH_LOCK = "search.lock"  # shared by the workers of a search
@@ -90,12 +91,13 @@ class RunFolder:
         return read_json(self.summary)
 
     def write_config(self, cfg: DictConfig) -> None:
-        """Writes the resolved config."""
-        write_text(self.config, OmegaConf.to_yaml(cfg, resolve=True))
+        """Writes the resolved config, without secrets."""
+        plain = mask_options(OmegaConf.to_container(cfg, resolve=True))
+        write_text(self.config, OmegaConf.to_yaml(plain))
 
     def write_command(self, overrides: Sequence[str]) -> None:
         """Writes the command that starts and continues the run."""
-        words = [word for word in overrides if not word.startswith("overwrite=")]
+        words = [mask_text(word) for word in overrides if not word.startswith("overwrite=")]
         write_text(self.command, f"{shell_command('train')} {shlex.join(words)}".rstrip() + "\n")
 
     def write_summary(self, summary: dict[str, Any]) -> None:

@@ -1,0 +1,77 @@
+"""Keys and passwords, masked wherever something is printed, logged, stored or sent.
+
+Secret are options whose name ends in `api_key`, `token`, `password` or `secret`, and the password
+of a URL (`postgresql://user:password@host/runs`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+MASK = "***"
+_NAME = r"(?:api_?key|token|password|passwd|secret)"
+_SECRET_NAME = re.compile(rf"(?:.*[._])?{_NAME}", re.IGNORECASE)
+_OPTION = re.compile(rf"""(\b(?:[\w.]*[._])?{_NAME}=["']?)[^\s"',;}}]+""", re.IGNORECASE)
+_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/@:]*):([^\s/@]+)@", re.IGNORECASE)
+_IN_MAPPING = re.compile(rf"""\b{_NAME}["']?:\s*["']?([^\s"',;}}]+)""", re.IGNORECASE)
+_MIN_LENGTH = 8  # characters of a value that is masked wherever it stands
+
+_values: set[str] = set()
+
+
+def is_secret_name(name: str) -> bool:
+    """Returns True if an option of this dotted name holds a key or password."""
+    return _SECRET_NAME.fullmatch(name) is not None
+
+
+def is_masked(value: Any) -> bool:
+    """Returns True if a stored value had a secret."""
+    return MASK in str(value)
+
+
+def remember_secrets(options: dict[str, Any]) -> None:
+    """Makes `mask_text` hide the secrets among some options (dotted name → value)."""
+    for name, value in options.items():
+        texts = [str(value)] if value is not None and is_secret_name(name) else []
+        texts += [match[2] for match in _URL.finditer(str(value))]
+        texts += _IN_MAPPING.findall(str(value))
+        _values.update(text for text in texts if len(text) >= _MIN_LENGTH and text != MASK)
+
+
+def mask_text(text: str) -> str:
+    """Replaces secrets in a text: of URLs, behind a name, and all that are remembered."""
+    text = _OPTION.sub(rf"\1{MASK}", _URL.sub(rf"\1:{MASK}@", text))
+    for value in sorted(_values, key=len, reverse=True):
+        text = text.replace(value, MASK)
+    return text
+
+
+def mask_options(options: Any) -> Any:
+    """Returns a copy of nested dictionaries and lists without secrets."""
+    if isinstance(options, dict):
+        return {
+            name: MASK
+            if is_secret_name(str(name)) and isinstance(value, str | int)
+            else mask_options(value)
+            for name, value in options.items()
+        }
+    if isinstance(options, list):
+        return [mask_options(value) for value in options]
+    return mask_text(options) if isinstance(options, str) else options
+
+
+class MaskingFormatter(logging.Formatter):
+    """Formats log records without secrets.
+
+    Args:
+        format: of `logging.Formatter`; this name is that of logging's config.
+    """
+
+    def __init__(self, format: str) -> None:
+        super().__init__(format)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record."""
+        return mask_text(super().format(record))

@@ -1,0 +1,86 @@
+"""A planted key and password in everything that a command writes or prints."""
+
+import os
+from typing import ClassVar
+
+from dml.cli.report_command import main as report
+from dml.config.identity import digest
+from dml.core.exit_status import ExitStatus
+from dml.tracking import Tracker
+from tests.conftest import compose_config
+from tests.system.conftest import DIGITS
+from tests.system.finished_runs import only_run_folder
+
+KEY, PASSWORD = "planted-key-123", "planted-password-456"
+
+
+class KeyTracker(Tracker):
+    """A tracker that needs a key, and repeats it."""
+
+    configs: ClassVar[list] = []
+
+    def __init__(self, api_key, url):
+        assert (api_key, url) == (KEY, f"https://me:{PASSWORD}@host")
+
+    def start(self, run):
+        self.configs.append(run.config)
+        run.notify(f"note: the key is {KEY}")
+
+
+def options(**values):
+    named = {"_target_": f"{__name__}.KeyTracker", "name": "none", **values}
+    return [f"{'++' if k != 'name' else ''}tracking.{k}={v}" for k, v in named.items()]
+
+
+SECRETS = options(api_key=KEY, url="'https://me:${oc.env:PLANTED}@host'")
+
+
+def read_all(folder):
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_nothing_shows_a_key(command_line, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PLANTED", PASSWORD)
+    words = (*DIGITS, "protocol.epochs=1", *SECRETS, f"outputs={tmp_path / 'outputs'}")
+    status, out, err = command_line(*words)
+    assert status == 0, err
+    folder = only_run_folder(tmp_path / "outputs")
+    assert "api_key=***" in folder.command.read_text()
+    assert report(["single", f"--runs={tmp_path / 'outputs'}"]) == 0
+    wrong = command_line(*words, "protocol.epochs=zero")
+    grid = command_line("-m", *words, "seed=0,1", "loss.alpha=-1")
+    assert wrong[0] != 0
+    assert grid[0] != 0
+    printed = "".join(
+        [out, err, *wrong[1:], *grid[1:], *capfd.readouterr(), str(KeyTracker.configs)]
+    )
+    everything = printed.encode() + read_all(tmp_path) + read_all(tmp_path / "outputs")
+    assert b"***" in everything
+    for secret in (KEY, PASSWORD):
+        assert secret.encode() not in everything
+    assert not [name for name in os.listdir(folder.path.parent) if KEY in name]
+
+
+def test_resume_takes_them_from_the_command(command_line, tmp_path, monkeypatch):
+    monkeypatch.setenv("PLANTED", PASSWORD)
+    words = (*DIGITS, "protocol.epochs=1", *SECRETS, f"outputs={tmp_path / 'outputs'}")
+    assert command_line(*words, "max_minutes=0.0001")[0] == ExitStatus.TIME_LIMIT
+    resumed = f"resume={only_run_folder(tmp_path / 'outputs').path}"
+    status, _, err = command_line(resumed)
+    assert status == ExitStatus.WRONG_COMMAND
+    assert "tracking.api_key is not stored" in err
+    assert "tracking.url is not stored" in err
+    url = "tracking.url=https://me:${oc.env:PLANTED}@host"
+    # The limit of time is stored too: the run stops again, now with its tracker.
+    assert command_line(resumed, f"tracking.api_key={KEY}", url)[0] == ExitStatus.TIME_LIMIT
+
+
+def test_they_are_no_part_of_the_digest():
+    plain = digest(compose_config(*DIGITS))
+    assert digest(compose_config(*DIGITS, "+method.token=planted-key-123")) == plain
+
+
+def test_resume_takes_the_folder_of_moved_data(command_line, restored):
+    _, folder = restored("killed")
+    assert command_line(f"resume={folder.path}", "data.root=/elsewhere")[0] == 0
+    assert "root: /elsewhere" in folder.config.read_text()
