@@ -82,8 +82,13 @@ def download(
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(target.name + ".partial")
         mode = "wb" if checksum is None else "ab"
-        with open(partial, mode) as file, show_task(f"downloading {target.name}") as update:
-            _receive_all(url, file, update, pause)
+        try:
+            with open(partial, mode) as file, show_task(f"downloading {target.name}") as update:
+                _receive_all(url, file, update, pause)
+        except BaseException:
+            if partial.stat().st_size == 0:  # nothing to continue
+                partial.unlink()
+            raise
         if checksum is not None:
             try:
                 checksum.check(partial)

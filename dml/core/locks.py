@@ -25,7 +25,14 @@ UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # by the file system
 
 
 class Busy(UserError):
-    """Another process holds the lock."""
+    """Another process, `holder`, holds the lock `path`."""
+
+    def __init__(self, path: Path) -> None:
+        holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip()
+        self.path, self.holder = path, holder or "another process"
+        super().__init__(
+            f"outputs: {path.parent} is being written by {self.holder}; wait for it, or stop it"
+        )
 
 
 @contextmanager
@@ -83,11 +90,7 @@ def try_lock(path: Path, shared: bool = False) -> Iterator[None]:
                 _shared(path) if shared else _exclusive(path).acquire(blocking=False)
             )
         except (Timeout, BlockingIOError) as error:
-            holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip()
-            raise Busy(
-                f"outputs: {folder} is being written by {holder or 'another process'}; wait for "
-                f"it, or stop it"
-            ) from error
+            raise Busy(path) from error
         except OSError as error:
             raise UserError(f"outputs: cannot write to {folder}: {error.strerror}") from error
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")

@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -48,6 +49,7 @@ def prepare(
     places = _assign_files(dataset, urls, "--url")
     if _is_ready(dataset, root, say):
         return
+    is_new = not root.exists()
     try:
         with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
             if _is_ready(dataset, root, say):  # another process was faster
@@ -56,7 +58,19 @@ def prepare(
             index = _install(dataset, root, given, places, say)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({error})") from error
+    finally:
+        if is_new:
+            _remove_if_empty(dataset, root)
     say(f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
+
+
+def _remove_if_empty(dataset: DatasetSource, root: Path) -> None:
+    """Removes a folder of datasets that holds nothing but the lock."""
+    lock = root / f".{dataset.name}.lock"
+    with suppress(OSError):  # it is absent or holds a part
+        (root / ".downloads").rmdir()
+    if root.is_dir() and set(root.iterdir()) <= {lock}:
+        shutil.rmtree(root)
 
 
 def _assign_files(

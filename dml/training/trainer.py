@@ -129,7 +129,10 @@ class Trainer:
             yield
         except InvalidBatchError as error:
             self._means.check_finite()  # weights that are NaN come from the loss of an earlier step
-            raise UserError(f"loss: at step {self.step}: {error}") from error
+            option, advice = "loss", ""
+            if "finite" in str(error) and self.step > 0:  # the first step works
+                option, advice = "optim.lr", "; the checkpoint before it is kept, try a smaller one"
+            raise UserError(f"{option}: at step {self.step}: {error}{advice}") from error
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"data.batch_size: {batch_size} images do not fit into the GPU's memory; "

@@ -4,6 +4,7 @@ import os
 import pickle
 import re
 import sys
+import time
 import types
 from itertools import pairwise
 
@@ -12,8 +13,10 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.plugins.sweeper import Sweeper
 
-from dml.cli import command
+from dml.cli import command, hydra_command
 from dml.core.errors import UserError
+from tests.forked import context
+from tests.system.conftest import DIGITS
 
 TINY = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
 
@@ -124,3 +127,30 @@ def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_p
     status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}", "seed=0,1")
     assert status == 2
     assert re.fullmatch(r"error: hydra/launcher: this machine has no Slurm \(srun\); .*\n", err)
+
+
+def test_a_run_of_another_process_waits_until_the_others_have_ended(
+    command_line, prepared, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(hydra_command, "POLL_S", 0.1)
+    _, folder = prepared("seed=0", "protocol.epochs=1")
+    locked = context().Event()
+
+    def hold():  # until the other run is finished
+        with folder.locked():
+            locked.set()
+            while not list(folder.path.parent.glob("seed1-*/summary.json")):
+                time.sleep(0.1)
+
+    owner = context().Process(target=hold)
+    owner.start()
+    try:
+        assert locked.wait(30)
+        words = (*DIGITS, "protocol.epochs=1", "seed=0,1", f"outputs={tmp_path / 'outputs'}")
+        status, out, err = command_line("-m", f"hydra.sweep.dir={tmp_path}/sweep", *words)
+    finally:
+        owner.kill()
+        owner.join()
+    assert status == 0, err
+    assert f"note: process {owner.pid} on " in out
+    assert folder.summary.exists()
