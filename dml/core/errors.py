@@ -70,11 +70,19 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     PyTorch has no exception class for the machine's memory.
     """
-    messages = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+    messages = (
+        "can't allocate memory",
+        "not enough memory",
+        "Storage size calculation overflowed",
+        "failed to map segment",  # of a library that is imported
+    )
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and any(text in str(error) for text in messages))
+        or (
+            isinstance(error, RuntimeError | ImportError)
+            and any(text in str(error) for text in messages)
+        )
     )
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from dml.core.errors import UserError
+
 log = logging.getLogger(__name__)
 
 HANDLER_S = 2.0  # far longer than the system takes to report a dead process
@@ -31,14 +33,13 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
 
     Raises:
         RuntimeError: a worker died; the message begins with `DEAD_WORKER`.
+        UserError: the system cannot start so many workers.
     """
     _deaths.held = None  # of a loader that nobody waits for any more
     if not loader.num_workers:
         yield from loader
         return
-    others = set(multiprocessing.active_children())
-    batches = iter(loader)
-    _processes.update(set(multiprocessing.active_children()) - others)
+    batches = _start(loader)
     _deaths.hold_back()
     while True:
         try:
@@ -46,6 +47,22 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
         except StopIteration:
             return
         yield batch
+
+
+def _start(loader: DataLoader[Any]) -> Iterator[Any]:
+    others = set(multiprocessing.active_children())
+    try:
+        return iter(loader)
+    except OSError as error:
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        error.__traceback__ = None  # ends torch's iterator, which is incomplete and complains
+        sys.unraisablehook = hook
+        raise UserError(
+            f"data.workers: {loader.num_workers} loading processes cannot be started "
+            f"({error.strerror}); try fewer, or raise the limit (ulimit)"
+        ) from None
+    finally:
+        _processes.update(set(multiprocessing.active_children()) - others)
 
 
 def prepare_process(worker: int) -> None:

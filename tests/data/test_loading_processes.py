@@ -4,6 +4,7 @@ import atexit
 import gc
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 import time
@@ -11,6 +12,7 @@ import time
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
+from dml.core.errors import UserError
 from dml.data import loading_processes
 from dml.data.loading_processes import DEAD_WORKER, iterate, prepare_process
 
@@ -68,6 +70,18 @@ def test_a_death_after_the_iteration_keeps_no_process():
         assert not multiprocessing.active_children()
     finally:
         gc.enable()
+
+
+def test_too_few_descriptors(capfd):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 5, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"data\.workers: 2 .*Too many open files"):
+            next(iterate(DataLoader(Slow(), num_workers=2, worker_init_fn=prepare_process)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        loading_processes._end_processes()
+    assert capfd.readouterr().err == ""
 
 
 def test_the_end_of_python_waits_for_no_process():
