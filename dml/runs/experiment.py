@@ -39,6 +39,7 @@ from dml.runs.job import EMBEDDINGS, JobRun, RunContext, read_result, translate_
 from dml.runs.load import load_cfg
 from dml.runs.protocol import FOLDS, Job, validates_one_class
 from dml.runs.train_jobs import train_jobs
+from dml.runs.training_status import RunPosition
 from dml.tracking import RunInfo, Tracker, track_run
 from dml.training.process_group import ProcessGroup, distributed_session
 
@@ -195,7 +196,9 @@ class Experiment:
         self.builder.check_arguments()
         with show_task(f"reading {self.config.data.name}"):
             index = self.builder.index()
-        context = RunContext.open(self.builder, identity(self.cfg), index, self.world)
+        protocol = self.config.protocol
+        position = RunPosition(protocol.repeats, FOLDS[protocol.splits])
+        context = RunContext(self.builder, identity(self.cfg), index, self.world, position)
         for job in context.jobs():
             folder = self.folder.job(job.name)
             read = partial(read_result, folder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,6 @@ class RunContext:
         builder: of network, method and optimizer; holds the config.
         identity: see `dml.config.identity.identity`; guards the checkpoints.
         index: the dataset.
-        device: of the networks.
         world: the processes that train each model together.
         position: of the models among those of the run, or the trials of its search.
     """
@@ -78,31 +77,18 @@ class RunContext:
     builder: Builder
     identity: dict[str, Any]
     index: ImageIndex
-    device: torch.device
-    world: ProcessGroup
-    position: RunPosition
-
-    @classmethod
-    def open(
-        cls,
-        builder: Builder,
-        identity: dict[str, Any],
-        index: ImageIndex,
-        world: ProcessGroup = SINGLE_PROCESS,
-    ) -> RunContext:
-        """Opens the device that the config names.
-
-        Raises:
-            UserError: there is no such device.
-        """
-        device, p = resolve_device(builder.config.device, world), builder.config.protocol
-        position = RunPosition(p.repeats, FOLDS[p.splits])
-        return cls(builder, identity, index, device, world, position)
+    world: ProcessGroup = SINGLE_PROCESS
+    position: RunPosition = field(default_factory=RunPosition)
 
     @property
     def config(self) -> Config:
         """The config of the run."""
         return self.builder.config
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device of the networks, which the config names."""
+        return resolve_device(self.config.device, self.world)
 
     @cached_property
     def source(self) -> ImageSource | None:

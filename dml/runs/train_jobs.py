@@ -282,8 +282,7 @@ def _run_process(
     try:
         with open_display(console), write_log(folder.path, name):
             builder = Builder(config)
-            context = RunContext.open(builder, identity, builder.index())
-            context = replace(context, position=position)
+            context = RunContext(builder, identity, builder.index(), position=position)
             job = next(job for job in context.jobs() if job.name == name)
             # The process of a parent that was killed may still be saving.
             with requested, wait_for_lock(folder.job(name) / RUN_LOCK):

@@ -68,7 +68,7 @@ def _load_best(run_folder: str | Path, job_number: int) -> tuple[JobRun, Job]:
     config, folder = load_config(run_folder), RunFolder(run_folder)
     config.backbone["weights"] = "none"  # the checkpoint holds them
     builder = Builder(config)
-    context = RunContext.open(builder, {}, builder.index())
+    context = RunContext(builder, {}, builder.index())
     job = context.jobs()[job_number]
     run = JobRun(context, job, folder.job(job.name))
     try:

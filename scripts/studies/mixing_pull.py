@@ -69,7 +69,7 @@ def _measure(cell: Cell, steps: int, every: int) -> Iterator[Pull]:
     cfg = cell.config.copy()
     cfg.search = None
     builder = Builder(check(cfg, Config))
-    context = RunContext.open(builder, {}, builder.index())
+    context = RunContext(builder, {}, builder.index())
     with TemporaryDirectory() as folder:
         run = JobRun(context, context.jobs()[0], Path(folder))
         optimizer, _ = builder.optimizer(run.embedder, run.method)

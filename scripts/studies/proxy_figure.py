@@ -71,7 +71,7 @@ def draw_proxy_figure(
     panels: list[ProxyPanel] = []
     with tempfile.TemporaryDirectory() as folder:
         job = Job(0, 0, subset, split, split)
-        context = RunContext.open(Builder(config), identity, index)
+        context = RunContext(Builder(config), identity, index)
         run = JobRun(context, job, Path(folder))
 
         def add_panel(start: StageStart) -> None:

@@ -31,7 +31,7 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
     """
     config = load_config(folder)
     builder = Builder(config)
-    context = RunContext.open(builder, {}, builder.index())
+    context = RunContext(builder, {}, builder.index())
     first = context.jobs()[0]
     split = Split(_shown(first.test.query))
     job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))

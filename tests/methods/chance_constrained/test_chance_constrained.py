@@ -232,7 +232,7 @@ def final_state(composed, folder, stop_at=()):
     cfg = composed(*TINY, "loss=c2")
     config = check(cfg, Config)
     builder = Builder(config)
-    context = RunContext.open(builder, identity(cfg), builder.index())
+    context = RunContext(builder, identity(cfg), builder.index())
     (job,) = context.jobs()
     steps = [*stop_at, None]
     for stop in steps:
