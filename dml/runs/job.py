@@ -120,11 +120,16 @@ class JobRun:
         self.checkpoints = Checkpoints(folder, context.identity, self.world)
         seeds = np.random.SeedSequence([self.config.seed, *job.key]).generate_state(2)
         model_seed, self._batch_seed = (int(seed) for seed in seeds)
-        data, steps = self.config.data, self.config.protocol.steps_per_epoch
-        sizes: Any = {"batch_size": data.batch_size, "images_per_class": data.images_per_class}
-        sampling = {**sizes, "seed": self._batch_seed, "steps_per_epoch": steps}
+        data = self.config.data
         try:
-            self.schedule = build_schedule(data.sampler, job.train.labels, **sampling)
+            self.schedule = build_schedule(
+                data.sampler,
+                job.train.labels,
+                batch_size=data.batch_size,
+                images_per_class=data.images_per_class,
+                seed=self._batch_seed,
+                steps_per_epoch=self.config.protocol.steps_per_epoch,
+            )
         except ValueError as error:
             raise UserError(f"data.{error}") from error
         torch.manual_seed(model_seed)
@@ -198,14 +203,9 @@ class JobRun:
                 line = f"stopped early: no improvement in {stopping.patience} {unit}"
                 self.context.position.show(self.job.key, line)
             with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
-                best = self.load_best()
-                result = self._describe_training(best)
-                if test:
-                    first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
-                    result["untrained"] = first if untrained is None else untrained
-                    result["metrics"] = self._test(history, best)
-                if draw_test is not None:
-                    self._draw(draw_test, best)
+                result = self._describe_best(history, test, draw_test)
+                if untrained is not None:
+                    result["untrained"] = untrained
                 path = self.checkpoints.folder / RESULT
                 self.world.broadcast_from_main(lambda: write_json(path, result))
             return result
@@ -216,17 +216,8 @@ class JobRun:
     def _loading(self) -> LoaderOptions:
         """Of this process's part of each batch."""
         workers = loading_processes(self.config, self.context.index, self.device)
-        share = {"rank": self.world.rank, "world_size": self.world.size}
-        to_input, source = self.transforms.to_input, self.context.source
-        return LoaderOptions(to_input, self.device, workers, source, **share)
-
-    def load_best(self) -> dict[str, Any]:
-        """Restores the weights of the best evaluation; returns their checkpoint."""
-        best = self.checkpoints.load_best()
-        with translate_state_errors(self.checkpoints.best):
-            self.embedder.load_state_dict(best["embedder"])
-            self.method.load_state_dict(best["method"])
-        return best
+        images = self.transforms.to_input, self.device, workers, self.context.source
+        return LoaderOptions(*images, rank=self.world.rank, world_size=self.world.size)
 
     def evaluator(self, split: Split) -> Evaluator:
         """Returns the evaluator of a network on a split."""
@@ -306,8 +297,13 @@ class JobRun:
             self._test_embeddings[AFTER] = tested.to("cpu")
         return metrics | ({COLLAPSED: 1.0} if embeddings.collapsed else {})
 
-    def _describe_training(self, best: dict[str, Any]) -> Result:
-        trainer, metrics = self._trainer, best["metrics"]
+    def _describe_best(self, history: History, test: bool, draw_test: DrawTest | None) -> Result:
+        """Restores the weights of the best evaluation, and returns their scores."""
+        trainer, best = self._trainer, self.checkpoints.load_best()
+        with translate_state_errors(self.checkpoints.best):
+            self.embedder.load_state_dict(best["embedder"])
+            self.method.load_state_dict(best["method"])
+        metrics = best["metrics"]
         images = trainer.step * self.config.data.batch_size
         scores = {k: v for k, v in metrics.items() if not k.startswith((COLLAPSED, TEST_CURVE))}
         result = {
@@ -329,6 +325,17 @@ class JobRun:
             )
         if self.job.noise is not None:
             result["label_noise"] = asdict(self.job.noise)
+        if test:
+            first = trainer.first_metrics
+            result["untrained"] = {name: first[name] for name in first if name != COLLAPSED}
+            result["metrics"] = self._test(history, best)
+        if draw_test is not None:
+            names = (BEFORE, AFTER)
+            networks = {name: self._test_embeddings[name].to(self.device) for name in names}
+            if best["step"] == 0:  # of an untrained network
+                networks = {"nearest": networks[AFTER]}
+            set_random_state(self._random, self.device)  # pictures do not depend on interruptions
+            self.world.broadcast_from_main(lambda: draw_test(self, networks))
         return result
 
     def _test(self, history: History, best: dict[str, Any]) -> dict[str, float]:
@@ -345,13 +352,6 @@ class JobRun:
         rows = self.world.broadcast_from_main(lambda: history.job_rows(*self.job.key))
         extra = self._extra_metrics.of_run(rows, best, embeddings)
         return self.evaluator(split).score(embeddings) | extra
-
-    def _draw(self, draw_test: DrawTest, best: dict[str, Any]) -> None:
-        networks = {name: self._test_embeddings[name].to(self.device) for name in (BEFORE, AFTER)}
-        if best["step"] == 0:  # of an untrained network
-            networks = {"nearest": networks[AFTER]}
-        set_random_state(self._random, self.device)  # pictures do not depend on interruptions
-        self.world.broadcast_from_main(lambda: draw_test(self, networks))
 
     def embed(self, split: Split) -> SplitEmbeddings:
         """Returns the embeddings of a split by the network as it is now."""
