@@ -5,10 +5,10 @@ Options are bound to the constructors that `_target_` names here and nowhere els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from hydra.errors import InstantiationException
@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from dml.config.schema import Config, resolve_test_resize
+from dml.config.schema import Config, OptimConfig, resolve_test_resize
 from dml.config.signatures import (
     BACKBONE_KEYS,
     LOSS_KEYS,
@@ -51,10 +51,10 @@ WIDTH = (
     "embedding_size embedding_dim embed_dim emb_dim feat_dim feature_dim in_features sz_embed "
     "sz_embedding descriptors_dim"
 )
-SIZES = (*CLASSES.split(), *WIDTH.split())
+SIZES = f"{CLASSES} {WIDTH}".split()
 GPU_SWITCHES = ("use_gpu", "use_cuda", "cuda", "gpu")  # of public losses, usually true
 
-# Per option: the base class of what is built, and its description for messages.
+# By option: the base class of what is built, and its description for messages.
 REQUIRED: dict[str, tuple[Any, str]] = {
     "loss": (nn.Module, "a loss, a torch.nn.Module"),
     "loss.miner": (Callable, "a miner, which can be called"),
@@ -64,6 +64,34 @@ REQUIRED: dict[str, tuple[Any, str]] = {
     "tracking": (Tracker, "a tracker; derive it from dml.tracking.Tracker"),
     "optim.schedule": (LRScheduler, "a learning-rate schedule"),
 }
+NODES: dict[str, Callable[[Config], dict[str, Any] | None]] = {
+    "loss": lambda c: c.loss,
+    "loss.miner": lambda c: c.loss.get("miner"),
+    "method": lambda c: c.method,
+    "backbone": lambda c: c.backbone,
+    "embedder": lambda c: {**c.embedder, "_target_": "dml.models.embedder.Embedder"},
+    "data.reader": lambda c: c.data.reader,
+    "tracking": lambda c: c.tracking,
+    "optim.args": lambda c: {**c.optim.args, "_target_": c.optim.target},
+    "optim.schedule": lambda c: schedule_node(c.optim, c.protocol.epochs),
+}
+# By option: keys of its node that are not arguments, and arguments that the caller adds.
+RESERVED = {"loss": LOSS_KEYS, "method": METHOD_KEYS, "backbone": BACKBONE_KEYS}
+SUPPLIED: dict[str, Collection[str]] = {
+    "loss": SIZES,
+    "method": ("loss", "miner", *SIZES),
+    "embedder": ("backbone",),
+    "data.reader": ("root",),
+    "optim.args": ("params", "lr", "weight_decay"),
+    "optim.schedule": ("optimizer",),
+}
+
+
+def schedule_node(optim: OptimConfig, epochs: int) -> dict[str, Any] | None:
+    """Returns the class and the arguments of a schedule for so many epochs; None for none."""
+    if optim.schedule is None:
+        return None
+    return named_schedule(optim.schedule, epochs) | optim.schedule_args
 
 
 class Constructor:
@@ -71,22 +99,15 @@ class Constructor:
 
     Args:
         node: with `_target_`.
-        option: its dotted name, for messages.
-        reserved: keys of the node that are not arguments.
-        supplied: names of the arguments that the caller may add.
+        option: its dotted name.
 
     Attributes:
         problems: one line per option that does not fit the signature.
     """
 
-    def __init__(
-        self,
-        node: dict[str, Any],
-        option: str,
-        reserved: Iterable[str] = (),
-        supplied: Collection[str] = (),
-    ) -> None:
-        self.node, self.option, self.reserved = node, option, tuple(reserved)
+    def __init__(self, node: dict[str, Any], option: str) -> None:
+        self.node, self.option, self.reserved = node, option, RESERVED.get(option, ())
+        supplied = SUPPLIED.get(option, ())
         self.problems = [*find_argument_problems(node, option, *self.reserved, given=supplied)]
 
     def select_missing(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -139,8 +160,7 @@ class Constructor:
         return reason
 
 
-@dataclass(frozen=True)
-class Transforms:
+class Transforms(NamedTuple):
     """The transforms of an image on its way into the network."""
 
     train: nn.Module
@@ -155,41 +175,13 @@ class Builder:
         self.config = config
 
     def constructor(self, option: str) -> Constructor:
-        """Returns the constructor of a node, with the arguments that this class supplies."""
-        c = self.config
-        match option:
-            case "loss":
-                return Constructor(c.loss, option, LOSS_KEYS, SIZES)
-            case "loss.miner":
-                return Constructor(c.loss["miner"], option)
-            case "method":
-                return Constructor(c.method, option, METHOD_KEYS, ("loss", "miner", *SIZES))
-            case "backbone":
-                return Constructor(c.backbone, option, BACKBONE_KEYS)
-            case "embedder":
-                target = f"{Embedder.__module__}.{Embedder.__qualname__}"  # the only class of them
-                node = {**c.embedder, "_target_": target}
-                return Constructor(node, option, supplied=("backbone",))
-            case "data.reader":
-                return Constructor(c.data.reader, option, supplied=("root",))
-            case "optim.args":
-                node = {**c.optim.args, "_target_": c.optim.target}
-                return Constructor(node, option, supplied=("params", "lr", "weight_decay"))
-            case "optim.schedule":
-                node = named_schedule(c.optim.schedule or {}, c.protocol.epochs)
-                return Constructor(node | c.optim.schedule_args, option, supplied=("optimizer",))
-            case _:
-                return Constructor(getattr(c, option), option)
+        """Returns the constructor of a node."""
+        return Constructor(NODES[option](self.config) or {}, option)
 
     def check_arguments(self) -> None:
         """Raises ConfigError with all options that do not fit their constructors."""
-        options = ["loss", "method", "backbone", "embedder", "data.reader", "tracking"]
-        if self.config.loss.get("miner") is not None:
-            options.insert(1, "loss.miner")
-        options.append("optim.args")
-        if self.config.optim.schedule is not None:
-            options.append("optim.schedule")
-        problems = [line for option in options for line in self.constructor(option).problems]
+        wanted = [option for option, node in NODES.items() if node(self.config) is not None]
+        problems = [line for option in wanted for line in self.constructor(option).problems]
         if problems:
             raise ConfigError(p.replace("optim.args._target_", "optim._target_") for p in problems)
 
@@ -244,8 +236,7 @@ class Builder:
         """Crops and flips, in the size and colors of the backbone's input."""
         t, spec = self.config.transform, embedder.input
         size = t.size or spec.size
-        names = ("resize", "scale", "ratio", "flip", "padding", "degrees")
-        options = {name: getattr(t, name) for name in names}
+        options = t.model_dump(include={"resize", "scale", "ratio", "flip", "padding", "degrees"})
         train = transforms.train_transform(t.augmentation, size, **options)
         resize = resolve_test_resize(t.test_resize, size, spec.crop_share)
         test = transforms.eval_transform(size, resize=resize)
@@ -283,10 +274,9 @@ class Builder:
         trained in another space than ccp and than the one it is scored in. Mixing methods keep unit
         vectors for the clean loss as for the mixed one; proxies have no such lengths.
         """
-        config = self.config
-        clipped = config.embedder.get("normalize") == "clipped"
-        plain = config.method["_target_"] == f"{Plain.__module__}.{Plain.__qualname__}"
-        return clipped and plain and config.loss["batch_kind"] == "pair"
+        c, plain = self.config, f"{Plain.__module__}.{Plain.__qualname__}"
+        clipped = c.embedder.get("normalize") == "clipped"
+        return clipped and c.method["_target_"] == plain and c.loss["batch_kind"] == "pair"
 
     def optimizer(
         self, embedder: nn.Module, method: nn.Module
@@ -297,11 +287,10 @@ class Builder:
             ConfigError: there is no such optimizer or group, or one rejects its options.
             UserError: see `parameter_groups`.
         """
-        options = {f.name: getattr(self.config.optim, f.name) for f in fields(GroupOptions)}
-        groups = parameter_groups(embedder, method, GroupOptions(**options))
         optim = self.config.optim
-        target = import_target(optim.target, "optim")
-        optimizer = build_optimizer(target, groups, optim.args)
+        options = optim.model_dump(include={field.name for field in fields(GroupOptions)})
+        groups = parameter_groups(embedder, method, GroupOptions(**options))
+        optimizer = build_optimizer(import_target(optim.target, "optim"), groups, optim.args)
         if optim.schedule is None:
             return optimizer, None
         return optimizer, self.constructor("optim.schedule")(optimizer=optimizer)

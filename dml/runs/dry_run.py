@@ -32,6 +32,8 @@ def dry_run(
 ) -> None:
     """Tries a copy of the method with its loss, and optimizer and schedule, for two steps.
 
+    A ValueError of the method may be due to the dummy batch, and is left to the run.
+
     Args:
         builder: of the run.
         method: with the loss, as it is trained afterwards; stays as it is.
@@ -47,17 +49,6 @@ def dry_run(
         method = copy.deepcopy(method)
     except Exception:  # of any class: it holds what cannot be copied
         method = builder.method(classes, size).to(device)
-    _try_method(builder, method, classes, size, device)
-    _try_optimizer(builder, method.cpu())
-
-
-def _try_method(
-    builder: Builder, method: Method, classes: int, size: int, device: torch.device
-) -> None:
-    """Computes a loss and its gradients with a dummy network.
-
-    A ValueError of the method may be due to the dummy batch, and is left to the run.
-    """
     normalize = builder.config.embedder["normalize"]
     network = Embedder(SmallCNN(width=1), size, normalize=normalize).to(device)
     labels = torch.tensor([0, classes - 1], device=device).repeat_interleave(PER_CLASS)
@@ -77,7 +68,7 @@ def _try_method(
     except ConfigError:
         raise
     except (ValueError, UserError):
-        return
+        pass
     except Exception as error:  # of any class, by a custom loss or miner
         if is_out_of_memory(error):
             raise
@@ -85,6 +76,7 @@ def _try_method(
         of_loss = option == "loss"
         reason = (builder.constructor("loss").describe if of_loss else describe_failure)(error)
         raise ConfigError([f"{option}: it fails on a batch{arguments}: {reason}"]) from error
+    _try_optimizer(builder, method.cpu())
 
 
 def _check_value(loss: Any, option: str, classes: int) -> None:
@@ -108,14 +100,14 @@ def _try_optimizer(builder: Builder, method: nn.Module) -> None:
     network.backbone = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
     network.head = nn.Linear(1, 1)
     optimizer, schedule = builder.optimizer(network, method)
-    for name, values in config.optim.groups.items():
-        if unknown := [key for key in values if key not in optimizer.defaults]:
-            raise ConfigError(
-                [
-                    f"optim.groups.{name}.{unknown[0]}: {type(optimizer).__name__} takes no such "
-                    f"option; its groups have {', '.join(sorted(optimizer.defaults))}"
-                ]
-            )
+    known, kind = ", ".join(sorted(optimizer.defaults)), type(optimizer).__name__
+    if problems := [
+        f"optim.groups.{name}.{key}: {kind} takes no such option; its groups have {known}"
+        for name, values in config.optim.groups.items()
+        for key in values
+        if key not in optimizer.defaults
+    ]:
+        raise ConfigError(problems)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)

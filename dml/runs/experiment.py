@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +30,17 @@ from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_results
-from dml.runs.context import RunContext
 from dml.runs.dry_run import dry_run
 from dml.runs.embeddings import concatenate_models
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import SEARCH_LOCK, RunFolder
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, protocol_id, result_id, summarize, versions
-from dml.runs.job import EMBEDDINGS, JobRun, read_result, translate_resource_errors
+from dml.runs.job import EMBEDDINGS, JobRun, RunContext, read_result, translate_resource_errors
 from dml.runs.load import load_cfg
-from dml.runs.protocol import FOLDS, Job, group_by_repeat, validates_one_class
+from dml.runs.protocol import FOLDS, Job, validates_one_class
 from dml.runs.train_jobs import train_jobs
+from dml.runs.training_status import RunPosition
 from dml.tracking import RunInfo, Tracker, track_run
 from dml.training.process_group import ProcessGroup, distributed_session
 
@@ -149,45 +151,42 @@ def run(
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
         with open_display(console), show_task(place):
-            one = Experiment(folder, cfg, config, world, overrides)
-            read = folder.read_summary
-            summary = None if config.overwrite else world.broadcast_from_main(read)
-            if summary is not None:
-                return one.leave_finished(summary)
+            experiment = Experiment(folder, cfg, config, world, overrides)
+            read = partial(world.broadcast_from_main, folder.read_summary)
+            if not config.overwrite and (summary := read()) is not None:
+                return experiment.leave_finished(summary)
             with StopRequest(config.max_minutes) as stop:
-                context, built = one.prepare()
+                context, built = experiment.prepare()
                 if config.search is not None:
-                    return one.search(context, stop)
-                with one.locked():
-                    summary = world.broadcast_from_main(read)
-                    if summary is None:  # no other process has finished it meanwhile
-                        one.begin(context)
-                        return one.train(cfg, context, world.share_stop_request(stop), built)
-            return one.leave_finished(summary)
+                    return experiment.search(context, stop)
+                with experiment.locked():
+                    if (summary := read()) is None:  # no other process has finished it meanwhile
+                        experiment.begin(context)
+                        return experiment.train(context, world.share_stop_request(stop), built)
+            return experiment.leave_finished(summary)
 
 
+@dataclass
 class Experiment:
     """A run on one process; its methods stand in the order in which they are called.
 
-    Args:
+    Attributes:
         folder: of the run.
-        cfg: as composed by Hydra.
+        cfg: as composed by Hydra; after a search with its best values.
         config: the same, checked.
         world: the processes of the run.
         overrides: words of the command line; None: the run continues from its folder alone.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        cfg: DictConfig,
-        config: Config,
-        world: ProcessGroup,
-        overrides: Sequence[str] | None = None,
-    ) -> None:
-        self.folder, self.cfg, self.config, self.world = folder, cfg, config, world
-        self.overrides, self.builder = overrides, Builder(config)
-        self.tracker: Tracker = world.run_on_main(self.builder.tracker) or Tracker()
+    folder: RunFolder
+    cfg: DictConfig
+    config: Config
+    world: ProcessGroup
+    overrides: Sequence[str] | None
+
+    def __post_init__(self) -> None:
+        self.builder = Builder(self.config)
+        self.tracker: Tracker = self.world.run_on_main(self.builder.tracker) or Tracker()
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Shows a finished run, and completes its copy at the tracker."""
@@ -201,7 +200,7 @@ class Experiment:
             self.world.broadcast_from_main(lambda: self.folder.write_summary(summary))
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
             jobs = [(result["repeat"], result["fold"]) for result in summary["jobs"]]
-            info = self._tracker_info(self.cfg, self.config, jobs)
+            info = self._tracker_info(jobs)
             with self.folder.locked(), track_run(self.tracker, info):
                 for result in summary["jobs"]:
                     self.tracker.job_done(result)
@@ -217,10 +216,12 @@ class Experiment:
         self.builder.check_arguments()
         with show_task(f"reading {self.config.data.name}"):
             index = self.builder.index()
-        context = RunContext.open(self.builder, identity(self.cfg), index, self.world)
+        protocol = self.config.protocol
+        position = RunPosition(protocol.repeats, FOLDS[protocol.splits])
+        context = RunContext(self.builder, identity(self.cfg), index, self.world, position)
         for job in context.jobs():
             folder = self.folder.job(job.name)
-            read = lambda folder=folder: read_result(folder)  # noqa: E731
+            read = partial(read_result, folder)
             if self.config.overwrite or self.world.broadcast_from_main(read) is None:
                 break
         else:
@@ -247,10 +248,11 @@ class Experiment:
             with self.locked():
                 if (summary := folder.read_summary()) is not None:
                     return self._show(summary)
-                best = override(self.cfg, outcome["params"])
-                builder = Builder(check(best, Config))
-                context = replace(context, builder=builder, identity=identity(best))
-                return self.train(best, context, stop, {}, search=outcome)
+                self.cfg = override(self.cfg, outcome["params"])
+                self.config = check(self.cfg, Config)
+                builder = Builder(self.config)
+                context = replace(context, builder=builder, identity=identity(self.cfg))
+                return self.train(context, stop, {}, search=outcome)
         except Busy as busy:
             print_line(f"the search is finished; its best is being trained ({busy})")
             return {"search": outcome}
@@ -305,7 +307,6 @@ class Experiment:
 
     def train(
         self,
-        cfg: DictConfig,
         context: RunContext,
         stop: Callable[[], RunStopped | None],
         built: Models,
@@ -314,31 +315,26 @@ class Experiment:
         """Trains all models, draws the curves, and writes the summary (with `more`) last."""
         started = time.monotonic()
         world, folder, tracker, jobs = self.world, self.folder, self.tracker, context.jobs()
-        keys = [job.key for job in jobs]
-        info = world.run_on_main(lambda: self._tracker_info(cfg, context.config, keys))
-        with nullcontext() if info is None else track_run(tracker, info):
+        config, keys = self.config, [job.key for job in jobs]
+        describe = partial(self._tracker_info, keys)
+        with track_run(tracker, world.broadcast_from_main(describe)):
             results = train_jobs(context, jobs, folder, tracker, stop, built=built)
             with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
-                ensembles = world.broadcast_from_main(
-                    lambda: _score_ensembles(context, jobs, folder)
-                )
-                world.broadcast_from_main(
-                    lambda: draw_curves(context.config, folder.history, keys, folder.figures)
-                )
-            tested = jobs[0].test.query
-            summary = summarize(context.config, tested, results, ensembles, context.device)
+                score = partial(_score_ensembles, context, jobs, folder)
+                ensembles = world.broadcast_from_main(score)
+                draw = partial(draw_curves, config, folder.history, keys, folder.figures)
+                world.broadcast_from_main(draw)
+            summary = summarize(config, jobs[0].test.query, results, ensembles, context.device)
             seconds = round(time.monotonic() - started, 2)
             summary |= {"wall_seconds": seconds, "processes": world.size, **more}
             tracker.conclude(summary, folder.pictures())
             world.broadcast_from_main(lambda: folder.write_summary(summary))
         return self._show(summary)
 
-    def _tracker_info(
-        self, cfg: DictConfig, config: Config, jobs: Sequence[tuple[int, int]]
-    ) -> RunInfo:
-        """Returns the description of a run that trains these (repeat, fold)."""
-        folder = self.folder
-        plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    def _tracker_info(self, jobs: Sequence[tuple[int, int]]) -> RunInfo:
+        """Returns the description of the run, which trains these (repeat, fold)."""
+        folder, config = self.folder, self.config
+        plain: Any = OmegaConf.to_container(self.cfg, resolve=True)
         del plain["tracking"]
         plain["run"] = {
             "result_id": result_id(config),
@@ -375,10 +371,10 @@ def _score_ensembles(
     if FOLDS[config.protocol.splits] == 1:
         return None
     scores = []
-    for folds in group_by_repeat(jobs):
+    for repeat, folds in groupby(jobs, lambda job: job.repeat):
         files = [folder.job(job.name) / EMBEDDINGS for job in folds]
         embeddings = concatenate_models(files, config.embedder["normalize"], context.device)
         recall_at, size = context.index.recall_at, embeddings.query.shape[1]
         metrics = embeddings.score(recall_at, config.evaluation.backend)
-        scores.append({"repeat": folds[0].repeat, "metrics": metrics, "embedding_size": size})
+        scores.append({"repeat": repeat, "metrics": metrics, "embedding_size": size})
     return scores

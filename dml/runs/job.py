@@ -1,11 +1,14 @@
-"""One model of a run: built, trained or continued, and scored with its best weights."""
+"""One model of a run: built, trained or continued, and scored with its best weights.
+
+`RunContext` holds what the models of a run share.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,20 +20,23 @@ from torch import Tensor
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json
 from dml.core.errors import RunStopped, UserError
+from dml.core.launcher import read_launch
 from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
-from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
+from dml.data.image_dataset import ImageSource
+from dml.data.image_index import ImageIndex
+from dml.data.loaders import Batches, LoaderOptions, pool_batches, resolve_workers, train_batches
 from dml.data.loading_processes import DEAD_WORKER
-from dml.data.samplers import BatchSchedule, build_schedule
+from dml.data.samplers import build_schedule
+from dml.runs.build import Builder
 from dml.runs.console import print_line
-from dml.runs.context import RunContext, loading_processes
 from dml.runs.embeddings import Evaluator, SplitEmbeddings, save_embeddings
 from dml.runs.extra_metrics import ExtraMetrics
-from dml.runs.protocol import FOLDS, Job, Split
-from dml.runs.training_status import TrainingStatus
+from dml.runs.protocol import FOLDS, Job, Split, create_jobs
+from dml.runs.training_status import RunPosition, TrainingStatus
 from dml.tracking import History, JobTracker, Tracker
 from dml.training.checkpoint_files import Checkpoints, translate_state_errors
-from dml.training.device import autocast
+from dml.training.device import autocast, resolve_device
 from dml.training.interfaces import Callbacks, TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.random_state import random_state, set_random_state
@@ -48,6 +54,51 @@ TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in histo
 BEFORE, AFTER = "before training", "after training"  # names of embeddings in pictures
 Result = dict[str, Any]
 DrawTest = Callable[["JobRun", dict[str, SplitEmbeddings]], None]
+
+
+def loading_processes(config: Config, index: ImageIndex, device: torch.device) -> int:
+    """Returns the number of loading processes of each training process of a run."""
+    training_processes = max(read_launch().local_size, config.protocol.workers)
+    return resolve_workers(config.data.workers, index, device, training_processes)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The objects that all models of a run share.
+
+    Attributes:
+        builder: of network, method and optimizer; holds the config.
+        identity: see `dml.config.identity.identity`; guards the checkpoints.
+        index: the dataset.
+        world: the processes that train each model together.
+        position: of the models among those of the run, or the trials of its search.
+    """
+
+    builder: Builder
+    identity: dict[str, Any]
+    index: ImageIndex
+    world: ProcessGroup = SINGLE_PROCESS
+    position: RunPosition = field(default_factory=RunPosition)
+
+    @property
+    def config(self) -> Config:
+        """The config of the run."""
+        return self.builder.config
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device of the networks, which the config names."""
+        return resolve_device(self.config.device, self.world)
+
+    @cached_property
+    def source(self) -> ImageSource | None:
+        """The cached images, which are made at the first access; None: decode at every access."""
+        return self.builder.source(self.index)
+
+    def jobs(self) -> list[Job]:
+        """Returns the models of the run, in order."""
+        c, p = self.config, self.config.protocol
+        return create_jobs(p.splits, p.repeats, self.index, c.data.label_noise, c.seed)
 
 
 class JobRun:
@@ -69,14 +120,25 @@ class JobRun:
         self.checkpoints = Checkpoints(folder, context.identity, self.world)
         seeds = np.random.SeedSequence([self.config.seed, *job.key]).generate_state(2)
         model_seed, self._batch_seed = (int(seed) for seed in seeds)
-        self.schedule = _schedule_batches(self.config, job, self._batch_seed)
+        data = self.config.data
+        try:
+            self.schedule = build_schedule(
+                data.sampler,
+                job.train.labels,
+                batch_size=data.batch_size,
+                images_per_class=data.images_per_class,
+                seed=self._batch_seed,
+                steps_per_epoch=self.config.protocol.steps_per_epoch,
+            )
+        except ValueError as error:
+            raise UserError(f"data.{error}") from error
         torch.manual_seed(model_seed)
         self.embedder = context.builder.network(self.world, self.device)
         self.transforms = context.builder.transforms(self.embedder)
-        sizes = job.train.num_classes, self.embedder.embedding_size
-        self.method = context.builder.method(*sizes).to(self.device)
+        classes, size = job.train.num_classes, self.embedder.embedding_size
+        self.method = context.builder.method(classes, size).to(self.device)
         self._random = self.world.broadcast_from_main(lambda: random_state(self.device))
-        names, training = self.config.evaluation.measures, (self._embed_training, self._epoch)
+        names, training = self.config.evaluation.measures, (self._embed_training, self.batches)
         self._extra_metrics = ExtraMetrics(names, self.embedder, self.method, *training)
         self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
 
@@ -111,18 +173,26 @@ class JobRun:
         set_random_state(self._random, self.device)
         stored = self.checkpoints.load()
         # With validation on test images, the first evaluation scores the untrained network.
-        self._tests, self._tests_apart = test, test and self.job.validation is not self.job.test
+        tests_apart = test and self.job.validation is not self.job.test
         untrained = None
-        if self._tests_apart or (draw_test is not None and stored is not None):
+        if tests_apart or (draw_test is not None and stored is not None):
             self._test_embeddings[BEFORE] = self.embed(self.job.test).to("cpu")
-        if self._tests_apart:
+        if tests_apart:
             embeddings = self._test_embeddings[BEFORE].to(self.device)
             untrained = self.evaluator(self.job.test).score(embeddings)
         self.method.attach(self._pool)
-        trainer = self._create_trainer(history, tracker, should_stop)
+        test_curve = tests_apart and self.config.evaluation.test_curve
+        self._trainer = trainer = self._create_trainer(history, tracker, should_stop, test_curve)
         try:
             if stored is not None:
-                self._restore(trainer, *stored)
+                state, note = stored
+                if note:
+                    print_line(f"note: {note}")
+                with translate_state_errors(self.checkpoints.last):
+                    trainer.load_state_dict(state)
+                if not trainer.finished:
+                    epoch = format_epoch(trainer.epoch)
+                    print_line(f"continuing {self.job.name} from epoch {epoch}")
             self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
             status = self._status
             with show_task(f"{status.place}preparing", status.total) as status.update:
@@ -133,14 +203,9 @@ class JobRun:
                 line = f"stopped early: no improvement in {stopping.patience} {unit}"
                 self.context.position.show(self.job.key, line)
             with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
-                best = self.load_best()
-                result = self._describe_training(best)
-                if test:
-                    first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
-                    result["untrained"] = first if untrained is None else untrained
-                    result["metrics"] = self._test(history, best)
-                if draw_test is not None:
-                    self._draw(draw_test, best)
+                result = self._describe_best(history, test, draw_test)
+                if untrained is not None:
+                    result["untrained"] = untrained
                 path = self.checkpoints.folder / RESULT
                 self.world.broadcast_from_main(lambda: write_json(path, result))
             return result
@@ -149,17 +214,10 @@ class JobRun:
 
     @cached_property
     def _loading(self) -> LoaderOptions:
+        """Of this process's part of each batch."""
         workers = loading_processes(self.config, self.context.index, self.device)
-        source = self.context.open_source()
-        return LoaderOptions(self.transforms.to_input, self.device, workers, source)
-
-    def load_best(self) -> dict[str, Any]:
-        """Restores the weights of the best evaluation; returns their checkpoint."""
-        best = self.checkpoints.load_best()
-        with translate_state_errors(self.checkpoints.best):
-            self.embedder.load_state_dict(best["embedder"])
-            self.method.load_state_dict(best["method"])
-        return best
+        images = self.transforms.to_input, self.device, workers, self.context.source
+        return LoaderOptions(*images, rank=self.world.rank, world_size=self.world.size)
 
     def evaluator(self, split: Split) -> Evaluator:
         """Returns the evaluator of a network on a split."""
@@ -168,28 +226,21 @@ class JobRun:
             split, self.transforms.test, self._loading, batch_size, self.world, backend
         )
 
-    def batches(self, epochs: int) -> Batches:
+    def batches(self, epochs: int = 1) -> Batches:
         """Returns the augmented training batches of the first epochs, complete on any process."""
-        return self._training_batches(0, epochs * self.schedule.steps_per_epoch, SINGLE_PROCESS)
+        steps = epochs * self.schedule.steps_per_epoch
+        return self._training_batches(0, steps, replace(self._loading, rank=0, world_size=1))
 
-    def _training_batches(self, start: int, stop: int, world: ProcessGroup) -> Batches:
-        """Returns the augmented batches of some steps; of each, the part of this process."""
-        options = self._loading_of(world)
+    def _training_batches(self, start: int, stop: int, options: LoaderOptions) -> Batches:
         steps = {"seed": self._batch_seed, "start": start, "stop": stop}
         return train_batches(self.job.train, self.transforms.train, options, self.schedule, **steps)
-
-    def _epoch(self) -> Batches:
-        return self.batches(1)
-
-    def _loading_of(self, world: ProcessGroup) -> LoaderOptions:
-        return replace(self._loading, rank=world.rank, world_size=world.size)
 
     def _pool(self, images_per_class: int, number: int) -> Batches:
         """Returns images for methods that need more than batches (see `pool_batches`)."""
         return pool_batches(
             self.job.train,
             self.transforms.train,
-            self._loading_of(self.world),
+            self._loading,
             images_per_class=images_per_class,
             seed=self._batch_seed,
             number=number,
@@ -201,66 +252,44 @@ class JobRun:
         history: History,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
+        test_curve: bool,
     ) -> Trainer:
-        c, p, steps_per_epoch = self.config, self.config.protocol, self.schedule.steps_per_epoch
-        limits = ("warmup_epochs", "clip_value", "clip_norm", "clip_loss_parameters")
-        length = TrainConfig(
-            epochs=p.epochs,
-            steps_per_epoch=steps_per_epoch,
-            evaluate_every=p.evaluate_every
-            * (steps_per_epoch if p.evaluate_unit == "epochs" else 1),
-            select_metric=p.select_metric,
-            precision=c.precision,
-            **{name: getattr(c.optim, name) for name in limits},
-        )
+        c, p, steps = self.config, self.config.protocol, self.schedule.steps_per_epoch
+        every = p.evaluate_every * (steps if p.evaluate_unit == "epochs" else 1)
+        limits = {"warmup_epochs", "clip_value", "clip_norm", "clip_loss_parameters"}
+        options = {"precision": c.precision, **c.optim.model_dump(include=limits)}
+        length = TrainConfig(p.epochs, steps, every, p.select_metric, **options)
         optimizer, scheduler = self.context.builder.optimizer(self.embedder, self.method)
         state = TrainState(self.embedder, self.method, optimizer, scheduler)
-        best = Stopping(p.stopping.patience, p.stopping.unit, p.stopping.min_delta)
-        position, key = self.context.position, self.job.key
-        batch_size = self.schedule.batch_size
-        self._status = TrainingStatus(position, key, length, batch_size, state, best)
+        best = Stopping(**p.stopping.model_dump())
+        position, key, size = self.context.position, self.job.key, self.schedule.batch_size
+        self._status = TrainingStatus(position, key, length, size, state, best)
         validation = self.evaluator(self.job.validation)
         rows = JobTracker(history, tracker, *key, self._status.show_evaluation)
-        self._trainer = Trainer(
-            state,
-            length,
-            lambda start: self._training_batches(start, length.total_steps, self.world),
-            best,
-            self.checkpoints,
-            Callbacks(
-                evaluate=lambda: self._validate(validation),
-                log=rows.log,
-                should_stop=should_stop,
-                on_step=self._status.on_step,
-            ),
-            self.world,
+        callbacks = Callbacks(
+            evaluate=lambda: self._validate(validation, test_curve),
+            log=rows.log,
+            should_stop=should_stop,
+            on_step=self._status.on_step,
         )
-        return self._trainer
 
-    def _restore(self, trainer: Trainer, state: dict[str, Any], note: str) -> None:
-        if note:
-            print_line(f"note: {note}")
-        with translate_state_errors(self.checkpoints.last):
-            trainer.load_state_dict(state)
-        if not trainer.finished:
-            print_line(f"continuing {self.job.name} from epoch {format_epoch(trainer.epoch)}")
+        def batches(start: int) -> Batches:
+            return self._training_batches(start, length.total_steps, self._loading)
 
-    def _validate(self, validation: Evaluator) -> dict[str, float]:
+        return Trainer(state, length, batches, best, self.checkpoints, callbacks, self.world)
+
+    def _validate(self, validation: Evaluator, test_curve: bool) -> dict[str, float]:
         """Returns the metrics of the network as it is now; keeps test embeddings of the best."""
         embeddings = validation.embed(self.embedder)
         metrics = validation.score(embeddings)
         metrics |= self._extra_metrics.at_evaluation(embeddings)
-        untrained, tested = self._trainer.step == 0, None
-        if self._tests_apart and self.config.evaluation.test_curve:
-            tested = (
-                self._test_embeddings[BEFORE].to(self.device)
-                if untrained
-                else self.embed(self.job.test)
-            )
+        untrained = self._trainer.step == 0
+        tested = embeddings if self.job.validation is self.job.test else None
+        if test_curve:
+            before = self._test_embeddings[BEFORE].to(self.device)
+            tested = before if untrained else self.embed(self.job.test)
             scores = self.evaluator(self.job.test).score(tested)
             metrics |= {f"{TEST_CURVE}{name}": value for name, value in scores.items()}
-        elif self._tests and not self._tests_apart:
-            tested = embeddings
         if tested is not None and untrained:
             self._test_embeddings[BEFORE] = tested.to("cpu")
         score = metrics[self.config.protocol.select_metric]
@@ -268,8 +297,13 @@ class JobRun:
             self._test_embeddings[AFTER] = tested.to("cpu")
         return metrics | ({COLLAPSED: 1.0} if embeddings.collapsed else {})
 
-    def _describe_training(self, best: dict[str, Any]) -> Result:
-        trainer, metrics = self._trainer, best["metrics"]
+    def _describe_best(self, history: History, test: bool, draw_test: DrawTest | None) -> Result:
+        """Restores the weights of the best evaluation, and returns their scores."""
+        trainer, best = self._trainer, self.checkpoints.load_best()
+        with translate_state_errors(self.checkpoints.best):
+            self.embedder.load_state_dict(best["embedder"])
+            self.method.load_state_dict(best["method"])
+        metrics = best["metrics"]
         images = trainer.step * self.config.data.batch_size
         scores = {k: v for k, v in metrics.items() if not k.startswith((COLLAPSED, TEST_CURVE))}
         result = {
@@ -291,6 +325,17 @@ class JobRun:
             )
         if self.job.noise is not None:
             result["label_noise"] = asdict(self.job.noise)
+        if test:
+            first = trainer.first_metrics
+            result["untrained"] = {name: first[name] for name in first if name != COLLAPSED}
+            result["metrics"] = self._test(history, best)
+        if draw_test is not None:
+            names = (BEFORE, AFTER)
+            networks = {name: self._test_embeddings[name].to(self.device) for name in names}
+            if best["step"] == 0:  # of an untrained network
+                networks = {"nearest": networks[AFTER]}
+            set_random_state(self._random, self.device)  # pictures do not depend on interruptions
+            self.world.broadcast_from_main(lambda: draw_test(self, networks))
         return result
 
     def _test(self, history: History, best: dict[str, Any]) -> dict[str, float]:
@@ -308,13 +353,6 @@ class JobRun:
         extra = self._extra_metrics.of_run(rows, best, embeddings)
         return self.evaluator(split).score(embeddings) | extra
 
-    def _draw(self, draw_test: DrawTest, best: dict[str, Any]) -> None:
-        networks = {name: self._test_embeddings[name].to(self.device) for name in (BEFORE, AFTER)}
-        if best["step"] == 0:  # of an untrained network
-            networks = {"nearest": networks[AFTER]}
-        set_random_state(self._random, self.device)  # pictures do not depend on interruptions
-        self.world.broadcast_from_main(lambda: draw_test(self, networks))
-
     def embed(self, split: Split) -> SplitEmbeddings:
         """Returns the embeddings of a split by the network as it is now."""
         with autocast(self.config.precision, self.device):
@@ -324,22 +362,6 @@ class JobRun:
         """Embeddings N×D of the training images under the test transform, and their labels."""
         embeddings = self.embed(Split(self.job.train))
         return embeddings.query, torch.from_numpy(self.job.train.labels).to(self.device)
-
-
-def _schedule_batches(config: Config, job: Job, seed: int) -> BatchSchedule:
-    """Returns the rows of every training batch."""
-    data = config.data
-    try:
-        return build_schedule(
-            data.sampler,
-            job.train.labels,
-            batch_size=data.batch_size,
-            images_per_class=data.images_per_class,
-            seed=seed,
-            steps_per_epoch=config.protocol.steps_per_epoch,
-        )
-    except ValueError as error:
-        raise UserError(f"data.{error}") from error
 
 
 def read_result(folder: Path) -> Result | None:

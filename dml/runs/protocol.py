@@ -6,12 +6,10 @@ A protocol is a file of `configs/protocol`; the class splits that it can name ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.core.option_values import SPLITS
 from dml.data.image_index import ImageIndex, Subset
@@ -67,12 +65,6 @@ class Job:
     def name(self) -> str:
         """Name of the job's folder."""
         return f"repeat{self.repeat}-fold{self.fold}"
-
-
-def list_jobs(config: Config, index: ImageIndex) -> list[Job]:
-    """Returns the models of a run, in the order of their repeats; see `create_jobs`."""
-    p, noise = config.protocol, config.data.label_noise
-    return create_jobs(p.splits, p.repeats, index, noise, config.seed)
 
 
 def create_jobs(
@@ -151,9 +143,3 @@ def published_test(index: ImageIndex) -> Split:
 def protocol_test(splits: str, index: ImageIndex) -> Split:
     """Returns the test images of a protocol."""
     return published_test(assign_halves(splits, index))
-
-
-def group_by_repeat(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Returns the jobs of each repeat, which are the folds of one ensemble."""
-    repeats = sorted({job.repeat for job in jobs})
-    return [[job for job in jobs if job.repeat == repeat] for repeat in repeats]

@@ -10,14 +10,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,11 +27,10 @@ from dml.core.progress import open_display, show_task
 from dml.core.signals import StopRequest
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line
-from dml.runs.context import RunContext
 from dml.runs.figures.run_figures import draw_test_images
 from dml.runs.folder.run_folder import RUN_LOCK, RunFolder
 from dml.runs.folder.run_log import write_log
-from dml.runs.job import DrawTest, JobRun, Result, read_result, translate_resource_errors
+from dml.runs.job import JobRun, Result, RunContext, read_result, translate_resource_errors
 from dml.runs.protocol import Job
 from dml.runs.training_status import RunPosition
 from dml.tracking import History, Tracker
@@ -70,35 +66,25 @@ def train_jobs(
         RunStopped: `stop` asked for it; the same call continues.
         UserError: see `JobRun.run`.
     """
-    world = context.world
+    world, built = context.world, built or {}
     history = world.run_on_main(lambda: _open_history(jobs, folder, tracker)) or History(None)
+    training = _Training(context, folder, history, tracker, stop, test)
 
     def read(job: Job) -> Result | None:
         return world.broadcast_from_main(lambda: read_result(folder.job(job.name)))
 
     pending = [job for job in jobs if read(job) is None]
     if context.config.protocol.workers > 1 and len(pending) > 1:
-        _train_in_parallel(context, pending, folder, history, tracker, stop, test)
-    results, built = [], built or {}
+        training.train_in_parallel(pending)
+    results = []
     for job in jobs:
-        result = read(job)
-        if result is None:
-            with translate_resource_errors():
-                # No variable: a model is freed before the next one is built.
-                result = (
-                    built.pop(job.key, None) or JobRun(context, job, folder.job(job.name))
-                ).run(history, tracker, stop, test, _pictures(job, folder, test))
+        # No variable for a model: it is freed before the next one is built.
+        result = read(job) or training.train(job, built.pop(job.key, None))
         results.append(result)
         tracker.job_done(result)
         on_result(result)
     history.sort()  # jobs in parallel, or stopped and continued in turn, wrote in another order
     return results
-
-
-def _pictures(job: Job, folder: RunFolder, test: bool) -> DrawTest | None:
-    """Returns the function that draws the test images, for the first model of a run."""
-    first = test and job.key == (0, 0)
-    return partial(draw_test_images, folder=folder.figures) if first else None
 
 
 def _open_history(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> History:
@@ -126,158 +112,157 @@ def _move_rows(history: History, folder: RunFolder, job: Job) -> None:
         rows.path.unlink()
 
 
-def _train_in_parallel(
-    context: RunContext,
-    jobs: Sequence[Job],
-    folder: RunFolder,
-    history: History,
-    tracker: Tracker,
-    stop: Stop,
-    test: bool,
-) -> None:
-    """Trains the jobs, `protocol.workers` at a time, and collects what they wrote.
+@dataclass
+class _Training:
+    """The training of jobs in this process, or in one for each; see `train_jobs`."""
 
-    Raises:
-        RunStopped: `stop` asked for it; the processes have saved.
-        UserError: one of them failed; the others were stopped and have saved.
-    """
-    workers, epochs = context.config.protocol.workers, context.config.protocol.epochs
-    devices = [str(context.device)]
-    if context.config.device in ("auto", "cuda") and context.device.type == "cuda":
-        devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    (folder.path / "logs").mkdir(exist_ok=True)
-    print_line(f"{len(jobs)} models, {workers} at a time; logs in {folder.path / 'logs'}")
-    waiting, running = [*jobs], []  # type: list[Job], list[_JobProcess]
-    title = f"{context.position.describe_trial()}{len(jobs)} models"
-    try:
-        with show_task(title, len(jobs) * epochs) as update:
-            while waiting or running:
-                while waiting and len(running) < workers:
-                    device = min(devices, key=[one.device for one in running].count)
-                    job = waiting.pop(0)
-                    _job_history(folder, job).adopt(history, job.key)  # started before, maybe
-                    running.append(_JobProcess(context, job, folder, device, test))
-                wait([one.process.sentinel for one in running], timeout=POLL_SECONDS)
-                for one in [*running]:
-                    alive = one.process.is_alive()
-                    one.receive(tracker)
-                    if not alive:
-                        running.remove(one)
-                        _move_rows(history, folder, one.job)
-                        one.conclude()
-                present = [one.epochs.value for one in running]
-                done = len(jobs) - len(waiting) - len(present)
-                update(completed=done * epochs + sum(present), description=f"{title}, {done} done")
-                if (request := stop()) is not None:
-                    raise request
-    finally:
-        for one in running:
-            one.process.terminate()
-        for one in running:
-            one.process.join()
-            one.receive(tracker)
-            _move_rows(history, folder, one.job)
+    context: RunContext
+    folder: RunFolder
+    history: History
+    tracker: Tracker
+    stop: Stop
+    test: bool
+
+    def train(self, job: Job, model: JobRun | None = None) -> Result:
+        """Trains one model; draws the test images by the first one of a run."""
+        draws = self.test and job.key == (0, 0)
+        draw_test = partial(draw_test_images, folder=self.folder.figures) if draws else None
+        with translate_resource_errors():
+            model = model or JobRun(self.context, job, self.folder.job(job.name))
+            return model.run(self.history, self.tracker, self.stop, self.test, draw_test)
+
+    def train_in_parallel(self, jobs: Sequence[Job]) -> None:
+        """Trains the jobs, `protocol.workers` at a time, and collects what they wrote.
+
+        Raises:
+            RunStopped: `stop` asked for it; the processes have saved.
+            UserError: one of them failed; the others were stopped and have saved.
+        """
+        config, device, logs = self.context.config, self.context.device, self.folder.path / "logs"
+        workers, epochs = config.protocol.workers, config.protocol.epochs
+        devices = [str(device)]
+        if config.device in ("auto", "cuda") and device.type == "cuda":
+            devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        logs.mkdir(exist_ok=True)
+        print_line(f"{len(jobs)} models, {workers} at a time; logs in {logs}")
+        waiting, running = [*jobs], []  # type: list[Job], list[_JobProcess]
+        title = f"{self.context.position.describe_trial()}{len(jobs)} models"
+        try:
+            with show_task(title, len(jobs) * epochs) as update:
+                while waiting or running:
+                    while waiting and len(running) < workers:
+                        least_used = min(devices, key=[one.device for one in running].count)
+                        running.append(_JobProcess(self, waiting.pop(0), least_used))
+                    wait([one.process.sentinel for one in running], timeout=POLL_SECONDS)
+                    for one in [*running]:
+                        alive = one.process.is_alive()
+                        one.receive()
+                        if not alive:
+                            running.remove(one)
+                            one.conclude()
+                    done = len(jobs) - len(waiting) - len(running)
+                    completed = done * epochs + sum(one.epochs for one in running)
+                    update(completed=completed, description=f"{title}, {done} done")
+                    if (request := self.stop()) is not None:
+                        raise request
+        finally:
+            for one in running:
+                one.process.terminate()
+            for one in running:
+                one.process.join()
+                one.receive()
+                _move_rows(self.history, self.folder, one.job)
 
 
 class _JobProcess:
-    """A process that trains one model of a run."""
+    """A process that trains one model; `epochs` of it are completed."""
 
-    def __init__(
-        self, context: RunContext, job: Job, folder: RunFolder, device: str, test: bool
-    ) -> None:
-        self.job, self.folder, self.device = job, folder, device
-        self.log = folder.path / "logs" / f"{job.name}.log"
-        self.problem: UserError | None = None
+    def __init__(self, training: _Training, job: Job, device: str) -> None:
+        self.training, self.job, self.device, self.epochs = training, job, device, 0.0
+        self.error: BaseException | None = None
+        context, folder = training.context, training.folder
+        _job_history(folder, job).adopt(training.history, job.key)  # started before, maybe
         spawn = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
-        self.epochs = spawn.Value("d", 0.0, lock=False)
         # Both ends stay open here: there is something to receive only if the process has sent it.
         self._receiver, self._sender = spawn.Pipe(duplex=False)
         config = context.config.model_copy(update={"device": device})
-        task = (config, context.identity, context.position, job.key, folder.path, self.log, test)
         threads = torch.get_num_threads()  # results may depend on it
-        arguments = (*task, threads, self.epochs, self._sender)
+        task = (config, context.identity, context.position, folder, training.test, threads)
+        arguments = (*task, self._sender)
         self.process = spawn.Process(target=_run_process, args=arguments, name=job.name)
         self.process.start()
 
-    def receive(self, tracker: Tracker) -> None:
+    def receive(self) -> None:
         """Prints lines, which the process has logged, and tracks rows."""
         while self._receiver.poll():
-            message = self._receiver.recv()
-            if isinstance(message, UserError):
-                self.problem = message
-            elif isinstance(message, str):
-                print_line(message, logged=False)
-            else:
-                tracker.log(*message)
+            match self._receiver.recv():
+                case BaseException() as error:
+                    self.error = error
+                case str() as line:
+                    print_line(line, logged=False)
+                case float() as epochs:
+                    self.epochs = epochs
+                case metrics, step:
+                    self.training.tracker.log(metrics, step)
 
     def conclude(self) -> None:
-        """Prints that a process has ended.
+        """Takes the rows of a process that has ended, and prints that it has.
 
         Raises:
             RunStopped: it was stopped.
             UserError: it failed.
         """
-        status = self.process.exitcode
-        if self.problem is not None:
-            raise self.problem
-        if status == ExitStatus.TIME_LIMIT:
-            raise RunStopped(f"{self.job.name} was stopped", ExitStatus.TIME_LIMIT)
+        folder, name, status = self.training.folder, self.job.name, self.process.exitcode
+        _move_rows(self.training.history, folder, self.job)
+        if self.error is not None:
+            raise self.error
         if status != 0:
             raise UserError(
-                f"protocol.workers: the process of {self.job.name} ended with status {status}; "
-                f"see {self.log}"
+                f"protocol.workers: the process of {name} ended with status {status}; see "
+                f"{folder.path / 'logs' / name}.log"
             )
-        print_line(f"{self.job.name}  done")
+        print_line(f"{name}  done")
 
 
 class _SendingTracker(Tracker):
     """Sends rows to the process that started this one."""
 
-    def __init__(self, sender: Connection) -> None:
-        self.sender = sender
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        self.send = send
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Sends one row."""
-        with suppress(OSError):  # that process ended: this one stops after its step
-            self.sender.send((metrics, step))
+        self.send((metrics, step))
 
 
 def _run_process(
     config: Config,
     identity: dict[str, Any],
     position: RunPosition,
-    key: tuple[int, int],
-    folder: Path,
-    log: Path,
+    folder: RunFolder,
     test: bool,
     threads: int,
-    epochs: Any,
     sender: Connection,
 ) -> None:
-    """Trains one model; the body of a process, which exits with a status.
+    """Trains the model whose name the process has.
 
     Args:
         config: of the run, with the device of the process.
         identity: of the run.
         position: of the models.
-        key: (repeat, fold) of the model.
         folder: of the run.
-        log: the file of its output.
         test: see `JobRun.run`.
         threads: of torch.
-        epochs: a shared number that this process sets to the completed epochs.
-        sender: receives lines for the user, rows for the tracker, and the error, if it fails.
+        sender: receives lines for the user, completed epochs, rows for the tracker, and the error
+            that the process ends with, unless it is a mistake in the code.
     """
+    name, parent = multiprocessing.current_process().name, multiprocessing.parent_process()
+    log = folder.path / "logs" / f"{name}.log"
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
     torch.set_num_threads(threads)
-    parent, run_folder, builder = (
-        multiprocessing.parent_process(),
-        RunFolder(folder),
-        Builder(config),
-    )
     requested = StopRequest()
 
     def stop() -> RunStopped | None:
@@ -285,32 +270,27 @@ def _run_process(
             return RunStopped("the process that started this one ended", ExitStatus.TIME_LIMIT)
         return requested()
 
+    def send(message: Any) -> None:
+        with suppress(OSError):  # that process ended: this one stops after its step
+            sender.send(message)
+
     def print_and_send(line: str) -> None:
         print_line(line)
-        with suppress(OSError):
-            sender.send(line)
+        send(line)
 
-    def set_epochs(completed: float) -> None:
-        epochs.value = completed
-
-    position = replace(position, print_line=print_and_send, on_epoch=set_epochs)
+    position = replace(position, print_line=print_and_send, on_epoch=send)
     try:
-        with open_display(console), write_log(folder, log.stem):
-            context = RunContext.open(builder, identity, builder.index())
-            context = replace(context, position=position)
-            job = next(job for job in context.jobs() if job.key == key)
-            place, pictures = run_folder.job(job.name), _pictures(job, run_folder, test)
+        with open_display(console), write_log(folder.path, name):
+            builder = Builder(config)
+            context = RunContext(builder, identity, builder.index(), position=position)
+            job = next(job for job in context.jobs() if job.name == name)
             # The process of a parent that was killed may still be saving.
-            with requested, wait_for_lock(place / RUN_LOCK), translate_resource_errors():
-                history, tracker = _job_history(run_folder, job), _SendingTracker(sender)
-                JobRun(context, job, place).run(history, tracker, stop, test, pictures)
+            with requested, wait_for_lock(folder.job(name) / RUN_LOCK):
+                history, tracker = _job_history(folder, job), _SendingTracker(send)
+                _Training(context, folder, history, tracker, stop, test).train(job)
     except RunStopped as request:
         print(request)
-        sys.exit(ExitStatus.TIME_LIMIT)
+        send(RunStopped(f"{name} was stopped", ExitStatus.TIME_LIMIT))
     except UserError as error:
         print(error)
-        sender.send(error)
-        sys.exit(ExitStatus.FAILED)
-    except Exception:
-        traceback.print_exc()
-        sys.exit(ExitStatus.FAILED)
+        send(error)

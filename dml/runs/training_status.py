@@ -30,7 +30,7 @@ class RunPosition:
         best: the score of the best trial so far, 0 to 1.
         models_later: models to train after these repeats and folds.
         print_line: prints a line for the user.
-        on_epoch: receives the completed epochs of a model, with fractions, after every step.
+        on_epoch: receives the completed epochs of a model, with fractions, about once a second.
     """
 
     repeats: int = 1
@@ -115,12 +115,12 @@ class TrainingStatus:
 
     def on_step(self, step: int, values: Mapping[str, Tensor]) -> None:
         """Receives the values of a step; looks at them once a second."""
-        self.position.on_epoch(step / self.train.steps_per_epoch)
         self._step = step
         (before, looked), now = self._looked, time.monotonic()
         if now < looked + READ_SECONDS:
             return
         self._looked = step, now  # also set by evaluations
+        self.position.on_epoch(step / self.train.steps_per_epoch)
         epoch, done = divmod(step - 1, self.train.steps_per_epoch)
         rate = (step - before) * self.batch_size / (now - looked)
         constant = float(getattr(self.state.method, "loss_constant", 0.0))
@@ -136,6 +136,7 @@ class TrainingStatus:
     def show_evaluation(self, row: Mapping[str, float]) -> None:
         """Prints the line of a row of `history.csv`; those of a search's trials are logged only."""
         metric, epochs = self.train.select_metric, self.train.epochs
+        self.position.on_epoch(row["epoch"])
         parts = [f"epoch {format_epoch(row['epoch']):>{len(str(epochs))}} of {epochs}"]
         score = f"{metric_label(metric)} {100 * row[metric]:.2f}"
         if "loss" not in row:

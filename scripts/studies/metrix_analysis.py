@@ -16,10 +16,9 @@ from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import embed_mixes, measure_positivity
 from dml.retrieval.geometry import alignment, uniformity, utilization
 from dml.runs.build import Builder
-from dml.runs.context import RunContext
 from dml.runs.figures.run_figures import draw_positivity
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.job import JobRun
+from dml.runs.job import JobRun, RunContext
 from dml.runs.load import load_config
 from dml.runs.protocol import Job, Split
 from dml.training.checkpoint_files import read_checkpoint
@@ -69,7 +68,7 @@ def _load_best(run_folder: str | Path, job_number: int) -> tuple[JobRun, Job]:
     config, folder = load_config(run_folder), RunFolder(run_folder)
     config.backbone["weights"] = "none"  # the checkpoint holds them
     builder = Builder(config)
-    context = RunContext.open(builder, {}, builder.index())
+    context = RunContext(builder, {}, builder.index())
     job = context.jobs()[job_number]
     run = JobRun(context, job, folder.job(job.name))
     try:

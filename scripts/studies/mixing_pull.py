@@ -20,9 +20,8 @@ from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import SimilarityChanges, similarity_changes
 from dml.results.catalog import Cell
 from dml.runs.build import Builder
-from dml.runs.context import RunContext
 from dml.runs.figures.drawing import COLORS, GREY, plt, save, tidy
-from dml.runs.job import JobRun
+from dml.runs.job import JobRun, RunContext
 from scripts.studies.seed_results import write_csv
 
 KINDS = {  # of mixed pairs: title, anchors of anchor-negative pairs
@@ -70,7 +69,7 @@ def _measure(cell: Cell, steps: int, every: int) -> Iterator[Pull]:
     cfg = cell.config.copy()
     cfg.search = None
     builder = Builder(check(cfg, Config))
-    context = RunContext.open(builder, {}, builder.index())
+    context = RunContext(builder, {}, builder.index())
     with TemporaryDirectory() as folder:
         run = JobRun(context, context.jobs()[0], Path(folder))
         optimizer, _ = builder.optimizer(run.embedder, run.method)

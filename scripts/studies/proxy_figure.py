@@ -17,9 +17,8 @@ from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained.k_center import mean_covering_radius
 from dml.runs.build import Builder
-from dml.runs.context import RunContext
 from dml.runs.figures.drawing import plt, save
-from dml.runs.job import JobRun
+from dml.runs.job import JobRun, RunContext
 from dml.runs.protocol import Job, Split
 from dml.tracking import History, Tracker
 
@@ -72,7 +71,7 @@ def draw_proxy_figure(
     panels: list[ProxyPanel] = []
     with tempfile.TemporaryDirectory() as folder:
         job = Job(0, 0, subset, split, split)
-        context = RunContext.open(Builder(config), identity, index)
+        context = RunContext(Builder(config), identity, index)
         run = JobRun(context, job, Path(folder))
 
         def add_panel(start: StageStart) -> None:

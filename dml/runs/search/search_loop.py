@@ -32,10 +32,9 @@ from dml.core.installation import shell_command
 from dml.core.progress import show_task
 from dml.runs.build import Builder
 from dml.runs.console import print_line
-from dml.runs.context import RunContext
 from dml.runs.figures.drawing import save
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.job import COLLAPSED, Result
+from dml.runs.job import COLLAPSED, Result, RunContext
 from dml.runs.protocol import validates_one_class
 from dml.runs.search.proposals import create_distributions
 from dml.runs.search.study import REASON, ClaimedTrial, Study

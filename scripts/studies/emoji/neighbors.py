@@ -10,10 +10,9 @@ from torch import nn
 
 from dml.data.image_index import Subset
 from dml.runs.build import Builder
-from dml.runs.context import RunContext
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.job import JobRun
+from dml.runs.job import JobRun, RunContext
 from dml.runs.load import load_config, load_embedder
 from dml.runs.protocol import Split
 from scripts.studies.emoji.sets import PICTURE_SETS
@@ -32,7 +31,7 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
     """
     config = load_config(folder)
     builder = Builder(config)
-    context = RunContext.open(builder, {}, builder.index())
+    context = RunContext(builder, {}, builder.index())
     first = context.jobs()[0]
     split = Split(_shown(first.test.query))
     job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))

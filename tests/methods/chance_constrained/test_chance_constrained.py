@@ -17,9 +17,8 @@ from dml.losses import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
 from dml.runs.build import Builder
-from dml.runs.context import RunContext
 from dml.runs.folder.summary import result_id
-from dml.runs.job import JobRun
+from dml.runs.job import JobRun, RunContext
 from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import read_checkpoint
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
@@ -233,7 +232,7 @@ def final_state(composed, folder, stop_at=()):
     cfg = composed(*TINY, "loss=c2")
     config = check(cfg, Config)
     builder = Builder(config)
-    context = RunContext.open(builder, identity(cfg), builder.index())
+    context = RunContext(builder, identity(cfg), builder.index())
     (job,) = context.jobs()
     steps = [*stop_at, None]
     for stop in steps:
