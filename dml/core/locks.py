@@ -20,6 +20,7 @@ from dml.core.errors import UserError
 
 log = logging.getLogger(__name__)
 
+_held: dict[Path, int] = {}  # locks of this process and their inodes
 _shared_descriptors: set[int] = set()
 UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # by the file system
 
@@ -95,7 +96,25 @@ def try_lock(path: Path, shared: bool = False) -> Iterator[None]:
             raise UserError(f"outputs: cannot write to {folder}: {error.strerror}") from error
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
         held.callback(_clear, path)
+        _held[path.absolute()] = path.stat().st_ino
+        held.callback(_held.pop, path.absolute())
         yield
+
+
+def check_held(path: Path) -> None:
+    """Checks the locks of this process in the folders above `path`.
+
+    Raises:
+        UserError: one was deleted, as it is with its folder.
+    """
+    for lock, inode in _held.items():
+        if lock.parent in path.absolute().parents:
+            try:
+                kept = lock.stat().st_ino == inode
+            except OSError:
+                kept = False
+            if not kept:
+                raise UserError(f"outputs: {lock} was deleted while this process wrote beside it")
 
 
 def is_locked(path: Path, shared: bool = False) -> bool:
