@@ -1,9 +1,11 @@
-"""Tables of runs: all of them, configurations by score, two runs in comparison, a sweep."""
+"""Runs as tables: all of them, configurations by score, two in comparison, a sweep; removal."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,10 @@ from dml.results.frame import (
     option_columns,
 )
 from dml.results.tables import Cell, Column, Table, fit_columns, terminal_table
-from dml.runs.folder.stored_run import State, is_run, read_run
+from dml.runs.folder.run_folder import RUN_LOCK, SEARCH_LOCK, RunFolder
+from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
+
+AT_WORK = (State.RUNNING, State.SEARCHING)
 
 
 def find_run(word: str, runs: pd.DataFrame) -> Any:
@@ -258,7 +263,7 @@ def _describe_test(first: Any, second: Any, frame: pd.DataFrame) -> str:
 
 def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     """Draws the curves of runs, seeds joined; returns the line that names the picture."""
-    from dml.results.curves import write_curves  # late: lists draw nothing
+    from dml.results.figures import write_curves  # late: lists draw nothing
 
     first = runs.drop_duplicates("configuration")
     options = option_columns(first)
@@ -329,3 +334,78 @@ def format_age(seconds: float) -> str:
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
     return f"{int(seconds)} s"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A file or folder to remove.
+
+    Attributes:
+        path: of the file or folder.
+        run: folder of the run that it belongs to.
+        reason: a few words.
+        size: bytes.
+    """
+
+    path: Path
+    run: Path
+    reason: str
+    size: int
+
+
+def plan_removal(runs: Iterable[StoredRun]) -> list[Removal]:
+    """Returns the folders of whole runs.
+
+    Raises:
+        UserError: a process is at work in one of them.
+    """
+    removals = []
+    for run in runs:
+        if run.state in AT_WORK:
+            raise UserError(f"rm: {run.id} is {run.state}; stop it first (Ctrl-C in its terminal)")
+        removals.append(Removal(run.folder, run.folder, f"{run.state} run", run.size))
+    return removals
+
+
+def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
+    """Returns what no run needs any more.
+
+    These are set-ups without an evaluation, `previous.pt` and the trials of finished runs, and
+    files that a killed process left half-written. Runs at work are left alone.
+    """
+    removals: list[Removal] = []
+    for run in runs:
+        if run.state in AT_WORK:
+            continue
+        found = [(path, "half-written") for path in run.folder.rglob(".*.partial")]
+        if run.state == State.EMPTY:
+            found = [(run.folder, "set-up without results")]
+        elif run.state == State.FINISHED:
+            former = run.folder.glob("checkpoints/*/previous.pt")
+            found += [(path, "former checkpoint") for path in former]
+            trials = RunFolder(run.folder).trials
+            found += [(trials, "trials of a finished search")] if trials.is_dir() else []
+        for path, reason in found:
+            files = (file for file in (path, *path.rglob("*")) if file.is_file())
+            size = sum(file.lstat().st_size for file in files)
+            removals.append(Removal(path, run.folder, reason, size))
+    return removals
+
+
+def remove(removals: Iterable[Removal]) -> Iterator[Path]:
+    """Removes files and folders, and yields each; empty parents of run folders go with them.
+
+    Raises:
+        Busy: a process has started in a run folder meanwhile.
+        OSError: something cannot be removed.
+    """
+    for one in removals:
+        folder = RunFolder(one.run)
+        with folder.locked(RUN_LOCK), folder.locked(SEARCH_LOCK):
+            if one.path.is_dir():
+                shutil.rmtree(one.path)
+            else:
+                one.path.unlink(missing_ok=True)
+        if one.path == one.run and not any(one.run.parent.iterdir()):
+            one.run.parent.rmdir()
+        yield one.path

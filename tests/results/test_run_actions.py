@@ -1,4 +1,4 @@
-from dml.results.run_actions import plan_cleaning, remove
+from dml.results.run_list import plan_cleaning, remove
 from dml.runs.folder.stored_run import find_runs, read_run
 from tests.stored_runs import write_stored_run
 
