@@ -34,7 +34,6 @@ from dml.results.frame import (
     option_columns,
 )
 from dml.results.tables import Cell, Column, Table, fit_columns, terminal_table
-from dml.runs.folder.run_folder import RUN_LOCK, SEARCH_LOCK, RunFolder
 from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
 
 AT_WORK = (State.RUNNING, State.SEARCHING)
@@ -72,27 +71,24 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     Raises:
         UserError: a name that no run has, or a state that does not exist.
     """
+    if not words:
+        return runs
     texts = [_texts_by_name(run) for run in runs.itertuples()]
-    names = set().union(*texts)
-    conditions = {}
-    for word in words:
-        name, _, text = word.partition("=")
+    names, kept = set().union(*texts), np.ones(len(runs), dtype=bool)
+    for name, _, text in (word.partition("=") for word in words):
+        wanted = text.split(",")
         if names and name not in names:
             hint = nearest(name, names) or "; filter by state, loss, data, seed, or any option"
             raise UserError(f"{name}: no run has such an option{hint}")
-        conditions[word] = name, text.split(",")
-        for value in text.split(",") if name == "state" else ():
+        for value in wanted if name == "state" else ():
             if value not in list(State) and "*" not in value:
                 hint = nearest(value, State) or f"; one of {' | '.join(State)}"
                 raise UserError(f"state: '{value}' does not exist{hint}")
-    kept = [
-        all(
+        kept &= [
             any(_is_equal(have, want) for have in run.get(name, ()) for want in wanted)
-            for name, wanted in conditions.values()
-        )
-        for run in texts
-    ]
-    return runs[np.array(kept, dtype=bool)]  # an empty list would select columns
+            for run in texts
+        ]
+    return runs[kept]
 
 
 def _texts_by_name(run: Any) -> dict[str, list[str]]:
@@ -268,16 +264,11 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     first = runs.drop_duplicates("configuration")
     options = option_columns(first)
     groups = []
-    for place, (configuration, name, loss) in enumerate(
-        zip(first.configuration, first["name"], first.loss, strict=True)
-    ):
-        texts = [
-            cells[place] if title in GROUPS else f"{title}={cells[place]}"
-            for title, cells in options.items()
-            if cells[place]
-        ]
-        own = runs[runs.configuration == configuration].run
-        groups.append((name or ", ".join(texts) or loss, list(own)))
+    for place, run in enumerate(first.itertuples()):
+        texts = {title: cells[place] for title, cells in options.items() if cells[place]}
+        label = ", ".join(t if name in GROUPS else f"{name}={t}" for name, t in texts.items())
+        own = runs[runs.configuration == run.configuration].run
+        groups.append((run.name or label or run.loss, list(own)))
     metric, _, classes = first.selected_by.iloc[0].partition(" on ")
     drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
     return [Text(f"curves      {path}")] if drawn else []
@@ -322,10 +313,10 @@ def to_json(runs: pd.DataFrame) -> str:
 
 def to_csv(runs: pd.DataFrame) -> str:
     """Returns a line per run; of the options, those in which the runs differ."""
+    names = differing_options([comparable(one) for one in runs.options])
+    options = pd.DataFrame(list(runs.options), index=runs.index, columns=names)
     shown = runs.drop(columns=["run", "configuration", "options"])
-    for name in differing_options([comparable(one) for one in runs.options]):
-        shown[name] = [one.get(name) for one in runs.options]
-    return shown.to_csv(index=False)
+    return pd.concat([shown, options], axis=1).to_csv(index=False)
 
 
 def format_age(seconds: float) -> str:
@@ -373,6 +364,8 @@ def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
     These are set-ups without an evaluation, `previous.pt` and the trials of finished runs, and
     files that a killed process left half-written. Runs at work are left alone.
     """
+    from dml.runs.folder.run_folder import RunFolder  # late: lists need none
+
     removals: list[Removal] = []
     for run in runs:
         if run.state in AT_WORK:
@@ -399,6 +392,8 @@ def remove(removals: Iterable[Removal]) -> Iterator[Path]:
         Busy: a process has started in a run folder meanwhile.
         OSError: something cannot be removed.
     """
+    from dml.runs.folder.run_folder import RUN_LOCK, SEARCH_LOCK, RunFolder  # late: lists need none
+
     for one in removals:
         folder = RunFolder(one.run)
         with folder.locked(RUN_LOCK), folder.locked(SEARCH_LOCK):
