@@ -171,7 +171,8 @@ def _make_cell(experiment: str, overrides: tuple[str, ...]) -> Cell:
 
 def _split(words: Sequence[str]) -> tuple[list[Any], list[Any]]:
     """Returns the parsed overrides that set the value of an option, and all others."""
-    values, others = [], []
+    values: list[Any] = []
+    others: list[Any] = []
     for word in OverridesParser.create().parse_overrides(list(words)):
         name = word.key_or_group
         other = name in _groups() or word.package is not None or name.startswith("hydra")

@@ -16,8 +16,8 @@ from dml.results.published import PublishedResult, ResultKey, published_signific
 TIMES = ("epoch_seconds", "ms_per_batch")
 TOLERANCE = 1e-9  # 26.4 + 0.2 is not quite 26.6 in binary
 BUDGET = (
-    *("protocol.epochs", "protocol.steps_per_epoch", "protocol.stopping", "search", "space"),
-    *("protocol.evaluate_every", "protocol.evaluate_unit"),
+    *("protocol.epochs.", "protocol.steps_per_epoch.", "protocol.stopping.", "search.", "space."),
+    *("protocol.evaluate_every.", "protocol.evaluate_unit."),
 )
 MARKS = {  # letter in tables: meaning
     "S": "stand-in data",
@@ -61,25 +61,25 @@ class Caveat:
 
 
 def list_caveats(
-    rows: pd.DataFrame, cell_options: Mapping[str, Any] | None, options: Mapping[str, Any]
+    rows: pd.DataFrame, options: Mapping[str, Any], planned: Mapping[str, Any]
 ) -> list[Caveat]:
     """Returns the caveats of runs of one configuration.
 
     Args:
         rows: of the runs.
-        cell_options: of the experiment's cell that they belong to; None if there is none.
         options: of the runs.
+        planned: options of the experiment's cell that they belong to.
     """
     caveats = [Caveat("S")] if rows.stand_in.iloc[0] else []
-    changes: dict[str, list[str]] = {"B": [], "O": []}
-    for name in () if cell_options is None else differing_options([options, cell_options]):
-        value, expected = (format_option((of or {}).get(name)) for of in (options, cell_options))
-        mark = "B" if f"{name}.".startswith(tuple(f"{one}." for one in BUDGET)) else "O"
-        changes[mark].append(f"{name}={value} instead of {expected}")
-    for mark, texts in changes.items():
-        more = f" and {len(texts) - MAX_OPTIONS} more" if len(texts) > MAX_OPTIONS else ""
-        if texts:
-            caveats.append(Caveat(mark, ", ".join(texts[:MAX_OPTIONS]) + more))
+    texts: dict[str, list[str]] = {"B": [], "O": []}
+    for name in differing_options([options, planned]):
+        value, expected = (format_option(of.get(name)) for of in (options, planned))
+        mark = "B" if f"{name}.".startswith(BUDGET) else "O"
+        texts[mark].append(f"{name}={value} instead of {expected}")
+    for mark, own in texts.items():
+        more = f" and {len(own) - MAX_OPTIONS} more" if len(own) > MAX_OPTIONS else ""
+        if own:
+            caveats.append(Caveat(mark, ", ".join(own[:MAX_OPTIONS]) + more))
     summaries = [run.summary for run in rows.drop_duplicates("folder").run]
     revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
     if any(revision.endswith("+") or revision == "unknown" for revision in revisions):

@@ -29,7 +29,7 @@ from matplotlib.ticker import MaxNLocator
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label
 from dml.core.statistics import Estimate
-from dml.results.report import Report, Row, swept_options
+from dml.results.report import Report, Row, main_metric, swept_options
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from dml.runs.folder.stored_run import StoredRun
 
@@ -137,7 +137,10 @@ def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -
         if column not in rows:
             continue
         rows = rows.dropna(subset=column)
-        rows["x"] = rows.step * _minutes_per_step(rows, run) if timed else rows.epoch
+        jobs = () if run.summary is None else run.summary.jobs
+        pace = {(j.repeat, j.fold): (j.seconds or 0.0) / max(j.steps or 0, 1) / 60 for j in jobs}
+        minutes = rows.step * pd.MultiIndex.from_frame(rows[["repeat", "fold"]]).map(pace)
+        rows["x"] = minutes if timed else rows.epoch
         rows["number"] = rows.groupby(["repeat", "fold"]).cumcount()
         for _, repeat in rows.groupby("repeat"):
             length = repeat.groupby("fold").number.max().min()
@@ -156,13 +159,6 @@ def band(x: Sequence[float], estimates: Sequence[Estimate]) -> pd.DataFrame:
     """Returns `mean` and `half` (half-width of the band) of estimates, by x."""
     curve = {"mean": [e.mean for e in estimates], "half": [e.spread or 0.0 for e in estimates]}
     return pd.DataFrame(curve, index=np.asarray(x))
-
-
-def _minutes_per_step(rows: pd.DataFrame, run: StoredRun) -> np.ndarray:
-    jobs = () if run.summary is None else run.summary.jobs
-    pace = {(j.repeat, j.fold): (j.seconds or 0.0) / max(j.steps or 0, 1) / 60 for j in jobs}
-    keys = zip(rows.repeat, rows.fold, strict=True)
-    return np.array([pace.get((int(repeat), int(fold)), 0.0) for repeat, fold in keys])
 
 
 def _plot(figure: Figure, curves: Mapping[str, pd.DataFrame], x_label: str, metric: str) -> None:
@@ -201,16 +197,14 @@ def draw_figures(report: Report) -> list[Picture]:
 
 def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
     name, _, column = kind.partition(":")
-    metric = column or next(filter(is_score, report.about.metrics), report.about.metrics[0])
+    metric = column or main_metric(report.about)
     if name in ("learning_curves", "runtime"):
         yield from _learning_curves(report, column, name == "runtime")
     elif name in ("hyperparameter_curves", "heat_map"):
         swept = swept_options(report.cells)
         draw = _heat_maps if name == "heat_map" else _hyperparameter_curves
-        points = pd.DataFrame(
-            [_point(row, swept, metric) for row in report.rows if metric in row.ours]
-        )
-        for on, own in points.groupby("on", sort=False) if len(points) else ():
+        points = _points([row for row in report.rows if metric in row.ours], swept, metric)
+        for on, own in points.groupby("on", sort=False):
             yield from draw(own, swept, metric, str(on))
     else:
         scored = [row for row in report.rows if row.stored and metric in row.ours]
@@ -218,11 +212,8 @@ def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
         # of own runs, which may be many, the best of each method and table
         best = {row.key: row.stored[0].folder for row in scored}.values()
         for of, on, row in _name_rows(report):
-            folder = row.stored[0].folder
-            path, title = (
-                folder / "figures" / f"{name}.png",
-                f"{name.replace('_', ' ')} of {of} on {on}",
-            )
+            folder, title = row.stored[0].folder, f"{name.replace('_', ' ')} of {of} on {on}"
+            path = folder / "figures" / f"{name}.png"
             if path.exists() and (report.about.source or folder in best):
                 yield Picture(title, title, data_uri(path.read_bytes(), "image/png"))
 
@@ -233,19 +224,18 @@ def _name_rows(report: Report) -> list[tuple[str, str, Row]]:
     The name is the row's, with backbone and embedding size where it alone is not distinct; the data
     have their protocol where there are several.
     """
-    by_run = {row.stored[0].folder: row for row in reversed(report.rows) if row.stored}
-    rows = list(reversed(by_run.values()))
+    rows = [row for row in report.rows if row.stored and row.key.evaluation != "concatenated"]
     counts = Counter((row.key.data, row.key.protocol, row.name) for row in rows)
     several = max(counts.values(), default=0) > 1
-    configs: list[Any] = [row.stored[0].config for row in rows]
-    data = Counter(name for name, _ in {(one.data, one.protocol) for one in configs})
+    places = [(row.key.data, str(row.options["protocol.name"])) for row in rows]
+    data = Counter(name for name, _ in set(places))
     return [
         (
             f"{row.name}, {row.key.backbone} {row.key.dim}-d" if several else row.name,
-            f"{one.data}, {one.protocol}" if data[one.data] > 1 else one.data,
+            f"{name}, {protocol}" if data[name] > 1 else name,
             row,
         )
-        for row, one in zip(rows, configs, strict=True)
+        for row, (name, protocol) in zip(rows, places, strict=True)
     ]
 
 
@@ -272,11 +262,15 @@ def _learning_curves(report: Report, column: str, timed: bool) -> Iterator[Pictu
             yield draw_curves(curves, MINUTES if timed else EPOCH, metric, title)
 
 
-def _point(row: Row, options: Sequence[str], metric: str) -> dict[str, Any]:
-    """Returns data and evaluation, method, estimate and numeric options of a row."""
-    on = row.key.data + ("" if row.key.evaluation == "single" else f", {row.key.evaluation}")
-    values = {name: pd.to_numeric(row.options.get(name), errors="coerce") for name in options}
-    return {"on": on, "method": row.key.method, "ours": row.ours[metric], **values}
+def _points(rows: Sequence[Row], options: Sequence[str], metric: str) -> pd.DataFrame:
+    """Returns data and evaluation, method, estimate and numeric options of rows."""
+    points = pd.DataFrame([row.options for row in rows], columns=list(options))
+    parts = [[row.key.data, row.key.evaluation] for row in rows]
+    return points.apply(pd.to_numeric, errors="coerce").assign(
+        on=[", ".join(part for part in own if part != "single") for own in parts],
+        method=[row.key.method for row in rows],
+        ours=[row.ours[metric] for row in rows],
+    )
 
 
 def _varied_options(points: pd.DataFrame, options: Sequence[str]) -> list[str]:

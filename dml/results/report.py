@@ -257,14 +257,16 @@ def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentCon
         measured = (first["data"], first.result_id, first.setting)
         same = [r for r in planned if (r.key.data, r.key.method, r.key.setting) == measured]
         plan = min(same, key=lambda r: len(differing_options([options, r.options])), default=None)
-        caveats = compare.list_caveats(runs, plan and plan.options, options)
+        caveats = compare.list_caveats(runs, options, plan.options if plan else options)
         if plan is None and about.source and not first.stand_in:
             caveats.append(compare.Caveat("O", "not part of the experiment"))
         title = "" if about.source else method_name(first.loss, first.method)
         for evaluation, some in runs.groupby("evaluation", sort=False):
             place = (first["data"], first.backbone, int(some.dim.iloc[0]), first.protocol_id)
             key = ResultKey(*place, str(evaluation), first.result_id, first.setting)
-            rows.append(Row(key, options, plan and plan.cell, some, [*caveats], title=title))
+            rows.append(
+                Row(key, options, plan.cell if plan else None, some, [*caveats], title=title)
+            )
     done = {id(row.cell) for row in rows}
     rows += [row for row in planned if id(row.cell) not in done]
     swept, rank = swept_options(cells), {id(cell): n for n, cell in enumerate(cells)}
@@ -342,43 +344,28 @@ def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Sectio
             for row in shelf
             if table(row) == table(same[0]) and row not in same
         ]
-        section = _build_section(key, same, baselines, about)
-        if section.metrics:  # concatenated models have no steps to count, for example
-            sections.append(section)
+        runs = pd.concat([make_frame(()), *(row.runs for row in same if row.runs is not None)])
+        names = runs["name"].unique()
+        title = [
+            *(key.data, key.backbone, f"{key.dim}-d" if key.dim else "", key.protocol),
+            "" if key.evaluation == "single" else key.evaluation,
+            "stand-in data" if runs.stand_in.any() else "",
+            f'"{names[0]}"' if len(names) == 1 and names[0] else "",
+        ]
+        settings = _list_settings(same) if about.source is None else []
+        if about.source is None:
+            same.sort(key=lambda row: (row.method, _values(row, settings)))
+        metrics = [m for m in about.metrics if any(m in (*r.ours, *r.published) for r in same)]
+        on_test = bool(runs.selected_by.str.endswith(" on test").any())
+        if metrics:  # concatenated models have no steps to count, for example
+            families = _build_families(same, main_metric(about), about.source)
+            text = ", ".join(filter(None, title))
+            sections.append(Section(text, same, families, metrics, settings, baselines, on_test))
     return sections
 
 
 def _is_trained(row: Row) -> bool:
     return row.options.get("method.name") != UNTRAINED
-
-
-def _build_section(
-    key: ResultKey, rows: list[Row], baselines: Sequence[Row], about: ExperimentConfig
-) -> Section:
-    runs = pd.concat([make_frame(()), *(row.runs for row in rows if row.runs is not None)])
-    names = runs["name"].unique()
-    title = [
-        key.data,
-        key.backbone,
-        "" if key.dim is None else f"{key.dim}-d",
-        key.protocol,
-        "" if key.evaluation == "single" else key.evaluation,
-        "stand-in data" if runs.stand_in.any() else "",
-        f'"{names[0]}"' if len(names) == 1 and names[0] else "",
-    ]
-    settings: list[str] = []
-    if about.source is None:
-        settings = _list_settings(rows)
-        rows = sorted(rows, key=lambda row: (row.method, _values(row, settings)))
-    return Section(
-        ", ".join(filter(None, title)),
-        rows,
-        _build_families(rows, main_metric(about), about.source),
-        [name for name in about.metrics if any(name in (*r.ours, *r.published) for r in rows)],
-        settings,
-        baselines,
-        bool(runs.selected_by.str.endswith(" on test").any()),
-    )
 
 
 def _list_settings(rows: Sequence[Row]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby, product
 from pathlib import Path
@@ -29,7 +29,6 @@ from dml.results.tables import (
     Cell,
     Column,
     Table,
-    fit_columns,
     markdown_table,
     table_width,
     terminal_table,
@@ -338,8 +337,7 @@ def terminal_report(report: Report, width: int) -> list[Text]:
             tables.append(fitting[count - 1])
             rest = rest[count:]
         for table in (*tables, *map(family_table, section.families)):
-            columns = fit_columns(table.columns, width)
-            parts += [terminal_table(replace(table, columns=columns), width), Text()]
+            parts += [terminal_table(table, width), Text()]
     return parts + [Text(f"{sign}  {meaning}") for sign, meaning in legend(report)]
 
 

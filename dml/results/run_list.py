@@ -33,7 +33,7 @@ from dml.results.frame import (
     one_per_run,
     option_columns,
 )
-from dml.results.tables import Cell, Column, Table, fit_columns, terminal_table
+from dml.results.tables import Cell, Column, Table, terminal_table
 from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
 
 AT_WORK = (State.RUNNING, State.SEARCHING)
@@ -127,7 +127,7 @@ def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
     title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{order}{f': {names}' if names else ''}"
     problems = zip(runs.id, runs.problem, strict=True)
     lines = [Text(f"{id}  {problem}", "red") for id, problem in problems if problem]
-    return [terminal_table(Table(title, fit_columns(columns, width)), width), *lines]
+    return [terminal_table(Table(title, columns), width), *lines]
 
 
 def _format_score(value: float) -> str:
@@ -190,7 +190,7 @@ def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
     ]
     by = " or ".join(f"{one} images" for one in first.selected_by.unique())
     text = f"percent; ± standard deviation over seeds and repeats, of two both; ranked by {by}"
-    return [terminal_table(Table(common_names(first), fit_columns(columns, width), text), width)]
+    return [terminal_table(Table(common_names(first), columns, text), width)]
 
 
 def compare_runs(
