@@ -131,24 +131,21 @@ def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -
     A repeat is the mean over its folds as far as all of them go, and the curve goes as far as all
     repeats do. Minutes are at the mean speed of each model.
     """
-    series = []
-    for run in runs:
-        rows = pd.DataFrame(run.history)
-        if column not in rows:
-            continue
-        rows = rows.dropna(subset=column)
-        jobs = () if run.summary is None else run.summary.jobs
-        pace = {(j.repeat, j.fold): (j.seconds or 0.0) / max(j.steps or 0, 1) / 60 for j in jobs}
-        minutes = rows.step * pd.MultiIndex.from_frame(rows[["repeat", "fold"]]).map(pace)
-        rows["x"] = minutes if timed else rows.epoch
-        rows["number"] = rows.groupby(["repeat", "fold"]).cumcount()
-        for _, repeat in rows.groupby("repeat"):
-            length = repeat.groupby("fold").number.max().min()
-            series.append(repeat[repeat.number <= length].groupby("number")[["x", column]].mean())
-    if not any(map(len, series)):
+    histories = ({**row, "run": n} for n, run in enumerate(runs) for row in run.history)
+    rows = pd.DataFrame(histories)
+    if column not in rows:
         return pd.DataFrame({"mean": [], "half": []})
-    points = pd.concat(series).groupby("number").filter(lambda same: len(same) == len(series))
-    by_number = points.groupby("number")
+    rows = rows.dropna(subset=column)
+    model = ["run", "repeat", "fold"]
+    rows["x"], rows["number"] = rows.epoch, rows.groupby(model).cumcount()
+    if timed:
+        jobs = ((n, job) for n, run in enumerate(runs) if run.summary for job in run.summary.jobs)
+        pace = {
+            (n, j.repeat, j.fold): (j.seconds or 0.0) / max(j.steps or 0, 1) / 60 for n, j in jobs
+        }
+        rows["x"] = rows.step * pd.MultiIndex.from_frame(rows[model]).map(pace)
+    rows = rows[rows.groupby("number").x.transform("size") == (rows.number == 0).sum()]
+    by_number = rows.groupby(["number", "run", "repeat"])[["x", column]].mean().groupby("number")
     factor = 100.0 if is_score(column) else 1.0
     return band(
         by_number.x.mean(), [Estimate(tuple(factor * values)) for _, values in by_number[column]]

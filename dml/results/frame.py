@@ -158,24 +158,22 @@ def one_per_run(frame: pd.DataFrame) -> pd.DataFrame:
     return runs
 
 
-def estimate(rows: pd.DataFrame, metric: str) -> Estimate | None:
-    """Returns a metric over the seeds and repeats of one configuration; None if none has it.
+def estimates(rows: pd.DataFrame, metrics: Iterable[str], prefix: str = "") -> dict[str, Estimate]:
+    """Returns metric → `<prefix><metric>` over the seeds and repeats of one configuration.
 
-    Of two runs with the same seed, the one with more repeats counts.
+    Metrics that no run has are left out. Of two runs with the same seed, the one with more repeats
+    counts.
     """
-    if metric not in rows:
-        return None
     longest = rows.groupby("folder").repeat.transform("count")
     ordered = rows.assign(count=-longest).sort_values(["count", "seed", "repeat"], kind="stable")
-    values = ordered.drop_duplicates(["seed", "repeat"]).sort_values(["seed", "repeat"])[metric]
-    known = tuple(map(float, values.dropna()))
-    return Estimate(known) if known else None
+    ordered = ordered.drop_duplicates(["seed", "repeat"]).sort_values(["seed", "repeat"])
+    known = {m: tuple(ordered[prefix + m].dropna()) for m in metrics if prefix + m in ordered}
+    return {metric: Estimate(values) for metric, values in known.items() if values}
 
 
-def estimates(rows: pd.DataFrame, metrics: Iterable[str], prefix: str = "") -> dict[str, Estimate]:
-    """Returns metric → `estimate` of `<prefix><metric>`, of those that any run has."""
-    found = {metric: estimate(rows, prefix + metric) for metric in metrics}
-    return {metric: one for metric, one in found.items() if one}
+def estimate(rows: pd.DataFrame, metric: str) -> Estimate | None:
+    """Returns one of `estimates`; None if no run has the metric."""
+    return estimates(rows, [metric]).get(metric)
 
 
 def differing_options(options: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -125,9 +125,9 @@ def find_results(
         same = parse_setting(row["setting"]) == parse_setting(key.setting)
         if row["table"] in tables and same and _matches(row, key):
             unit = THOUSANDS.get(metric) or 10.0 ** -len(row["value"].partition(".")[2])
-            runs, of = int(row["runs"] or 0) or None, (row["origin"], int(row["line"]), unit)
-            spread = (row["spread"], row["spread_kind"])
-            found.append(PublishedResult(source, row["table"], row["value"], *spread, runs, *of))
+            runs, line = int(row["runs"] or 0) or None, int(row["line"])
+            printed = (source, row["table"], row["value"], row["spread"], row["spread_kind"])
+            found.append(PublishedResult(*printed, runs, row["origin"], line, unit))
     return sorted(
         found, key=lambda one: (ORIGINS.index(one.origin), -one.decimals, tables.index(one.table))
     )

@@ -7,6 +7,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ class Row:
         """Method and label."""
         return f"{self.method} ({self.label})" if self.label else self.method
 
-    @property
+    @cached_property
     def stored(self) -> list[StoredRun]:
         """Its runs, in the order of their seeds."""
         if self.runs is None:
