@@ -279,8 +279,6 @@ def _read_sent_run(folder: str, config: str, summary: str) -> StoredRun:
     if len(parts) != 3 or not set(parts).isdisjoint({"..", "/"}):
         raise ValueError(f"'{folder}' is not <experiment>/<names>/<run>")
     content = json.loads(config)
-    if not isinstance(content, dict):
-        raise ValueError("config is not a table of options")
     refuse_interpolation(content)
     run = StoredRun(Path(*parts))
     run.parse(content)

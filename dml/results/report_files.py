@@ -102,9 +102,7 @@ def write_reports(
         out / f"{stem}.html": render_page(reports, drawn, datetime.now()),
         out / f"{stem}.md": to_markdown(reports),
         out / f"{stem}.csv": to_csv(reports),
-        out / f"{stem}_runs.csv": write_runs(
-            run for one in reports for run in one.frame.drop_duplicates("folder").run
-        ),
+        out / f"{stem}_runs.csv": write_runs(run for one in reports for run in one.runs.run),
     }
     for path, text in files.items():
         write_text(path, text)

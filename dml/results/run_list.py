@@ -46,18 +46,15 @@ def find_run(word: str, runs: pd.DataFrame) -> Any:
         UserError: no run, or several.
     """
     if is_run(Path(word)):
-        runs = one_per_run(make_frame([read_run(Path(word))]))
-        return runs.iloc[0]
+        return one_per_run(make_frame([read_run(Path(word))])).iloc[0]
     found = runs[(runs.id == word) | (runs["name"] == word)]
     if found.empty and len(word) >= 3:
         found = runs[runs.id.str.startswith(word)]
     if len(found) == 1:
         return found.iloc[0]
     if found.empty:
-        raise UserError(
-            f"runs: '{word}' is neither the id, name or folder of a run; "
-            f"{shell_command('runs')} lists them"
-        )
+        hint = f"{shell_command('runs')} lists them"
+        raise UserError(f"runs: '{word}' is neither the id, name or folder of a run; {hint}")
     several = ", ".join(found.id)
     raise UserError(f"runs: '{word}' means several runs: {several}; type one of these ids")
 
@@ -209,10 +206,9 @@ def compare_runs(
     """
     runs = (first, second)
     for run in runs:
+        problem = run.problem or "it has no config"
         if not run.options:
-            raise UserError(
-                f"compare: {run.id} is {run.state}: {run.problem or 'it has no config'}"
-            )
+            raise UserError(f"compare: {run.id} is {run.state}: {problem}")
     if Path(first.folder).resolve() == Path(second.folder).resolve():
         raise UserError(f"compare: {first.id} is one run; type two ids")
     names = differing_options([run.options for run in runs])
@@ -242,19 +238,17 @@ def _describe_test(first: Any, second: Any, frame: pd.DataFrame) -> str:
 
     Runs of equal seeds are not paired: what a seed draws differs between losses.
     """
-    if first.configuration == second.configuration:
+    pair = (first.configuration, second.configuration)
+    if len(set(pair)) == 1:
         return "no test: the runs differ only in seed and repeats"
     own = frame[frame.evaluation != "concatenated"]
-    a, b = (
-        estimate(own[own.configuration == run.configuration], "map_at_r") for run in (first, second)
-    )
+    a, b = (estimate(own[own.configuration == one], "map_at_r") for one in pair)
     if a is None or b is None or min(a.n, b.n) < 2:
         return "no test: it needs two or more seeds or repeats of both"
     p_value = welch(a.moments, b.moments)
     shown = "all scores are equal" if p_value is None else f"p = {p_value:.3g}"
-    return (
-        f"MAP@R of {a.n} and {b.n} models: {b.mean - a.mean:+.2f} points, {shown} (Welch's t-test)"
-    )
+    shown = f"{b.mean - a.mean:+.2f} points, {shown} (Welch's t-test)"
+    return f"MAP@R of {a.n} and {b.n} models: {shown}"
 
 
 def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
@@ -367,9 +361,7 @@ def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
     from dml.runs.folder.run_folder import RunFolder  # late: lists need none
 
     removals: list[Removal] = []
-    for run in runs:
-        if run.state in AT_WORK:
-            continue
+    for run in (run for run in runs if run.state not in AT_WORK):
         found = [(path, "half-written") for path in run.folder.rglob(".*.partial")]
         if run.state == State.EMPTY:
             found = [(run.folder, "set-up without results")]
