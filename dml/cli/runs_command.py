@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # late elsewhere: --help need not import rich
     from rich.console import Console
     from rich.text import Text
 
-    from dml.results.run_actions import Removal
+    from dml.results.run_list import Removal
 
 ACTIONS = ("list", "best", "compare", "rm", "clean")
 DESCRIPTION = """\
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
     from dml.results import run_list
     from dml.results.frame import load_frame, one_per_run
-    from dml.results.run_actions import plan_cleaning, plan_removal
+    from dml.results.run_list import plan_cleaning, plan_removal
 
     root = options.runs
     if action in ("list", "best", "clean"):
@@ -158,7 +158,7 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
     """Lists what is removed, asks, and removes it."""
     from rich.filesize import decimal
 
-    from dml.results.run_actions import remove
+    from dml.results.run_list import remove
 
     if not removals:
         print("nothing to remove")

@@ -43,7 +43,11 @@ def flatten(node: Any, path: str = "") -> dict[str, Any]:
         return {path: node}
     options: dict[str, Any] = {}
     for key, value in node.items():
-        options.update(flatten(value, f"{path}.{key}" if path else str(key)))
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(value, dict):
+            options.update(flatten(value, name))
+        else:
+            options[name] = value
     return options
 
 

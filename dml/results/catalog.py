@@ -15,8 +15,8 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -25,9 +25,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.grids import expand_grids
@@ -36,6 +34,7 @@ from dml.config.schema import Config, ExperimentConfig
 from dml.core.atomic_io import write_text
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS, shell_command
+from dml.core.option_values import SPLITS
 from dml.results.published import PublishedResult, ResultKey, find_reason, find_results
 from dml.runs.folder.run_folder import RunFolder
 
@@ -68,11 +67,10 @@ class Cell:
 
     def result_keys(self) -> Iterator[ResultKey]:
         """Yields what the cell's numbers will be measured on, one key per evaluation."""
-        from dml.runs.folder.summary import protocol_id, result_id  # late: they load torch
-        from dml.runs.protocol import FOLDS
+        from dml.runs.folder.summary import protocol_id, result_id  # late: it loads torch
 
         cfg: Any = self.config
-        several = FOLDS[cfg.protocol.splits] > 1
+        several = SPLITS[cfg.protocol.splits].folds > 1
         for evaluation in ("separated", "concatenated") if several else ("single",):
             # the ids read attributes only
             place = (cfg.data.name, cfg.backbone.name, cfg.embedder.size, protocol_id(cfg))
@@ -139,13 +137,12 @@ def list_cells(experiment: str, overrides: Sequence[str] = ()) -> list[Cell]:
     if experiment not in ids:
         raise ConfigError([f"experiment: no '{experiment}'{nearest(experiment, ids)}"])
     words = (f"experiment={experiment}", *overrides)
-    sweep = _load_sweep(tuple(word for word in words if _selects_file(word)))
-    if not sweep["trains"]:
+    _, choices = _split(words)
+    cfg, sweeper = _compose(tuple(w.input_line for w in choices if not w.is_sweep_override()))
+    if not cfg.experiment.trains:
         return []
-    return [
-        _make_cell(experiment, tuple(job))
-        for job in expand_grids(sweep["params"], sweep["grids"], words)
-    ]
+    jobs = expand_grids(sweeper["params"], sweeper["grids"], words)
+    return [_make_cell(experiment, tuple(job)) for job in jobs]
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
@@ -154,57 +151,34 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
     The files of the groups are composed once; single options are then set on a copy, as Hydra does
     it, in a tenth of the time.
     """
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    values = [one for one in parsed if _sets_value(one)]
-    others = [one.input_line or "" for one in parsed if not _sets_value(one)]
-    cfg = _compose_groups(tuple(others)).copy()
+    values, choices = _split(overrides)
+    cfg = _compose(tuple(one.input_line for one in choices))[0].copy()
     for one in values:
         OmegaConf.update(cfg, one.key_or_group, one.value(), merge=True)
     return apply_params(cfg, None, overrides)
 
 
 def _make_cell(experiment: str, overrides: tuple[str, ...]) -> Cell:
-    from dml.runs.protocol import FOLDS  # late: it loads torch
-
     cfg = compose_config(overrides)
     folder = RunFolder.of(cfg, cast(Config, cfg)).path
     typed = [word for word in overrides if not word.startswith("experiment.")]
     words = sorted(typed, key=lambda word: not word.startswith("experiment="))
     command = f"{shell_command('train')} {shlex.join(words)}"
     runs = cfg.protocol.repeats + (cfg.search.trials if cfg.search else 0)
-    trainings = runs * FOLDS[cfg.protocol.splits] if cfg.protocol.epochs else 0
+    trainings = runs * SPLITS[cfg.protocol.splits].folds if cfg.protocol.epochs else 0
     return Cell(experiment, overrides, cfg, folder, command, trainings)
 
 
-@cache
-def _compose_groups(choices: tuple[str, ...]) -> DictConfig:
-    if GlobalHydra.instance().is_initialized():  # inside a job, whose search path may be longer
-        return compose("train", overrides=list(choices))
-
-    def compute() -> Any:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return OmegaConf.to_container(compose("train", overrides=list(choices)))
-
-    cfg = OmegaConf.create(load_or_compute(("config", *choices), compute))
-    OmegaConf.set_struct(cfg, True)  # as Hydra leaves it
-    return cfg
-
-
-def _load_sweep(choices: tuple[str, ...]) -> dict[str, Any]:
-    """Returns `trains` of an experiment, and the `params` and `grids` of its sweeper."""
-
-    def compute() -> dict[str, Any]:
-        inside = GlobalHydra.instance().is_initialized()  # a job, or the caller
-        with nullcontext() if inside else initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = compose("train", overrides=list(choices), return_hydra_config=True)
-        sweep: dict[str, Any] = {"trains": cfg.experiment.trains}
-        for key in ("params", "grids"):
-            node = cfg.hydra.sweeper[key]
-            # Resolved as Hydra does on reading: an escaped ${} is interpolated by a job's config.
-            sweep[key] = node if node is None else OmegaConf.to_container(node, resolve=True)
-        return sweep
-
-    return load_or_compute(("sweep", *choices), compute)
+def _split(words: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    """Returns the parsed overrides that set the value of an option, and all others."""
+    values: list[Any] = []
+    others: list[Any] = []
+    for word in OverridesParser.create().parse_overrides(list(words)):
+        name = word.key_or_group
+        other = name in _groups() or word.package is not None or name.startswith("hydra")
+        other = other or word.is_add() or word.is_force_add() or word.is_delete()
+        (others if other else values).append(word)
+    return values, others
 
 
 @cache
@@ -212,17 +186,24 @@ def _groups() -> frozenset[str]:
     return frozenset(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_dir())
 
 
-def _selects_file(word: str) -> bool:
-    """Returns whether an override selects exactly one file of a group."""
-    (override,) = OverridesParser.create().parse_overrides([word])
-    return not override.is_sweep_override() and override.key_or_group in _groups()
-
-
-def _sets_value(override: Override) -> bool:
-    """Returns whether an override changes the value of an option and nothing else."""
-    name = override.key_or_group
-    grouped = name in _groups() or override.package is not None or name.startswith("hydra")
-    return not (grouped or override.is_add() or override.is_force_add() or override.is_delete())
+@cache
+def _compose(choices: tuple[str, ...]) -> tuple[DictConfig, dict[str, Any]]:
+    """Returns the config of some files, and `params` and `grids` of its sweeper."""
+    path = _cache_folder() / f"{sha256(repr(choices).encode()).hexdigest()[:32]}.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            cfg = compose("train", overrides=list(choices), return_hydra_config=True)
+        # Resolved as Hydra does on reading: an escaped ${} is interpolated by a job's config.
+        sweeper = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
+        content = cast(dict[str, Any], OmegaConf.to_container(cfg)) | {"hydra": sweeper}
+        with suppress(OSError):  # a home that cannot be written to costs time, nothing else
+            write_text(path, json.dumps(content))
+    sweeper = content.pop("hydra")
+    cfg = OmegaConf.create(content)
+    OmegaConf.set_struct(cfg, True)  # as Hydra leaves it
+    return cfg, sweeper
 
 
 def _sort_key(name: str) -> tuple[int, int, int, str]:
@@ -231,23 +212,6 @@ def _sort_key(name: str) -> tuple[int, int, int, str]:
     kind = item.rstrip("0123456789")
     ranks = [(*some, one).index(one) for some, one in ((PAPERS, paper), (KINDS, kind))]
     return ranks[0], ranks[1], int(item[len(kind) :] or 0), name
-
-
-def load_or_compute(words: Sequence[str], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Returns the cached value for some words, computed and stored if it is not there.
-
-    Args:
-        words: everything in addition to the files of `configs/` that the value depends on.
-        compute: returns a mapping of JSON's own types, with strings as keys.
-    """
-    key = sha256("\n".join(words).encode()).hexdigest()[:32]
-    path = _cache_folder() / f"{key}.json"
-    with suppress(OSError, ValueError):
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    value = compute()
-    with suppress(OSError):  # a home that cannot be written to costs time, nothing else
-        write_text(path, json.dumps(value))
-    return value
 
 
 @cache

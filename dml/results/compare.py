@@ -16,8 +16,8 @@ from dml.results.published import PublishedResult, ResultKey, published_signific
 TIMES = ("epoch_seconds", "ms_per_batch")
 TOLERANCE = 1e-9  # 26.4 + 0.2 is not quite 26.6 in binary
 BUDGET = (
-    *("protocol.epochs", "protocol.steps_per_epoch", "protocol.stopping", "search", "space"),
-    *("protocol.evaluate_every", "protocol.evaluate_unit"),
+    *("protocol.epochs.", "protocol.steps_per_epoch.", "protocol.stopping.", "search.", "space."),
+    *("protocol.evaluate_every.", "protocol.evaluate_unit."),
 )
 MARKS = {  # letter in tables: meaning
     "S": "stand-in data",
@@ -36,6 +36,11 @@ VERDICTS = {  # outcome of a comparison: its sign in tables, its meaning
 }
 MAX_OPTIONS = 6  # options that a caveat names; the others are counted
 LEVEL = 0.05
+OUTCOMES = {  # of a test: its sign, the verdict whose color it has
+    "better": ("▲", "above"),
+    "worse": ("▼", "below"),
+    "no difference": ("·", "overlap"),
+}
 MAX_ROWS = 16  # a larger table of tests is not readable
 
 
@@ -56,25 +61,25 @@ class Caveat:
 
 
 def list_caveats(
-    rows: pd.DataFrame, cell_options: Mapping[str, Any] | None, options: Mapping[str, Any]
+    rows: pd.DataFrame, options: Mapping[str, Any], planned: Mapping[str, Any]
 ) -> list[Caveat]:
     """Returns the caveats of runs of one configuration.
 
     Args:
         rows: of the runs.
-        cell_options: of the experiment's cell that they belong to; None if there is none.
         options: of the runs.
+        planned: options of the experiment's cell that they belong to.
     """
     caveats = [Caveat("S")] if rows.stand_in.iloc[0] else []
-    changes: dict[str, list[str]] = {"B": [], "O": []}
-    for name in () if cell_options is None else differing_options([options, cell_options]):
-        value, expected = (format_option((of or {}).get(name)) for of in (options, cell_options))
-        mark = "B" if f"{name}.".startswith(tuple(f"{one}." for one in BUDGET)) else "O"
-        changes[mark].append(f"{name}={value} instead of {expected}")
-    for mark, texts in changes.items():
-        more = f" and {len(texts) - MAX_OPTIONS} more" if len(texts) > MAX_OPTIONS else ""
-        if texts:
-            caveats.append(Caveat(mark, ", ".join(texts[:MAX_OPTIONS]) + more))
+    texts: dict[str, list[str]] = {"B": [], "O": []}
+    for name in differing_options([options, planned]):
+        value, expected = (format_option(of.get(name)) for of in (options, planned))
+        mark = "B" if f"{name}.".startswith(BUDGET) else "O"
+        texts[mark].append(f"{name}={value} instead of {expected}")
+    for mark, own in texts.items():
+        more = f" and {len(own) - MAX_OPTIONS} more" if len(own) > MAX_OPTIONS else ""
+        if own:
+            caveats.append(Caveat(mark, ", ".join(own[:MAX_OPTIONS]) + more))
     summaries = [run.summary for run in rows.drop_duplicates("folder").run]
     revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
     if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
@@ -142,53 +147,30 @@ def compare(
     return Comparison(verdict, ours.mean - published.value, p_value)
 
 
-@dataclass(frozen=True)
-class PairTest:
-    """Welch's test of one row against another.
-
-    Attributes:
-        higher: whether the mean of the first row is higher.
-        p_value: of the test.
-        corrected: p-value corrected by Holm over all pairs of the family.
-        paper: the paper's mark of the first method against the second, if it has one.
-    """
-
-    higher: bool
-    p_value: float
-    corrected: float
-    paper: str
-
-    @property
-    def differs(self) -> bool:
-        """True if the difference is significant after correction."""
-        return self.corrected <= LEVEL
-
-    @property
-    def symbol(self) -> str:
-        """▲ the first is higher, ▼ lower, · no significant difference; the paper's in brackets."""
-        marks = {"better": " (▲)", "worse": " (▼)", "no difference": " (·)"}
-        ours = ("▲" if self.higher else "▼") if self.differs else "·"
-        return ours + marks.get(self.paper, "")
-
-
 def pair_tests(
-    samples: Sequence[Estimate], keys: Sequence[ResultKey], metric: str, source: str | None
-) -> dict[tuple[int, int], PairTest]:
-    """Returns the tests of all pairs of rows, in both directions, by the rows' positions.
+    samples: Sequence[tuple[ResultKey, Estimate]], metric: str, source: str | None
+) -> pd.DataFrame:
+    """Returns Welch's tests of all pairs of samples, in both directions.
 
     Args:
-        samples, keys: of the rows.
+        samples: what was measured, and the estimate.
         metric: to test.
         source: the paper whose marks are shown beside ours; None for runs of no paper.
+
+    Returns:
+        Columns `row` and `other` (positions of the samples), `p_value`, `corrected` by Holm over
+        all pairs, and the outcome for the first, `ours` and `paper` (of `OUTCOMES`).
     """
-    pairs = list(combinations(range(len(samples)), 2))
-    p_values = [welch(samples[a].moments, samples[b].moments) for a, b in pairs]
-    known = [(pair, p) for pair, p in zip(pairs, p_values, strict=True) if p is not None]
-    tests: dict[tuple[int, int], PairTest] = {}
-    for (pair, p), corrected in zip(known, holm([p for _, p in known]), strict=True):
-        for a, b in (pair, pair[::-1]):
-            mark = ""
-            if source and not keys[b].setting:
-                mark = published_significance(keys[a], keys[b].method, metric, source)
-            tests[a, b] = PairTest(samples[a].mean > samples[b].mean, p, corrected, mark)
-    return tests
+    moments = [ours.moments for _, ours in samples]
+    pairs = [(a, b, welch(moments[a], moments[b])) for a, b in combinations(range(len(samples)), 2)]
+    tests = pd.DataFrame(pairs, columns=["row", "other", "p_value"]).dropna()
+    tests["corrected"] = holm(tests.p_value.tolist())
+    tests = pd.concat([tests, tests.rename(columns={"row": "other", "other": "row"})])
+    outcomes, marks = [], []
+    for a, b, p_value in zip(tests.row, tests.other, tests.corrected, strict=True):
+        (key, ours), (other, theirs) = samples[a], samples[b]
+        outcome = "better" if ours.mean > theirs.mean else "worse"
+        outcomes.append(outcome if p_value <= LEVEL else "no difference")
+        mark = published_significance(key, other.method, metric, source or "")
+        marks.append("" if other.setting else mark)
+    return tests.assign(ours=outcomes, paper=marks)

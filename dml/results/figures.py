@@ -5,33 +5,186 @@ Kinds drawn from numbers: `learning_curves` (scores against epochs; `learning_cu
 against each varied option) and `heat_map` (scores over two varied options). Every other kind is a
 picture that runs have drawn: `figures/<kind>.png` of their folders (neighbors, embedding_map,
 stages, proxies, search_history, …).
+
+Curves have bands over repeats. Pictures of a page are SVG in colors for a light and for a dark
+background.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.metric_names import metric_label
-from dml.results.curves import (
-    EPOCH,
-    MINUTES,
-    Picture,
-    average_curve,
-    band,
-    data_uri,
-    draw_curves,
-    draw_picture,
-    value_label,
-)
-from dml.results.report import Report, Row, swept_options
+from dml.core.statistics import Estimate
+from dml.results.report import Report, Row, main_metric, swept_options
+from dml.runs.figures.drawing import COLORS, plt, save, tidy
+from dml.runs.folder.stored_run import StoredRun
+
+NamedRuns = tuple[str, Sequence[StoredRun]]  # a name for legends, and runs of one configuration
+LINES = ("-", "--", ":", "-.")
+ON_LIGHT, ON_DARK = "#24292f", "#d8dee6"  # texts and axes; no other element has the first
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "dml",  # the same picture gives the same bytes
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    **{f"{name}.color": ON_LIGHT for name in ("text", "xtick", "ytick", "grid")},
+    **{f"axes.{name}color": ON_LIGHT for name in ("label", "edge")},
+}
+SPREAD = "bands: 95 % intervals over repeats, of two repeats the standard deviation"
+LOG_RANGE = 50  # an axis is logarithmic if its largest value is this many times the smallest
+EPOCH, MINUTES = "epoch", "minutes of training"  # labels of an axis
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture of a page.
+
+    Attributes:
+        title: text below the picture.
+        alt: description for readers who cannot see it.
+        light, dark: data URIs; a PNG that a run has drawn has no `dark`.
+    """
+
+    title: str
+    alt: str
+    light: str
+    dark: str | None = None
+
+
+def draw_picture(draw: Callable[[Figure], None], title: str, alt: str) -> Picture:
+    """Returns a picture of what `draw` adds to an empty figure."""
+    with plt.rc_context(STYLE):
+        figure = plt.figure(figsize=(6.2, 3.8), layout="constrained")
+        draw(figure)
+        stream = io.BytesIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+        plt.close(figure)
+    light = stream.getvalue()
+    dark = light.replace(ON_LIGHT.encode(), ON_DARK.encode())
+    return Picture(title, alt, *(data_uri(svg, "image/svg+xml") for svg in (light, dark)))
+
+
+def data_uri(content: bytes, mime: str) -> str:
+    """Returns content for the `src` of an image."""
+    return f"data:{mime};base64,{base64.b64encode(content).decode()}"
+
+
+def value_label(metric: str) -> str:
+    """Returns the label of an axis for a metric."""
+    return f"{metric_label(metric)}, percent" if is_score(metric) else metric.replace("_", " ")
+
+
+def draw_curves(
+    curves: Mapping[str, pd.DataFrame], x_label: str, metric: str, title: str
+) -> Picture:
+    """Returns a picture of lines with their bands.
+
+    Args:
+        curves: name → `mean` and `half` (half-width of the band) by the value on the x axis.
+        x_label: of the x axis.
+        metric: on the y axis.
+        title: what the curves are of, after the metric.
+    """
+    title = f"{metric_label(metric)} {title}"
+    best = "; ".join(
+        f"{name}: at most {curve['mean'].max():.3g} at {curve['mean'].idxmax():.3g}"
+        for name, curve in curves.items()
+    )
+    draw = partial(_plot, curves=curves, x_label=x_label, metric=metric)
+    return draw_picture(draw, f"{title}; {SPREAD}", f"{title}. {best}.")
+
+
+def write_curves(groups: Sequence[NamedRuns], metric: str, title: str, path: Path) -> bool:
+    """Draws a metric of runs against epochs to a PNG; returns False if no run has a history."""
+    found = {name: average_curve(runs, metric) for name, runs in groups}
+    if curves := {name: curve for name, curve in found.items() if not curve.empty}:
+        figure = plt.figure(figsize=(8, 4.8), layout="constrained")
+        _plot(figure, curves, EPOCH, metric)
+        figure.axes[0].set_title(title, fontsize=11)
+        tidy(figure.axes[0])
+        save(figure, path)
+    return bool(curves)
+
+
+def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -> pd.DataFrame:
+    """Returns `mean` and `half` (half-width of its band) over repeats, by epoch or minutes.
+
+    A repeat is the mean over its folds as far as all of them go, and the curve goes as far as all
+    repeats do. Minutes are at the mean speed of each model.
+    """
+    histories = ({**row, "run": n} for n, run in enumerate(runs) for row in run.history)
+    rows = pd.DataFrame(histories)
+    if column not in rows:
+        return pd.DataFrame({"mean": [], "half": []})
+    rows = rows.dropna(subset=column)
+    model = ["run", "repeat", "fold"]
+    rows["x"], rows["number"] = rows.epoch, rows.groupby(model).cumcount()
+    if timed:
+        jobs = ((n, job) for n, run in enumerate(runs) if run.summary for job in run.summary.jobs)
+        pace = {
+            (n, j.repeat, j.fold): (j.seconds or 0.0) / max(j.steps or 0, 1) / 60 for n, j in jobs
+        }
+        rows["x"] = rows.step * pd.MultiIndex.from_frame(rows[model]).map(pace)
+    rows = rows[rows.groupby("number").x.transform("size") == (rows.number == 0).sum()]
+    by_number = rows.groupby(["number", "run", "repeat"])[["x", column]].mean().groupby("number")
+    factor = 100.0 if is_score(column) else 1.0
+    return band(
+        by_number.x.mean(), [Estimate(tuple(factor * values)) for _, values in by_number[column]]
+    )
+
+
+def band(x: Sequence[float], estimates: Sequence[Estimate]) -> pd.DataFrame:
+    """Returns `mean` and `half` (half-width of the band) of estimates, by x."""
+    curve = {"mean": [e.mean for e in estimates], "half": [e.spread or 0.0 for e in estimates]}
+    return pd.DataFrame(curve, index=np.asarray(x))
+
+
+def _plot(figure: Figure, curves: Mapping[str, pd.DataFrame], x_label: str, metric: str) -> None:
+    """Draws lines; scores are kept within 0 and 100, which a wide band would leave."""
+    axis = figure.subplots()
+    for number, (name, curve) in enumerate(curves.items()):
+        dashes = LINES[number // len(COLORS) % len(LINES)]  # 32 lines are distinct
+        color, mean, best = COLORS[number % len(COLORS)], curve["mean"], curve["mean"].idxmax()
+        axis.plot(curve.index, mean, dashes, color=color, lw=1.7, label=name)
+        points = [best] if x_label in (EPOCH, MINUTES) else curve.index
+        axis.plot(points, mean[points], "o", ms=4, color=color)
+        alpha = 0.18 if len(curves) <= 4 else 0.08  # many bands overlap
+        low, high = mean - curve.half, mean + curve.half
+        axis.fill_between(curve.index, low, high, color=color, alpha=alpha, lw=0)
+    if x_label == EPOCH:
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    elif x_label != MINUTES:  # logarithmic for several magnitudes, linear around a value of 0
+        x = np.concatenate([curve.index for curve in curves.values()])
+        positive = x[x > 0]
+        if x.min() >= 0 and positive.size and positive.max() >= LOG_RANGE * positive.min():
+            linear = {} if len(positive) == len(x) else {"linthresh": positive.min()}
+            axis.set_xscale("symlog" if linear else "log", **linear)
+    axis.set_xlabel(x_label)
+    axis.set_ylabel(value_label(metric))
+    if is_score(metric):
+        bottom, top = axis.get_ylim()
+        axis.set_ylim(max(bottom, 0.0), min(top, 100.0))
+    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # where it would cover lines
+    axis.legend(**(beside if len(curves) > 3 else {}))
 
 
 def draw_figures(report: Report) -> list[Picture]:
@@ -41,16 +194,14 @@ def draw_figures(report: Report) -> list[Picture]:
 
 def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
     name, _, column = kind.partition(":")
-    metric = column or next(filter(is_score, report.about.metrics), report.about.metrics[0])
+    metric = column or main_metric(report.about)
     if name in ("learning_curves", "runtime"):
         yield from _learning_curves(report, column, name == "runtime")
     elif name in ("hyperparameter_curves", "heat_map"):
         swept = swept_options(report.cells)
         draw = _heat_maps if name == "heat_map" else _hyperparameter_curves
-        points = pd.DataFrame(
-            [_point(row, swept, metric) for row in report.rows if metric in row.ours]
-        )
-        for on, own in points.groupby("on", sort=False) if len(points) else ():
+        points = _points([row for row in report.rows if metric in row.ours], swept, metric)
+        for on, own in points.groupby("on", sort=False):
             yield from draw(own, swept, metric, str(on))
     else:
         scored = [row for row in report.rows if row.stored and metric in row.ours]
@@ -58,11 +209,8 @@ def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
         # of own runs, which may be many, the best of each method and table
         best = {row.key: row.stored[0].folder for row in scored}.values()
         for of, on, row in _name_rows(report):
-            folder = row.stored[0].folder
-            path, title = (
-                folder / "figures" / f"{name}.png",
-                f"{name.replace('_', ' ')} of {of} on {on}",
-            )
+            folder, title = row.stored[0].folder, f"{name.replace('_', ' ')} of {of} on {on}"
+            path = folder / "figures" / f"{name}.png"
             if path.exists() and (report.about.source or folder in best):
                 yield Picture(title, title, data_uri(path.read_bytes(), "image/png"))
 
@@ -73,19 +221,18 @@ def _name_rows(report: Report) -> list[tuple[str, str, Row]]:
     The name is the row's, with backbone and embedding size where it alone is not distinct; the data
     have their protocol where there are several.
     """
-    by_run = {row.stored[0].folder: row for row in reversed(report.rows) if row.stored}
-    rows = list(reversed(by_run.values()))
+    rows = [row for row in report.rows if row.stored and row.key.evaluation != "concatenated"]
     counts = Counter((row.key.data, row.key.protocol, row.name) for row in rows)
     several = max(counts.values(), default=0) > 1
-    configs: list[Any] = [row.stored[0].config for row in rows]
-    data = Counter(name for name, _ in {(one.data, one.protocol) for one in configs})
+    places = [(row.key.data, str(row.options["protocol.name"])) for row in rows]
+    data = Counter(name for name, _ in set(places))
     return [
         (
             f"{row.name}, {row.key.backbone} {row.key.dim}-d" if several else row.name,
-            f"{one.data}, {one.protocol}" if data[one.data] > 1 else one.data,
+            f"{name}, {protocol}" if data[name] > 1 else name,
             row,
         )
-        for row, one in zip(rows, configs, strict=True)
+        for row, (name, protocol) in zip(rows, places, strict=True)
     ]
 
 
@@ -112,11 +259,15 @@ def _learning_curves(report: Report, column: str, timed: bool) -> Iterator[Pictu
             yield draw_curves(curves, MINUTES if timed else EPOCH, metric, title)
 
 
-def _point(row: Row, options: Sequence[str], metric: str) -> dict[str, Any]:
-    """Returns data and evaluation, method, estimate and numeric options of a row."""
-    on = row.key.data + ("" if row.key.evaluation == "single" else f", {row.key.evaluation}")
-    values = {name: pd.to_numeric(row.options.get(name), errors="coerce") for name in options}
-    return {"on": on, "method": row.key.method, "ours": row.ours[metric], **values}
+def _points(rows: Sequence[Row], options: Sequence[str], metric: str) -> pd.DataFrame:
+    """Returns data and evaluation, method, estimate and numeric options of rows."""
+    points = pd.DataFrame([row.options for row in rows], columns=list(options))
+    parts = [[row.key.data, row.key.evaluation] for row in rows]
+    return points.apply(pd.to_numeric, errors="coerce").assign(
+        on=[", ".join(part for part in own if part != "single") for own in parts],
+        method=[row.key.method for row in rows],
+        ours=[row.ours[metric] for row in rows],
+    )
 
 
 def _varied_options(points: pd.DataFrame, options: Sequence[str]) -> list[str]:

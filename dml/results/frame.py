@@ -7,6 +7,9 @@ Columns: names and choices of the config (`data`, `protocol`, `loss`, `seed` …
 name → value), `configuration` (equal for runs that differ only in seed, repeats and what was
 measured), state and place of the folder, and the scores of test images in percent, before training
 as `untrained_<metric>`. A run that is not finished is one row without scores.
+
+Finished runs are sent as one CSV file, a line each: config and summary, which is all that a report
+needs, without checkpoints, pictures or images.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from statistics import fmean
 from typing import Any
 
 import pandas as pd
+from omegaconf import OmegaConf
 
-from dml.core.errors import UserError
+from dml.config.identity import digest, refuse_interpolation
+from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.metric_names import is_retrieval_metric
 from dml.core.statistics import Estimate
@@ -38,6 +43,7 @@ COLUMNS = (
 REPEATED = ("seed.", "protocol.repeats.", "evaluation.")
 # Options that follow from the names, in columns of their own.
 NAMED = (".name", "._target_", ".result_id")
+SENT = ("folder", "revision", "device", "config", "summary")  # columns of a file of runs
 
 
 def load_frame(root: Path) -> pd.DataFrame:
@@ -152,18 +158,22 @@ def one_per_run(frame: pd.DataFrame) -> pd.DataFrame:
     return runs
 
 
-def estimate(rows: pd.DataFrame, metric: str) -> Estimate | None:
-    """Returns a metric over the seeds and repeats of one configuration; None if none has it.
+def estimates(rows: pd.DataFrame, metrics: Iterable[str], prefix: str = "") -> dict[str, Estimate]:
+    """Returns metric → `<prefix><metric>` over the seeds and repeats of one configuration.
 
-    Of two runs with the same seed, the one with more repeats counts.
+    Metrics that no run has are left out. Of two runs with the same seed, the one with more repeats
+    counts.
     """
-    if metric not in rows:
-        return None
     longest = rows.groupby("folder").repeat.transform("count")
     ordered = rows.assign(count=-longest).sort_values(["count", "seed", "repeat"], kind="stable")
-    values = ordered.drop_duplicates(["seed", "repeat"]).sort_values(["seed", "repeat"])[metric]
-    known = tuple(map(float, values.dropna()))
-    return Estimate(known) if known else None
+    ordered = ordered.drop_duplicates(["seed", "repeat"]).sort_values(["seed", "repeat"])
+    known = {m: tuple(ordered[prefix + m].dropna()) for m in metrics if prefix + m in ordered}
+    return {metric: Estimate(values) for metric, values in known.items() if values}
+
+
+def estimate(rows: pd.DataFrame, metric: str) -> Estimate | None:
+    """Returns one of `estimates`; None if no run has the metric."""
+    return estimates(rows, [metric]).get(metric)
 
 
 def differing_options(options: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -190,25 +200,22 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     return {name: leaf if last[leaf := name.rpartition(".")[2]] == 1 else name for name in names}
 
 
-def option_names(runs: pd.DataFrame, within: Sequence[str] = GROUPS) -> list[str]:
-    """Returns the options in which runs differ whose names in `within` agree.
-
-    Two losses differ in options by their nature. Options in which more runs differ come first.
-    """
-    found: Counter[str] = Counter()
-    for _, same in runs[runs.data.notna()].groupby(list(within), sort=False):
-        for name in differing_options([comparable(options) for options in same.options]):
-            if not name.endswith(NAMED):
-                found[name] += len(same)
-    return sorted(found, key=lambda name: (-found[name], name))
-
-
 def option_columns(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Returns title → a text per run, for the names and options in which runs differ."""
+    """Returns title → a text per run, for the names and options in which runs differ.
+
+    Two losses differ in options by their nature: the options are those in which runs with equal
+    names differ. Options in which more runs differ come first.
+    """
     columns = {
         group: name_texts(runs, group) for group in GROUPS if runs[group].dropna().nunique() > 1
     }
-    for name, short in short_names(option_names(runs)).items():
+    found: Counter[str] = Counter()
+    for _, same in runs[runs.data.notna()].groupby(list(GROUPS), sort=False):
+        for name in differing_options([comparable(options) for options in same.options]):
+            if not name.endswith(NAMED):
+                found[name] += len(same)
+    names = sorted(found, key=lambda name: (-found[name], name))
+    for name, short in short_names(names).items():
         columns[short] = [format_option(one[name]) if name in one else "" for one in runs.options]
     return columns
 
@@ -231,3 +238,52 @@ def common_names(runs: pd.DataFrame) -> str:
     shared = [name_texts(known, name)[0] for name in GROUPS if known[name].nunique() == 1]
     given = known["name"].unique()
     return ", ".join([*([f'"{given[0]}"'] if len(given) == 1 and given[0] else []), *shared])
+
+
+def write_runs(runs: Iterable[StoredRun]) -> str:
+    """Returns the finished ones of some runs as CSV, a line each."""
+    lines = []
+    for run in {run.folder: run for run in runs}.values():
+        if (summary := run.summary) is not None:
+            data = {**run.content["data"], "root": "data"}  # places of the sender's machine
+            config = json.dumps({**run.content, "outputs": "outputs", "data": data}, default=str)
+            folder = "/".join(run.folder.parts[-3:])
+            text = summary.model_dump_json(exclude_unset=True)
+            lines.append((folder, summary.git_revision, summary.device, config, text))
+    return pd.DataFrame(lines, columns=SENT).to_csv(index=False)
+
+
+def read_runs(path: Path) -> list[StoredRun]:
+    """Returns the runs of a CSV file.
+
+    Raises:
+        UserError: the file is not one of `write_runs`, a score is no possible one, or a config does
+            not belong to its folder: its identity is the end of the folder's name.
+    """
+    runs: list[StoredRun] = []
+    try:
+        lines = pd.read_csv(path, dtype=str, keep_default_na=False)
+        for folder, config, summary in lines.reindex(columns=[SENT[0], *SENT[3:]]).to_numpy():
+            runs.append(_read_sent_run(str(folder), config, summary))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"{path}, run {len(runs) + 1}: {first_line(error)}") from error
+    if not runs:
+        raise UserError(f"{path} contains no runs; report.py writes such files as <id>_runs.csv")
+    return runs
+
+
+def _read_sent_run(folder: str, config: str, summary: str) -> StoredRun:
+    parts = PurePosixPath(folder).parts
+    if len(parts) != 3 or not set(parts).isdisjoint({"..", "/"}):
+        raise ValueError(f"'{folder}' is not <experiment>/<names>/<run>")
+    content = json.loads(config)
+    refuse_interpolation(content)
+    run = StoredRun(Path(*parts))
+    run.parse(content)
+    run.parse_summary(json.loads(summary))
+    found = digest(OmegaConf.create(content))
+    if run.id != found:
+        raise ValueError(f"the config has the identity {found}, its folder another: {parts[-1]}")
+    return run

@@ -125,12 +125,9 @@ def find_results(
         same = parse_setting(row["setting"]) == parse_setting(key.setting)
         if row["table"] in tables and same and _matches(row, key):
             unit = THOUSANDS.get(metric) or 10.0 ** -len(row["value"].partition(".")[2])
-            names = ("table", "value", "spread", "spread_kind")
-            table, text, spread, kind = (row[name] for name in names)
             runs, line = int(row["runs"] or 0) or None, int(row["line"])
-            found.append(
-                PublishedResult(source, table, text, spread, kind, runs, row["origin"], line, unit)
-            )
+            printed = (source, row["table"], row["value"], row["spread"], row["spread_kind"])
+            found.append(PublishedResult(*printed, runs, row["origin"], line, unit))
     return sorted(
         found, key=lambda one: (ORIGINS.index(one.origin), -one.decimals, tables.index(one.table))
     )
@@ -196,8 +193,6 @@ def _canonical(value: str) -> str:
 
 def _matches(row: dict[str, str], key: ResultKey) -> bool:
     dim = row["dim"] if key.dim is None else str(key.dim)
-    columns = ("dataset", "backbone", "dim", "protocol")
-    values = (key.data, key.backbone, dim, key.protocol)
-    return (row["method"], row["evaluation"]) == (key.method, key.evaluation) and all(
-        row[column] in ("", value) for column, value in zip(columns, values, strict=True)
-    )
+    columns = ("dataset", "backbone", "dim", "protocol", "evaluation", "method")
+    values = (key.data, key.backbone, dim, key.protocol, key.evaluation, key.method)
+    return all(row[name] in ("", value) for name, value in zip(columns, values, strict=True))

@@ -7,6 +7,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from dml.results.catalog import Cell
 from dml.results.frame import (
     comparable,
     differing_options,
-    estimate,
+    estimates,
     format_option,
     make_frame,
     short_names,
@@ -36,7 +37,7 @@ from dml.results.published import (
     parse_setting,
 )
 from dml.runs.console import DASH
-from dml.runs.folder.stored_run import State, StoredRun, find_runs, read_run
+from dml.runs.folder.stored_run import StoredRun, find_runs, read_run
 
 UNTRAINED = "untrained"  # the method whose runs train nothing
 MAX_LABEL_OPTIONS = 4  # options named in the label of a row; the others are counted
@@ -88,7 +89,7 @@ class Row:
         """Method and label."""
         return f"{self.method} ({self.label})" if self.label else self.method
 
-    @property
+    @cached_property
     def stored(self) -> list[StoredRun]:
         """Its runs, in the order of their seeds."""
         if self.runs is None:
@@ -104,11 +105,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Family:
-    """Tests of all pairs of rows under equal conditions, by the positions of both rows."""
+    """Tests of all pairs of rows under equal conditions (`compare.pair_tests`)."""
 
     metric: str
     rows: Sequence[Row]
-    tests: Mapping[tuple[int, int], compare.PairTest]
+    tests: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,7 @@ class Report:
     Attributes:
         about: its description; one without a source is of a folder of other runs.
         cells: its runs as planned; none for runs of no experiment.
-        runs: its run folders in any state, own ones and contributed ones.
-        frame: table of the finished ones.
+        runs: table of its runs in any state, own ones and contributed ones.
         sections: its rows.
         missing: cells without a run that follows the experiment.
         command: command that runs all of it.
@@ -150,8 +150,7 @@ class Report:
 
     about: ExperimentConfig
     cells: Sequence[Cell]
-    runs: Sequence[StoredRun]
-    frame: pd.DataFrame
+    runs: pd.DataFrame
     sections: Sequence[Section]
     missing: Sequence[Cell]
     command: str
@@ -162,15 +161,19 @@ class Report:
         return [row for section in self.sections for row in section.rows]
 
     @property
-    def damaged(self) -> list[StoredRun]:
-        """Folders that the report leaves out."""
-        return [run for run in self.runs if run.state == State.DAMAGED]
+    def frame(self) -> pd.DataFrame:
+        """Table of the finished runs."""
+        return self.runs[self.runs.state == "finished"]
+
+    @property
+    def damaged(self) -> list[Any]:
+        """Folders that the report leaves out, with their problems."""
+        return [*self.runs[self.runs.state == "damaged"].itertuples()]
 
     @property
     def unfinished(self) -> str:
         """Line on the runs without a summary; empty if there are none."""
-        done = (State.DAMAGED, State.FINISHED)
-        folders = [run.folder for run in self.runs if run.state not in done]
+        folders = self.runs.folder[~self.runs.state.isin(["damaged", "finished"])]
         if len(folders) > 1:
             return f"not finished: {len(folders)} runs; {shell_command('runs')} lists them"
         return "".join(
@@ -209,26 +212,29 @@ def build_report(
         root: folder of run folders.
         contributed: runs that somebody sent, of any experiment.
     """
-    runs = {folder.name: read_run(folder) for folder in find_runs(root / about.id)}
+    stored = {folder.name: read_run(folder) for folder in find_runs(root / about.id)}
     for run in contributed:
         if run.config is not None and run.config.experiment == about.id:
-            runs.setdefault(run.folder.name, run)
-    finished = [run for run in runs.values() if run.summary is not None]
-    frame = make_frame(finished, timed="epoch_seconds" in about.metrics)
+            stored.setdefault(run.folder.name, run)
+    runs = make_frame(stored.values(), timed="epoch_seconds" in about.metrics)
     if about.source is None:  # which measures to print is up to the runs
-        more = [name for name in EXTRA_METRICS if name in frame]
+        more = [name for name in EXTRA_METRICS if name in runs]
         about = about.model_copy(update={"metrics": [*about.metrics, *more]})
-    rows = _build_rows(frame, cells, about)
+    rows = _build_rows(runs[runs.state == "finished"], cells, about)
     done = {id(r.cell) for r in rows if r.runs is not None and compare.is_comparable(r.caveats)}
     missing = [cell for cell in cells if id(cell) not in done]
     words = ["python", "train.py", f"experiment={about.id}", *outputs_override(root)]
-    sections = _build_sections(rows, about)
-    return Report(about, cells, [*runs.values()], frame, sections, missing, shlex.join(words))
+    return Report(about, cells, runs, _build_sections(rows, about), missing, shlex.join(words))
 
 
 def outputs_override(root: Path) -> tuple[str, ...]:
     """Returns the override that a command needs if run folders are not in `outputs`."""
     return () if root == Path("outputs") else (f"outputs={root}",)
+
+
+def main_metric(about: ExperimentConfig) -> str:
+    """Returns the metric that is tested and drawn: the first score."""
+    return next(filter(is_score, about.metrics), about.metrics[0])
 
 
 def swept_options(cells: Sequence[Cell]) -> list[str]:
@@ -240,40 +246,46 @@ def swept_options(cells: Sequence[Cell]) -> list[str]:
 
 def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentConfig) -> list[Row]:
     """Returns the rows of the cells in their order, run or not, then of runs that fit no cell."""
-    keys = [list(cell.result_keys()) for cell in cells]
-    planned = [comparable(identity(cell.config)) for cell in cells]
-    found: dict[int | None, list[Row]] = defaultdict(list)
+    options_of = [comparable(identity(cell.config)) for cell in cells]
+    planned = [
+        Row(key, options, cell)
+        for cell, options in zip(cells, options_of, strict=True)
+        for key in cell.result_keys()
+    ]
+    rows = []
     for _, runs in frame.groupby("configuration", sort=False):
         first, options = runs.iloc[0], comparable(runs.options.iloc[0])
         measured = (first["data"], first.result_id, first.setting)
-        same = [n for n, (k, *_) in enumerate(keys) if (k.data, k.method, k.setting) == measured]
-        distances = [(len(differing_options([options, planned[n]])), n) for n in same]
-        closest = min(distances)[1] if distances else None
-        cell = None if closest is None else cells[closest]
-        caveats = compare.list_caveats(runs, None if closest is None else planned[closest], options)
-        if cell is None and about.source and not first.stand_in:
+        same = [r for r in planned if (r.key.data, r.key.method, r.key.setting) == measured]
+        plan = min(same, key=lambda r: len(differing_options([options, r.options])), default=None)
+        caveats = compare.list_caveats(runs, options, plan.options if plan else options)
+        if plan is None and about.source and not first.stand_in:
             caveats.append(compare.Caveat("O", "not part of the experiment"))
         title = "" if about.source else method_name(first.loss, first.method)
         for evaluation, some in runs.groupby("evaluation", sort=False):
             place = (first["data"], first.backbone, int(some.dim.iloc[0]), first.protocol_id)
             key = ResultKey(*place, str(evaluation), first.result_id, first.setting)
-            found[closest].append(Row(key, options, cell, some, list(caveats), title=title))
-    rows = []
-    for number, cell in enumerate(cells):
-        rows += found[number] or [Row(key, planned[number], cell) for key in keys[number]]
-    swept = swept_options(cells)
-    rank = {key.method: number for number, (key, *_) in reversed([*enumerate(keys)])}
-    rows += sorted(
-        found[None],
-        key=lambda row: (rank.get(row.key.method, len(cells)), _option_order(row, swept)),
-    )
+            rows.append(
+                Row(key, options, plan.cell if plan else None, some, [*caveats], title=title)
+            )
+    done = {id(row.cell) for row in rows}
+    rows += [row for row in planned if id(row.cell) not in done]
+    swept, rank = swept_options(cells), {id(cell): n for n, cell in enumerate(cells)}
+    methods = [row.key.method for row in planned]
+
+    def order(row: Row) -> tuple:
+        if row.cell is not None:
+            return (rank[id(row.cell)],)
+        return len(cells), [*methods, row.key.method].index(row.key.method), _values(row, swept)
+
+    rows.sort(key=order)
     for row in rows:
         row.label = _label(row, rows, swept)
         _add_numbers(row, about)
     return rows
 
 
-def _option_order(row: Row, names: Sequence[str]) -> list[tuple]:
+def _values(row: Row, names: Sequence[str]) -> list[tuple]:
     """Returns the values of some options to sort by, numbers in their order before texts."""
     values = [row.options.get(name) for name in names]
     return [(0, v, "") if isinstance(v, int | float) else (1, 0, str(v)) for v in values]
@@ -297,8 +309,7 @@ def _label(row: Row, rows: Sequence[Row], swept: Sequence[str]) -> str:
 def _add_numbers(row: Row, about: ExperimentConfig) -> None:
     """Adds the estimates of a row, the published results of its cell, and their comparison."""
     if row.runs is not None:
-        found = {metric: estimate(row.runs, metric) for metric in about.metrics}
-        row.ours = {metric: one for metric, one in found.items() if one}
+        row.ours = estimates(row.runs, about.metrics)
     if row.cell is not None and about.source:
         # The published result is the cell's, whatever options the run has.
         key = replace(next(row.cell.result_keys()), evaluation=row.key.evaluation)
@@ -334,44 +345,28 @@ def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Sectio
             for row in shelf
             if table(row) == table(same[0]) and row not in same
         ]
-        section = _build_section(key, same, baselines, about)
-        if section.metrics:  # concatenated models have no steps to count, for example
-            sections.append(section)
+        runs = pd.concat([make_frame(()), *(row.runs for row in same if row.runs is not None)])
+        names = runs["name"].unique()
+        title = [
+            *(key.data, key.backbone, f"{key.dim}-d" if key.dim else "", key.protocol),
+            "" if key.evaluation == "single" else key.evaluation,
+            "stand-in data" if runs.stand_in.any() else "",
+            f'"{names[0]}"' if len(names) == 1 and names[0] else "",
+        ]
+        settings = _list_settings(same) if about.source is None else []
+        if about.source is None:
+            same.sort(key=lambda row: (row.method, _values(row, settings)))
+        metrics = [m for m in about.metrics if any(m in (*r.ours, *r.published) for r in same)]
+        on_test = bool(runs.selected_by.str.endswith(" on test").any())
+        if metrics:  # concatenated models have no steps to count, for example
+            families = _build_families(same, main_metric(about), about.source)
+            text = ", ".join(filter(None, title))
+            sections.append(Section(text, same, families, metrics, settings, baselines, on_test))
     return sections
 
 
 def _is_trained(row: Row) -> bool:
     return row.options.get("method.name") != UNTRAINED
-
-
-def _build_section(
-    key: ResultKey, rows: list[Row], baselines: Sequence[Row], about: ExperimentConfig
-) -> Section:
-    runs = pd.concat([make_frame(()), *(row.runs for row in rows if row.runs is not None)])
-    names = runs["name"].unique()
-    title = [
-        key.data,
-        key.backbone,
-        "" if key.dim is None else f"{key.dim}-d",
-        key.protocol,
-        "" if key.evaluation == "single" else key.evaluation,
-        "stand-in data" if runs.stand_in.any() else "",
-        f'"{names[0]}"' if len(names) == 1 and names[0] else "",
-    ]
-    settings: list[str] = []
-    if about.source is None:
-        settings = _list_settings(rows)
-        rows = sorted(rows, key=lambda row: (row.method, _option_order(row, settings)))
-    tested = next(filter(is_score, about.metrics), about.metrics[0])
-    return Section(
-        ", ".join(filter(None, title)),
-        rows,
-        _build_families(rows, tested, about.source),
-        [name for name in about.metrics if any(name in (*r.ours, *r.published) for r in rows)],
-        settings,
-        baselines,
-        bool(runs.selected_by.str.endswith(" on test").any()),
-    )
 
 
 def _list_settings(rows: Sequence[Row]) -> list[str]:
@@ -402,8 +397,7 @@ def _untrained_rows(rows: Sequence[Row], key: ResultKey, metrics: Sequence[str])
     names, baselines = differing_options(options), []
     for values, runs in zip(options, map(pd.concat, networks.values()), strict=True):
         label = ", ".join(f"{name} {format_option(values.get(name))}" for name in names)
-        found = {metric: estimate(runs, f"untrained_{metric}") for metric in metrics}
-        if ours := {metric: one for metric, one in found.items() if one}:
+        if ours := estimates(runs, metrics, "untrained_"):
             baselines.append(Row(key, {}, ours=ours, label=label, title=UNTRAINED))
     return baselines
 
@@ -422,9 +416,7 @@ def _build_families(rows: Sequence[Row], metric: str, source: str | None) -> lis
         Family(
             metric,
             same,
-            compare.pair_tests(
-                [row.ours[metric] for row in same], [row.key for row in same], metric, source
-            ),
+            compare.pair_tests([(r.key, r.ours[metric]) for r in same], metric, source),
         )
         for same in families.values()
         if 2 <= len(same) <= compare.MAX_ROWS

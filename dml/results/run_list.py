@@ -1,9 +1,11 @@
-"""Tables of runs: all of them, configurations by score, two runs in comparison, a sweep."""
+"""Runs as tables: all of them, configurations by score, two in comparison, a sweep; removal."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,10 @@ from dml.results.frame import (
     one_per_run,
     option_columns,
 )
-from dml.results.tables import Cell, Column, Table, fit_columns, terminal_table
-from dml.runs.folder.stored_run import State, is_run, read_run
+from dml.results.tables import Cell, Column, Table, terminal_table
+from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
+
+AT_WORK = (State.RUNNING, State.SEARCHING)
 
 
 def find_run(word: str, runs: pd.DataFrame) -> Any:
@@ -42,18 +46,15 @@ def find_run(word: str, runs: pd.DataFrame) -> Any:
         UserError: no run, or several.
     """
     if is_run(Path(word)):
-        runs = one_per_run(make_frame([read_run(Path(word))]))
-        return runs.iloc[0]
+        return one_per_run(make_frame([read_run(Path(word))])).iloc[0]
     found = runs[(runs.id == word) | (runs["name"] == word)]
     if found.empty and len(word) >= 3:
         found = runs[runs.id.str.startswith(word)]
     if len(found) == 1:
         return found.iloc[0]
     if found.empty:
-        raise UserError(
-            f"runs: '{word}' is neither the id, name or folder of a run; "
-            f"{shell_command('runs')} lists them"
-        )
+        hint = f"{shell_command('runs')} lists them"
+        raise UserError(f"runs: '{word}' is neither the id, name or folder of a run; {hint}")
     several = ", ".join(found.id)
     raise UserError(f"runs: '{word}' means several runs: {several}; type one of these ids")
 
@@ -67,27 +68,24 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     Raises:
         UserError: a name that no run has, or a state that does not exist.
     """
+    if not words:
+        return runs
     texts = [_texts_by_name(run) for run in runs.itertuples()]
-    names = set().union(*texts)
-    conditions = {}
-    for word in words:
-        name, _, text = word.partition("=")
+    names, kept = set().union(*texts), np.ones(len(runs), dtype=bool)
+    for name, _, text in (word.partition("=") for word in words):
+        wanted = text.split(",")
         if names and name not in names:
             hint = nearest(name, names) or "; filter by state, loss, data, seed, or any option"
             raise UserError(f"{name}: no run has such an option{hint}")
-        conditions[word] = name, text.split(",")
-        for value in text.split(",") if name == "state" else ():
+        for value in wanted if name == "state" else ():
             if value not in list(State) and "*" not in value:
                 hint = nearest(value, State) or f"; one of {' | '.join(State)}"
                 raise UserError(f"state: '{value}' does not exist{hint}")
-    kept = [
-        all(
+        kept &= [
             any(_is_equal(have, want) for have in run.get(name, ()) for want in wanted)
-            for name, wanted in conditions.values()
-        )
-        for run in texts
-    ]
-    return runs[np.array(kept, dtype=bool)]  # an empty list would select columns
+            for run in texts
+        ]
+    return runs[kept]
 
 
 def _texts_by_name(run: Any) -> dict[str, list[str]]:
@@ -126,7 +124,7 @@ def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
     title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{order}{f': {names}' if names else ''}"
     problems = zip(runs.id, runs.problem, strict=True)
     lines = [Text(f"{id}  {problem}", "red") for id, problem in problems if problem]
-    return [terminal_table(Table(title, fit_columns(columns, width)), width), *lines]
+    return [terminal_table(Table(title, columns), width), *lines]
 
 
 def _format_score(value: float) -> str:
@@ -189,7 +187,7 @@ def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
     ]
     by = " or ".join(f"{one} images" for one in first.selected_by.unique())
     text = f"percent; ± standard deviation over seeds and repeats, of two both; ranked by {by}"
-    return [terminal_table(Table(common_names(first), fit_columns(columns, width), text), width)]
+    return [terminal_table(Table(common_names(first), columns, text), width)]
 
 
 def compare_runs(
@@ -208,10 +206,9 @@ def compare_runs(
     """
     runs = (first, second)
     for run in runs:
+        problem = run.problem or "it has no config"
         if not run.options:
-            raise UserError(
-                f"compare: {run.id} is {run.state}: {run.problem or 'it has no config'}"
-            )
+            raise UserError(f"compare: {run.id} is {run.state}: {problem}")
     if Path(first.folder).resolve() == Path(second.folder).resolve():
         raise UserError(f"compare: {first.id} is one run; type two ids")
     names = differing_options([run.options for run in runs])
@@ -241,38 +238,31 @@ def _describe_test(first: Any, second: Any, frame: pd.DataFrame) -> str:
 
     Runs of equal seeds are not paired: what a seed draws differs between losses.
     """
-    if first.configuration == second.configuration:
+    pair = (first.configuration, second.configuration)
+    if len(set(pair)) == 1:
         return "no test: the runs differ only in seed and repeats"
     own = frame[frame.evaluation != "concatenated"]
-    a, b = (
-        estimate(own[own.configuration == run.configuration], "map_at_r") for run in (first, second)
-    )
+    a, b = (estimate(own[own.configuration == one], "map_at_r") for one in pair)
     if a is None or b is None or min(a.n, b.n) < 2:
         return "no test: it needs two or more seeds or repeats of both"
     p_value = welch(a.moments, b.moments)
     shown = "all scores are equal" if p_value is None else f"p = {p_value:.3g}"
-    return (
-        f"MAP@R of {a.n} and {b.n} models: {b.mean - a.mean:+.2f} points, {shown} (Welch's t-test)"
-    )
+    shown = f"{b.mean - a.mean:+.2f} points, {shown} (Welch's t-test)"
+    return f"MAP@R of {a.n} and {b.n} models: {shown}"
 
 
 def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     """Draws the curves of runs, seeds joined; returns the line that names the picture."""
-    from dml.results.curves import write_curves  # late: lists draw nothing
+    from dml.results.figures import write_curves  # late: lists draw nothing
 
     first = runs.drop_duplicates("configuration")
     options = option_columns(first)
     groups = []
-    for place, (configuration, name, loss) in enumerate(
-        zip(first.configuration, first["name"], first.loss, strict=True)
-    ):
-        texts = [
-            cells[place] if title in GROUPS else f"{title}={cells[place]}"
-            for title, cells in options.items()
-            if cells[place]
-        ]
-        own = runs[runs.configuration == configuration].run
-        groups.append((name or ", ".join(texts) or loss, list(own)))
+    for place, run in enumerate(first.itertuples()):
+        texts = {title: cells[place] for title, cells in options.items() if cells[place]}
+        label = ", ".join(t if name in GROUPS else f"{name}={t}" for name, t in texts.items())
+        own = runs[runs.configuration == run.configuration].run
+        groups.append((run.name or label or run.loss, list(own)))
     metric, _, classes = first.selected_by.iloc[0].partition(" on ")
     drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
     return [Text(f"curves      {path}")] if drawn else []
@@ -317,10 +307,10 @@ def to_json(runs: pd.DataFrame) -> str:
 
 def to_csv(runs: pd.DataFrame) -> str:
     """Returns a line per run; of the options, those in which the runs differ."""
+    names = differing_options([comparable(one) for one in runs.options])
+    options = pd.DataFrame(list(runs.options), index=runs.index, columns=names)
     shown = runs.drop(columns=["run", "configuration", "options"])
-    for name in differing_options([comparable(one) for one in runs.options]):
-        shown[name] = [one.get(name) for one in runs.options]
-    return shown.to_csv(index=False)
+    return pd.concat([shown, options], axis=1).to_csv(index=False)
 
 
 def format_age(seconds: float) -> str:
@@ -329,3 +319,80 @@ def format_age(seconds: float) -> str:
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
     return f"{int(seconds)} s"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A file or folder to remove.
+
+    Attributes:
+        path: of the file or folder.
+        run: folder of the run that it belongs to.
+        reason: a few words.
+        size: bytes.
+    """
+
+    path: Path
+    run: Path
+    reason: str
+    size: int
+
+
+def plan_removal(runs: Iterable[StoredRun]) -> list[Removal]:
+    """Returns the folders of whole runs.
+
+    Raises:
+        UserError: a process is at work in one of them.
+    """
+    removals = []
+    for run in runs:
+        if run.state in AT_WORK:
+            raise UserError(f"rm: {run.id} is {run.state}; stop it first (Ctrl-C in its terminal)")
+        removals.append(Removal(run.folder, run.folder, f"{run.state} run", run.size))
+    return removals
+
+
+def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
+    """Returns what no run needs any more.
+
+    These are set-ups without an evaluation, `previous.pt` and the trials of finished runs, and
+    files that a killed process left half-written. Runs at work are left alone.
+    """
+    from dml.runs.folder.run_folder import RunFolder  # late: lists need none
+
+    removals: list[Removal] = []
+    for run in (run for run in runs if run.state not in AT_WORK):
+        found = [(path, "half-written") for path in run.folder.rglob(".*.partial")]
+        if run.state == State.EMPTY:
+            found = [(run.folder, "set-up without results")]
+        elif run.state == State.FINISHED:
+            former = run.folder.glob("checkpoints/*/previous.pt")
+            found += [(path, "former checkpoint") for path in former]
+            trials = RunFolder(run.folder).trials
+            found += [(trials, "trials of a finished search")] if trials.is_dir() else []
+        for path, reason in found:
+            files = (file for file in (path, *path.rglob("*")) if file.is_file())
+            size = sum(file.lstat().st_size for file in files)
+            removals.append(Removal(path, run.folder, reason, size))
+    return removals
+
+
+def remove(removals: Iterable[Removal]) -> Iterator[Path]:
+    """Removes files and folders, and yields each; empty parents of run folders go with them.
+
+    Raises:
+        Busy: a process has started in a run folder meanwhile.
+        OSError: something cannot be removed.
+    """
+    from dml.runs.folder.run_folder import RUN_LOCK, SEARCH_LOCK, RunFolder  # late: lists need none
+
+    for one in removals:
+        folder = RunFolder(one.run)
+        with folder.locked(RUN_LOCK), folder.locked(SEARCH_LOCK):
+            if one.path.is_dir():
+                shutil.rmtree(one.path)
+            else:
+                one.path.unlink(missing_ok=True)
+        if one.path == one.run and not any(one.run.parent.iterdir()):
+            one.run.parent.rmdir()
+        yield one.path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from textwrap import wrap
 
@@ -81,14 +81,6 @@ class Table:
         return [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in rows]
 
 
-def fit_columns(columns: Sequence[Column], width: int) -> list[Column]:
-    """Returns the columns that fit into a width: those of the highest rank are left out first."""
-    kept = list(columns)
-    while any(one.rank for one in kept) and table_width(kept) > width:
-        kept.remove(max(reversed(kept), key=lambda one: one.rank))
-    return kept
-
-
 def table_width(columns: Sequence[Column]) -> int:
     """Returns the number of characters of a line."""
     return sum(one.width + len(GAP) for one in columns) - len(GAP)
@@ -97,8 +89,13 @@ def table_width(columns: Sequence[Column]) -> int:
 def terminal_table(table: Table, width: int) -> Text:
     """Returns a table without vertical lines, which is easy to read and to copy.
 
-    rich's own tables take a second for 500 rows.
+    Columns of the highest rank are left out first until it fits. rich's own tables take a second
+    for 500 rows.
     """
+    columns = list(table.columns)
+    while any(one.rank for one in columns) and table_width(columns) > width:
+        columns.remove(max(reversed(columns), key=lambda one: one.rank))
+    table = replace(table, columns=columns)
 
     def line(cells: Sequence[str], style: str = "") -> Text:
         text = Text(style=style)

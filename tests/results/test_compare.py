@@ -8,6 +8,7 @@ from scipy import stats
 from dml.core.statistics import Estimate
 from dml.results.compare import BLOCKING, MARKS, Caveat, compare
 from dml.results.published import PublishedResult
+from dml.results.report_files import family_table
 from tests.results.made_runs import TEN, build, find_row, spread_over_folds, write_run
 
 # Three values d apart around m: standard deviation d, half-width 4.302653 d / sqrt(3) = 2.484138 d.
@@ -128,16 +129,15 @@ def test_tests_of_all_pairs(cells, tmp_path):
     }
     small, middle, large = sorted(raw, key=lambda pair: raw[pair])
     corrected = {small: 3 * raw[small], middle: 2 * raw[middle], large: raw[large]}
+    tests = family.tests.set_index(["row", "other"])
     for pair in raw:
-        assert family.tests[pair].p_value == pytest.approx(raw[pair])
-        assert family.tests[pair].corrected == pytest.approx(corrected[pair])
-        assert family.tests[pair[::-1]].corrected == pytest.approx(corrected[pair])
+        assert tests.p_value[pair] == pytest.approx(raw[pair])
+        assert tests.corrected[pair] == pytest.approx(corrected[pair])
+        assert tests.corrected[pair[::-1]] == pytest.approx(corrected[pair])
     # Table 6 of the paper has marks against ArcFace, none between the mean field losses.
-    signs = {pair: test.symbol for pair, test in family.tests.items()}
-    assert signs[2, 0] == "▲ (▲)"
-    assert signs[1, 0] == "· (▲)"
-    assert signs[0, 2] == signs[1, 2] == "▼"
-    assert signs[2, 1] == "▲"
+    _, *columns = (column.cells for column in family_table(family).columns)
+    assert columns[0] == ["", "· (▲)", "▲ (▲)"]
+    assert (columns[1][2], columns[2][:2]) == ("▲", ["▼", "▼"])
 
 
 def test_different_budgets_are_not_tested(mlrc, cells, tmp_path):

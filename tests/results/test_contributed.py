@@ -9,8 +9,7 @@ import pytest
 from dml.cli.report_command import main
 from dml.core.errors import UserError
 from dml.results.catalog import list_cells
-from dml.results.contributed import read_runs, write_runs
-from dml.results.frame import estimate, make_frame
+from dml.results.frame import estimate, make_frame, read_runs, write_runs
 from dml.results.report_files import write_reports
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.stored_run import read_run

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 from dml.results.figures import draw_figures
 from dml.results.report_files import render_page
+from tests.results.made_runs import build, make_cell, write_run
 
 VOID = {"meta", "link", "img", "source", "br", "input"}
 
@@ -54,3 +55,17 @@ def test_page_is_valid_and_accessible(report):
     assert any("protocol.epochs=5" in values.get("title", "") for values in cells)
     assert '<td class="overlap" title="intervals overlap; Welch' in text
     assert text.count("<dt>commit</dt><dd>0123456789ab</dd>") == 2 * 2 * 2  # rows, evaluations
+
+
+def test_a_varied_list_has_no_axis(mlrc, tmp_path):
+    """Lists that cells vary, such as the types of Metrix, are no numbers to draw against."""
+    cells = []
+    for types, lr in (("[input]", 0.1), ("[input]", 0.2), ("[feature]", 0.1), ("[feature]", 0.2)):
+        words = (f"method.types={types}", f"optim.lr={lr}")
+        cfg = mlrc("loss=contrastive", "method=metrix", *words)
+        cells.append(make_cell(cfg, "contrastive", words))
+        write_run(tmp_path, cfg, [[lr] * 4], [lr])
+    report = build(cells, tmp_path, figures=["hyperparameter_curves"])
+    titles = [picture.title for picture in draw_figures(report)]
+    assert all("against optim.lr" in title for title in titles)
+    assert len(titles) == 2  # separated and concatenated

@@ -15,9 +15,9 @@ from scipy import stats
 
 from dml.results.catalog import load_experiment
 from dml.results.report import build_report
-from dml.results.report_files import render_page
-from dml.results.report_tables import (
+from dml.results.report_files import (
     list_notes,
+    render_page,
     section_table,
     terminal_report,
     to_csv,

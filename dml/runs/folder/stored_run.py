@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -223,21 +223,36 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it cannot be read, holds `${`, an alias or a tag, or is nested too deeply.
     """
+    stack: list[list[Any]] = [[]]  # the items of the open tables and lists; keys are items too
     try:
-        raw, depth = path.read_bytes(), 0
-        for event in yaml.parse(raw, yaml.CSafeLoader):  # before the loader builds anything
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
+        for event in yaml.parse(path.read_bytes(), yaml.CSafeLoader):
             plain = not isinstance(event, yaml.AliasEvent) and getattr(event, "tag", None) is None
-            if not plain or depth > DEEPEST:
+            if not plain or len(stack) > DEEPEST:
                 raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
-        content = yaml.load(raw, yaml.CSafeLoader)
+            if isinstance(event, yaml.ScalarEvent):
+                value = _plain_value(event.value) if event.implicit[0] else event.value
+                stack[-1].append(value)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                stack.append([])
+            elif isinstance(event, yaml.CollectionEndEvent):
+                items = stack.pop()
+                table = isinstance(event, yaml.MappingEndEvent)
+                stack[-1].append(
+                    dict(zip(items[::2], items[1::2], strict=True)) if table else items
+                )
+        content = stack[0][0] if len(stack[0]) == 1 else None
         if not isinstance(content, dict):
             raise ValueError("not a table of options")
         refuse_interpolation(content)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
     return content
+
+
+@cache
+def _plain_value(text: str) -> Any:
+    """Returns what a text without quotes means: a number, true, null, or itself."""
+    return yaml.load(f" {text}", yaml.CSafeLoader)
 
 
 def _read_history(path: Path) -> list[dict[str, float]]:
