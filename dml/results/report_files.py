@@ -29,11 +29,13 @@ from dml.results.tables import (
     Cell,
     Column,
     Table,
+    csv_text,
     markdown_table,
     table_width,
     terminal_table,
 )
 from dml.runs.console import DASH
+from dml.runs.folder.stored_run import StoredRun
 
 MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows a line each
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
@@ -76,11 +78,11 @@ def write_reports(
         UserError: an experiment does not exist, or `single` has no runs.
     """
     known = catalog.experiment_ids()
-    ids = _resolve_names(names, known, root)
-    contributed = []
-    for path in results:
-        contributed += (found := read_runs(path))
-        if (of := {run.folder.parts[0] for run in found}).isdisjoint(ids):
+    sent = {path: read_runs(path) for path in results}
+    contributed = [run for runs in sent.values() for run in runs]
+    ids = _resolve_names(names, known, root, contributed)
+    for path, runs in sent.items():
+        if (of := {run.folder.parts[0] for run in runs}).isdisjoint(ids):
             raise UserError(f"{path} holds runs of {', '.join(of)}, not of {', '.join(ids)}")
     output_folder(out)
     reports = []
@@ -110,10 +112,13 @@ def write_reports(
     return [*files]
 
 
-def _resolve_names(names: Sequence[str], known: Sequence[str], root: Path) -> list[str]:
+def _resolve_names(
+    names: Sequence[str], known: Sequence[str], root: Path, contributed: Sequence[StoredRun]
+) -> list[str]:
     """Returns the ids without repetitions, with `all` expanded."""
-    with_runs = sorted({path.parents[2].name for path in root.glob("*/*/*/summary.json")})
-    valid = list(dict.fromkeys([*known, *with_runs]))
+    with_runs = {path.parents[2].name for path in root.glob("*/*/*/summary.json")}
+    with_runs |= {run.folder.parts[0] for run in contributed}
+    valid = list(dict.fromkeys([*known, *sorted(with_runs)]))
     for name in names:
         if name == "single" and name not in valid:
             folder, command = root / name, shell_command("train")
@@ -372,4 +377,4 @@ def to_csv(reports: Sequence[Report]) -> str:
             line |= {"marks": _letters(row.caveats), "details": "; ".join(map(str, row.caveats))}
             line["folders"] = " ".join(str(run.folder) for run in row.stored)
             lines.append(line)
-    return pd.DataFrame(lines, columns=CSV_COLUMNS, dtype=object).to_csv(index=False)
+    return csv_text(pd.DataFrame(lines, columns=CSV_COLUMNS, dtype=object))

@@ -33,7 +33,7 @@ from dml.results.frame import (
     one_per_run,
     option_columns,
 )
-from dml.results.tables import Cell, Column, Table, terminal_table
+from dml.results.tables import Cell, Column, Table, csv_text, terminal_table
 from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
 
 AT_WORK = (State.RUNNING, State.SEARCHING)
@@ -310,7 +310,7 @@ def to_csv(runs: pd.DataFrame) -> str:
     names = differing_options([comparable(one) for one in runs.options])
     options = pd.DataFrame(list(runs.options), index=runs.index, columns=names)
     shown = runs.drop(columns=["run", "configuration", "options"])
-    return pd.concat([shown, options], axis=1).to_csv(index=False)
+    return csv_text(pd.concat([shown, options], axis=1))
 
 
 def format_age(seconds: float) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 from textwrap import wrap
 
+import pandas as pd
 from rich.text import Text
 
 from dml.runs.folder.stored_run import StoredRun
@@ -122,6 +124,22 @@ def markdown_table(table: Table, heading: str = "") -> list[str]:
     ruler = ["---:" if one.right else "---" for one in table.columns]
     cells = [[f"**{cell}**" if cell.kind == "best" else cell for cell in row] for row in table.rows]
     lines = [[one.title for one in table.columns], ruler, *cells] if table.columns else []
-    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    escaped = [[escape(cell, quote=False).replace("|", "\\|") for cell in line] for line in lines]
     body = [f"| {' | '.join(line)} |" for line in escaped]
-    return [heading + table.title, "", *([*body, "", table.caption, ""] if body else [])]
+    texts = [escape(text, quote=False) for text in (heading + table.title, table.caption)]
+    return [texts[0], "", *([*body, "", texts[1], ""] if body else [])]
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Returns a table as CSV; what a spreadsheet would compute begins with an apostrophe."""
+    return frame.map(lambda cell: f"'{cell}" if _is_formula(cell) else cell).to_csv(index=False)
+
+
+def _is_formula(cell: object) -> bool:
+    if not (isinstance(cell, str) and cell.startswith(("=", "+", "-", "@"))):
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return True
+    return False
