@@ -29,14 +29,12 @@ def create_distributions(ranges: dict[str, dict[str, Any]]) -> dict[str, BaseDis
     """Converts the ranges of `dml.config.search_space.merge_spaces` to Optuna's distributions."""
     space: dict[str, BaseDistribution] = {}
     for name, entry in ranges.items():
-        log, step = bool(entry.get("log")), entry.get("step")
         if "choices" in entry:
             space[name] = CategoricalDistribution(entry["choices"])
-        elif entry.get("int"):
-            low, high = int(entry["low"]), int(entry["high"])
-            space[name] = IntDistribution(low, high, log=log, step=step or 1)
         else:
-            space[name] = FloatDistribution(entry["low"], entry["high"], log=log, step=step)
+            kind = IntDistribution if entry.get("int") else FloatDistribution
+            keys = ("low", "high", "log", "step")
+            space[name] = kind(**{k: entry[k] for k in keys if entry.get(k) is not None})
     return space
 
 
@@ -66,17 +64,14 @@ def propose(
     if number < startup or len(complete) < 2:
         return _sobol_point(number, space, seed)
     options: Params = {"seed": int(np.random.SeedSequence([seed, number]).generate_state(1)[0])}
-    options["n_startup_trials"] = 1
     if sampler == "tpe":
         options |= {"multivariate": True, "constant_liar": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # both samplers have arguments marked experimental
         samplers = {"tpe": optuna.samplers.TPESampler, "gp": optuna.samplers.GPSampler}
-        study = optuna.create_study(direction="maximize", sampler=samplers[sampler](**options))
-        known = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.PRUNED)
-        for trial in sorted(trials, key=lambda one: one.number):
-            if trial.state in known:
-                study.add_trial(trial)
+        proposer = samplers[sampler](n_startup_trials=1, **options)
+        study = optuna.create_study(direction="maximize", sampler=proposer)
+        study.add_trials([trial for trial in trials if trial.state != TrialState.FAIL])
         return study.ask(space).params
 
 
