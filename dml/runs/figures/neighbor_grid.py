@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageColor
+from PIL import Image, ImageOps
 from torch import nn
 
 from dml.data.decode import load_image
@@ -82,10 +82,7 @@ def _cell(subset: Subset, row: int, transform: nn.Module, frame: str) -> np.ndar
     index = subset.index
     image = transform(load_image(index.images[subset.rows[row]], index.apply_orientation))
     small = max(image.shape[1:]) < CELL / 2  # keep the pixels of a digit sharp
-    edge = MARGIN + FRAME
     resampling = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
     picture = Image.fromarray(image.permute(1, 2, 0).numpy())
-    cell = np.full((CELL, CELL, 3), 255, dtype=np.uint8)
-    cell[MARGIN:-MARGIN, MARGIN:-MARGIN] = ImageColor.getrgb(frame)
-    cell[edge:-edge, edge:-edge] = np.asarray(picture.resize((CELL - 2 * edge,) * 2, resampling))
-    return cell
+    picture = picture.resize((CELL - 2 * (MARGIN + FRAME),) * 2, resampling)
+    return np.asarray(ImageOps.expand(ImageOps.expand(picture, FRAME, frame), MARGIN, "white"))

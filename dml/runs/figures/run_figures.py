@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from dml.config.identity import method_name
 from dml.config.schema import Config
-from dml.core.atomic_io import replace_file
+from dml.core.atomic_io import write_text
 from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_task
 from dml.methods.metrix.analysis import Positivity, measure_positivity
@@ -20,8 +21,6 @@ from dml.runs.figures.drawing import BLUE, COLORS, GREY, ORANGE, plt, save, tidy
 from dml.runs.figures.neighbor_grid import draw_neighbors
 from dml.runs.job import JobRun
 from dml.tracking import History
-
-Rows = list[dict[str, float]]  # of one model's `history.csv`, as numbers
 
 MAP_POINTS, MAP_CLASSES = 600, 15  # of a map: a few seconds
 SHAPES = "os^D"  # with eight colors enough to tell the classes apart
@@ -56,10 +55,10 @@ def draw_curves(
     """Draws the learning curves of all models (repeat, fold), and the stages of CCP."""
     name, select = _title(config), config.protocol.select_metric
     rows = History(history)
-    histories = [rows.job_rows(*key) for key in jobs]
+    histories = [pd.DataFrame(rows.job_rows(*key)) for key in jobs]
     title = f"{name}, protocol {config.protocol.name}"
     learning_curve(histories, select, title, folder / "learning_curve.png")
-    if any("stage" in row for row in histories[0]):
+    if "stage" in histories[0]:
         stage_curve(histories[0], select, name, folder / "stages.png")
 
 
@@ -106,11 +105,11 @@ def draw_embedding_maps(networks: Mapping[str, SplitEmbeddings], name: str, path
     save(figure, path)
 
 
-def learning_curve(histories: Sequence[Rows], select: str, name: str, path: Path) -> None:
+def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, path: Path) -> None:
     """Draws scores and loss against epochs: a line per model, with its best evaluation.
 
     Args:
-        histories: of the models; one may be empty: deleted after training.
+        histories: rows of `history.csv` of each model; one may be empty: deleted after training.
         select: the metric that selects the best epoch.
         name: title of the picture.
         path: PNG to write.
@@ -120,17 +119,15 @@ def learning_curve(histories: Sequence[Rows], select: str, name: str, path: Path
     )
     alone = len(histories) == 1
     alpha = 1 if alone else 0.5
-    for number, rows in enumerate(filter(None, histories)):
+    for number, rows in enumerate(rows for rows in histories if not rows.empty):
         _draw_scores(top, rows, "epoch", select, alpha, label=alone)
         if number == 0:
-            before = 100 * rows[0][select]
+            before = 100 * rows[select][0]
             style = {"color": GREY, "lw": 1, "ls": "--", "zorder": 1}
             top.axhline(before, label=f"untrained {before:.1f}", **style)
-        trained = [row for row in rows if "loss" in row]
-        losses = [row["loss"] for row in trained]
+        losses = rows.set_index("epoch").get("loss", pd.Series(dtype=float)).dropna()
         marker = "o" if len(losses) == 1 else None  # a single point has no line
-        style = {"color": BLUE, "lw": 1.4, "marker": marker, "alpha": alpha}
-        bottom.plot([row["epoch"] for row in trained], losses, **style)
+        bottom.plot(losses, color=BLUE, lw=1.4, marker=marker, alpha=alpha)
     top.set(title=name, ylabel=f"{metric_label(select)} in percent, unseen classes")
     bottom.set(xlabel="epoch", ylabel="training loss")
     if top.has_data():
@@ -141,17 +138,16 @@ def learning_curve(histories: Sequence[Rows], select: str, name: str, path: Path
 
 
 def _draw_scores(
-    axis: Axes, rows: Rows, x: str, select: str, alpha: float = 1.0, label: bool = True
+    axis: Axes, rows: pd.DataFrame, x: str, select: str, alpha: float = 1.0, label: bool = True
 ) -> None:
     """Draws scores in percent against epochs or steps, and marks the best one of training."""
-    best = max(rows[1:] or rows, key=lambda row: row[select])
-    scores = [100 * row[select] for row in rows]
-    axis.plot([row[x] for row in rows], scores, color=BLUE, lw=1.6, alpha=alpha)
+    best = rows.loc[rows[select].tail(max(len(rows) - 1, 1)).idxmax()]
+    axis.plot(rows[x], 100 * rows[select], color=BLUE, lw=1.6, alpha=alpha)
     text = f"best {100 * best[select]:.1f} at {x} {format_epoch(best[x])}" if label else None
     axis.plot(best[x], 100 * best[select], "o", color=ORANGE, label=text)
 
 
-def stage_curve(rows: Rows, select: str, name: str, path: Path) -> None:
+def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
     """Draws scores against steps, with the ends of stages, and covering radii against stages.
 
     Args:
@@ -163,22 +159,19 @@ def stage_curve(rows: Rows, select: str, name: str, path: Path) -> None:
     figure, (top, bottom) = plt.subplots(
         2, 1, figsize=(7, 5.5), height_ratios=(2, 1), layout="constrained"
     )
-    staged = [row for row in rows if "stage" in row]
-    first = {int(row["stage"]): row for row in reversed(staged)}
-    last = {int(row["stage"]): row for row in staged}
-    stages = sorted(last)
+    stages = rows.groupby("stage")
+    first = stages.first()
     _draw_scores(top, rows, "step", select)
-    for stage in stages[:-1]:
-        top.axvline(last[stage]["step"], color=GREY, lw=1, ls=":")
-    title, score = f"{name}: {len(stages)} stages", f"{metric_label(select)} in percent"
+    for step in stages["step"].last()[:-1]:
+        top.axvline(step, color=GREY, lw=1, ls=":")
+    title, score = f"{name}: {len(first)} stages", f"{metric_label(select)} in percent"
     top.set(title=title, xlabel="step", ylabel=score)
     for key, color, text in (
         ("radius_before", GREY, "by the last proxies"),
         ("radius_after", BLUE, "with the new ones"),
     ):
-        radii = [first[stage][key] for stage in stages]
-        bottom.plot(stages, radii, "s-", color=color, lw=1.4, ms=4, label=text)
-    bottom.set(xlabel="stage", ylabel="covering radius", xticks=stages)
+        bottom.plot(first[key], "s-", color=color, lw=1.4, ms=4, label=text)
+    bottom.set(xlabel="stage", ylabel="covering radius", xticks=first.index)
     bottom.set_ylim(bottom=0)
     for axis in (top, bottom):
         axis.legend()
@@ -191,17 +184,15 @@ def draw_positivity(curve: Positivity, path: Path) -> None:
 
     Columns of a CSV file of the same name: lambda (middle of the interval), measured, predicted.
     """
-    measured = curve.measured.numpy()
-    middles = (np.arange(len(measured)) + 0.5) / len(measured)
-    unknown = np.full_like(measured, np.nan)
-    predicted = unknown if curve.predicted is None else curve.predicted.numpy()
-    table, header = np.stack([middles, measured, predicted], axis=1), "lambda,measured,predicted"
-    with replace_file(path.with_suffix(".csv")) as temporary:
-        np.savetxt(temporary, table, fmt="%.6g", delimiter=",", header=header, comments="")
-    figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
-    axes.plot(middles, measured, "o-", color=BLUE, label="measured")
+    table = pd.DataFrame({"measured": curve.measured.numpy(), "predicted": np.nan})
+    table.index = pd.Index((table.index + 0.5) / len(table), name="lambda")
     if curve.predicted is not None:
-        axes.plot(middles, predicted, "s--", color=ORANGE, label="predicted")
+        table["predicted"] = curve.predicted.numpy()
+    write_text(path.with_suffix(".csv"), table.to_csv(float_format="%.6g", na_rep="nan"))
+    figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
+    axes.plot(table["measured"], "o-", color=BLUE, label="measured")
+    if curve.predicted is not None:
+        axes.plot(table["predicted"], "s--", color=ORANGE, label="predicted")
     axes.set(xlabel="λ", ylabel="share of mixes that act as positives", xlim=(0, 1), ylim=(0, 1))
     axes.legend()
     save(figure, path)

@@ -96,7 +96,8 @@ def test_a_killed_holder_frees_the_journal_at_once(tmp_path):
     begin = time.monotonic()
 
     def die_with_the_lock():
-        open_journal(path)._backend._lock.acquire()
+        storage = open_journal(path)
+        storage._backend._lock.acquire()
         fault_point("here")
 
     assert die_at("here", die_with_the_lock) == KILLED
