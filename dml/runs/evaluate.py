@@ -17,7 +17,7 @@ from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.context import loading_processes
 from dml.runs.embeddings import Evaluator, SplitEmbeddings, load_embeddings, save_embeddings
-from dml.runs.figures.neighbor_grid import draw_neighbors
+from dml.runs.figures.run_figures import draw_neighbors
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_config, load_embedder
 from dml.runs.protocol import FOLDS, protocol_test

@@ -5,8 +5,7 @@ from PIL import Image
 
 from dml.data.image_index import ImageIndex
 from dml.runs.embeddings import SplitEmbeddings
-from dml.runs.figures.neighbor_grid import draw_neighbors
-from dml.runs.figures.run_figures import learning_curve
+from dml.runs.figures.run_figures import draw_neighbors, learning_curve
 from dml.runs.protocol import Split
 
 GREEN, RED = (46, 139, 87), (187, 51, 51)
