@@ -23,11 +23,12 @@ from optuna.trial import FrozenTrial, TrialState
 from torch.quasirandom import SobolEngine
 
 Params = dict[str, Any]
+Space = dict[str, BaseDistribution]
 
 
-def create_distributions(ranges: dict[str, dict[str, Any]]) -> dict[str, BaseDistribution]:
+def create_distributions(ranges: dict[str, dict[str, Any]]) -> Space:
     """Converts the ranges of `dml.config.search_space.merge_spaces` to Optuna's distributions."""
-    space: dict[str, BaseDistribution] = {}
+    space: Space = {}
     for name, entry in ranges.items():
         if "choices" in entry:
             space[name] = CategoricalDistribution(entry["choices"])
@@ -39,12 +40,7 @@ def create_distributions(ranges: dict[str, dict[str, Any]]) -> dict[str, BaseDis
 
 
 def propose(
-    number: int,
-    space: dict[str, BaseDistribution],
-    trials: Sequence[FrozenTrial],
-    sampler: str,
-    startup: int,
-    seed: int,
+    number: int, space: Space, trials: Sequence[FrozenTrial], sampler: str, startup: int, seed: int
 ) -> Params:
     """Returns the parameters of trial `number`.
 
@@ -75,7 +71,7 @@ def propose(
         return study.ask(space).params
 
 
-def _grid_point(number: int, space: dict[str, BaseDistribution]) -> Params:
+def _grid_point(number: int, space: Space) -> Params:
     """Returns combination `number` of all choices; the last option varies fastest.
 
     Optuna's GridSampler would need its own attributes in the stored trials.
@@ -85,7 +81,7 @@ def _grid_point(number: int, space: dict[str, BaseDistribution]) -> Params:
     return dict(zip(sorted(space), point, strict=True))
 
 
-def _sobol_point(number: int, space: dict[str, BaseDistribution], seed: int) -> Params:
+def _sobol_point(number: int, space: Space, seed: int) -> Params:
     """Returns point `number` of the sequence, which is more even than independent samples."""
     engine = SobolEngine(len(space), scramble=True, seed=seed)
     unit = engine.fast_forward(number).draw(1).double()[0].tolist()

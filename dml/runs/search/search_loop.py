@@ -105,24 +105,21 @@ def _run_trial(
         study.renew_lease(trial)
         return stop()
 
+    state, value, reason = TrialState.COMPLETE, None, ""
     try:
         value = _validate(cfg, context, study, trial, renew_and_ask)
-    except RunStopped:
-        study.release(trial)
-        raise
     except TrialPruned:
-        study.finish(trial, TrialState.PRUNED)
-    except Exception as error:
+        state = TrialState.PRUNED
+    except (Exception, RunStopped) as error:
         # A full disk or a lost mount was not caused by the configuration.
-        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+        if isinstance(error, RunStopped | OSError) or isinstance(error.__cause__, OSError):
             study.release(trial)
             raise
-        study.finish(trial, TrialState.FAIL, reason=first_line(error))
+        state, reason = TrialState.FAIL, first_line(error)
         gc.collect()
         torch.cuda.empty_cache()  # does nothing where CUDA was not used
-    else:
-        fault_point("before_trial_end")
-        study.finish(trial, TrialState.COMPLETE, value)
+    fault_point("before_trial_end")
+    study.finish(trial, state, value, reason)
     fault_point("after_trial_end")
     _delete_checkpoints(study, trial.number)
     _print_trial(study, trial)

@@ -19,7 +19,6 @@ from typing import Any
 
 import optuna
 from filelock import FileLock
-from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._storage import JournalOperation
@@ -31,7 +30,7 @@ from dml.core.fault_injection import fault_point
 from dml.core.locks import Busy, wait_for_lock
 from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.search.proposals import propose
+from dml.runs.search.proposals import Space, propose
 
 WORKER = "worker"  # attribute: host and process of the worker, and when it renewed its lease
 REASON = "reason"  # attribute: of a failure
@@ -52,13 +51,7 @@ class Study:
         seed: of the proposals.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        config: SearchConfig,
-        space: dict[str, BaseDistribution],
-        seed: int,
-    ) -> None:
+    def __init__(self, folder: RunFolder, config: SearchConfig, space: Space, seed: int) -> None:
         self.folder, self.config, self.space, self.seed = folder, config, space, seed
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.storage = _open_storage(folder, config.storage)
