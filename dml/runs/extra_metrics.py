@@ -147,11 +147,9 @@ def loss_proxies(method: nn.Module) -> tuple[Tensor, Tensor]:
         UserError: the loss has no proxies.
     """
     loss: Any = getattr(method, "loss", None)
-    proxies = getattr(loss, "proxies", None)
+    proxies = getattr(loss, "proxies", getattr(loss, "mean_fields", None))
     if proxies is None and hasattr(loss, "fc"):  # D×P, of PML's SoftTriple
         proxies = loss.fc.T
-    if proxies is None:
-        proxies = getattr(loss, "mean_fields", None)
     if not isinstance(proxies, Tensor) or not len(proxies):
         raise UserError("evaluation.measures: w2 needs a loss with proxies")
     classes = int(loss.num_classes)

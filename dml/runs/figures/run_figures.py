@@ -1,4 +1,4 @@
-"""Figures of a run: learning curves, stages of CCP, maps of test images, positivity of mixes."""
+"""Figures of a run: learning curves, stages of CCP, test images and their neighbors, positivity."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
+from PIL import Image, ImageOps
+from torch import nn
 
 from dml.config.identity import method_name
 from dml.config.schema import Config
-from dml.core.atomic_io import replace_file
+from dml.core.atomic_io import write_text
 from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_task
+from dml.data.decode import load_image
+from dml.data.image_index import Subset
 from dml.methods.metrix.analysis import Positivity, measure_positivity
+from dml.retrieval import nearest_neighbors
 from dml.runs.embeddings import SplitEmbeddings
-from dml.runs.figures.drawing import BLUE, COLORS, GREY, ORANGE, plt, save, tidy
-from dml.runs.figures.neighbor_grid import draw_neighbors
+from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, ORANGE, RED, plt, save, tidy
 from dml.runs.job import JobRun
+from dml.runs.protocol import Split
 from dml.tracking import History
 
-Rows = list[dict[str, float]]  # of one model's `history.csv`, as numbers
-
+CELL, MARGIN, FRAME = 132, 4, 4  # pixels of an image among its neighbors
 MAP_POINTS, MAP_CLASSES = 600, 15  # of a map: a few seconds
 SHAPES = "os^D"  # with eight colors enough to tell the classes apart
 
@@ -56,15 +61,84 @@ def draw_curves(
     """Draws the learning curves of all models (repeat, fold), and the stages of CCP."""
     name, select = _title(config), config.protocol.select_metric
     rows = History(history)
-    histories = [rows.job_rows(*key) for key in jobs]
+    histories = [pd.DataFrame(rows.job_rows(*key)) for key in jobs]
     title = f"{name}, protocol {config.protocol.name}"
     learning_curve(histories, select, title, folder / "learning_curve.png")
-    if any("stage" in row for row in histories[0]):
+    if "stage" in histories[0]:
         stage_curve(histories[0], select, name, folder / "stages.png")
 
 
 def _title(config: Config) -> str:
     return f"{method_name(config.loss['name'], config.method['name'])} on {config.data.name}"
+
+
+def draw_neighbors(
+    split: Split,
+    networks: Mapping[str, SplitEmbeddings],
+    transform: nn.Module,
+    name: str,
+    path: Path,
+    count: int = 8,
+) -> None:
+    """Draws the nearest neighbors of a few queries, which are spread evenly over the classes.
+
+    Neighbors are framed green if their class is the query's, else red.
+
+    Args:
+        split: queries and gallery.
+        networks: title of each network → its embeddings of the split.
+        transform: of the images (to uint8 3×H×W), as for the network.
+        name: title of the picture.
+        path: PNG to write.
+        count: number of queries, and of neighbors of each; of two networks five neighbors each.
+    """
+    gallery = split.gallery or split.query
+    spread = np.linspace(0, len(split.query) - 1, min(count, len(split.query))).astype(int)
+    queries = np.argsort(split.query.labels, kind="stable")[spread]
+    k = min(count if len(networks) == 1 else 5, len(gallery) - (split.gallery is None))
+
+    def column(subset: Subset, rows: np.ndarray, frames: list[str]) -> np.ndarray:
+        pairs = zip(rows, frames, strict=True)
+        return np.concatenate([_cell(subset, row, transform, frame) for row, frame in pairs])
+
+    # A single image of all cells, since an axis for each of a hundred images would take seconds.
+    columns = [column(split.query, queries, [GREY] * len(queries))]
+    ticks, words = [CELL / 2], ["query"]
+    size = 0.85 * (1 + len(networks) * (1 + k)) - 0.65, 0.85 * len(queries) + 0.85
+    figure, axis = plt.subplots(figsize=size)
+    for title, embeddings in networks.items():
+        neighbors = nearest_neighbors(embeddings.query, embeddings.gallery, k=k).indices[queries]
+        labels = embeddings.query_labels
+        found = labels if embeddings.gallery_labels is None else embeddings.gallery_labels
+        correct = (found[neighbors] == labels[queries][:, None]).cpu().numpy()
+        columns.append(np.full((len(queries) * CELL, CELL // 3, 3), 255, dtype=np.uint8))
+        left = sum(part.shape[1] for part in columns)
+        for rank, rows in enumerate(neighbors.cpu().numpy().T):
+            frames = [GREEN if right else RED for right in correct[:, rank]]
+            columns.append(column(gallery, rows, frames))
+            ticks.append(left + rank * CELL + CELL / 2)
+            words.append(str(rank + 1))
+        share = f"{title}: {correct.mean():.0%} are of the query's class"
+        axis.text(left + k * CELL / 2, -0.5 * CELL, share, ha="center", va="center", fontsize=9)
+    figure.subplots_adjust(0.01, 0.01, 0.99, 1 - 0.85 / size[1])
+    axis.imshow(np.concatenate(columns, axis=1))
+    axis.set_xticks(ticks, words)
+    axis.set_yticks([])
+    axis.tick_params(top=False, bottom=False, labeltop=True, labelbottom=False)
+    axis.spines[:].set_visible(False)
+    figure.suptitle(name, fontsize=10, y=0.995, va="top")
+    save(figure, path)
+
+
+def _cell(subset: Subset, row: int, transform: nn.Module, frame: str) -> np.ndarray:
+    """Returns an image of a subset in a colored frame on white, CELL×CELL×3."""
+    index = subset.index
+    image = transform(load_image(index.images[subset.rows[row]], index.apply_orientation))
+    small = max(image.shape[1:]) < CELL / 2  # keep the pixels of a digit sharp
+    resampling = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
+    picture = Image.fromarray(image.permute(1, 2, 0).numpy())
+    picture = picture.resize((CELL - 2 * (MARGIN + FRAME),) * 2, resampling)
+    return np.asarray(ImageOps.expand(ImageOps.expand(picture, FRAME, frame), MARGIN, "white"))
 
 
 def draw_embedding_maps(networks: Mapping[str, SplitEmbeddings], name: str, path: Path) -> None:
@@ -106,11 +180,11 @@ def draw_embedding_maps(networks: Mapping[str, SplitEmbeddings], name: str, path
     save(figure, path)
 
 
-def learning_curve(histories: Sequence[Rows], select: str, name: str, path: Path) -> None:
+def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, path: Path) -> None:
     """Draws scores and loss against epochs: a line per model, with its best evaluation.
 
     Args:
-        histories: of the models; one may be empty: deleted after training.
+        histories: rows of `history.csv` of each model; one may be empty: deleted after training.
         select: the metric that selects the best epoch.
         name: title of the picture.
         path: PNG to write.
@@ -120,17 +194,15 @@ def learning_curve(histories: Sequence[Rows], select: str, name: str, path: Path
     )
     alone = len(histories) == 1
     alpha = 1 if alone else 0.5
-    for number, rows in enumerate(filter(None, histories)):
+    for number, rows in enumerate(rows for rows in histories if not rows.empty):
         _draw_scores(top, rows, "epoch", select, alpha, label=alone)
         if number == 0:
-            before = 100 * rows[0][select]
+            before = 100 * rows[select][0]
             style = {"color": GREY, "lw": 1, "ls": "--", "zorder": 1}
             top.axhline(before, label=f"untrained {before:.1f}", **style)
-        trained = [row for row in rows if "loss" in row]
-        losses = [row["loss"] for row in trained]
+        losses = rows.set_index("epoch").get("loss", pd.Series(dtype=float)).dropna()
         marker = "o" if len(losses) == 1 else None  # a single point has no line
-        style = {"color": BLUE, "lw": 1.4, "marker": marker, "alpha": alpha}
-        bottom.plot([row["epoch"] for row in trained], losses, **style)
+        bottom.plot(losses, color=BLUE, lw=1.4, marker=marker, alpha=alpha)
     top.set(title=name, ylabel=f"{metric_label(select)} in percent, unseen classes")
     bottom.set(xlabel="epoch", ylabel="training loss")
     if top.has_data():
@@ -141,17 +213,16 @@ def learning_curve(histories: Sequence[Rows], select: str, name: str, path: Path
 
 
 def _draw_scores(
-    axis: Axes, rows: Rows, x: str, select: str, alpha: float = 1.0, label: bool = True
+    axis: Axes, rows: pd.DataFrame, x: str, select: str, alpha: float = 1.0, label: bool = True
 ) -> None:
     """Draws scores in percent against epochs or steps, and marks the best one of training."""
-    best = max(rows[1:] or rows, key=lambda row: row[select])
-    scores = [100 * row[select] for row in rows]
-    axis.plot([row[x] for row in rows], scores, color=BLUE, lw=1.6, alpha=alpha)
+    best = rows.loc[rows[select].tail(max(len(rows) - 1, 1)).idxmax()]
+    axis.plot(rows[x], 100 * rows[select], color=BLUE, lw=1.6, alpha=alpha)
     text = f"best {100 * best[select]:.1f} at {x} {format_epoch(best[x])}" if label else None
     axis.plot(best[x], 100 * best[select], "o", color=ORANGE, label=text)
 
 
-def stage_curve(rows: Rows, select: str, name: str, path: Path) -> None:
+def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
     """Draws scores against steps, with the ends of stages, and covering radii against stages.
 
     Args:
@@ -163,22 +234,19 @@ def stage_curve(rows: Rows, select: str, name: str, path: Path) -> None:
     figure, (top, bottom) = plt.subplots(
         2, 1, figsize=(7, 5.5), height_ratios=(2, 1), layout="constrained"
     )
-    staged = [row for row in rows if "stage" in row]
-    first = {int(row["stage"]): row for row in reversed(staged)}
-    last = {int(row["stage"]): row for row in staged}
-    stages = sorted(last)
+    stages = rows.groupby("stage")
+    first = stages.first()
     _draw_scores(top, rows, "step", select)
-    for stage in stages[:-1]:
-        top.axvline(last[stage]["step"], color=GREY, lw=1, ls=":")
-    title, score = f"{name}: {len(stages)} stages", f"{metric_label(select)} in percent"
+    for step in stages["step"].last()[:-1]:
+        top.axvline(step, color=GREY, lw=1, ls=":")
+    title, score = f"{name}: {len(first)} stages", f"{metric_label(select)} in percent"
     top.set(title=title, xlabel="step", ylabel=score)
     for key, color, text in (
         ("radius_before", GREY, "by the last proxies"),
         ("radius_after", BLUE, "with the new ones"),
     ):
-        radii = [first[stage][key] for stage in stages]
-        bottom.plot(stages, radii, "s-", color=color, lw=1.4, ms=4, label=text)
-    bottom.set(xlabel="stage", ylabel="covering radius", xticks=stages)
+        bottom.plot(first[key], "s-", color=color, lw=1.4, ms=4, label=text)
+    bottom.set(xlabel="stage", ylabel="covering radius", xticks=first.index)
     bottom.set_ylim(bottom=0)
     for axis in (top, bottom):
         axis.legend()
@@ -191,17 +259,15 @@ def draw_positivity(curve: Positivity, path: Path) -> None:
 
     Columns of a CSV file of the same name: lambda (middle of the interval), measured, predicted.
     """
-    measured = curve.measured.numpy()
-    middles = (np.arange(len(measured)) + 0.5) / len(measured)
-    unknown = np.full_like(measured, np.nan)
-    predicted = unknown if curve.predicted is None else curve.predicted.numpy()
-    table, header = np.stack([middles, measured, predicted], axis=1), "lambda,measured,predicted"
-    with replace_file(path.with_suffix(".csv")) as temporary:
-        np.savetxt(temporary, table, fmt="%.6g", delimiter=",", header=header, comments="")
-    figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
-    axes.plot(middles, measured, "o-", color=BLUE, label="measured")
+    table = pd.DataFrame({"measured": curve.measured.numpy(), "predicted": np.nan})
+    table.index = pd.Index((table.index + 0.5) / len(table), name="lambda")
     if curve.predicted is not None:
-        axes.plot(middles, predicted, "s--", color=ORANGE, label="predicted")
+        table["predicted"] = curve.predicted.numpy()
+    write_text(path.with_suffix(".csv"), table.to_csv(float_format="%.6g", na_rep="nan"))
+    figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
+    axes.plot(table["measured"], "o-", color=BLUE, label="measured")
+    if curve.predicted is not None:
+        axes.plot(table["predicted"], "s--", color=ORANGE, label="predicted")
     axes.set(xlabel="λ", ylabel="share of mixes that act as positives", xlim=(0, 1), ylim=(0, 1))
     axes.legend()
     save(figure, path)

@@ -7,7 +7,6 @@ tags, and a folder that cannot be read is a run in the state `damaged`, with the
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Callable
@@ -21,9 +20,10 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dml.config.identity import deciding_options, flatten, refuse_interpolation
-from dml.core.errors import first_line
+from dml.core.errors import UserError, first_line
 from dml.core.locks import is_locked
 from dml.core.metric_names import is_retrieval_metric
+from dml.tracking import History
 
 LARGEST_SCORE = 1 + 1e-6  # rounding included; AMI may be negative
 DEEPEST = 30  # levels of a config
@@ -153,8 +153,8 @@ class StoredRun:
     def history(self) -> list[dict[str, float]]:
         """The rows of `history.csv`; none if it cannot be read."""
         try:
-            return _read(self.folder / "history.csv", _read_history)
-        except ValueError:
+            return _read_history(self.folder)
+        except UserError:
             return []
 
     def parse(self, config: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ def read_run(folder: Path) -> StoredRun:
             run.parse_summary(_read(folder / "summary.json", lambda p: json.loads(p.read_bytes())))
         else:
             run.state, run.problem = _find_state(folder)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, UserError) as error:
         run.state, run.problem = State.DAMAGED, first_line(error)
     return run
 
@@ -213,7 +213,7 @@ def _read(path: Path, read: Callable[[Path], Any]) -> Any:
     """Returns what a reader makes of a file; ValueError with its name if it cannot be read."""
     try:
         return read(path)
-    except (OSError, ValueError, TypeError, RecursionError, csv.Error) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path.name} is damaged: {first_line(error)}") from error
 
 
@@ -255,14 +255,10 @@ def _plain_value(text: str) -> Any:
     return yaml.load(f" {text}", yaml.CSafeLoader)
 
 
-def _read_history(path: Path) -> list[dict[str, float]]:
-    """Returns the complete rows of a `history.csv`, without empty cells; none without the file."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    lines = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
-    rows = [{name: float(cell) for name, cell in line.items() if cell} for line in lines]
-    if any(not {"repeat", "fold", "epoch", "step"} <= row.keys() for row in rows):
-        raise ValueError("a row without repeat, fold, epoch or step")
-    return rows
+def _read_history(folder: Path) -> list[dict[str, float]]:
+    """Returns the complete rows of `history.csv`, without empty cells; none without the file."""
+    rows = History(folder / "history.csv").rows
+    return [{name: float(cell) for name, cell in row.items() if cell} for row in rows]
 
 
 def _validate(kind: Any, content: Any, file: str) -> Any:
@@ -283,8 +279,7 @@ def _find_state(folder: Path) -> tuple[State, str]:
         return State.SEARCHING, ""
     if error := _read_last_error(folder / "train.log"):
         return State.FAILED, error
-    history = _read(folder / "history.csv", _read_history)
-    return (State.STOPPED if history else State.EMPTY), ""
+    return (State.STOPPED if _read_history(folder) else State.EMPTY), ""
 
 
 def _read_last_error(log: Path) -> str:

@@ -23,30 +23,24 @@ from optuna.trial import FrozenTrial, TrialState
 from torch.quasirandom import SobolEngine
 
 Params = dict[str, Any]
+Space = dict[str, BaseDistribution]
 
 
-def create_distributions(ranges: dict[str, dict[str, Any]]) -> dict[str, BaseDistribution]:
+def create_distributions(ranges: dict[str, dict[str, Any]]) -> Space:
     """Converts the ranges of `dml.config.search_space.merge_spaces` to Optuna's distributions."""
-    space: dict[str, BaseDistribution] = {}
+    space: Space = {}
     for name, entry in ranges.items():
-        log, step = bool(entry.get("log")), entry.get("step")
         if "choices" in entry:
             space[name] = CategoricalDistribution(entry["choices"])
-        elif entry.get("int"):
-            low, high = int(entry["low"]), int(entry["high"])
-            space[name] = IntDistribution(low, high, log=log, step=step or 1)
         else:
-            space[name] = FloatDistribution(entry["low"], entry["high"], log=log, step=step)
+            kind = IntDistribution if entry.get("int") else FloatDistribution
+            keys = ("low", "high", "log", "step")
+            space[name] = kind(**{k: entry[k] for k in keys if entry.get(k) is not None})
     return space
 
 
 def propose(
-    number: int,
-    space: dict[str, BaseDistribution],
-    trials: Sequence[FrozenTrial],
-    sampler: str,
-    startup: int,
-    seed: int,
+    number: int, space: Space, trials: Sequence[FrozenTrial], sampler: str, startup: int, seed: int
 ) -> Params:
     """Returns the parameters of trial `number`.
 
@@ -66,21 +60,18 @@ def propose(
     if number < startup or len(complete) < 2:
         return _sobol_point(number, space, seed)
     options: Params = {"seed": int(np.random.SeedSequence([seed, number]).generate_state(1)[0])}
-    options["n_startup_trials"] = 1
     if sampler == "tpe":
         options |= {"multivariate": True, "constant_liar": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # both samplers have arguments marked experimental
         samplers = {"tpe": optuna.samplers.TPESampler, "gp": optuna.samplers.GPSampler}
-        study = optuna.create_study(direction="maximize", sampler=samplers[sampler](**options))
-        known = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.PRUNED)
-        for trial in sorted(trials, key=lambda one: one.number):
-            if trial.state in known:
-                study.add_trial(trial)
+        proposer = samplers[sampler](n_startup_trials=1, **options)
+        study = optuna.create_study(direction="maximize", sampler=proposer)
+        study.add_trials([trial for trial in trials if trial.state != TrialState.FAIL])
         return study.ask(space).params
 
 
-def _grid_point(number: int, space: dict[str, BaseDistribution]) -> Params:
+def _grid_point(number: int, space: Space) -> Params:
     """Returns combination `number` of all choices; the last option varies fastest.
 
     Optuna's GridSampler would need its own attributes in the stored trials.
@@ -90,7 +81,7 @@ def _grid_point(number: int, space: dict[str, BaseDistribution]) -> Params:
     return dict(zip(sorted(space), point, strict=True))
 
 
-def _sobol_point(number: int, space: dict[str, BaseDistribution], seed: int) -> Params:
+def _sobol_point(number: int, space: Space, seed: int) -> Params:
     """Returns point `number` of the sequence, which is more even than independent samples."""
     engine = SobolEngine(len(space), scramble=True, seed=seed)
     unit = engine.fast_forward(number).draw(1).double()[0].tolist()

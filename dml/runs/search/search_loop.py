@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import gc
 import shutil
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import optuna
 import torch
 from matplotlib import pyplot as plt
 from omegaconf import DictConfig, OmegaConf
 from optuna import TrialPruned
+from optuna.importance import FanovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization import matplotlib as pictures
 
@@ -25,7 +24,7 @@ from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
-from dml.core.atomic_io import replace_file, write_text
+from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.installation import shell_command
@@ -37,13 +36,12 @@ from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import COLLAPSED, Result, RunContext
 from dml.runs.protocol import validates_one_class
 from dml.runs.search.proposals import create_distributions
-from dml.runs.search.study import REASON, ClaimedTrial, Study
-from dml.runs.train_jobs import train_jobs
+from dml.runs.search.study import REASON, Study
+from dml.runs.train_jobs import Stop, train_jobs
 from dml.runs.training_status import RunPosition
 from dml.tracking import Tracker
 
 POLL_SECONDS = 1.0
-Stop = Callable[[], RunStopped | None]
 
 
 def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) -> dict[str, Any]:
@@ -80,7 +78,9 @@ def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) 
                 time.sleep(POLL_SECONDS)
                 continue
         _run_trial(cfg, context, study, trial, stop)
-    for finished in study.trials():  # workers may have died before they deleted checkpoints
+    for (
+        finished
+    ) in study.optuna_study.trials:  # workers may have died before they deleted checkpoints
         _delete_checkpoints(study, finished.number)
     fault_point("after_search")
     return _report(study, folder)
@@ -96,7 +96,7 @@ def override(cfg: DictConfig, params: dict[str, Any]) -> DictConfig:
 
 
 def _run_trial(
-    cfg: DictConfig, context: RunContext, study: Study, trial: ClaimedTrial, stop: Stop
+    cfg: DictConfig, context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
 ) -> None:
     """Trains a trial and ends it in the study."""
 
@@ -104,31 +104,28 @@ def _run_trial(
         study.renew_lease(trial)
         return stop()
 
+    state, value, reason = TrialState.COMPLETE, None, ""
     try:
         value = _validate(cfg, context, study, trial, renew_and_ask)
-    except RunStopped:
-        study.release(trial)
-        raise
     except TrialPruned:
-        study.finish(trial, TrialState.PRUNED)
-    except Exception as error:
+        state = TrialState.PRUNED
+    except (Exception, RunStopped) as error:
         # A full disk or a lost mount was not caused by the configuration.
-        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+        if isinstance(error, RunStopped | OSError) or isinstance(error.__cause__, OSError):
             study.release(trial)
             raise
-        study.finish(trial, TrialState.FAIL, reason=first_line(error))
+        state, reason = TrialState.FAIL, first_line(error)
         gc.collect()
         torch.cuda.empty_cache()  # does nothing where CUDA was not used
-    else:
-        fault_point("before_trial_end")
-        study.finish(trial, TrialState.COMPLETE, value)
+    fault_point("before_trial_end")
+    study.finish(trial, state, value, reason)
     fault_point("after_trial_end")
     _delete_checkpoints(study, trial.number)
     _print_trial(study, trial)
 
 
 def _validate(
-    cfg: DictConfig, context: RunContext, study: Study, trial: ClaimedTrial, stop: Stop
+    cfg: DictConfig, context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
 ) -> float:
     """Returns the mean validation score over the folds, trained with the trial's parameters."""
     # A seed of its own, so that the best configuration is not the best for one seed.
@@ -151,8 +148,8 @@ def _validate(
         fold, mean = len(scores) - 1, statistics.fmean(scores)
         study.report_score(trial, fold, mean)
         if study.config.pruning and len(scores) < len(jobs):
-            complete = [one for one in study.trials() if one.state == TrialState.COMPLETE]
-            others = [v for one in complete if (v := one.intermediate_values.get(fold)) is not None]
+            values = (one.intermediate_values.get(fold) for one in study.complete_trials())
+            others = [value for value in values if value is not None]
             if len(others) >= study.config.startup and mean < statistics.median(others):
                 raise TrialPruned
 
@@ -163,9 +160,8 @@ def _validate(
 
 def _position(study: Study, context: RunContext, number: int | None = None) -> RunPosition:
     """Returns the position of a trial; None: of the next one."""
-    trials, run, total = study.trials(), context.position, study.config.trials
-    best = _find_best(trials)
-    number = min(len(trials), total - 1) if number is None else number
+    run, total, best = context.position, study.config.trials, study.best_trial()
+    number = min(len(study.optuna_study.trials), total - 1) if number is None else number
     later = (total - number - 1) * run.folds + run.repeats * run.folds
     return RunPosition(1, run.folds, number, total, best.value if best else None, later)
 
@@ -174,8 +170,8 @@ def _delete_checkpoints(study: Study, number: int) -> None:
     shutil.rmtree(study.trial_folder(number).path / "checkpoints", ignore_errors=True)
 
 
-def _print_trial(study: Study, trial: ClaimedTrial) -> None:
-    stored, best = study.storage.get_trial(trial.id), _find_best(study.trials())
+def _print_trial(study: Study, trial: FrozenTrial) -> None:
+    stored, best = study.storage.get_trial(trial._trial_id), study.best_trial()
     if stored.state == TrialState.COMPLETE:
         mark = "  best so far" if best is not None and best.number == trial.number else ""
         outcome = f"{100 * (stored.value or 0):.2f}{mark}"
@@ -188,16 +184,9 @@ def _print_trial(study: Study, trial: ClaimedTrial) -> None:
     print_line(f"trial {trial.number + 1} of {study.config.trials}  {outcome}  {params}")
 
 
-def _find_best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """Returns the first complete trial with the highest score; None if no trial is complete."""
-    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    return max(complete, key=lambda trial: (trial.value, -trial.number), default=None)
-
-
 def _report(study: Study, folder: RunFolder) -> dict[str, Any]:
     """Writes `best.yaml`, `search/trials.csv` and figures; returns the summary of the search."""
-    trials = study.trials()
-    best = _find_best(trials)
+    trials, best = study.optuna_study.trials, study.best_trial()
     if best is None:
         reasons = [trial.user_attrs.get(REASON, "pruned") for trial in trials]
         raise UserError(
@@ -207,16 +196,14 @@ def _report(study: Study, folder: RunFolder) -> dict[str, Any]:
     header = f"# Best of {len(trials)} trials: number {best.number}, validation {best.value}\n"
     header += f"# {shell_command('train')} … params={folder.best}\n"
     write_text(folder.best, header + OmegaConf.to_yaml(OmegaConf.create(dict(best.params))))
-    with replace_file(folder.search / "trials.csv") as path, open(path, "w", newline="") as file:
-        columns = ["number", "state", "value", *study.space, REASON]
-        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        for trial in trials:
-            value = repr(trial.value) if trial.state == TrialState.COMPLETE else ""
-            row = {"number": trial.number, "state": trial.state.name.lower(), "value": value}
-            writer.writerow({**row, **trial.params, REASON: trial.user_attrs.get(REASON, "")})
-    _draw(trials, [*study.space], folder)
-    count = {state: sum(trial.state == state for trial in trials) for state in TrialState}
+    columns = ("number", "state", "value", "params", "user_attrs")
+    table = study.optuna_study.trials_dataframe(columns)
+    table.columns = table.columns.str.replace("^(params|user_attrs)_", "", regex=True)
+    table = table.reindex(columns=["number", "state", "value", *study.space, REASON])
+    table["state"] = table["state"].str.lower()
+    write_text(folder.search / "trials.csv", table.to_csv(index=False))
+    _draw(study, folder)
+    count = Counter(trial.state for trial in trials)
     return {
         "trials": len(trials),
         "complete": count[TrialState.COMPLETE],
@@ -228,20 +215,20 @@ def _report(study: Study, folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def _draw(trials: Sequence[FrozenTrial], options: list[str], folder: RunFolder) -> None:
+def _draw(study: Study, folder: RunFolder) -> None:
     """Draws history, slices and importances of the complete trials, by optuna."""
-    study = optuna.create_study(direction="maximize")
-    study.add_trials([trial for trial in trials if trial.state == TrialState.COMPLETE])
+    scores = [trial.value for trial in study.complete_trials()]
     with warnings.catch_warnings(), plt.rc_context():  # optuna changes the style of all pictures
         warnings.simplefilter("ignore")  # its own are marked as experimental
         figures: dict[str, Any] = {
-            "history": pictures.plot_optimization_history(study),
-            "slices": pictures.plot_slice(study, options),
+            "history": pictures.plot_optimization_history(study.optuna_study),
+            "slices": pictures.plot_slice(study.optuna_study, [*study.space]),
         }
-        if len(study.trials) > 3 and len({trial.value for trial in study.trials}) > 1:
-            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-            figures["importances"] = pictures.plot_param_importances(study, evaluator)
+        if len(scores) > 3 and len(set(scores)) > 1:
+            evaluator = FanovaImportanceEvaluator(seed=0)
+            figures["importances"] = pictures.plot_param_importances(study.optuna_study, evaluator)
         for name, axes in figures.items():
             figure = np.atleast_1d(axes).flat[0].figure  # of an axis, or of an array of them
-            figure.set_layout_engine("constrained")
+            # "constrained" fails for a single option, "tight" puts the color bar onto several.
+            figure.set_layout_engine("tight" if len(study.space) == 1 else "constrained")
             save(figure, folder.figures / f"search_{name}.png")

@@ -12,15 +12,15 @@ import json
 import os
 import socket
 import time
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
+from filelock import FileLock
 from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._storage import JournalOperation
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -30,30 +30,19 @@ from dml.core.fault_injection import fault_point
 from dml.core.locks import Busy, wait_for_lock
 from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.search.proposals import propose
+from dml.runs.search.proposals import Space, propose
 
 WORKER = "worker"  # attribute: host and process of the worker, and when it renewed its lease
 REASON = "reason"  # attribute: of a failure
-OPEN = (TrialState.RUNNING, TrialState.WAITING)
-
-
-@dataclass(frozen=True)
-class ClaimedTrial:
-    """A trial that this process has to train.
-
-    Attributes:
-        id: of Optuna's storage.
-        number: from 0.
-        params: dotted option → value.
-    """
-
-    id: int
-    number: int
-    params: dict[str, Any]
+HOST = socket.gethostname()
 
 
 class Study:
     """The shared study of a run.
+
+    Attributes:
+        optuna_study: its trials, as Optuna shows them.
+        storage: of the trials.
 
     Args:
         folder: of the run; trials have folders in it.
@@ -62,53 +51,50 @@ class Study:
         seed: of the proposals.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        config: SearchConfig,
-        space: dict[str, BaseDistribution],
-        seed: int,
-    ) -> None:
+    def __init__(self, folder: RunFolder, config: SearchConfig, space: Space, seed: int) -> None:
         self.folder, self.config, self.space, self.seed = folder, config, space, seed
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.storage = _open_storage(folder, config.storage)
         with self._lock_numbering():
             # With the id of the run: a database may hold the study of an overwritten run, or of a
             # run with the same config elsewhere.
-            self.name = "/".join((*folder.path.parts[-3:], folder.run_id()))
-            optuna.create_study(
-                storage=self.storage,
-                study_name=self.name,
-                direction="maximize",
-                load_if_exists=True,
+            name = "/".join((*folder.path.parts[-3:], folder.run_id()))
+            self.optuna_study = optuna.create_study(
+                storage=self.storage, study_name=name, direction="maximize", load_if_exists=True
             )
-        self.id = self.storage.get_study_id_from_name(self.name)
         self._locks = ExitStack()
         self._renewed = 0.0
 
-    def trials(self) -> list[FrozenTrial]:
-        """All trials, by number."""
-        return sorted(self.storage.get_all_trials(self.id), key=lambda trial: trial.number)
+    def complete_trials(self) -> list[FrozenTrial]:
+        """Returns the complete trials, by number."""
+        return self.optuna_study.get_trials(states=[TrialState.COMPLETE])
+
+    def best_trial(self) -> FrozenTrial | None:
+        """Returns the first complete trial with the highest score; None if no trial is complete."""
+        return max(self.complete_trials(), key=lambda trial: trial.value or 0.0, default=None)
 
     def has_open_trials(self) -> bool:
         """Returns True if trials are missing or unfinished."""
-        trials = self.trials()
-        return len(trials) < self.config.trials or any(trial.state in OPEN for trial in trials)
+        finished = [trial.state.is_finished() for trial in self.optuna_study.trials]
+        return len(finished) < self.config.trials or not all(finished)
 
-    def claim_trial(self) -> ClaimedTrial | None:
+    def claim_trial(self) -> FrozenTrial | None:
         """Returns the trial of a dead worker, or a new one; None if others have all trials."""
         with self._lock_numbering():
-            trials = self.trials()
+            trials, c = self.optuna_study.trials, self.config
             for trial in trials:
-                worker = trial.user_attrs.get(WORKER)
-                if trial.state in OPEN and self._try_lock(trial.number, worker):
-                    self.storage.set_trial_user_attr(trial._trial_id, WORKER, self._lease())
-                    return ClaimedTrial(trial._trial_id, trial.number, trial.params)
-            if len(trials) >= self.config.trials:
+                worker = trial.user_attrs.get(WORKER) or {"host": HOST}
+                # Locks may not work between machines, so that a lease must expire first.
+                alive = worker["host"] != HOST and time.time() - worker["heard"] < c.lease_seconds
+                if not (trial.state.is_finished() or alive):
+                    with suppress(Busy):
+                        self._lock_trial(trial.number)
+                        self._set_lease(trial)
+                        return trial
+            if len(trials) >= c.trials:
                 return None
-            c = self.config
             params = propose(len(trials), self.space, trials, c.sampler, c.startup, self.seed)
-            self._try_lock(len(trials), None)
+            self._lock_trial(len(trials))
             fault_point("before_claim")
             # Created at once with all its parts, so that no trial is ever without parameters.
             template = create_trial(
@@ -117,66 +103,57 @@ class Study:
                 distributions=self.space,
                 user_attrs={WORKER: self._lease()},
             )
-            trial_id = self.storage.create_new_trial(self.id, template)
+            trial_id = self.storage.create_new_trial(self.optuna_study._study_id, template)
             fault_point("after_claim")
-            return ClaimedTrial(trial_id, len(trials), params)
+            return self.storage.get_trial(trial_id)
 
-    def renew_lease(self, trial: ClaimedTrial) -> None:
+    def renew_lease(self, trial: FrozenTrial) -> None:
         """Shows the others that this worker is alive; cheap enough for every step."""
         if time.monotonic() - self._renewed > self.config.lease_seconds / 10:
-            self.storage.set_trial_user_attr(trial.id, WORKER, self._lease())
-            self._renewed = time.monotonic()
+            self._set_lease(trial)
 
-    def report_score(self, trial: ClaimedTrial, fold: int, value: float) -> None:
+    def report_score(self, trial: FrozenTrial, fold: int, value: float) -> None:
         """Stores the mean validation score of the folds so far."""
-        self.storage.set_trial_intermediate_value(trial.id, fold, value)
+        self.storage.set_trial_intermediate_value(trial._trial_id, fold, value)
 
     def finish(
-        self, trial: ClaimedTrial, state: TrialState, value: float | None = None, reason: str = ""
+        self, trial: FrozenTrial, state: TrialState, value: float | None = None, reason: str = ""
     ) -> None:
         """Ends a trial, unless another worker has taken it over."""
         with self._lock_numbering():
-            stored = self.storage.get_trial(trial.id)
-            worker = stored.user_attrs.get(WORKER, {}) or {}
-            if stored.state in OPEN and _is_this_process(worker):
+            stored = self.storage.get_trial(trial._trial_id)
+            worker = stored.user_attrs.get(WORKER) or {}
+            here = (worker.get("host"), worker.get("process")) == (HOST, os.getpid())
+            if here and not stored.state.is_finished():
                 if reason:
-                    self.storage.set_trial_user_attr(trial.id, REASON, reason)
+                    self.storage.set_trial_user_attr(trial._trial_id, REASON, reason)
                 values = None if value is None else [value]
-                self.storage.set_trial_state_values(trial.id, state, values)
+                self.storage.set_trial_state_values(trial._trial_id, state, values)
         self._locks.close()
 
-    def release(self, trial: ClaimedTrial) -> None:
+    def release(self, trial: FrozenTrial) -> None:
         """Gives up an unfinished trial, which the next worker continues."""
-        self.storage.set_trial_user_attr(trial.id, WORKER, None)
+        self.storage.set_trial_user_attr(trial._trial_id, WORKER, None)
         self._locks.close()
 
     def trial_folder(self, number: int) -> RunFolder:
         """The folder of a trial: history, logs and, while it is trained, checkpoints."""
         return RunFolder(self.folder.trials / f"{number:04d}")
 
-    def _try_lock(self, number: int, worker: dict[str, Any] | None) -> bool:
-        """Locks the folder of a trial; returns False if another worker has it."""
-        elsewhere = worker is not None and worker["host"] != socket.gethostname()
-        # Locks may not work between machines, so that a lease must expire first.
-        if elsewhere and time.time() - worker["heard"] < self.config.lease_seconds:  # type: ignore[index]
-            return False
-        try:
-            self._locks.enter_context(self.trial_folder(number).locked())
-        except Busy:
-            return False
-        return True
+    def _lock_trial(self, number: int) -> None:
+        """Locks the folder of a trial; Busy if another worker has it."""
+        self._locks.enter_context(self.trial_folder(number).locked())
+
+    def _set_lease(self, trial: FrozenTrial) -> None:
+        self.storage.set_trial_user_attr(trial._trial_id, WORKER, self._lease())
 
     def _lease(self) -> dict[str, Any]:
         self._renewed = time.monotonic()
-        return {"host": socket.gethostname(), "process": os.getpid(), "heard": round(time.time())}
+        return {"host": HOST, "process": os.getpid(), "heard": round(time.time())}
 
     def _lock_numbering(self) -> AbstractContextManager[bool]:
         """Admits one worker at a time; the system frees the lock of a worker that dies."""
         return wait_for_lock(self.folder.search / "claim.lock")
-
-
-def _is_this_process(worker: dict[str, Any]) -> bool:
-    return worker.get("host") == socket.gethostname() and worker.get("process") == os.getpid()
 
 
 def _open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
@@ -193,13 +170,12 @@ def open_journal(path: Path) -> JournalStorage:
     Raises:
         UserError: its lines are none of a study.
     """
-    lock = _JournalLock(path)
+    # The system's lock is freed at once when its holder is killed; Optuna's own blocks the others
+    # for half a minute.
+    lock: Any = FileLock(path.with_suffix(".lock"), fallback_to_soft=False)
     backend = JournalFileBackend(str(path), lock_obj=lock)
-    lock.acquire()
-    try:
+    with lock:
         _cut_off_damage(path)
-    finally:
-        lock.release()
     try:
         return JournalStorage(backend)
     except Exception as error:  # Optuna's code trusts its journal
@@ -212,20 +188,14 @@ def open_journal(path: Path) -> JournalStorage:
 def _cut_off_damage(path: Path) -> None:
     """Removes what a crash, a full disk or another program left: it hides all lines after it."""
     content = path.read_bytes()
-    readable = 0
-    for line in content.splitlines(keepends=True):
-        if not (line.endswith(b"\n") and _is_operation(line)):
-            break
-        readable += len(line)
-    if readable == len(content):
-        return
+    lines = [*takewhile(_is_operation, content.splitlines(keepends=True))]
+    readable = sum(map(len, lines))
     if b"\n" in content[readable:]:  # more than a last line that was cut short
         copy = path.with_name(f"journal-damaged-{time.strftime('%Y%m%d-%H%M%S')}.log")
         copy.write_bytes(content)
-        number = len(content[:readable].splitlines()) + 1
         print_line(
-            f"note: search: {path} cannot be read from line {number} on; the trials before it "
-            f"count, a copy is {copy.name}"
+            f"note: search: {path} cannot be read from line {len(lines) + 1} on; the trials before "
+            f"it count, a copy is {copy.name}"
         )
     os.truncate(path, readable)
 
@@ -234,30 +204,6 @@ def _is_operation(line: bytes) -> bool:
     try:
         entry = json.loads(line)
         JournalOperation(entry["op_code"])
-        return isinstance(entry["worker_id"], str)
+        return line.endswith(b"\n") and isinstance(entry["worker_id"], str)
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
-
-
-class _JournalLock(JournalFileSymlinkLock):
-    """The system's lock of the journal: freed at once when its holder is killed.
-
-    On a file system without such locks it is Optuna's symbolic link, whose dead holder blocks the
-    others for half a minute.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
-        self._path = path.with_suffix(".lock")
-        self._held = ExitStack()
-
-    def acquire(self) -> bool:
-        """Waits for the lock."""
-        if not self._held.enter_context(wait_for_lock(self._path, "writing the journal")):
-            super().acquire()
-            self._held.callback(super().release)
-        return True
-
-    def release(self) -> None:
-        """Frees the lock."""
-        self._held.close()

@@ -10,7 +10,7 @@ from torch import nn
 
 from dml.data.image_index import Subset
 from dml.runs.build import Builder
-from dml.runs.figures.neighbor_grid import draw_neighbors
+from dml.runs.figures.run_figures import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import JobRun, RunContext
 from dml.runs.load import load_config, load_embedder

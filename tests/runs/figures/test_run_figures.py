@@ -1,11 +1,11 @@
 import numpy as np
+import pandas as pd
 import torch
 from PIL import Image
 
 from dml.data.image_index import ImageIndex
 from dml.runs.embeddings import SplitEmbeddings
-from dml.runs.figures.neighbor_grid import draw_neighbors
-from dml.runs.figures.run_figures import learning_curve
+from dml.runs.figures.run_figures import draw_neighbors, learning_curve
 from dml.runs.protocol import Split
 
 GREEN, RED = (46, 139, 87), (187, 51, 51)
@@ -35,6 +35,6 @@ def test_frames_tell_right_from_wrong(tmp_path):
 def test_the_best_evaluation_is_marked(tmp_path):
     rows = [{"epoch": e, "map_at_r": v, "loss": 1.0} for e, v in enumerate([0.3, 0.5, 0.4])]
     del rows[0]["loss"]
-    learning_curve([rows], "map_at_r", "x", tmp_path / "curve.png")
+    learning_curve([pd.DataFrame(rows)], "map_at_r", "x", tmp_path / "curve.png")
     assert count(tmp_path / "curve.png", (204, 119, 34)) > 20
     assert Image.open(tmp_path / "curve.png").width > 500

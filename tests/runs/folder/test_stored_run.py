@@ -130,4 +130,4 @@ def test_a_folder_instead_of_a_file_is_damaged(tmp_path):
     (folder / "history.csv").write_text("repeat,map_at_r\n0,much\n")
     run = read_run(folder)
     assert (run.state, run.history) == (State.DAMAGED, [])
-    assert run.problem.startswith("history.csv is damaged: ")
+    assert "history.csv is damaged (" in run.problem
