@@ -1,4 +1,4 @@
-"""Options that are valid one by one but not together, and notes on unusual combinations."""
+"""Conflicts between options, and notes on unusual combinations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ METRIX = "dml.methods.metrix.Metrix"
 
 
 def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields options that do not go together, as (option, problem).
+    """Yields conflicts between options as (option, problem).
 
     Args:
         config: the typed config.
@@ -91,7 +91,7 @@ def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[str, str]]:
-    """Yields options that several processes cannot share."""
+    """Yields conflicts between options and a run of several processes."""
     if processes == 1:
         return
     if isinstance(config, EvaluateConfig):
@@ -127,12 +127,12 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
 
 
 def _nearest_multiples(number: int, unit: int) -> str:
-    below = number // unit * unit
-    return ", ".join(str(multiple) for multiple in (below, below + unit) if multiple)
+    floor = number // unit * unit
+    return ", ".join(str(multiple) for multiple in (floor, floor + unit) if multiple)
 
 
 def find_notes(config: Config) -> Iterator[str]:
-    """Yields notes on allowed combinations whose numbers compare with fewer others."""
+    """Yields notes on allowed combinations that make results less comparable."""
     side, t, data = config.data.cache, config.transform, config.data
     if data.sampler == "random" and data.images_per_class is not None:
         yield (

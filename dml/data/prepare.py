@@ -1,6 +1,6 @@
 """Preparation of benchmarks: download, verify, unpack, count, then move into place.
 
-All of it happens in hidden folders; a dataset's own folder is complete or absent.
+The work is done in hidden folders; the folder of the dataset is either complete or missing.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ def prepare(
     Args:
         dataset: one of `sources.SOURCES`.
         root: the folder of datasets.
-        archives: local files; by name where several are needed. A folder stands for its files.
-        urls: places to download from instead of the usual ones; likewise.
-        say: called with a line for every step.
+        archives: local files, assigned by name if there are several; a folder stands for its files.
+        urls: URLs that replace the usual ones, assigned in the same way.
+        say: called with one line of text per step.
 
     Raises:
-        UserError: a file is missing, damaged or not the published one; nothing is left behind.
+        UserError: a file is missing, damaged or differs from the published one; nothing is
+            installed.
     """
     given = _assign_files(dataset, _list_archives(dataset, archives), "--archive")
     places = _assign_files(dataset, urls, "--url")
@@ -62,7 +63,7 @@ def prepare(
 def _assign_files(
     dataset: DatasetSource, values: Sequence[str | Path], option: str
 ) -> dict[str, str]:
-    """Assigns paths or URLs to the dataset's files; a single file may have any name."""
+    """Assigns paths or URLs to the dataset's files by name; a single file may have any name."""
     names = [file.name for file in dataset.files]
     if len(values) == len(names) == 1:
         return {names[0]: str(values[0])}
@@ -77,8 +78,8 @@ def _assign_files(
 
 
 def _list_archives(dataset: DatasetSource, archives: Sequence[Path]) -> list[Path]:
-    """Replaces folders by those of the dataset's files that they hold."""
-    found = []
+    """Replaces folders by the dataset's files in them."""
+    paths = []
     for path in archives:
         if not path.exists():
             raise UserError(f"--archive {path} does not exist")
@@ -88,8 +89,8 @@ def _list_archives(dataset: DatasetSource, archives: Sequence[Path]) -> list[Pat
                 f"--archive {path}: the folder holds no file of {dataset.name}, such as "
                 f"{dataset.files[0].name}"
             )
-        found += inside if path.is_dir() else [path]
-    return found
+        paths += inside if path.is_dir() else [path]
+    return paths
 
 
 def _is_ready(dataset: DatasetSource, root: Path, say: Say) -> bool:
@@ -141,7 +142,7 @@ def _check_obtainable(
 def _obtain(
     file: SourceFile, given: dict[str, str], places: dict[str, str], target: Path, say: Say
 ) -> Path:
-    """Returns a local file of the user, or downloads it from `places` or from its usual one."""
+    """Returns the user's local file, or downloads it from `places` or from its usual URL."""
     try:
         if file.name in given:
             path = Path(given[file.name])
@@ -154,13 +155,13 @@ def _obtain(
         return download(url, target, file.checksum)
     except DownloadError as error:
         raise UserError(
-            f"{error}; run the same command again, or name another place with --url URL or a file "
-            f"of yours with --archive FILE"
+            f"{error}; run the same command again, or give another URL with --url URL or a local "
+            f"file with --archive FILE"
         ) from error
     except ChecksumError as error:
         raise UserError(
-            f"{file.name}: {error}: the file is damaged or another one; get it again, from another "
-            f"place if need be (--url URL or --archive FILE)"
+            f"{file.name}: {error}: the file is damaged or another one; download it again, from "
+            f"another URL if necessary (--url URL or --archive FILE)"
         ) from error
 
 
