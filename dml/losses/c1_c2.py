@@ -45,7 +45,7 @@ class C2Loss(PairLoss):
     """C2 of ccp: hinges on Euclidean distances, averaged over the pairs with a non-zero term.
 
     mean over non-zero [r − m⁺]_+ of positive pairs + mean over non-zero [m⁻ − r]_+ of negative
-    pairs; the defaults are those of CUB.
+    pairs; the defaults are the values for CUB.
 
     Args:
         positive_margin: m⁺, a Euclidean distance.

@@ -17,7 +17,7 @@ class ProxySoftmaxLoss(ClassificationLoss):
     """Cross-entropy of scaled cosine similarities to one proxy per class, averaged over images.
 
     Attributes:
-        proxies: C×D, the only parameter; normalized where it is used.
+        proxies: C×D, the only parameter; normalized in the loss.
     """
 
     mined_images = "anchors"
@@ -41,8 +41,8 @@ class ProxySoftmaxLoss(ClassificationLoss):
 class ProxyNCALoss(ProxySoftmaxLoss):
     """ProxyNCA: mean_i −log( exp(−γ r²(x_i, p_{y_i})) / Σ_c exp(−γ r²(x_i, p_c)) ), unit vectors.
 
-    Equal to the loss of pytorch-metric-learning except where a probability underflows: that loss
-    drops such images, although theirs is the largest loss.
+    Equal to the loss of pytorch-metric-learning unless a probability underflows: that loss ignores
+    such images, although they have the largest loss.
 
     Args:
         num_classes: C.

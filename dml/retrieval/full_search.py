@@ -20,10 +20,10 @@ from dml.retrieval.scaled_gallery import ScaledGallery
 
 
 def surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
-    """Marks gallery items that at least k identical ones with lower indices precede.
+    """Returns the mask of gallery items that have at least k duplicates with lower indices (N).
 
-    They can never be among the first k of any query, since ties go to the lower index. Without them
-    even a gallery collapsed to one point is searched quickly. Finding fewer than all is allowed.
+    These can never be among the first k of a query, since ties go to the lower index. Without them
+    even a gallery of equal embeddings is searched fast. The mask may miss some of them.
     """
     N, D = gallery_ND.shape
     key_N = torch.empty(N, dtype=torch.float64, device=gallery_ND.device)
@@ -35,8 +35,8 @@ def surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
     sorted_N = key_N[order_N]
     new_group = torch.ones_like(sorted_N, dtype=torch.bool)
     new_group[1:] = sorted_N[1:] != sorted_N[:-1]
-    place_N = torch.arange(N, device=gallery_ND.device)
-    start_N = torch.where(new_group, place_N, 0).cummax(dim=0).values
+    index_N = torch.arange(N, device=gallery_ND.device)
+    start_N = torch.where(new_group, index_N, 0).cummax(dim=0).values
     equal_N = torch.empty_like(new_group)
     for start in range(0, N, chunk):
         part = slice(start, start + chunk)
@@ -49,11 +49,11 @@ def surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
 
 
 class FullSearch:
-    """The k nearest of a few queries by float64 scores of the whole gallery.
+    """Nearest neighbors of a few queries by float64 scores of the whole gallery.
 
     Args:
         gallery_ND: the gallery.
-        scaled: the same, for its center and scale.
+        scaled: the scaled gallery, for its center and scale.
         most: the largest k of all queries.
         memory_bytes: bound on the working memory.
     """
@@ -66,11 +66,11 @@ class FullSearch:
 
     @cached_property
     def kept(self) -> Tensor:
-        """Gallery items that can be among the first: one more than `most` of each kind."""
+        """Indices of the gallery items without surplus duplicates (M)."""
         return (~surplus_duplicates(self.gallery_ND, self.most + 1)).nonzero().squeeze(1)
 
     def nearest(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Tensor:
-        """Returns the exact k nearest (n×k), each query's own gallery index left out if given."""
+        """Returns the gallery indices of the exact k nearest items (n×k), without `own_n`."""
         out_nk = torch.empty(len(query_nD), k, dtype=torch.long, device=query_nD.device)
         rows = max(1, self.memory_bytes // (64 * len(self.kept)))
         for start in range(0, len(query_nD), rows):
