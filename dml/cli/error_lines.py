@@ -73,8 +73,8 @@ def print_error(error: Exception) -> None:
         lines = [f"{name}: {error.strerror}"]
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             lines[0] += (
-                "; everything saved before is intact; make room and run the same command to "
-                "continue"
+                "; all files saved before are intact; free disk space and run the same command "
+                "to continue"
             )
     elif is_out_of_memory(error):
         lines = [

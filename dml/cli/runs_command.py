@@ -150,7 +150,7 @@ def _print(shown: Iterable[Text]) -> None:
 
 def _explain_none(count: int, words: Sequence[str], root: Path) -> str:
     if not count:
-        return f"no runs in {root}; {shell_command('train')} makes one"
+        return f"no runs in {root}; {shell_command('train')} creates one"
     return f"none of {count} runs meets {' '.join(words)}" if words else "no finished runs"
 
 

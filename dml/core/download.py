@@ -115,7 +115,7 @@ def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: 
             reason = " ".join(str(getattr(error, "reason", error)).split())
         failures = 0 if file.tell() > before else failures + 1
         time.sleep(pause)
-    raise DownloadError(f"{url}: {reason} ({file.tell() / 1e6:.1f} MB are here)")
+    raise DownloadError(f"{url}: {reason} ({file.tell() / 1e6:.1f} MB received)")
 
 
 def _receive(url: str, file: IO[bytes], update: Callable[..., None]) -> bool:

@@ -132,7 +132,7 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             remedy = (
-                "make room, keep fewer pixels with data.cache=256"
+                "free disk space, cache fewer pixels with data.cache=256"
                 if full
                 else "set data.root to a folder that can be written (links in it may lead to the "
                 "images)"

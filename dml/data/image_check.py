@@ -42,7 +42,7 @@ def check_images(index: ImageIndex) -> None:
     """
     problems = find_undecodable(index.images)
     if problems:
-        count = f"{index.name}: {len(problems)} images are damaged; get them again"
+        count = f"{index.name}: {len(problems)} images are damaged; replace them"
         raise UserError("\n".join([*problems.values(), count]))
 
 

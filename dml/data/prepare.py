@@ -172,12 +172,12 @@ def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
         reason = str(error).removeprefix("data.root: ").partition("; run:")[0]
         reason = reason.replace(str(staging), "the archive")
         raise UserError(
-            f"this is not the published {dataset.title}: {reason}; get the files again"
+            f"this is not the published {dataset.title}: {reason}; download the files again"
         ) from error
     problems = find_undecodable(index.images)
     if problems:
         lines = "\n".join(problems.values()).replace(str(staging), "the archive")
-        raise UserError(f"{lines}\n{dataset.title} holds damaged images; get the files again")
+        raise UserError(f"{lines}\n{dataset.title} has damaged images; download the files again")
     return index
 
 

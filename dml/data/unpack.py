@@ -33,7 +33,7 @@ def unpack(archive: Path, folder: Path) -> None:
             ):
                 unpack_format(stream, folder, archive)
         elif archive.suffix in (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz"):
-            raise UserError(f"{archive}: this is not an archive; get the file again")
+            raise UserError(f"{archive}: this is not an archive; download the file again")
         else:
             shutil.copyfile(archive, folder / archive.name)
     except UserError:
@@ -47,7 +47,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def _damaged(archive: Path, error: Exception) -> UserError:
-    return UserError(f"{archive} is damaged ({first_line(error)}); get the file again")
+    return UserError(f"{archive} is damaged ({first_line(error)}); download the file again")
 
 
 def _unpack_tar(stream: IO[bytes], folder: Path, archive: Path) -> None:

@@ -101,7 +101,7 @@ class ClassificationLoss(MetricLoss):
             name = type(self).__name__
             warnings.warn(
                 f"{name} compares all images with all classes and ignores indices_tuple; "
-                f"leave the miner out",
+                f"remove the miner",
                 stacklevel=3,
             )
             return None

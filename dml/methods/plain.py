@@ -39,7 +39,7 @@ class Plain(Method):
         if miner is not None and not _takes(loss, 3):
             raise UserError(
                 f"loss.miner: {type(loss).__name__} takes embeddings and labels, but not the pairs "
-                f"of a miner; give its forward an argument indices_tuple, or leave the miner out"
+                f"of a miner; give its forward an argument indices_tuple, or remove the miner"
             )
         self.loss = loss
         self.miner = miner

@@ -82,7 +82,7 @@ class BNInception(Backbone):
             raise ConfigError(
                 [
                     f"backbone.input_size={input_size} leaves maps that BN-Inception cannot halve "
-                    f"evenly: take 224 (227 under MLRC, 256) or another multiple of 32"
+                    f"evenly: use 224 (227 under MLRC, 256) or another multiple of 32"
                 ]
             )
         self.input = InputSpec(

@@ -88,8 +88,8 @@ class Embedder(nn.Module):
         super().__init__()
         if freeze_batch_norm_affine and not freeze_batch_norm:
             raise UserError(
-                "embedder.freeze_batch_norm_affine=true freezes more than the statistics alone: "
-                "set embedder.freeze_batch_norm=true too"
+                "embedder.freeze_batch_norm_affine=true needs frozen statistics too: "
+                "set embedder.freeze_batch_norm=true"
             )
         channels = backbone.channels
         if pooling == NATIVE:
@@ -110,11 +110,11 @@ class Embedder(nn.Module):
         if not 1 <= self.embedding_size <= LARGEST:
             raise UserError(
                 f"embedder.size={size} must be at least 1 and at most {LARGEST}, or null for the "
-                f"backbone's own"
+                f"backbone's channels"
             )
         if head == "none" and self.embedding_size != channels:
             raise UserError(
-                f"embedder.size={size} needs a head, for the backbone has {channels} channels: "
+                f"embedder.size={size} needs a head, since the backbone has {channels} channels: "
                 "set embedder.head=linear or embedder.size=null"
             )
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize

@@ -81,7 +81,7 @@ class History:
         """
         of_job = [row for row in self.rows if _job_of(row) == job]
         if len(of_job) < count:
-            raise self._damaged(f"{len(of_job)} of the {count} rows that the checkpoint knows")
+            raise self._damaged(f"{len(of_job)} of {count} rows before the checkpoint")
         if len(of_job) > count or not self._complete:
             kept = of_job[:count]
             self.rows = [

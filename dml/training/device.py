@@ -56,7 +56,7 @@ def set_precision(precision: str, device: torch.device) -> None:
         UserError: `tf32` without a GPU.
     """
     if precision == "tf32" and device.type != "cuda":
-        raise UserError("precision: tf32 is a format of GPUs, and this run has none; use fp32")
+        raise UserError("precision: tf32 needs a GPU, and this run has none; use fp32")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
 

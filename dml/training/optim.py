@@ -80,8 +80,8 @@ def parameter_groups(
         if options.loss_lr_ratio is None:
             raise ConfigError(
                 [
-                    "optim.loss_lr: the loss has parameters of its own but no learning rate; "
-                    "give optim.loss_lr, or optim.loss_lr_ratio in the loss file"
+                    "optim.loss_lr: the loss has parameters but no learning rate; "
+                    "set optim.loss_lr, or optim.loss_lr_ratio in the loss file"
                 ]
             )
         loss_lr = lr * options.loss_lr_ratio

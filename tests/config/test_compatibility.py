@@ -16,10 +16,10 @@ from dml.core.errors import ConfigError
         ("data.sampler=class_stream data.images_per_class=null",
          "data.images_per_class: sampler 'class_stream' needs a number"),
         ("data.sampler=class_stream data.images_per_class=1 loss.batch_kind=pair",
-         "data.images_per_class: loss 'mfcwms' compares pairs of one class and 1 image per class "
-         "leaves none; use 2 or more"),
+         "data.images_per_class: loss 'mfcwms' needs pairs of images of one class, and there are "
+         "none with 1 image per class; use 2 or more"),
         ("transform.augmentation=random_resized_crop",
-         "transform.size: backbone 'small_cnn' takes images of any size; give one, for example "
+         "transform.size: backbone 'small_cnn' takes images of any size; set one, for example "
          "transform.size=64"),
     ],
 )  # fmt: skip
