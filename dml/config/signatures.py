@@ -98,12 +98,8 @@ def find_argument_problems(
             hint = nearest(name, accepted)
             yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
     sizes = "; num_classes and embedding_size are passed" if "num_classes" in given else ""
-    for name, argument in accepted.items():
-        if (
-            argument.default is argument.empty
-            and name in required
-            and name not in {*values, *given}
-        ):
+    for name, p in accepted.items():
+        if p.default is p.empty and name in required and name not in {*values, *given}:
             yield f"{option}.{name}: missing; add +{option}.{name}=<value>{sizes}"
 
 

@@ -19,8 +19,8 @@ from dml.core.fault_injection import fault_point
 def replace_file(path: str | Path) -> Iterator[Path]:
     """Yields a temporary path next to `path`; at the end, syncs the file and renames it to `path`.
 
-    An error, such as a full disk, removes the temporary file and leaves the old one untouched; a
-    killed process leaves a `.partial` file that nothing reads.
+    After an error, such as a full disk, the temporary file is removed and the old file is kept; a
+    killed process leaves a `.partial` file, which is ignored.
 
     Raises:
         UserError: `path` is a folder.

@@ -18,7 +18,7 @@ BACKENDS = get_args(RetrievalBackend)
 
 @dataclass(frozen=True)
 class SplitScheme:
-    """A value of `protocol.splits`.
+    """Properties of a value of `protocol.splits`.
 
     Attributes:
         folds: models trained per repeat.

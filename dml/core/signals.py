@@ -26,9 +26,10 @@ recorded_signals: list[int] = []
 def raise_on_signals(saved: bool = False) -> Iterator[None]:
     """Handles signals at once instead of recording them.
 
-    A training run only records signals and stops after a step, when its state is saved. Decoding a
-    dataset, an evaluation or a figure takes minutes and has no steps. Signals that the process
-    ignores or leaves to the system are unchanged, and so are all signals outside the main thread.
+    A training run only records signals, and stops after the step, when its state is saved. This
+    context is for long work without steps: decoding a dataset, an evaluation, a figure. Signals
+    that the process ignores or leaves to the system are not handled, and outside the main thread no
+    signals are.
 
     Args:
         saved: whether the state of the run is saved, so that the same command continues it.

@@ -173,7 +173,7 @@ class ToInput(nn.Module):
         self.register_buffer("offset", -mean_C / std_C, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Converts uint8 …×3×H×W to float32 of the same shape."""
+        """Converts uint8 images …×3×H×W to normalized float32 images of the same shape."""
         if self.bgr:
             images = images.flip(-3)
         floats = images.to(torch.float32, memory_format=torch.contiguous_format)

@@ -36,7 +36,7 @@ class MeanFieldLoss(ClassificationLoss):
         self.mean_fields = nn.Parameter(torch.randn(num_classes, embedding_size))
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
         m_CD = self.mean_fields.to(torch.promote_types(x_BD.dtype, self.mean_fields.dtype))
         loss = self.image_terms(cosine_similarity(x_BD, m_CD), labels_B, weight_B)
         if self.lambda_mf > 0:
@@ -231,7 +231,7 @@ class MeanFieldNCALoss(MeanFieldLoss):
 
 
 def sum_over_class_pairs(log_pq_PC: Tensor, groups: ClassGroups) -> tuple[Tensor, Tensor]:
-    """Returns Σ_c log(1 + p_c) and Σ_{c≠c'} log(1 + q_cc' + q_c'c), q being 0 for absent c.
+    """Returns Σ_c log(1 + p_c) and Σ_{c≠c'} log(1 + q_cc' + q_c'c), with q_cc' = 0 for absent c.
 
     Args:
         log_pq_PC: log p_c in the column of the row's class c, log q_cc' in all other columns.

@@ -34,7 +34,7 @@ def width(k: int, available: int) -> int:
 
 
 class PlainSearch:
-    """Proposes candidates for exact neighbors: slightly more than k, by float32 scores.
+    """Proposes candidates for the exact nearest neighbors, slightly more than k, by float32 scores.
 
     Args:
         gallery: the gallery.

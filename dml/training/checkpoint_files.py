@@ -148,7 +148,7 @@ class Checkpoints:
             return None
         raise UserError(
             f"resume: neither last.pt nor previous.pt in {self.folder} can be read; "
-            f"overwrite=true starts from scratch"
+            f"overwrite=true starts over"
         )
 
     def _load_best(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Checkpoints:
             return self._read(self.best)
         except (FileNotFoundError, DamagedCheckpoint) as error:
             raise UserError(
-                f"resume: {self.best} is missing or damaged; overwrite=true starts from scratch"
+                f"resume: {self.best} is missing or damaged; overwrite=true starts over"
             ) from error
 
     def _read(self, path: Path) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Checkpoints:
             if repr(stored.get(key)) != repr(self.identity.get(key)):
                 raise UserError(
                     f"resume: {path} was made with {key}={stored.get(key)}, "
-                    f"this run has {key}={self.identity.get(key)}; overwrite=true starts from scratch"
+                    f"this run has {key}={self.identity.get(key)}; overwrite=true starts over"
                 )
         return state
 
@@ -210,7 +210,7 @@ def translate_state_errors(path: Path) -> Iterator[None]:
     except Exception as error:  # of many classes: a missing entry, another shape or type
         raise UserError(
             f"resume: {path} does not fit this run ({type(error).__name__}: {first_line(error)}); "
-            f"overwrite=true starts from scratch"
+            f"overwrite=true starts over"
         ) from error
 
 

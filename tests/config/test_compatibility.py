@@ -51,7 +51,7 @@ def test_a_network_without_published_numbers_is_noted(composed):
          "must be a multiple of 4 processes (nearest 28, 56)"),
         (["data.batch_size=2"], "(nearest 4)"),
         (["protocol.workers=2"], "protocol.workers: 2 models in parallel"),
-        (["protocol=mlrc", "search=bayes"], "search: processes of torchrun share one trial"),
+        (["protocol=mlrc", "search=bayes"], "search: torchrun's processes would share each trial"),
     ],
 )  # fmt: skip
 def test_conflicts_of_several_processes(composed, monkeypatch, overrides, expected):
