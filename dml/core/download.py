@@ -100,7 +100,7 @@ def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: 
     """Receives the whole file; gives up after `ATTEMPTS` attempts in a row without a new byte."""
     failures = 0
     while failures < ATTEMPTS:
-        before, reason = file.tell(), "the connection broke off"
+        start, reason = file.tell(), "the connection broke off"
         try:
             if _receive(url, file, update):
                 return
@@ -113,7 +113,7 @@ def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: 
                 if error.code < 500:  # server errors may be temporary
                     raise DownloadError(f"{url} answers {error.code} {error.reason}") from error
             reason = " ".join(str(getattr(error, "reason", error)).split())
-        failures = 0 if file.tell() > before else failures + 1
+        failures = 0 if file.tell() > start else failures + 1
         time.sleep(pause)
     raise DownloadError(f"{url}: {reason} ({file.tell() / 1e6:.1f} MB received)")
 

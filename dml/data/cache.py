@@ -126,9 +126,9 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     if not path.is_file():
         try:
             lock = wait_for_lock(path.with_suffix(".lock"), f"writing {path}")
-            with raise_on_signals(), lock as alone:
+            with raise_on_signals(), lock as exclusive:
                 if not path.is_file():
-                    _write(path, index, side, alone)
+                    _write(path, index, side, exclusive)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             remedy = (
@@ -144,8 +144,8 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     return PixelCache.open(path)
 
 
-def _write(path: Path, index: ImageIndex, side: int | None, alone: bool) -> None:
-    for leftover in path.parent.glob(f".{path.name}.*.partial") if alone else ():
+def _write(path: Path, index: ImageIndex, side: int | None, exclusive: bool) -> None:
+    for leftover in path.parent.glob(f".{path.name}.*.partial") if exclusive else ():
         leftover.unlink()  # of a killed process; the lock excludes other writers
     count = len(index.images)
     table = np.empty((count, 3), np.int64)

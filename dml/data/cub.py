@@ -29,7 +29,7 @@ def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> Imag
     columns = []
     for name, column in (("images.txt", "path"), ("image_class_labels.txt", "label")):
         with dataset.reading(folder / name):
-            # The tables are joined by image number, in whatever order their rows are.
+            # The tables are joined by image number; their rows may be in any order.
             table = pd.read_csv(
                 folder / name, sep=" ", names=["number", column], index_col="number"
             )

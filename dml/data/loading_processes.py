@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 log = logging.getLogger(__name__)
 
 HANDLER_S = 2.0  # far longer than the system takes to report a dead process
-DEAD_WORKER = "DataLoader worker"  # torch's errors begin so; they have no class of their own
+DEAD_WORKER = "DataLoader worker"  # torch's errors begin with this, without a specific class
 SILENCE_S, REPEAT_S = 60.0, 300.0  # without a batch: the first warning, and the next ones
 STATES = {"T": "(stopped)", "D": "(waiting for a disk)"}
 

@@ -45,16 +45,16 @@ def prepare(
         UserError: a file is missing, damaged or differs from the published one; nothing is
             installed.
     """
-    given = _assign_files(dataset, _list_archives(dataset, archives), "--archive")
-    places = _assign_files(dataset, urls, "--url")
+    local = _assign_files(dataset, _list_archives(dataset, archives), "--archive")
+    links = _assign_files(dataset, urls, "--url")
     if _is_ready(dataset, root, say):
         return
     try:
         with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
             if _is_ready(dataset, root, say):  # another process was faster
                 return
-            _check_obtainable(dataset, root, given, places)
-            index = _install(dataset, root, given, places, say)
+            _check_obtainable(dataset, root, local, links)
+            index = _install(dataset, root, local, links, say)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({error})") from error
     say(f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
@@ -103,13 +103,13 @@ def _is_ready(dataset: DatasetSource, root: Path, say: Say) -> bool:
 
 
 def _install(
-    dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str], say: Say
+    dataset: DatasetSource, root: Path, local: dict[str, str], links: dict[str, str], say: Say
 ) -> ImageIndex:
     staging, downloads = root / f".{dataset.name}.unpacking", root / ".downloads"
     shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
     try:
         for file in dataset.files:
-            archive = _obtain(file, given, places, downloads / file.name, say)
+            archive = _obtain(file, local, links, downloads / file.name, say)
             say(f"unpacking {archive}")
             unpack(archive, staging / file.into)
             fault_point("unpacked")
@@ -120,15 +120,15 @@ def _install(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     for file in dataset.files:
-        if file.name not in given:
+        if file.name not in local:
             (downloads / file.name).unlink()
     return index
 
 
 def _check_obtainable(
-    dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str]
+    dataset: DatasetSource, root: Path, local: dict[str, str], links: dict[str, str]
 ) -> None:
-    named = {**given, **places}
+    named = {**local, **links}
     lacking = [file for file in dataset.files if file.name not in named and file.url is None]
     if lacking:
         options = " ".join(f"--archive {file.name}" for file in dataset.files)
@@ -140,16 +140,16 @@ def _check_obtainable(
 
 
 def _obtain(
-    file: SourceFile, given: dict[str, str], places: dict[str, str], target: Path, say: Say
+    file: SourceFile, local: dict[str, str], links: dict[str, str], target: Path, say: Say
 ) -> Path:
-    """Returns the user's local file, or downloads it from `places` or from its usual URL."""
+    """Returns the user's local file, or downloads it from `links` or from its usual URL."""
     try:
-        if file.name in given:
-            path = Path(given[file.name])
+        if file.name in local:
+            path = Path(local[file.name])
             if file.checksum is not None:
                 file.checksum.check(path)
             return path
-        url = places.get(file.name, file.url)
+        url = links.get(file.name, file.url)
         assert url is not None, "_check_obtainable"
         say(f"downloading {file.name} from {url}")
         return download(url, target, file.checksum)

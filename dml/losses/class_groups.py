@@ -48,11 +48,11 @@ def group_by_class(labels_B: Tensor, dtype: torch.dtype) -> ClassGroups:
     starts_B = torch.ones_like(sorted_B)
     starts_B[1:] = sorted_B[1:] != sorted_B[:-1]
     slot_B = torch.empty_like(sorted_B).scatter_(0, order_B, starts_B.cumsum(0) - 1)
-    one_B = torch.ones_like(labels_B, dtype=dtype)
+    ones_B = torch.ones_like(labels_B, dtype=dtype)
     return ClassGroups(
         slot=slot_B,
         label=torch.zeros_like(labels_B).scatter_(0, slot_B, labels_B),
-        count=torch.zeros_like(one_B).index_add_(0, slot_B, one_B),
+        count=torch.zeros_like(ones_B).index_add_(0, slot_B, ones_B),
         present=starts_B.sum().to(dtype),
     )
 

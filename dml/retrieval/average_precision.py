@@ -57,9 +57,9 @@ def mean_average_precision(
         gallery = check_embeddings(gallery_embeddings, "gallery_embeddings")
         searched_labels = check_labels(gallery_labels, len(gallery), "gallery_labels")
     query_B, gallery_N = common_classes(labels.to(query.device), searched_labels)
-    alone = searched_labels is None
+    is_gallery = searched_labels is None
     counts = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)
-    rows = (counts[query_B] > int(alone)).nonzero().squeeze(1)
+    rows = (counts[query_B] > int(is_gallery)).nonzero().squeeze(1)
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
     members = ClassMembers(gallery_N)
@@ -69,7 +69,7 @@ def mean_average_precision(
     with torch.no_grad():
         for part in rows.split(chunk):
             relevant = _rank_relevant(
-                query[part], gallery, members, query_B[part], part if alone else None
+                query[part], gallery, members, query_B[part], part if is_gallery else None
             )
             before_nR = _count_before(query[part], gallery, relevant, query_B[part], gallery_N)
             total += float(_average_precision(before_nR, relevant[0]).sum())
@@ -81,12 +81,12 @@ def _rank_relevant(
     gallery_ND: Tensor,
     members: ClassMembers,
     classes_n: Tensor,
-    own_n: Tensor | None,
+    self_n: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Returns squared distances (n×R, padded with ∞) and gallery indices of relevant items."""
     pairs = members.pairs(classes_n)
     rows_P, squared_P, cols_P, first_n, counts_n = sort_relevant(
-        query_nD, gallery_ND, *pairs, own_n
+        query_nD, gallery_ND, *pairs, self_n
     )
     rank_P = torch.arange(len(rows_P), device=rows_P.device) - first_n[rows_P]
     squared_nR = squared_P.new_full((len(query_nD), int(counts_n.max())), torch.inf)

@@ -61,9 +61,9 @@ def squared_distances(
     pairs, dim = rows_P.numel(), query_ND.shape[1]
     chunk = max(1, CHUNK_BYTES // (128 * dim))
     if query_ND.is_cuda:
-        least, chunk = GPU_PAIRS
-        if 0 < pairs < least:  # for few rows, a GPU divides the sums among more threads
-            more_P = rows_P.new_zeros(least - pairs)
+        minimum, chunk = GPU_PAIRS
+        if 0 < pairs < minimum:  # for few rows, a GPU divides the sums among more threads
+            more_P = rows_P.new_zeros(minimum - pairs)
             padded = torch.cat([rows_P, more_P]), torch.cat([cols_P, more_P])
             return squared_distances(query_ND, gallery_ND, *padded)[:pairs]
     out_P = torch.empty(pairs, dtype=torch.float64, device=query_ND.device)
@@ -106,20 +106,20 @@ def sort_near_ties(
     in_run = torch.zeros_like(scores_nm, dtype=torch.bool)
     in_run[:, :-1] = close
     in_run[:, 1:] |= close
-    rows_P, places_P = in_run.nonzero(as_tuple=True)
+    rows_P, ranks_P = in_run.nonzero(as_tuple=True)
     if not rows_P.numel():
         return
     starts_run = torch.ones_like(rows_P, dtype=torch.bool)
-    starts_run[1:] = ~close[rows_P[1:], (places_P[1:] - 1).clamp_(min=0)] | (
+    starts_run[1:] = ~close[rows_P[1:], (ranks_P[1:] - 1).clamp_(min=0)] | (
         rows_P[1:] != rows_P[:-1]
     )
     run_P = starts_run.cumsum(dim=0)
     if relevant_nm is not None:
-        hits = torch.bincount(run_P, weights=relevant_nm[rows_P, places_P])
+        hits = torch.bincount(run_P, weights=relevant_nm[rows_P, ranks_P])
         matters_P = ((hits > 0) & (hits < torch.bincount(run_P)))[run_P]
-        rows_P, places_P, run_P = rows_P[matters_P], places_P[matters_P], run_P[matters_P]
-    slots_P = rows_P * m + places_P
-    cols_P = indices_nm[rows_P, places_P]
+        rows_P, ranks_P, run_P = rows_P[matters_P], ranks_P[matters_P], run_P[matters_P]
+    slots_P = rows_P * m + ranks_P
+    cols_P = indices_nm[rows_P, ranks_P]
     distance_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
     order_P = lexical_order(run_P, distance_P, cols_P)
     indices_nm.view(-1)[slots_P] = cols_P[order_P]

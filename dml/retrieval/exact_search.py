@@ -50,7 +50,7 @@ class Proposal:
 
     Attributes:
         queries: n×D.
-        own_n: gallery indices of the queries, which are excluded; None if not in the gallery.
+        self_n: gallery indices of the queries, which are excluded; None if not in the gallery.
         candidates: more than k per query, unless the gallery has fewer items.
         relevant_nm: mask of relevant candidates, if only their order relative to irrelevant
             candidates matters.
@@ -58,7 +58,7 @@ class Proposal:
     """
 
     queries: Tensor
-    own_n: Tensor | None
+    self_n: Tensor | None
     candidates: Candidates
     relevant_nm: Tensor | None
     complete: bool
@@ -73,8 +73,8 @@ class Proposal:
         if not self.complete:
             unsure = self._may_miss(k)
             if unsure.any():
-                own_u = None if self.own_n is None else self.own_n[unsure]
-                indices_nk[unsure] = full.nearest(self.queries[unsure], own_u, k)
+                self_u = None if self.self_n is None else self.self_n[unsure]
+                indices_nk[unsure] = full.nearest(self.queries[unsure], self_u, k)
         return indices_nk
 
     def _may_miss(self, k: int) -> Tensor:
@@ -190,16 +190,16 @@ class ExactSearch:
 
         def rank(part: Tensor) -> Tensor:
             pairs = members.pairs(classes[0][part])
-            own_n = self._own_items(part)
-            targets = nearest_relevant(self.query[part], self.gallery, *pairs, own_n)
+            self_n = self._self_items(part)
+            targets = nearest_relevant(self.query[part], self.gallery, *pairs, self_n)
             return count_closer(engine.gallery, self.gallery, targets, limit)
 
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
             # all items of a tile may pass, and all items of a class are compared
             largest = int(members.counts[classes[0][rows]].max())
             fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
-            most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
-            return torch.cat(engine.for_each(rank, rows.split(most)))
+            size = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
+            return torch.cat(engine.for_each(rank, rows.split(size)))
 
     def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
         """Returns Euclidean distances (n×k, float64) from the queries `rows` to gallery items."""
@@ -220,7 +220,7 @@ class ExactSearch:
         scaled = ScaledGallery(self.gallery, self.query, tile)
         return kind(scaled, self.available, self.memory_bytes)
 
-    def _own_items(self, rows: Tensor) -> Tensor | None:
+    def _self_items(self, rows: Tensor) -> Tensor | None:
         """Returns the gallery indices (n) of the queries `rows`; None if not in the gallery."""
         if self.own:
             return rows
@@ -230,15 +230,15 @@ class ExactSearch:
         self, engine: PlainSearch, rows: Tensor, k: int, classes: tuple[Tensor, Tensor] | None
     ) -> Proposal:
         """Returns the candidates of the queries `rows`."""
-        query_nD, own_n = self.query[rows], self._own_items(rows)
-        candidates = engine.propose(query_nD, own_n, k)
+        query_nD, self_n = self.query[rows], self._self_items(rows)
+        candidates = engine.propose(query_nD, self_n, k)
         relevant_nm = None
         if classes is not None:
             indices_nm = candidates.indices
             classes_nm = classes[1].index_select(0, indices_nm.flatten()).view_as(indices_nm)
             relevant_nm = classes_nm == classes[0][rows, None]
         complete = candidates.scores.shape[1] >= self.available
-        return Proposal(query_nD, own_n, candidates, relevant_nm, complete)
+        return Proposal(query_nD, self_n, candidates, relevant_nm, complete)
 
 
 def _chunks(k_n: Tensor, engine: PlainSearch) -> Iterator[slice]:

@@ -16,7 +16,7 @@ class FaissSearch(PlainSearch):
 
     squares_in_product = True
 
-    def best(self, query_nD: Tensor, own_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
+    def best(self, query_nD: Tensor, self_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
         """See `PlainSearch.best`.
 
         Raises:
@@ -28,7 +28,7 @@ class FaissSearch(PlainSearch):
             raise ValueError(
                 "backend 'faiss' needs the package faiss-cpu or faiss-gpu; 'torch' needs none"
             ) from error
-        count = m if own_n is None else m + 1
+        count = m if self_n is None else m + 1
         # [q, 1]·[g, −½‖g‖²]
         rows = self.gallery.rows_and_squares
         query_nE = torch.cat([query_nD, query_nD.new_ones(len(query_nD), 1)], dim=1)
@@ -41,8 +41,8 @@ class FaissSearch(PlainSearch):
         else:
             arrays = faiss.knn(query_nE.numpy(), rows.numpy(), count, metric=metric)
             scores, indices = (torch.from_numpy(array) for array in arrays)
-        if own_n is not None:
-            scores[indices == own_n[:, None]] = -torch.inf
+        if self_n is not None:
+            scores[indices == self_n[:, None]] = -torch.inf
             scores, order = scores.topk(m, dim=1)
             indices = indices.gather(1, order)
         return scores, indices

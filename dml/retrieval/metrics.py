@@ -168,21 +168,21 @@ def retrieval_metrics(
         raise ValueError("labels: no query has a relevant item in the gallery")
 
     items = len(embeddings if gallery is None else gallery)
-    least = _list_length(recall_at, int(relevant_B.max()))
-    apart = rows[self_B[rows] >= 0], rows[self_B[rows] < 0]
+    min_k = _list_length(recall_at, int(relevant_B.max()))
+    groups = rows[self_B[rows] >= 0], rows[self_B[rows] < 0]
     scored = []
-    for part, leaves_one_out in zip(apart, (True, False), strict=True):
+    for part, leaves_one_out in zip(groups, (True, False), strict=True):
         if not len(part):
             continue
-        k_n = relevant_B[part].clamp(min=least, max=items - leaves_one_out)
-        own = self_B if leaves_one_out and gallery is not None else None
-        exact = ExactSearch(embeddings, gallery, most=int(k_n[-1]), self_index=own, **search)
+        k_n = relevant_B[part].clamp(min=min_k, max=items - leaves_one_out)
+        excluded = self_B if leaves_one_out and gallery is not None else None
+        exact = ExactSearch(embeddings, gallery, most=int(k_n[-1]), self_index=excluded, **search)
         scored.append(_score(exact, (part, k_n), classes, relevant_B, recall_at))
     if average == "image":
         means = torch.stack([sums for sums, _ in scored]).sum(dim=0) / len(rows)
     else:
         values_Mn = torch.cat([values for _, values in scored], dim=1)
-        means = _mean_of_classes(values_Mn, query_B[torch.cat(apart)])
+        means = _mean_of_classes(values_Mn, query_B[torch.cat(groups)])
     names = [*METRICS, *(f"{RECALL}{K}" for K in recall_at)]
     return {
         **dict(zip(names, means.tolist(), strict=True)),
@@ -212,8 +212,8 @@ def _score(
     values_MB = search.query.new_zeros(len(METRICS), len(relevant_B), dtype=torch.float64)
 
     def score(part: Tensor, indices_nk: Tensor) -> Tensor:
-        found_nk = gallery_N.index_select(0, indices_nk.flatten()).view_as(indices_nk)
-        hits_nk = found_nk == query_B[part, None]
+        classes_nk = gallery_N.index_select(0, indices_nk.flatten()).view_as(indices_nk)
+        hits_nk = classes_nk == query_B[part, None]
         first_B[part] = torch.where(hits_nk.any(dim=1), hits_nk.long().argmax(dim=1), items)
         ranked = RankedHits(hits_nk, relevant_B[part])
         values = [values_of(ranked) for values_of in METRICS.values()]
@@ -222,9 +222,9 @@ def _score(
 
     parts = search.map_chunks(rows, k_n, score, classes)
     sums = torch.stack([values_MB[:, part].sum(dim=1) for part in parts]).sum(dim=0)
-    late = rows[first_B[rows] == items]
-    if len(late) and max(recall_at, default=0) > int(k_n[0]):
-        first_B[late] = search.first_ranks(late, classes, max(recall_at))
+    unlisted = rows[first_B[rows] == items]
+    if len(unlisted) and max(recall_at, default=0) > int(k_n[0]):
+        first_B[unlisted] = search.first_ranks(unlisted, classes, max(recall_at))
     recalls = [(first_B[rows] < K).double() for K in recall_at]
     all_sums = torch.stack([*sums, *(recall.sum() for recall in recalls)])
     return all_sums, torch.stack([*values_MB[:, rows], *recalls])

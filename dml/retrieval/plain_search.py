@@ -70,20 +70,20 @@ class PlainSearch:
         """Returns the memory per query: its scores, a copy of them and k results."""
         return 8 * len(self.gallery.rows) + 40 * k
 
-    def propose(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Candidates:
+    def propose(self, query_nD: Tensor, self_n: Tensor | None, k: int) -> Candidates:
         """Returns the candidates of queries, without their own gallery indices (n)."""
         gallery = self.gallery
         centered_nD, half_square_n = gallery.center_queries(query_nD)
-        own_row_n = None if own_n is None else gallery.place[own_n]
-        scores_nm, rows_nm = self.best(centered_nD, own_row_n, width(k, self.available))
+        self_row_n = None if self_n is None else gallery.place[self_n]
+        scores_nm, rows_nm = self.best(centered_nD, self_row_n, width(k, self.available))
         return self.as_candidates(scores_nm, rows_nm, half_square_n)
 
-    def best(self, query_nD: Tensor, own_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
+    def best(self, query_nD: Tensor, self_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
         """Returns scores, without −½‖q‖², and gallery rows of the m best items (both n×m)."""
         scores_nN = query_nD @ self.gallery.rows.T
         scores_nN += self.gallery.half_squares
-        if own_n is not None:
-            scores_nN.scatter_(1, own_n[:, None], -torch.inf)
+        if self_n is not None:
+            scores_nN.scatter_(1, self_n[:, None], -torch.inf)
         scores_nm, rows_nm = scores_nN.topk(m, dim=1)
         return scores_nm, rows_nm
 

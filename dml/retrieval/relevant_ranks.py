@@ -48,13 +48,13 @@ class Targets:
         queries: n×D.
         squared_n: squared distance of the target (float64).
         index_n: gallery index of the target, which resolves ties.
-        own_n: gallery index of each query itself, which is not counted, or None.
+        self_n: gallery index of each query itself, which is not counted, or None.
     """
 
     queries: Tensor
     squared_n: Tensor
     index_n: Tensor
-    own_n: Tensor | None
+    self_n: Tensor | None
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -74,7 +74,7 @@ class Targets:
 
 
 def nearest_relevant(
-    query_nD: Tensor, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor, own_n: Tensor | None
+    query_nD: Tensor, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor, self_n: Tensor | None
 ) -> Targets:
     """Returns the nearest relevant item of each query.
 
@@ -83,14 +83,14 @@ def nearest_relevant(
         gallery_ND: the gallery.
         rows_P: query index of each pair, ascending.
         cols_P: gallery index of a relevant item of the query.
-        own_n: gallery index of each query itself, or None.
+        self_n: gallery index of each query itself, or None.
     """
-    _, squared_P, cols_P, first_n, _ = sort_relevant(query_nD, gallery_ND, rows_P, cols_P, own_n)
-    return Targets(query_nD, squared_P[first_n], cols_P[first_n], own_n)
+    _, squared_P, cols_P, first_n, _ = sort_relevant(query_nD, gallery_ND, rows_P, cols_P, self_n)
+    return Targets(query_nD, squared_P[first_n], cols_P[first_n], self_n)
 
 
 def sort_relevant(
-    query_nD: Tensor, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor, own_n: Tensor | None
+    query_nD: Tensor, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor, self_n: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Sorts the relevant items of each query by exact distance; see `nearest_relevant`.
 
@@ -98,8 +98,8 @@ def sort_relevant(
         Query index, squared distance and gallery index of each pair (P); start and number of the
         pairs of each query (n).
     """
-    if own_n is not None:
-        others = cols_P != own_n[rows_P]
+    if self_n is not None:
+        others = cols_P != self_n[rows_P]
         rows_P, cols_P = rows_P[others], cols_P[others]
     squared_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
     order_P = lexical_order(rows_P, squared_P, cols_P)
@@ -123,7 +123,7 @@ def count_closer(
     """
     centered_nD, half_square_n = gallery.center_queries(targets.queries)
     above_n, below_n = _score_bounds(gallery, centered_nD, targets.squared_n)
-    own_row_n = None if targets.own_n is None else gallery.place[targets.own_n]
+    self_row_n = None if targets.self_n is None else gallery.place[targets.self_n]
     closer_n = torch.zeros(len(targets), dtype=torch.long, device=gallery_ND.device)
     active = torch.arange(len(targets), device=gallery_ND.device)
     buffer = centered_nD.new_empty(len(targets), gallery.tile)
@@ -135,10 +135,10 @@ def count_closer(
         scores = gallery.scores(
             centered_nD[active], half_square_n[active], tile, buffer[: len(active)]
         )
-        if own_row_n is not None:
-            own = own_row_n[active] - first
-            inside = ((own >= 0) & (own < gallery.tile)).nonzero().squeeze(1)
-            scores[inside, own[inside]] = -torch.inf
+        if self_row_n is not None:
+            column_n = self_row_n[active] - first
+            inside = ((column_n >= 0) & (column_n < gallery.tile)).nonzero().squeeze(1)
+            scores[inside, column_n[inside]] = -torch.inf
         # candidates, of which those between the bounds are compared exactly
         row_P, column_P, score_P = _entries_above(scores, below_n[active])
         query_P = active[row_P]

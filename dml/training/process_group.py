@@ -60,7 +60,7 @@ def translate_connection_errors(in_backward: bool = False) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # DistributedDataParallel raises errors of gloo, which have no class of their own.
+        # DistributedDataParallel raises errors of gloo, which have no specific class.
         if in_backward and not (isinstance(error, dist.DistError) or "/gloo/" in str(error)):
             raise
         reason = first_line(error).rsplit("] ", 1)[-1].partition(". ")[0]

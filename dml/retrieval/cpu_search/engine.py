@@ -57,14 +57,14 @@ class CpuSearch(PlainSearch):
         """Returns the memory per query: a row of a tile, its candidates and k results."""
         return 4 * self.gallery.tile + RunningTop.bytes_per_query(width(k, self.available)) + 40 * k
 
-    def propose(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Candidates:
+    def propose(self, query_nD: Tensor, self_n: Tensor | None, k: int) -> Candidates:
         """See `PlainSearch.propose`."""
-        if self._table is None or own_n is None:
-            return super().propose(query_nD, own_n, k)
-        row_n = self.gallery.place[own_n]
+        if self._table is None or self_n is None:
+            return super().propose(query_nD, self_n, k)
+        row_n = self.gallery.place[self_n]
         scores_nm, rows_nm = (part.index_select(0, row_n) for part in self._table)
         return self.as_candidates(scores_nm, rows_nm, self.gallery.half_squares[row_n])
 
-    def best(self, query_nD: Tensor, own_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
+    def best(self, query_nD: Tensor, self_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
         """See `PlainSearch.best`."""
-        return scan_rows(self.gallery, query_nD, own_n, m)
+        return scan_rows(self.gallery, query_nD, self_n, m)

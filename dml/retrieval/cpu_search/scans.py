@@ -39,7 +39,7 @@ class Workers:
     caller, its threads would spin for milliseconds on the cores of the workers.
 
     Args:
-        count: number of threads; 1: no threads besides the caller.
+        count: number of threads; 1: only the thread of the caller.
     """
 
     def __init__(self, count: int) -> None:
@@ -78,7 +78,7 @@ WORTH_RAISING = frozenset(3**power for power in range(1, 20))
 def scan_rows(
     gallery: ScaledGallery,
     query_nD: Tensor,
-    own_n: Tensor | None,
+    self_n: Tensor | None,
     m: int,
     *,
     cautious: bool = False,
@@ -88,7 +88,7 @@ def scan_rows(
     Args:
         gallery: the gallery.
         query_nD: queries from `ScaledGallery.center_queries`.
-        own_n: gallery row of each query itself, which is excluded, or None.
+        self_n: gallery row of each query itself, which is excluded, or None.
         m: candidates per query, fewer than the items of a tile.
         cautious: see `RunningTop`.
 
@@ -104,16 +104,16 @@ def scan_rows(
         last = min(first + step, total)
         tile_nc = buffer[: n * (last - first)].view(n, -1)
         scores = gallery.scores(query_nD, None, slice(first, last), tile_nc)
-        if own_n is not None:
-            inside = ((own_n >= first) & (own_n < last)).nonzero().squeeze(1)
-            scores[inside, own_n[inside] - first] = -torch.inf
+        if self_n is not None:
+            inside = ((self_n >= first) & (self_n < last)).nonzero().squeeze(1)
+            scores[inside, self_n[inside] - first] = -torch.inf
         top.offer(scores.numpy(), first, last)
         if last // step in WORTH_RAISING and last < total:
             top.raise_thresholds(last)
     scores_nm, rows_nm, missed = top.finish()
     if len(missed):
-        own = None if own_n is None else own_n[missed]
-        again = scan_rows(gallery, query_nD[missed], own, m, cautious=True)
+        excluded = None if self_n is None else self_n[missed]
+        again = scan_rows(gallery, query_nD[missed], excluded, m, cautious=True)
         scores_nm[missed], rows_nm[missed] = again
     return scores_nm, rows_nm
 
