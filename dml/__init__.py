@@ -11,7 +11,7 @@ FOR_USERS = {
 
 
 def __getattr__(name: str) -> Any:
-    # Late: `import dml` alone, which every command does, must not wait for torch.
+    # Imported late: `import dml`, which every command needs, must not load torch.
     if name in FOR_USERS:
         from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The commands, behind `train.py`, `evaluate.py`, `scripts/` and the installed `dml-…`."""
+"""The commands `train.py`, `evaluate.py`, `scripts/…` and the installed `dml-…`."""
 
 from dml.cli.hydra_command import command
 from dml.core.installation import CONFIGS

@@ -1,4 +1,4 @@
-"""Errors of all commands: one line per problem for mistakes of users, a traceback for bugs."""
+"""Error messages of all commands: one line per mistake of the user, a traceback for bugs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dml.core.launcher import read_launch
 from dml.core.secrets import mask_text
 
 P = ParamSpec("P")
-MAX_LENGTH = 800  # characters of a message: a value that it quotes may have any length
-HEAD = 300  # characters kept before the part that is left out
+MAX_LENGTH = 800  # characters of a message, which may quote long values
+HEAD = 300  # characters kept before the omitted part
 
 
 def report_errors(main: Callable[P, int]) -> Callable[P, int]:
-    """Makes the main function of a command return an exit status whatever happens in it.
+    """Decorates the main function of a command: errors are printed and give an exit status.
 
-    Errors are printed by `print_error`. An output whose reader is gone (`| head`) is no error.
+    Errors are printed by `print_error`. A closed pipe (`| head`) is not an error.
     """
 
     @functools.wraps(main)
@@ -33,7 +33,7 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
                 return main(*args, **kwargs)
             finally:
                 if not isinstance(sys.exception(), Exception):
-                    sys.stdout.flush()  # here, where a full disk or a closed pipe is reported
+                    sys.stdout.flush()  # so that a full disk or a closed pipe is reported here
         except RunStopped as stop:
             if read_launch().rank == 0:
                 saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
@@ -50,7 +50,7 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
             return ExitStatus.FINISHED
         except Exception as error:
             if isinstance(error, OSError) and not error.filename:
-                _discard_output()  # of /dev/full: Python would print the same error at its exit
+                _discard_output()  # Python would print the same error again at exit
             print_error(error)
             return status_of(error)
 
@@ -58,13 +58,13 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
 
 
 def status_of(*errors: Exception) -> int:
-    """Returns the exit status after some errors."""
+    """Returns the exit status for errors: WRONG_COMMAND if all are ConfigError, else FAILED."""
     only_config = all(isinstance(error, ConfigError) for error in errors)
     return ExitStatus.WRONG_COMMAND if only_config else ExitStatus.FAILED
 
 
 def print_error(error: Exception) -> None:
-    """Prints one line per problem for the user's mistakes, a traceback for bugs."""
+    """Prints one line per problem for mistakes of the user, and a traceback for bugs."""
     if isinstance(error, UserError):
         if error.repeated or (isinstance(error, ConfigError) and read_launch().rank > 0):
             return  # another process of torchrun prints it
@@ -74,8 +74,8 @@ def print_error(error: Exception) -> None:
         lines = [f"{name}: {error.strerror}"]
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             lines[0] += (
-                "; everything saved before is intact; make room and run the same command to "
-                "continue"
+                "; all files saved before are intact; free disk space and run the same command "
+                "to continue"
             )
     elif is_out_of_memory(error):
         lines = [
@@ -92,13 +92,13 @@ def print_error(error: Exception) -> None:
 
 
 def _shorten(line: str) -> str:
-    """Cuts out the middle of a line that is too long to read."""
-    left_out = len(line) - MAX_LENGTH
-    if left_out <= 0:
+    """Omits the middle of a line that is too long to read."""
+    omitted = len(line) - MAX_LENGTH
+    if omitted <= 0:
         return line
-    return f"{line[:HEAD]} … ({left_out} characters) … {line[HEAD + left_out :]}"
+    return f"{line[:HEAD]} … ({omitted} characters) … {line[HEAD + omitted :]}"
 
 
 def _discard_output() -> None:
-    """Sends what is left in the buffer of stdout nowhere, so that the flush at exit succeeds."""
+    """Redirects stdout to /dev/null, so that the flush at exit succeeds."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Command that scores a run or an off-the-shelf network: `evaluate.py`, `dml-evaluate`."""
+"""Command that evaluates a run or a pretrained network: `evaluate.py`, `dml-evaluate`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dml.cli.train_command import keep_memory
 
 
 def evaluate(cfg: Any) -> None:
-    """Runs the evaluation of one composed config."""
+    """Runs the evaluation of a composed config."""
     from dml.config.check import check
     from dml.config.schema import EvaluateConfig
 

@@ -1,4 +1,4 @@
-"""The commands: composition by Hydra, errors as one line each, and exit statuses."""
+"""Commands with Hydra configs: composition, one-line errors and exit statuses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEST_SCORES = (
     "validation classes"
 )
 POLL_S = 5.0  # between two looks at a run of another process
-NAMED_JOBS = 3  # of those that failed for the same reason
+NAMED_JOBS = 3  # per reason of failure
 GRID_SWEEPERS = (
     "hydra_plugins.dml_grids.GridSweeper",
     "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
@@ -43,17 +43,17 @@ def command(
 ) -> int:
     """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
 
-    In a multirun the error of a failed job is printed at once, the others go on, and all failures
+    In a multirun the error of a failed job is printed at once, the other jobs run, and all failures
     are listed at the end.
 
     Args:
-        job: called with each composed config (one, or one per job of a multirun).
-        config_name: the primary file in `configs/`.
+        job: called with the composed config, or with each config of a multirun.
+        config_name: the primary config file in `configs/`.
         resume: called with the folder of `resume=<folder>` and the other words.
         conclude: called after the last job of a multirun, before failures are listed.
     """
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # for classes of the user's own, after those of installed packages
+    if (cwd := os.getcwd()) not in sys.path:
+        sys.path.append(cwd)  # for the user's classes; installed packages take precedence
     remember_secrets(dict(word.partition("=")[::2] for word in sys.argv[1:]))
     if resume is not None and (folder := _find_resumed()):
         resume(folder, [word for word in sys.argv[1:] if word != f"resume={folder}"])
@@ -81,10 +81,10 @@ def command(
         )()
     except GridFailed as grid:  # in processes of a launcher
         jobs.overrides, jobs.failures = grid.jobs, grid.failures
-    except Exception as problem:  # Hydra refuses a command with errors of many classes
+    except Exception as problem:  # Hydra rejects commands with errors of many classes
         problems = _explain(sys.argv[1:], config_name)
-        refusals = (HydraException, OmegaConfBaseException, ValueError)  # two modes in one command
-        if not problems and not isinstance(problem, refusals):
+        rejections = (HydraException, OmegaConfBaseException, ValueError)  # two modes at once
+        if not problems and not isinstance(problem, rejections):
             raise
         raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
     jobs.run_waiting()
@@ -95,7 +95,7 @@ def command(
 
 
 def _find_resumed() -> str:
-    """Returns the folder of `resume=<folder>`; empty if no word says so."""
+    """Returns the folder of the argument `resume=<folder>`; empty if there is none."""
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
     if not folders:
         return ""
@@ -111,15 +111,15 @@ def _find_resumed() -> str:
 
 @dataclass
 class _Jobs:
-    """The jobs of one command, started by Hydra one after another.
+    """The jobs of a command, started by Hydra one after another.
 
     Attributes:
         job: called with each composed config.
-        params: table of presets for each of them.
-        overrides: of every job so far.
-        failures: overrides and error of those that failed.
+        params: value of `params=`, applied to each job.
+        overrides: overrides of every job so far.
+        failures: overrides and error of every failed job.
         waiting: configs of the job and of Hydra, and the lock, of runs that others are training.
-        process: the one that composes the jobs; some launchers run them in others.
+        process: id of the composing process; some launchers run jobs in other processes.
     """
 
     job: Callable[[Any], Any]
@@ -171,7 +171,7 @@ class _Jobs:
             if os.getpid() != self.process:  # the sweeper returns it (`GridFailed`)
                 raise
             self.failures.append((overrides, error))
-            # Their frames hold the memory of a GPU and loading processes.
+            # Their frames would keep GPU memory and loading processes alive.
             error.__traceback__ = error.__cause__ = error.__context__ = None
             gc.collect()
             return None
@@ -186,15 +186,15 @@ class _Jobs:
         return grid and alone and not _is_maximized()
 
     def print_failures(self) -> None:
-        """Lists the failed jobs of a multirun by reason, named by what not all of them share."""
+        """Prints the failed jobs of a multirun by reason, named by the overrides that differ."""
         if len(self.overrides) == 1 or not self.failures:
             return
         print(f"{len(self.failures)} of {len(self.overrides)} runs failed:", file=sys.stderr)
         shared = set(self.overrides[0]).intersection(*self.overrides)
         jobs: dict[str, list[str]] = {}
         for overrides, error in self.failures:
-            own = [word for word in overrides if word not in shared] or overrides
-            jobs.setdefault(first_line(error), []).append(" ".join(own))
+            different = [word for word in overrides if word not in shared] or overrides
+            jobs.setdefault(first_line(error), []).append(" ".join(different))
         for reason, names in jobs.items():
             more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
             line = f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}"
@@ -202,13 +202,13 @@ class _Jobs:
 
 
 def _explain(words: Sequence[str], config_name: str) -> list[str]:
-    from dml.config.explain import explain  # late: it imports pydantic
+    from dml.config.explain import explain  # imported late: it needs pydantic
 
     return explain(words, config_name)
 
 
 def _is_maximized() -> bool:
-    """Returns True if a sweeper other than those of plain grids uses the scores."""
+    """Returns whether the sweeper uses the scores; sweepers of grids do not."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
@@ -217,7 +217,7 @@ def _is_maximized() -> bool:
 
 
 def typed_overrides() -> list[str]:
-    """Returns the overrides of the running job as typed: `seed=${x}` is not resolved."""
+    """Returns the overrides of the running job as typed, without resolving `seed=${x}`."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
@@ -226,7 +226,7 @@ def typed_overrides() -> list[str]:
 
 
 def _add_override(word: str) -> None:
-    """Adds a word that Hydra does not know to the overrides of the running job."""
+    """Adds an argument that is unknown to Hydra to the overrides of the running job."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import read_write
 

@@ -21,8 +21,8 @@ from dml.data.sources import SOURCES
 DESCRIPTION = """\
 Prepares a dataset: {command} cub
 
-Downloads (or takes --archive FILE), verifies, unpacks, counts and decodes every image; renders
-those of emoji. A second call does nothing, an interrupted one continues.
+Downloads (or uses --archive FILE), verifies, unpacks, counts and decodes all images; renders the
+images of emoji. A second call does nothing; after an interruption the same command continues.
 """
 READERS: dict[str, Callable[[Path], ImageIndex]] = {
     **{name: dataset.read for name, dataset in SOURCES.items()},
@@ -40,7 +40,7 @@ def main(
 ) -> int:
     """Returns the exit status: 0 ready, 1 not ready, 130 interrupted.
 
-    `build_emoji` makes the drawings; only a checkout of the project has it.
+    `build_emoji` renders the drawings; it is passed only in a checkout of the project.
     """
     parser = _parser()
     options = parser.parse_args(argv)
@@ -57,7 +57,7 @@ def main(
     elif options.dataset == "emoji":
         if build_emoji is None:
             raise UserError(
-                "emoji is prepared in a checkout of the project, by python "
+                "emoji can be prepared only in a checkout of the project, by python "
                 "scripts/prepare_data.py emoji; data=emoji data.root=<folder> reads the result"
             )
         build_emoji(options.root, options.archive)
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a local file, or the folder of several; may be repeated",
     )
     parser.add_argument(
-        "--url", action="append", default=[], help="download from here instead; may be repeated"
+        "--url", action="append", default=[], help="download from this URL instead; may be repeated"
     )
     parser.add_argument("--check", action="store_true", help="decode every image that is present")
     return parser

@@ -1,4 +1,4 @@
-"""Command that puts results next to the published ones: `scripts/report.py`, `dml-report`."""
+"""Command that compares results with published ones: `scripts/report.py`, `dml-report`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dml.core.installation import shell_command
 DESCRIPTION = """\
 Our results next to the published ones: {report} mft_table1
 
-Takes ids of experiments, `all`, or `single` for runs of no experiment ({train} -m …).
-Prints tables and writes one HTML page with its pictures, Markdown and CSV to outputs/reports;
-<id>_runs.csv there holds all that others need to show these runs (--results).
+Takes ids of experiments, `all`, or `single` for runs without an experiment ({train} -m …).
+Prints tables and writes an HTML page with its figures, Markdown and CSV to outputs/reports;
+other users can show these runs with <id>_runs.csv of this folder (--results).
 """
 
 
@@ -34,10 +34,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--no-figures", action="store_true", help="tables only, which is faster")
     parser.add_argument(
         "--results", type=Path, action="append", default=[], metavar="<id>_runs.csv",
-        help="runs that somebody sent, shown beside one's own (several times)",
+        help="runs of other users, shown next to your runs; may be repeated",
     )  # fmt: skip
     options = parser.parse_args(argv)
-    from dml.results.report_files import write_reports  # late: --help need not load torch
+    from dml.results.report_files import write_reports  # imported late: --help need not load torch
 
     out, figures = options.out or options.runs / "reports", not options.no_figures
     write_reports(options.experiments, options.runs, out, figures, options.results)

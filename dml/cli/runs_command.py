@@ -12,7 +12,7 @@ from dml.cli.error_lines import report_errors
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
-if TYPE_CHECKING:  # late elsewhere: --help need not import rich
+if TYPE_CHECKING:  # otherwise imported late: --help need not load rich
     import pandas as pd
     from rich.console import Console
     from rich.text import Text
@@ -29,10 +29,10 @@ Lists the runs below outputs/, the newest first.
   {runs} best data=cub           joins seeds; best first
   {runs} compare 1a2b 5e6f       options, scores, curves, test
   {runs} rm 1a2b                 removes run folders; asks first
-  {runs} clean                   removes what no run needs; asks
+  {runs} clean                   removes unused files; asks first
 
-A run is meant by its id, the end of its folder's name (the first characters
-suffice where no other id begins with them), by its name=, or by its folder.
+A run is given by its id, the end of its folder's name (the first characters
+suffice if no other id begins with them), by its name=, or by its folder.
 States: finished, running, searching, stopped (the same command continues it, as
 does {train} resume=<folder>), failed, empty, damaged.
 """
@@ -83,7 +83,7 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
             raise UserError(f"rm: takes runs; type {shell_command('runs')} rm <id> …")
         first, *others = (run_list.find_run(word, runs) for word in words)
         if action == "rm":
-            return _remove(plan_removal(one.run for one in (first, *others)), options.yes)
+            return _remove(plan_removal(run.run for run in (first, *others)), options.yes)
         folder, width = root / "comparisons", _console().width
         _print(run_list.compare_runs(first, others[0], frame, folder, width))
         return 0
@@ -92,7 +92,7 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
         return _remove(plan_cleaning(chosen.run), options.yes)
     if action == "best":
         groups = run_list.rank_runs(frame[frame.folder.isin(chosen.folder)])
-        chosen = chosen.loc[[folder for own in groups for folder in own.folder.unique()]]
+        chosen = chosen.loc[[folder for group in groups for folder in group.folder.unique()]]
     if options.csv or options.json:
         print((run_list.to_csv if options.csv else run_list.to_json)(chosen), end="")
     elif chosen.empty:
@@ -105,7 +105,7 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
 
 
 def _refuse_parents(words: Sequence[str], runs: pd.DataFrame) -> None:
-    """Raises UserError for a folder of runs among words that must each be one run."""
+    """Raises UserError for an argument that is a folder of several runs instead of a run."""
     from dml.runs.folder.stored_run import is_run
 
     for word in words:
@@ -114,10 +114,10 @@ def _refuse_parents(words: Sequence[str], runs: pd.DataFrame) -> None:
 
 
 def _take_folder(words: Sequence[str], root: Path) -> tuple[Path, list[str]]:
-    """Returns the folder among the words, if there is one, and the conditions.
+    """Splits arguments into the folder of runs (default: `root`) and the conditions.
 
     Raises:
-        UserError: a word that is neither.
+        UserError: an argument is neither.
     """
     conditions = [word for word in words if "=" in word and not Path(word).is_dir()]
     for word in words:
@@ -136,7 +136,7 @@ def _take_folder(words: Sequence[str], root: Path) -> tuple[Path, list[str]]:
 
 
 def _console() -> Console:
-    """Returns the console for tables; colors only on a terminal."""
+    """Returns the console for tables, with colors only on a terminal."""
     from rich.console import Console
 
     return Console(highlight=False)
@@ -144,18 +144,18 @@ def _console() -> Console:
 
 def _print(shown: Iterable[Text]) -> None:
     console = _console()
-    for one in shown:
-        console.print(one, soft_wrap=True)
+    for text in shown:
+        console.print(text, soft_wrap=True)
 
 
 def _explain_none(count: int, words: Sequence[str], root: Path) -> str:
     if not count:
-        return f"no runs in {root}; {shell_command('train')} makes one"
+        return f"no runs in {root}; {shell_command('train')} creates one"
     return f"none of {count} runs meets {' '.join(words)}" if words else "no finished runs"
 
 
 def _remove(removals: Sequence[Removal], sure: bool) -> int:
-    """Lists what is removed, asks, and removes it."""
+    """Lists the files to remove, asks, and removes them."""
     from rich.filesize import decimal
 
     from dml.results.run_list import remove
@@ -163,12 +163,12 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
     if not removals:
         print("nothing to remove")
         return 0
-    for one in removals:
-        print(f"{decimal(one.size):>7s}  {one.reason:27s}  {one.path}")
-    total = decimal(sum(one.size for one in removals))
+    for removal in removals:
+        print(f"{decimal(removal.size):>7s}  {removal.reason:27s}  {removal.path}")
+    total = decimal(sum(removal.size for removal in removals))
     if not sure:
         if not sys.stdin.isatty():
-            raise UserError(f"{total} would be removed; --yes removes it without a question")
+            raise UserError(f"{total} would be removed; --yes removes it without asking")
         if input(f"remove {total}? [y/N] ").strip().lower() not in ("y", "yes"):
             print("nothing was removed")
             return 0

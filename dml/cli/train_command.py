@@ -12,7 +12,7 @@ _folders: list[tuple[Path, Path]] = []  # outputs and run folder of each run of 
 
 
 def train(cfg: Any) -> float | None:
-    """Trains the model of one composed config; returns the score that a sweeper can maximize."""
+    """Runs the training of a composed config; returns the score for a sweeper to maximize."""
     from dml.config.check import check
     from dml.config.schema import Config
 
@@ -27,7 +27,7 @@ def train(cfg: Any) -> float | None:
 
 
 def keep_memory(config: Any) -> None:
-    """Applies `keep_memory` to this process, if it computes on the CPU."""
+    """Applies the option `keep_memory` to this process if the run is on the CPU."""
     from dml.core.memory import keep_freed_memory
     from dml.training.device import resolve_device
 
@@ -36,7 +36,7 @@ def keep_memory(config: Any) -> None:
 
 
 def sweep_place() -> str:
-    """Returns `run 2 of 6` in a multirun, else an empty text."""
+    """Returns `run 2 of 6` in a multirun, else an empty string."""
     from hydra.core.hydra_config import HydraConfig
 
     size = read_sweep_size()
@@ -44,14 +44,14 @@ def sweep_place() -> str:
 
 
 def resume(folder: str, words: list[str]) -> None:
-    """Continues the run in a folder, which may have been moved; see `dml.runs.experiment`."""
+    """Resumes the run in a folder, which may have been moved; see `dml.runs.experiment`."""
     from dml.runs.experiment import resume
 
     resume(folder, words)
 
 
 def show_sweep() -> None:
-    """Prints the table of a multirun's finished runs, best first, and draws their curves."""
+    """Prints a table of a multirun's finished runs, best first, and draws their curves."""
     if read_launch().rank > 0 or not _folders:
         return
     from rich.console import Console
@@ -67,5 +67,5 @@ def show_sweep() -> None:
 
 def main() -> int:
     """Runs the command in `sys.argv` and returns its exit status."""
-    _folders.clear()  # of commands that ran before in this process
+    _folders.clear()  # of earlier commands in this process
     return command(train, "train", resume, show_sweep)

@@ -35,10 +35,10 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
         schema: `Config`, or a class that adds options to it.
 
     Raises:
-        ConfigError: with every problem, one line each, before data or GPU are touched.
+        ConfigError: with every problem, one line each.
     """
     options = flatten(OmegaConf.to_container(cfg, resolve=False))
-    # Before references are resolved: those to a missing value cannot be.
+    # Before interpolation: references to a missing value cannot be resolved.
     if unset := [name for name, value in options.items() if value == "???"]:
         raise ConfigError(_describe_missing(name) for name in unset)
     try:
@@ -48,7 +48,7 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
         raise _find_reason(error) or ConfigError([problem]) from error
     remember_secrets(flatten(plain))
     try:
-        # As JSON, in which a list can become a tuple, while "3" does not become a number.
+        # Validated as JSON: a list may become a tuple, but "3" does not become a number.
         config = schema.model_validate_json(json.dumps(plain))
     except ValidationError as error:
         raise ConfigError(describe_errors(error.errors(), list(flatten(plain)))) from error
@@ -60,11 +60,11 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
 def describe_errors(
     errors: Sequence[ErrorDetails], names: Sequence[str], node: str = ""
 ) -> Iterator[str]:
-    """Yields a line for each option that pydantic refused.
+    """Yields a line for each option that pydantic rejected.
 
     Args:
-        errors: as pydantic lists them: several for an option of several types.
-        names: of valid options, for `did you mean`.
+        errors: errors of pydantic; an option of several types has several errors.
+        names: names of valid options, for `did you mean`.
         node: dotted name of the node that was validated.
     """
     lines: dict[str, str] = {}
@@ -73,27 +73,27 @@ def describe_errors(
         parts = [part for part in error["loc"] if not UNION_MEMBER.fullmatch(str(part))]
         name = _dotted((node, *parts) if node else tuple(parts))
         problem = _describe(error, name, names)
-        also = problem.partition(" must be ")[2]
-        lines[name] = f"{lines[name]} or {also}" if name in lines else problem
+        alternative = problem.partition(" must be ")[2]
+        lines[name] = f"{lines[name]} or {alternative}" if name in lines else problem
         if error["type"] == "literal_error":
             hints[name] = nearest(error["input"], error["ctx"]["expected"].split("'")[1::2])
     return (f"{name}: {problem}{hints.get(name, '')}" for name, problem in lines.items())
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:
-    """`("transform", "scale", 0)` as `transform.scale[0]`."""
+    """Formats `("transform", "scale", 0)` as `transform.scale[0]`."""
     words = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return "".join(words).removeprefix(".")
 
 
 def _describe(error: ErrorDetails, name: str, names: Sequence[str]) -> str:
-    """Returns one problem that pydantic found, without the name of the option."""
+    """Returns the message of one error of pydantic, without the name of the option."""
     kind, value = error["type"], json.dumps(error["input"], ensure_ascii=False, default=str)
     value = f"'{error['input']}'" if isinstance(error["input"], str) else value
     if kind == "missing":
         return "missing; give it a value"
     if kind == "extra_forbidden":
-        others = [one for one in names if one != name and not one.startswith(f"{name}.")]
+        others = [n for n in names if n != name and not n.startswith(f"{name}.")]
         return f"no such option{nearest(name, others)}"
     if kind == "value_error":
         return f"{value} {error['ctx']['error']}"
@@ -111,7 +111,7 @@ def _describe_missing(name: str) -> str:
 
 
 def _find_reason(error: BaseException | None) -> ConfigError | None:
-    """Returns the error of a resolver, which OmegaConf wraps several times; None for others."""
+    """Returns the ConfigError of a resolver that OmegaConf wrapped; None for other errors."""
     seen: set[int] = set()  # a chain of causes can be a cycle
     while error is not None and not isinstance(error, ConfigError) and id(error) not in seen:
         seen.add(id(error))

@@ -1,4 +1,4 @@
-"""The words of a command line before Hydra sees them, and the groups that they choose from."""
+"""Arguments of the command line before Hydra parses them, and the config groups."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "-
 
 
 def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns Hydra's flags with their values, and all other words.
+    """Splits command-line arguments into Hydra's flags, with their values, and all others.
 
     Hydra expects flags first: `-m` between two overrides would end their list.
     """
     flags: list[str] = []
     others: list[str] = []
-    for before, word in pairwise(["", *words]):
+    for previous, word in pairwise(["", *words]):
         is_flag = word.partition("=")[0] in FLAGS + FLAGS_WITH_VALUE
-        is_value = before in FLAGS_WITH_VALUE and "=" not in word
+        is_value = previous in FLAGS_WITH_VALUE and "=" not in word
         (flags if is_flag or is_value else others).append(word)
     return flags, others
 
 
 def is_multirun(words: Sequence[str]) -> bool:
-    """Returns True if the words ask for a grid of runs; experiments do so by their own mode."""
+    """Returns whether command-line arguments start a multirun; named experiments always do."""
     return any(word in MULTIRUN or word.startswith("experiment=") for word in words)
 
 
 def list_groups(config_name: str = "train", optional: bool = False) -> list[str]:
-    """Returns the groups that a user chooses from: those of the defaults list.
+    """Returns the config groups in the defaults list.
 
     Args:
-        config_name: the primary file.
-        optional: only those without a default choice.
+        config_name: the primary config file.
+        optional: return only groups without a default choice.
     """
     content: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{config_name}.yaml"))
     groups = []
@@ -56,7 +56,7 @@ def list_groups(config_name: str = "train", optional: bool = False) -> list[str]
 
 
 def choices_for_help() -> str:
-    """Returns a line per group for `--help`, and one for the tables of `params`."""
+    """Returns the choices of every config group and of `params` for `--help`, a line each."""
     lines = []
     for group in sorted({*list_groups(), "params"}):
         files = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))

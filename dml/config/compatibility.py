@@ -1,4 +1,4 @@
-"""Options that are valid one by one but not together, and notes on unusual combinations."""
+"""Conflicts between options, and notes on unusual combinations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ METRIX = "dml.methods.metrix.Metrix"
 
 
 def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields options that do not go together, as (option, problem).
+    """Yields conflicts between options as (option, problem).
 
     Args:
         config: the typed config.
@@ -56,7 +56,7 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
         yield (
             "transform.size",
             f"backbone '{config.backbone.get('name')}' takes images of any size; "
-            f"give one, for example transform.size=64",
+            f"set one, for example transform.size=64",
         )
     crop, resize = config.crop_size, config.test_resize
     if crop is not None and resize is not None and crop > resize:
@@ -85,13 +85,13 @@ def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     elif m == 1 and config.loss["batch_kind"] == "pair":
         yield (
             "data.images_per_class",
-            f"loss '{config.loss['name']}' compares pairs of one class and 1 image per class "
-            f"leaves none; use 2 or more",
+            f"loss '{config.loss['name']}' needs pairs of images of one class, and there are "
+            f"none with 1 image per class; use 2 or more",
         )
 
 
 def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[str, str]]:
-    """Yields options that several processes cannot share."""
+    """Yields conflicts between options and a run of several processes."""
     if processes == 1:
         return
     if isinstance(config, EvaluateConfig):
@@ -114,9 +114,9 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
     if config.search is not None:
         yield (
             "search",
-            "processes of torchrun share one trial, which small batches gain little by; start the "
-            "same command with python once for each GPU (device=cuda:0, device=cuda:1, …): they "
-            "share out the trials",
+            "torchrun's processes would share each trial, which is slow for small batches; start "
+            "the command with python once per GPU (device=cuda:0, device=cuda:1, …), to run trials "
+            "in parallel",
         )
     if ":" in config.device:
         yield (
@@ -127,22 +127,22 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
 
 
 def _nearest_multiples(number: int, unit: int) -> str:
-    below = number // unit * unit
-    return ", ".join(str(multiple) for multiple in (below, below + unit) if multiple)
+    floor = number // unit * unit
+    return ", ".join(str(multiple) for multiple in (floor, floor + unit) if multiple)
 
 
 def find_notes(config: Config) -> Iterator[str]:
-    """Yields notes on allowed combinations whose numbers compare with fewer others."""
+    """Yields notes on allowed combinations that make results less comparable."""
     side, t, data = config.data.cache, config.transform, config.data
     if data.sampler == "random" and data.images_per_class is not None:
         yield (
             f"data.images_per_class={data.images_per_class} has no effect with "
-            f"data.sampler=random; data.sampler=balanced draws as many of each class"
+            f"data.sampler=random; data.sampler=balanced draws this number per class"
         )
     if isinstance(side, int) and t.resize != side:
         yield (
             f"data.cache={side} keeps small images, so training crops differ from those of the "
-            f"protocol, which cuts them from images "
+            f"protocol, which are crops of images "
             f"{'as decoded' if t.resize is None else f'resized to {t.resize}'}"
         )
     published = config.protocol.backbones

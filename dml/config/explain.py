@@ -1,4 +1,4 @@
-"""Explains commands that Hydra refused: one line per mistake, with the nearest valid name."""
+"""Explains commands that Hydra rejected: one line per mistake, with the nearest valid name."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ALIASES = {  # last part of a name in other programs → option or group
     "optimizer": "optim",
     "root": "data.root",
 }
-# Nodes that take options which their file does not list, with a `+` before the name.
+# Nodes that accept options that their files do not list (`+name=value`).
 OPEN_NODES = ("loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
               "optim.schedule_args", "space", "hydra.launcher")  # fmt: skip
 INTERNAL = (".name", ".result_id", "._target_")
 NOT_OURS = ("hydra.", "space.")
 SURE = 0.75  # similarity of dotted names, which often begin alike
 MAX_LENGTH = 300  # characters of an error of Hydra
-LAUNCHERS = {  # choice of hydra/launcher → package of Hydra that has it
+LAUNCHERS = {  # choice of hydra/launcher → package that provides it
     **dict.fromkeys(("slurm", "submitit_slurm", "submitit_local"), "hydra-submitit-launcher"),
     "joblib": "hydra-joblib-launcher",
 }
@@ -51,11 +51,11 @@ LAUNCHERS = {  # choice of hydra/launcher → package of Hydra that has it
 def explain(words: Sequence[str], config_name: str) -> list[str]:
     """Returns a line for every problem of a command; empty if there is none.
 
-    Hydra stops at the first problem; here a word that does not compose is noted and left out.
+    Hydra stops at the first problem; here an invalid argument is reported and skipped.
 
     Args:
-        words: of the command line, flags among them.
-        config_name: the primary file in `configs/`.
+        words: arguments of the command line, flags included.
+        config_name: the primary config file in `configs/`.
     """
     GlobalHydra.instance().clear()
     try:
@@ -92,7 +92,7 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
             if not is_multirun(words):
                 yield f"{name}: {value} are several values; add -m for a grid, or [] for a list"
             values = override.sweep_string_iterator() if override.is_discrete_sweep() else ()
-            singles = [f"{key}={one}" for one in values]
+            singles = [f"{key}={single}" for single in values]
         if "/" in name:
             choices[name] = loader.get_group_options(name, overrides=paths)
         if not choices.get(name):
@@ -132,7 +132,7 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
 
 
 def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Iterator[str]:
-    """Yields the problems of words that choose from a group: one word, or those of a sweep."""
+    """Yields the problems of arguments that choose from a group: one, or the values of a sweep."""
     for word in words:
         group, equals, choice = word.lstrip("+").partition("=")
         package = LAUNCHERS.get(choice, "")
@@ -149,7 +149,7 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
 
 
 def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: Sequence[str]) -> str:
-    """Returns the problem of a word that is neither a flag nor of the form option=value."""
+    """Returns the message for an argument that is neither a flag nor of the form option=value."""
     if word.startswith("-"):
         hint = _suggest(word.partition("=")[0], [*names, *FLAGS])
         return f"{word}: no such flag{hint}; options are given as name=value"
@@ -161,31 +161,28 @@ def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: Sequen
 
 
 def _explain_unknown(name: str, names: Sequence[str]) -> str:
-    """Returns the problem of a name that is no option."""
+    """Returns the message for an unknown option."""
     node = name.rpartition(".")[0]
-    siblings = [one for one in names if node and one.rpartition(".")[0] == node]
-    is_open = name.startswith(tuple(f"{one}." for one in OPEN_NODES))
+    siblings = [n for n in names if node and n.rpartition(".")[0] == node]
+    is_open = name.startswith(tuple(f"{open_node}." for open_node in OPEN_NODES))
     hint = _suggest(name, siblings if is_open else names)
-    if not hint and (valid := [one for one in siblings if not one.endswith(INTERNAL)]):
+    if not hint and (valid := [n for n in siblings if not n.endswith(INTERNAL)]):
         hint = f"; valid are {', '.join(valid)}"
     return f"{name}: no such option{hint}" + (f"; +{name}=<value> adds it" if is_open else "")
 
 
 def _suggest(name: str, names: Sequence[str]) -> str:
-    """Returns `; did you mean 'optim.lr'?` for the options that a name may mean, or nothing."""
+    """Returns `; did you mean 'optim.lr'?` for similar options, or an empty string."""
     last = name.rpartition(".")[2].strip("-").replace("-", "_").lower()
-    ours = [one for one in names if not one.startswith(NOT_OURS) and not one.endswith(INTERNAL)]
-    if last in ALIASES:
-        same = [ALIASES[last]]
-    else:
-        same = [one for one in ours if one.rpartition(".")[2] == last]
+    ours = [n for n in names if not n.startswith(NOT_OURS) and not n.endswith(INTERNAL)]
+    same = [ALIASES[last]] if last in ALIASES else [n for n in ours if n.rpartition(".")[2] == last]
     if same:
         return f"; did you mean {' or '.join(map(repr, same))}?"
     return nearest(name, ours, SURE)
 
 
 def list_options(node: Any, path: str = "") -> list[str]:
-    """Returns all dotted names of a config, nodes among them."""
+    """Returns the dotted names of all options and nodes of a config."""
     if not isinstance(node, dict):
         return []
     names = [f"{path}{key}" for key in node]

@@ -7,8 +7,8 @@
           - loss=c1,c2 method=plain
           - loss=c1,c2,ms method=ccp method.proxies_per_class=1,8
 
-runs 2 × (2 + 6) jobs. A value on the command line that occurs in the grids selects their jobs
-(`method=plain` keeps the first line); any other value replaces those of the grids.
+runs 2 × (2 + 6) jobs. A value on the command line that occurs in the grids selects the jobs with
+that value (`method=plain` keeps the first line); any other value replaces the values of the grids.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GridFailed(Exception):
 
     Attributes:
         jobs: overrides of every job.
-        failures: overrides and error of those that failed.
+        failures: overrides and error of every failed job.
     """
 
     def __init__(self, jobs: list[list[str]], failures: list[tuple[list[str], Exception]]) -> None:
@@ -49,12 +49,12 @@ def expand_grids(
     Args:
         params: option → its values, separated by commas.
         grids: lines of `option=values`, separated by spaces; a value contains none.
-        given: overrides of the command line, which take precedence over both.
+        given: overrides of the command line, which take precedence over `params` and `grids`.
         loader: lists the choices that match `loss=glob(mf*)`.
 
     Raises:
-        ConfigError: an option without values, such as `seed=range(3,0)`; or `given` selects jobs of
-            the grids by values that none of them combines.
+        ConfigError: an option has no values, such as `seed=range(3,0)`; or no job of the grids
+        combines the values in `given`.
         HydraException: an override that cannot be parsed.
     """
     outside = _parse_values([f"{name}={values}" for name, values in (params or {}).items()], loader)
@@ -85,7 +85,7 @@ def expand_grids(
 
 
 def _parse_values(words: Sequence[str], loader: ConfigLoader | None) -> dict[str, list[str]]:
-    """Returns option → its values; the later ones of an option that occurs twice."""
+    """Returns option → values; if an option occurs twice, the later values."""
     values: dict[str, list[str]] = {}
     for override in OverridesParser.create(loader).parse_overrides(list(words)):
         key = override.get_key_element()
@@ -99,5 +99,5 @@ def _parse_values(words: Sequence[str], loader: ConfigLoader | None) -> dict[str
 
 
 def _combine(values: Mapping[str, Sequence[str]]) -> list[Row]:
-    """Returns every combination; the last option varies fastest."""
+    """Returns every combination of values; the last option varies fastest."""
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]

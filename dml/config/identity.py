@@ -1,4 +1,4 @@
-"""Identity of a run: the options that decide its result, and the digest in its folder name."""
+"""Identity of a run: the options that determine its result, and the digest in its folder name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dml.core.secrets import is_secret_name, mask_options
 
-# Options that do not change the result: device, speed, place and presentation of a run.
+# Options that do not change the result: device, speed, location and presentation of a run.
 NOT_IN_DIGEST = (
     "name",
     "note",
@@ -33,7 +33,7 @@ NOT_IN_DIGEST = (
     "search.storage",
     "search.lease_seconds",
 )
-# Nor does the folder of a dataset that its name identifies (`data.identified_by: name`).
+# Also excluded for a dataset that is identified by its name (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
 
 
@@ -52,10 +52,10 @@ def flatten(node: Any, path: str = "") -> dict[str, Any]:
 
 
 def refuse_interpolation(content: Any) -> None:
-    """Raises ValueError, with the name of the option, if a text in nested mappings holds `${`.
+    """Raises ValueError, with the name of the option, if a text in nested mappings contains `${`.
 
-    A stored config is resolved; in that of somebody else OmegaConf would replace `${oc.env:…}` by
-    values of this machine.
+    A stored config is resolved. In a config of another user, OmegaConf would replace `${oc.env:…}`
+    by values of this machine.
     """
     for name, value in flatten(content).items():
         if "${" in f"{name} {value}":
@@ -63,19 +63,19 @@ def refuse_interpolation(content: Any) -> None:
 
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
-    """Returns the options that decide the result: dotted name → plain value, sorted by name."""
+    """Returns the options that determine the result: dotted name → plain value, sorted by name."""
     return deciding_options(OmegaConf.to_container(cfg, resolve=True))
 
 
 def deciding_options(cfg: Any) -> dict[str, Any]:
     """Returns `identity` of a resolved config of plain nested dictionaries."""
     options = flatten(mask_options(cfg))
-    left_out: tuple[str, ...] = NOT_IN_DIGEST
+    excluded: tuple[str, ...] = NOT_IN_DIGEST
     if options.get("data.identified_by") == "name":
-        left_out += ROOTS
+        excluded += ROOTS
     if not cfg.get("search"):
-        left_out += ("space",)
-    prefixes = tuple(f"{name}." for name in left_out)
+        excluded += ("space",)
+    prefixes = tuple(f"{name}." for name in excluded)
 
     def decides(name: str) -> bool:
         return not (is_secret_name(name) or f"{name}.".startswith(prefixes))
@@ -84,12 +84,12 @@ def deciding_options(cfg: Any) -> dict[str, Any]:
 
 
 def digest(cfg: DictConfig) -> str:
-    """Returns eight hex digits that depend on everything that decides the result."""
+    """Returns eight hex digits of a hash of all options that determine the result."""
     return hashlib.sha256(json.dumps(identity(cfg)).encode()).hexdigest()[:8]
 
 
 def method_name(loss: str, method: str) -> str:
-    """Returns the name of loss and method as options: `ms`, `ms + metrix`, or `untrained`."""
+    """Returns the name of a loss with a method: `ms`, `ms + metrix`, or `untrained`."""
     if method == "untrained":
         return method
     return loss if method == "plain" else f"{loss} + {method}"

@@ -1,9 +1,9 @@
 """Presets: `params=` sets options from a finished search or a published table.
 
 `params=outputs/…/best.yaml` holds option → value; `params=mlrc` means `configs/params/mlrc.yaml`,
-whose rows are loss → dataset → option → value; the row `default` serves all datasets, and the row
-of a dataset takes precedence over it. Overrides of the command line take precedence over both. A
-named experiment may choose a table by `experiment.params`; its table may lack rows.
+whose rows are loss → dataset → option → value; the row `default` applies to all datasets, and the
+row of a dataset takes precedence over it. Overrides of the command line take precedence over both.
+A named experiment may choose a table by `experiment.params`, in which rows may be missing.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
         multirun the values differ from job to job.
     """
     chosen = [word.partition("=")[2] for word in words if word.startswith("params=")]
-    rest = [word for word in words if not word.startswith("params=")]
+    others = [word for word in words if not word.startswith("params=")]
     if not chosen or is_multirun(words):
-        return rest, chosen[-1] if chosen else None
+        return others, chosen[-1] if chosen else None
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    _, overrides = split_flags(rest)
+    _, overrides = split_flags(others)
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose(config_name, overrides=overrides)
         loss, data = cfg.loss.name, cfg.data.name
     except Exception:  # of many classes
-        return rest, chosen[-1]  # Hydra will meet the same problem and report it
+        return others, chosen[-1]  # Hydra will report the same problem
     finally:
         GlobalHydra.instance().clear()
     preset = load_preset(chosen[-1], loss, data)
-    apply_params(cfg, chosen[-1], overrides)  # refuses options that this run does not have
-    return [f"{name}={json.dumps(value)}" for name, value in preset.items()] + rest, None
+    apply_params(cfg, chosen[-1], overrides)  # rejects options that this run does not have
+    return [f"{name}={json.dumps(value)}" for name, value in preset.items()] + others, None
 
 
 def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> DictConfig:
-    """Sets the options of a preset in `cfg`, except those that an override names.
+    """Sets the options of a preset in `cfg`, except options that an override sets.
 
     Args:
-        cfg: as composed.
-        params: of the command line; None means `experiment.params`.
-        overrides: of the command line, or of a multirun's job.
+        cfg: the composed config.
+        params: value of `params=` on the command line; None means `experiment.params`.
+        overrides: overrides of the command line, or of a multirun's job.
 
     Raises:
         ConfigError: no such file or row, or an option that does not exist.
@@ -83,12 +83,12 @@ def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) 
 
 
 def load_preset(params: str, loss: str, data: str, required: bool = True) -> dict[str, Any]:
-    """Returns option → value for a loss on a dataset.
+    """Returns a preset, option → value, for a loss on a dataset.
 
     Args:
         params: a file, or the name of one in `configs/params/`.
-        loss, data: their names.
-        required: whether a missing row is an error; otherwise it is empty.
+        loss, data: names of the loss and of the dataset.
+        required: whether a missing row is an error; otherwise a missing row is empty.
 
     Raises:
         ConfigError: no such file, or no such row in a table.
@@ -99,7 +99,7 @@ def load_preset(params: str, loss: str, data: str, required: bool = True) -> dic
     except FileNotFoundError as error:
         names = ", ".join(sorted(file.stem for file in (CONFIGS / "params").glob("*.yaml")))
         raise ConfigError([f"params: {params} is neither a file nor one of {names}"]) from error
-    except Exception as error:  # PyYAML's errors are its own
+    except Exception as error:  # PyYAML has its own exception classes
         line = str(error).splitlines()[0]
         raise ConfigError([f"params: {path} cannot be read: {line}"]) from error
     if not isinstance(content, dict):
@@ -116,7 +116,7 @@ def load_preset(params: str, loss: str, data: str, required: bool = True) -> dic
 
 @cache
 def _parse(path: Path, modified: int) -> Any:
-    """Reads a file once until it is `modified`: an experiment asks for every one of its runs."""
+    """Reads a file; cached by modification time, since every run of an experiment reads it."""
     content = OmegaConf.to_container(OmegaConf.load(path))
     refuse_interpolation(content)
     return content

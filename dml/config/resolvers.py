@@ -1,4 +1,4 @@
-"""Values that configs compute: by another option, of timm's record, names of classes and folders.
+"""Resolvers of configs: values by another option, timm's records, names of classes and folders.
 
 `batch_size: ${by:backbone.name,{resnet50:96},128}`. A value is computed once, when the config is
 composed; run folder, summary, reports and trackers all read the result.
@@ -20,21 +20,21 @@ def by(options: str, table: DictConfig, default: Any, *, _root_: DictConfig) -> 
     """Returns the entry of a table for the value of another option, or the default.
 
     Args:
-        options: dotted name; several, joined by `+`, have their values joined by `_`.
-        table: values of those options → values of this one.
-        default: for all others.
+        options: dotted name, or names joined by `+`; the values of several are joined by `_`.
+        table: value of these options → result.
+        default: result for values that are not in the table.
     """
     key = "_".join(str(OmegaConf.select(_root_, name)) for name in options.split("+"))
     return table.get(key, default)
 
 
 def timm(model: str, key: str) -> Any:
-    """Returns an entry of timm's record of a network's weights.
+    """Returns an entry of timm's record of a network's pretrained weights.
 
     Args:
         model: timm's name, with or without a tag.
         key: "input_size" (the shorter side), "mean", "std", "interpolation" or "crop_share" (None
-            where timm squeezes whole images to a square).
+            if timm resizes whole images to a square).
 
     Raises:
         ConfigError: timm has no such network or tag.
@@ -49,14 +49,14 @@ def timm(model: str, key: str) -> Any:
 
 
 def class_name(target: str) -> str:
-    """Returns the last part of a dotted path, of functions that read data without `read_`."""
+    """Returns the last part of a dotted path, without a leading `read_`."""
     return re.split(r"[.:]", target)[-1].removeprefix("read_")
 
 
 def folder_name(root: str) -> str:
     """Returns the name of a folder of images, or of the folder of a CSV file.
 
-    Characters that a run folder's name cannot have become `_`; it begins with a letter or digit.
+    Characters that are invalid in a run folder's name become `_`; leading punctuation is removed.
     """
     path = Path(root).expanduser().absolute()
     folder = path.parent if path.is_file() or path.suffix.lower() == ".csv" else path

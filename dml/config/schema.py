@@ -1,8 +1,8 @@
-"""The typed nodes of the config, with the range of every number and the names that text can be.
+"""The typed nodes of the config, with the valid range or values of every option.
 
 Defaults live in the YAML files, which also explain the options. Options of a loss, a method, a
-backbone or a reader belong to the class named by `_target_` and are compared with its constructor
-when it is built (`signatures.py`).
+backbone or a reader are arguments of the class named by `_target_` and are checked against its
+constructor before it is called (`signatures.py`).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from dml.core import metric_names
 from dml.core.option_values import EXTRA_METRICS, SPLITS, Augmentation, RetrievalBackend, Sampler
 
-# Upper limits far above any use: a typing error must not exhaust the machine or hang.
-MAX_PIXELS = 16_384  # of a side
-PAPERS_CROP = 224 / 256  # of a test image: the share that every protocol of the papers cuts out
+# Upper limits far above any real use, so that a typo cannot exhaust the memory of the machine.
+MAX_PIXELS = 16_384  # per side
+PAPERS_CROP = 224 / 256  # side of the central crop of test images, in every protocol of the papers
 
 
 def resolve_test_resize(
     value: int | str | None, input_size: int | None, crop_share: float | None = PAPERS_CROP
 ) -> int | None:
-    """Returns the shorter side before the central crop that `transform.test_resize` stands for.
+    """Returns the shorter side, in pixels, to which `transform.test_resize` resizes test images.
 
     Args:
-        value: pixels; "auto" for 256 where the input has 224 or 227 pixels, as every protocol of
+        value: pixels; "auto" for 256 if the input has 224 or 227 pixels, as in every protocol of
             the papers, else 256/224 of the input; None for the whole image.
-        input_size: side of the crop in pixels; None keeps the size of the images.
+        input_size: side of the central crop in pixels; None keeps the size of the images.
         crop_share: `backbone.crop_share`, for "auto": the crop's share of the shorter side, rounded
-            as timm rounds it; None for the whole image.
+            as in timm; None for the whole image.
     """
     if value != "auto":
         return None if value is None else int(value)
@@ -61,7 +61,7 @@ def _check_interval(pair: list[float]) -> list[float]:
 
 
 def _check_output_folder(path: str) -> str:
-    existing = next(one for one in (Path(path), *Path(path).absolute().parents) if one.exists())
+    existing = next(p for p in (Path(path), *Path(path).absolute().parents) if p.exists())
     if not existing.is_dir():
         raise ValueError(f"cannot be created below {existing}, which is not a folder")
     if not os.access(existing, os.W_OK):
@@ -113,7 +113,7 @@ class _Loss(_NamedTarget):
 
 
 def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
-    """Accepts a node that has the keys of `model`, and any others."""
+    """Accepts a node with the keys of `model` and any other keys."""
 
     def check(node: dict[str, Any]) -> dict[str, Any]:
         model.model_validate(node)
@@ -137,7 +137,7 @@ LossNode = Annotated[dict[str, Any], _with_keys_of(_Loss)]
 
 
 class Node(BaseModel):
-    """A node of the config; options that it does not list are refused.
+    """A node of the config; unknown options are rejected.
 
     Strict: numbers, booleans and texts are not converted into each other.
     """
@@ -146,7 +146,7 @@ class Node(BaseModel):
 
 
 class DataConfig(Node):
-    """The dataset, and how it is cut into batches."""
+    """The dataset, its sampler and its loading."""
 
     name: FolderName
     stand_in: bool
@@ -230,7 +230,7 @@ class ProtocolConfig(Node):
 
 
 class EvaluationConfig(Node):
-    """Metrics in addition to the scores, and what is kept of an evaluation."""
+    """Extra metrics, the retrieval backend and the files of an evaluation."""
 
     measures: list[Literal[tuple(EXTRA_METRICS)]]  # type: ignore[valid-type]
     backend: Annotated[RetrievalBackend, AfterValidator(_check_backend)]
@@ -254,17 +254,17 @@ class ExperimentConfig(Node):
     """The table or figure that a run belongs to, and its presentation in a report.
 
     Attributes:
-        id, title: its name, also of the folder of its runs, and one line about it.
+        id, title: its name, which is also the folder of its runs, and a line that describes it.
         source: the paper: mft | pfml | metrix | ccp.
         tables: the paper's tables that print its numbers (`T1`, `text`).
-        metrics: the metrics that they print; the first one is tested for significance.
+        metrics: the metrics in these tables; the first one is tested for significance.
         spread: meaning of the number behind ±: ci95 | std | none.
-        setting: name under which the paper's tables list this run among others of its method.
+        setting: name of this run's setting, if the paper's tables print several of one method.
         figures: kinds of figures (`dml.results.figures`).
         params: table of `configs/params` whose values hold unless an override sets them.
-        script: command that draws it, from runs or by itself.
+        script: command that draws the figure, with or without runs.
         trains: false if nothing is trained and the script does everything.
-        gpu_hours: estimate for all its trainings (`dml.results.cost`).
+        gpu_hours: estimated GPU hours of all its trainings (`dml.results.cost`).
     """
 
     id: FolderName
@@ -322,7 +322,7 @@ class Config(Node):
 
 
 class EvaluateConfig(Config):
-    """The config of `evaluate.py`: a training run's, and options of its own."""
+    """The config of `evaluate.py`: the options of a training run and of the evaluation."""
 
     run: Text | None
     embeddings: Text | None

@@ -26,7 +26,7 @@ def merge_spaces(space: dict[str, Any], grid: bool = False) -> dict[str, dict[st
     ranges: dict[str, Any] = {}
     for name, entry in _flatten_ranges(space, ""):
         if isinstance(entry, dict) and "choices" in entry:
-            entry = {"choices": entry["choices"]}  # given in addition to the range of the loss
+            entry = {"choices": entry["choices"]}  # may be merged with the range of the loss
         elif grid:
             continue
         if entry is not None:
@@ -65,7 +65,7 @@ def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tu
 
 
 def _flatten_ranges(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yields dotted option and entry of nested nodes."""
+    """Yields (dotted option, entry) of nested nodes."""
     for key, value in node.items():
         if isinstance(value, dict) and not value.keys() & KEYS:
             yield from _flatten_ranges(value, f"{path}{key}.")
@@ -74,7 +74,7 @@ def _flatten_ranges(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]
 
 
 def _find_range_problem(entry: Any) -> str:
-    """Returns why an entry is not a range; empty if it is one."""
+    """Returns the problem of an invalid range; empty for a valid one."""
     if not isinstance(entry, dict):
         return f"'{entry}' is not a range; write {{low: 0, high: 1}} or {{choices: [a, b]}}"
     if "choices" in entry:

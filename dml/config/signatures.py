@@ -1,7 +1,7 @@
 """Binds the options of a node to the constructor named by its `_target_`.
 
-Every problem names its dotted option before anything is built, whoever wrote the class: unknown and
-missing arguments, and values of another type than the argument's annotation or default.
+Unknown and missing arguments, and values whose type differs from the argument's annotation or
+default, are reported with their dotted options before anything is built, for any class.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import nn
 from dml.config.check import describe_errors
 from dml.core.errors import ConfigError, first_line, nearest
 
-LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # the rest goes to the constructor
+LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # all other keys go to the constructor
 METHOD_KEYS = ("result_id",)
 BACKBONE_KEYS = ("pooling",)
 
@@ -31,9 +31,9 @@ def import_target(target: Any, option: str) -> Callable[..., Any]:
         ConfigError: it does not exist or cannot be imported.
     """
     try:
-        found = resolve_name(target)
-        if callable(found):
-            return found
+        value = resolve_name(target)
+        if callable(value):
+            return value
         problem = f"{target} is not a class or function"
     except ModuleNotFoundError as error:
         problem = f"no module '{error.name}' for {target}; is its file in the current folder?"
@@ -49,9 +49,9 @@ def import_target(target: Any, option: str) -> Callable[..., Any]:
 
 
 def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
-    """Returns what a class accepts by name: its arguments and those its `**kwargs` pass upwards.
+    """Returns the named parameters of a class, including those its `**kwargs` pass to base classes.
 
-    Annotations are types where they can be resolved.
+    Annotations are resolved to types where possible.
     """
     if not inspect.isclass(target):
         return dict(_named_parameters(target))
@@ -61,8 +61,8 @@ def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
             break
         if "__init__" not in vars(cls):
             continue
-        for name, one in list(_named_parameters(vars(cls)["__init__"]).items())[1:]:
-            accepted.setdefault(name, one)
+        for name, parameter in list(_named_parameters(vars(cls)["__init__"]).items())[1:]:
+            accepted.setdefault(name, parameter)
         if not _has_kwargs(vars(cls)["__init__"]):
             break
     return accepted
@@ -82,7 +82,7 @@ def find_argument_problems(
     try:
         target = import_target(node.get("_target_"), option)
         accepted = accepted_parameters(target)
-        # Only arguments of the class itself are required: it passes its parents what they need.
+        # Only the arguments of the class itself are required: it passes those of its base classes.
         required = inspect.signature(target).parameters
     except ConfigError as error:
         yield from error.problems
@@ -98,18 +98,18 @@ def find_argument_problems(
             hint = nearest(name, accepted)
             yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
     sizes = "; num_classes and embedding_size are passed" if "num_classes" in given else ""
-    for name, one in accepted.items():
-        if one.default is one.empty and name in required and name not in {*values, *given}:
+    for name, p in accepted.items():
+        if p.default is p.empty and name in required and name not in {*values, *given}:
             yield f"{option}.{name}: missing; add +{option}.{name}=<value>{sizes}"
 
 
 def find_type_problems(value: Any, parameter: inspect.Parameter, option: str) -> Iterator[str]:
-    """Yields why a value cannot be passed; nothing if it can, or if the type is unknown."""
+    """Yields the problem of a value of the wrong type; nothing if the type is unknown."""
     if isinstance(value, dict) and "_target_" in value:  # becomes an object
         return
     kind = parameter.annotation
     if kind is parameter.empty:
-        # Other packages annotate little, but a number as the default means a number.
+        # Few packages annotate their arguments; the type of a numeric default is used instead.
         kind = {bool: bool, int: float, float: float}.get(type(parameter.default), Any)
     if isinstance(kind, str):  # could not be resolved
         return
@@ -117,27 +117,27 @@ def find_type_problems(value: Any, parameter: inspect.Parameter, option: str) ->
         adapter = TypeAdapter(kind, config=ConfigDict(strict=True))
         adapter.validate_json(json.dumps(value))
     except ValidationError as error:
-        if not any(one["type"] == "callable_type" for one in error.errors()):
+        if not any(problem["type"] == "callable_type" for problem in error.errors()):
             yield from describe_errors(error.errors(), [], option)
     except (PydanticUserError, NameError):  # a type that pydantic does not know
         return
 
 
 def _named_parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Returns the parameters that can be given by name, with resolved annotations."""
+    """Returns the parameters that can be passed by name, with resolved annotations."""
     try:
         signature = inspect.signature(function, eval_str=True)
     except Exception:  # names that exist only for the type checker
         signature = inspect.signature(function)
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {name: one for name, one in signature.parameters.items() if one.kind in kinds}
+    return {name: p for name, p in signature.parameters.items() if p.kind in kinds}
 
 
 def _has_kwargs(function: Callable[..., Any]) -> bool:
     parameters = inspect.signature(function).parameters.values()
-    return any(one.kind is one.VAR_KEYWORD for one in parameters)
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def constructor_arguments(node: dict[str, Any], *reserved: str) -> dict[str, Any]:
-    """Returns the node without its name and the keys that are not for the constructor."""
+    """Returns the constructor's arguments in a node: without `name` and the `reserved` keys."""
     return {key: value for key, value in node.items() if key not in (*reserved, "name")}

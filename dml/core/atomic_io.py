@@ -18,10 +18,10 @@ from dml.core.locks import check_held
 
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; at the end, syncs it to disk and renames it to `path`.
+    """Yields a temporary path next to `path`; at the end, syncs the file and renames it to `path`.
 
-    An error, such as a full disk, removes the temporary file and leaves the old one untouched; a
-    killed process leaves a `.partial` file that nothing reads.
+    After an error, such as a full disk, the temporary file is removed and the old file is kept; a
+    killed process leaves a `.partial` file, which is ignored.
 
     Raises:
         UserError: `path` is a folder, or a lock beside it was deleted meanwhile.
@@ -47,7 +47,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
 
 def add_filename(error: BaseException, path: Path) -> None:
-    """Adds the file name to an OSError without one, such as those of writing and syncing."""
+    """Sets the file name of an OSError that has none, such as an error of `write` or `fsync`."""
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(path)
 
@@ -56,7 +56,7 @@ def output_folder(path: Path) -> Path:
     """Creates a folder if necessary, and returns it.
 
     Raises:
-        UserError: it cannot be written to; found before the work whose results go there.
+        UserError: the folder cannot be written to.
     """
     if path.exists() and not path.is_dir():
         raise UserError(f"{path}: not a folder; choose another one")
@@ -81,10 +81,10 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path) -> dict[str, Any] | None:
-    """Returns what `write_json` wrote to `path`; None if there is no such file.
+    """Returns the JSON object in the file `path`; None if there is no such file.
 
     Raises:
-        UserError: the file is not such a JSON object, or cannot be read.
+        UserError: the file cannot be read, or holds no JSON object.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))

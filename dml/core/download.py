@@ -1,4 +1,4 @@
-"""Downloads that continue where they broke off and end with the right checksum or not at all."""
+"""Downloads that resume after an interruption and verify the published checksum."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import IO
 from dml.core.progress import show_task
 
 CHUNK = 1 << 20
-ATTEMPTS = 4  # without a single new byte in between
+ATTEMPTS = 4  # in a row that receive no byte
 TIMEOUT_S = 30
-# Those of the connection, unlike those of the disk.
+# Errors of the connection, as opposed to the disk.
 NETWORK_ERRORS = (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
 
 
@@ -39,7 +39,7 @@ class Checksum:
         """Compares a file with the checksum.
 
         Raises:
-            ChecksumError: the file has another one.
+            ChecksumError: the checksum of the file differs.
         """
         with open(path, "rb") as file:
             digits = hashlib.file_digest(file, self.algorithm).hexdigest()[: len(self.digits)]
@@ -48,7 +48,7 @@ class Checksum:
 
 
 class ChecksumError(Exception):
-    """A file is damaged, or another one than was published."""
+    """A file is damaged, or differs from the published file."""
 
 
 class DownloadError(Exception):
@@ -58,16 +58,16 @@ class DownloadError(Exception):
 def download(
     url: str, target: Path, checksum: Checksum | None = None, *, pause: float = 2.0
 ) -> Path:
-    """Downloads `url` to `target`, unless it is there; continues after a broken connection.
+    """Downloads `url` to `target` unless that file exists; resumes after a broken connection.
 
-    The file is `<target>.partial` until it is complete. A later call continues it if a checksum can
-    prove that both parts belong together, and starts over otherwise. Only one process at a time may
+    The file is `<target>.partial` until it is complete. A later call resumes it if a checksum is
+    given, which verifies the result, and starts over otherwise. Only one process at a time may
     download to a target.
 
     Args:
         url: http, https, ftp or file.
-        target: the finished file; its folder is made.
-        checksum: of the file.
+        target: the finished file; its folder is created.
+        checksum: the published checksum of the file.
         pause: seconds before another attempt after the connection broke.
 
     Returns:
@@ -75,7 +75,7 @@ def download(
 
     Raises:
         DownloadError: there is no server, no such file, or the connection keeps breaking.
-        ChecksumError: the file has another checksum; a downloaded one is deleted.
+        ChecksumError: the checksum of the file differs; a downloaded file is deleted.
         OSError: the file cannot be written.
     """
     if not target.is_file():
@@ -93,7 +93,7 @@ def download(
             try:
                 checksum.check(partial)
             except ChecksumError:
-                partial.unlink()  # continuing it cannot make it right
+                partial.unlink()  # resuming cannot repair it
                 raise
         partial.replace(target)
     elif checksum is not None:
@@ -102,10 +102,10 @@ def download(
 
 
 def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: float) -> None:
-    """Receives the whole file, in as many attempts as bring new bytes."""
+    """Receives the whole file; gives up after `ATTEMPTS` attempts in a row without a new byte."""
     failures = 0
     while failures < ATTEMPTS:
-        before, reason = file.tell(), "the connection broke off"
+        start, reason = file.tell(), "the connection broke off"
         try:
             if _receive(url, file, update):
                 return
@@ -115,22 +115,22 @@ def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: 
             if isinstance(error, urllib.error.HTTPError):
                 if error.code == 416:  # asked for bytes beyond the end: the checksum decides
                     return
-                if error.code < 500:  # others may recover
+                if error.code < 500:  # server errors may be temporary
                     raise DownloadError(f"{url} answers {error.code} {error.reason}") from error
             reason = " ".join(str(getattr(error, "reason", error)).split())
-        failures = 0 if file.tell() > before else failures + 1
+        failures = 0 if file.tell() > start else failures + 1
         time.sleep(pause)
-    raise DownloadError(f"{url}: {reason} ({file.tell() / 1e6:.1f} MB are here)")
+    raise DownloadError(f"{url}: {reason} ({file.tell() / 1e6:.1f} MB received)")
 
 
 def _receive(url: str, file: IO[bytes], update: Callable[..., None]) -> bool:
-    """Fetches what is missing; True if all of it has arrived."""
+    """Receives the missing bytes; returns True if the file is complete."""
     start = file.seek(0, 2)
     headers = {"User-Agent": "dml-benchmark"} | ({"Range": f"bytes={start}-"} if start else {})
     request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
         range_sent = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
-        if start and not (range_sent and int(range_sent[1]) == start):  # it sends the whole file
+        if start and not (range_sent and int(range_sent[1]) == start):  # the whole file is sent
             start = file.truncate(0)
             file.seek(0)
         length = response.headers.get("Content-Length")

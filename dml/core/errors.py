@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-# Beginnings of the paths of files that are not a user's own: ours, the libraries', generated code.
+# Path prefixes of code that is not the user's: this package, libraries, generated code.
 NOT_THE_USERS = (
     str(Path(__file__).parents[1]),
     *(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -22,7 +22,7 @@ class UserError(Exception):
     The message names the dotted option, says what is wrong and what to do, one line per problem.
 
     Attributes:
-        repeated: True where another process of the same run reports the problem.
+        repeated: True if another process of the same run reports the problem.
     """
 
     repeated = False
@@ -56,19 +56,19 @@ def first_line(error: BaseException) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Returns an exception on one line; of one in a user's own code also class, file and line."""
+    """Returns an exception's message on one line; with class, file and line for a user's code."""
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if not frame.filename.startswith(NOT_THE_USERS)]
     if not users:
         return first_line(error)
-    place = f"{Path(users[-1].filename).name}, line {users[-1].lineno}"
-    return f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"
+    location = f"{Path(users[-1].filename).name}, line {users[-1].lineno}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())} ({location})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns True for errors that report a lack of memory, of the machine or of its GPU.
+    """Returns whether an error reports a lack of memory, on the CPU or on a GPU.
 
-    PyTorch has no exception class for the machine's memory.
+    PyTorch has an exception class only for GPU memory.
     """
     messages = (
         "can't allocate memory",
@@ -93,7 +93,7 @@ class RunStopped(BaseException):
 
     Attributes:
         status: exit status of the process: 130 after SIGINT, 143 after SIGTERM, 75 at a time limit.
-        saved: False where there was nothing to save, such as while a dataset is decoded.
+        saved: False if there was nothing to save, for example while a dataset is decoded.
     """
 
     def __init__(self, reason: str, status: int, saved: bool = True) -> None:

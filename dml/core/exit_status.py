@@ -11,7 +11,7 @@ class ExitStatus(IntEnum):
     FINISHED = 0
     FAILED = 1
     WRONG_COMMAND = 2
-    TIME_LIMIT = 75  # EX_TEMPFAIL: schedulers can be told to start such a command again
+    TIME_LIMIT = 75  # EX_TEMPFAIL: schedulers can be configured to restart the command
     HUNG_UP = 129  # 128 + SIGHUP: the terminal was closed
     INTERRUPTED = 130  # 128 + SIGINT
     TERMINATED = 143  # 128 + SIGTERM

@@ -1,7 +1,7 @@
 """Named points at which a test can kill the process.
 
 `DML_FAULT=after_step:7` kills the process, without any cleanup, the seventh time it passes
-`fault_point("after_step")`. Without the variable a fault point costs one look-up.
+`fault_point("after_step")`. Without the variable a fault point costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _passed: Counter[str] = Counter()
 
 
 def fault_point(name: str) -> None:
-    """Kills the process by SIGKILL if `DML_FAULT` is this point (`name[:n]`, n from 1)."""
+    """Kills the process by SIGKILL at the n-th call for which `DML_FAULT` is `name[:n]`, n ≥ 1."""
     point, _, count = os.environ.get("DML_FAULT", "").partition(":")
     if point == name:
         _passed[name] += 1

@@ -1,4 +1,4 @@
-"""Places and commands of this installation: a clone of the repository, or an installed wheel."""
+"""Paths and commands of this installation: a clone of the repository, or an installed wheel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPTS = {
 def shell_command(name: str) -> str:
     """Returns the words that start a command: `python train.py`, or `dml-train` once installed.
 
-    An editable installation has both; the form in which the running command was started decides.
+    An editable installation has both forms; the result has the form of the running command.
 
     Args:
         name: one of `SCRIPTS`.

@@ -15,12 +15,12 @@ SWEEP_SIZE = "DML_SWEEP_SIZE"  # environment variable: number of runs of a multi
 
 @dataclass(frozen=True)
 class Launch:
-    """Position of this process among those that train one model together.
+    """Position of this process among the processes that train one model together.
 
     Attributes:
-        rank: of all `size` processes, from 0.
-        size: how many there are on all machines.
-        local_rank: among the `local_size` of this machine.
+        rank: rank among all processes, from 0.
+        size: number of processes on all machines.
+        local_rank: rank among the `local_size` processes of this machine.
     """
 
     rank: int = 0
@@ -30,11 +30,11 @@ class Launch:
 
 
 def read_launch() -> Launch:
-    """Reads what the launcher put into the environment; without one, a single process."""
-    found = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
-    if not all(value.isdigit() for value in found):
+    """Returns the ranks in the launcher's environment variables; one process without them."""
+    values = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    if not all(value.isdigit() for value in values):
         return Launch()
-    rank, size = int(found[0]), int(found[1])
+    rank, size = int(values[0]), int(values[1])
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
     return Launch(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
 
@@ -55,7 +55,7 @@ def export_submitit_ranks() -> None:
 
 @contextmanager
 def export_sweep_size(count: int) -> Iterator[None]:
-    """Sets the number of runs of a multirun, for this process and those that it starts."""
+    """Sets the number of runs of a multirun, for this process and its child processes."""
     os.environ[SWEEP_SIZE] = str(count)
     try:
         yield

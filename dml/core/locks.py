@@ -1,7 +1,7 @@
-"""Locks between processes, freed by the system when their holder dies, however it dies.
+"""Locks between processes, released by the operating system even if the holder is killed.
 
-Exclusive locks are filelock's. Its shared lock is a SQLite database, which a lock file of another
-content damages, so that the shared lock here is the system's own.
+Exclusive locks come from filelock. Its shared lock is a SQLite database and fails on lock files
+with other content, so that the shared lock here is `flock` of the operating system.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Busy(UserError):
 def wait_for_lock(path: Path, purpose: str = "") -> Iterator[bool]:
     """Holds the exclusive lock `path`, after waiting for the process that holds it.
 
-    Without file locks the block runs all the same: callers write files that are renamed into
-    place, so that the worst case is work done twice.
+    On a file system without locks the block runs unlocked: callers write files that are renamed at
+    the end, so that the worst case is duplicate work.
 
     Args:
-        path: the lock file; its folder is made, and the file stays.
-        purpose: what the holder does, for a message while this process waits; empty: no message.
+        path: the lock file; its folder is created, and the file is not deleted.
+        purpose: work of the holder, for a message while this process waits; empty: no message.
 
     Yields:
-        True if the lock is held, False where the file system has none.
+        True if the lock is held, False if the file system has no locks.
 
     Raises:
         OSError: the file cannot be written.
@@ -73,11 +73,11 @@ def wait_for_lock(path: Path, purpose: str = "") -> Iterator[bool]:
 
 @contextmanager
 def try_lock(path: Path, shared: bool = False) -> Iterator[None]:
-    """Holds the lock `path`, or fails at once; the file names the holder meanwhile.
+    """Holds the lock `path`, or fails at once; while the lock is held, the file names the holder.
 
     Args:
-        path: the lock file; its folder is made, and the file stays.
-        shared: other processes may hold the lock too, if they share it as well.
+        path: the lock file; its folder is created, and the file is not deleted.
+        shared: acquire a shared lock, which several processes can hold together.
 
     Raises:
         Busy: another process holds the lock.
@@ -118,14 +118,14 @@ def check_held(path: Path) -> None:
 
 
 def is_locked(path: Path, shared: bool = False) -> bool:
-    """Returns True if a process holds the lock `path`.
+    """Returns whether a process holds the lock `path`.
 
-    Asks the system, which knows if the holder died. It is asked by taking the lock for an instant,
-    and therefore only where the file names a holder, or where there may be several.
+    The test acquires the lock for an instant; for an exclusive lock, only if its file names a
+    holder.
 
     Args:
         path: the lock file.
-        shared: whether holders share the lock; the first one to leave removes the name.
+        shared: whether the lock is shared; the first holder to release it removes the name.
     """
     try:
         import fcntl  # not on Windows
@@ -136,7 +136,7 @@ def is_locked(path: Path, shared: bool = False) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except (OSError, ImportError):  # absent, or no locks here
+    except (OSError, ImportError):  # no such file, or no locks
         pass
     return False
 
@@ -147,7 +147,7 @@ def _clear(path: Path) -> None:
 
 
 def _exclusive(path: Path) -> FileLock:
-    # filelock's fallback, a marker file, would outlive a holder that dies on another machine.
+    # filelock's fallback, a marker file, would remain after a holder is killed.
     return FileLock(path, fallback_to_soft=False)
 
 
@@ -166,7 +166,7 @@ def _shared(path: Path) -> Iterator[None]:
 
 
 def _close_inherited() -> None:
-    """Closes a forked child's copies, such as a loader worker's: they would keep the lock held."""
+    """Closes the copies in a forked child, such as a loading process, which would keep the lock."""
     for descriptor in _shared_descriptors:
         os.close(descriptor)
     _shared_descriptors.clear()

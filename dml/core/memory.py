@@ -1,8 +1,8 @@
-"""Memory that a process has freed, kept for its next allocation instead of returned to Linux.
+"""Settings of malloc that keep freed memory for the next allocation.
 
-Each step of a training on a CPU frees its activations and allocates the same again. glibc returns
-large blocks to the kernel at once, which clears and maps them anew: about a fifth of the CPU time
-of a small network's epoch.
+Each training step on a CPU frees its activations and allocates them again. By default glibc returns
+large blocks to the kernel, which clears and maps them again: about a fifth of the CPU time of a
+small network's epoch.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import ctypes
 import os
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
-NEVER_TRIM = 2**31 - 1  # bytes, the largest that mallopt takes
+NEVER_TRIM = 2**31 - 1  # bytes, the largest value that mallopt accepts
 TUNABLES = f"glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold={NEVER_TRIM}"
 
 
 def keep_freed_memory() -> bool:
-    """Keeps freed memory in this process and in those that it starts.
+    """Keeps freed memory in this process and its child processes.
 
     Returns:
-        False where the C library is not glibc (macOS, Alpine), and nothing changes.
+        False, without any change, if the C library is not glibc (macOS, Alpine).
     """
     try:
         libc = ctypes.CDLL("libc.so.6")
@@ -31,5 +31,5 @@ def keep_freed_memory() -> bool:
 
 
 def keeps_freed_memory() -> bool:
-    """Returns True after `keep_freed_memory`, in this process or the one that started it."""
+    """Returns whether `keep_freed_memory` was called in this process or its parent."""
     return TUNABLES in os.environ.get("GLIBC_TUNABLES", "")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 LABELS = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
 RECALL = "recall_at_"
-# Scores of a finished network, by which no epoch is selected.
+# Scores of the final network only; no epoch is selected by them.
 FINAL_LABELS = {"mean_average_precision": "mAP", "nmi": "NMI", "ami": "AMI"}
-CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # the one to select by first
+CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 
 
 def is_retrieval_metric(name: str) -> bool:
-    """Returns whether a name is that of a score, 0–1, rather than of a count or a loss."""
+    """Returns whether a name is a retrieval score (0–1), as opposed to a count or a loss."""
     return (
         name in LABELS
         or name in FINAL_LABELS
@@ -22,7 +22,7 @@ def is_retrieval_metric(name: str) -> bool:
 
 
 def metric_label(name: str) -> str:
-    """Returns a metric's name as the field writes it; names of other values as they are."""
+    """Returns a metric's name as papers print it (`Recall@1`, `MAP@R`); other names unchanged."""
     if name.startswith(RECALL):
         return f"Recall@{name.removeprefix(RECALL)}"
     return {**LABELS, **FINAL_LABELS}.get(name, name)

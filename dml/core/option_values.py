@@ -1,6 +1,6 @@
-"""Names that options can take, each list written once.
+"""Valid values of options.
 
-The schema checks options against these lists; the code behind an option reads the same list.
+The schema checks options against these lists; the code behind an option uses the same list.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BACKENDS = get_args(RetrievalBackend)
 
 @dataclass(frozen=True)
 class SplitScheme:
-    """A value of `protocol.splits`.
+    """Properties of a value of `protocol.splits`.
 
     Attributes:
         folds: models trained per repeat.
-        training_share: share of the training classes that a model is trained on, 0–1.
+        training_share: share of the training classes on which a model is trained, 0–1.
         selected_on: the classes on which the best epoch is selected.
     """
 

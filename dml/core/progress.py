@@ -19,7 +19,7 @@ from rich.text import Text
 
 T = TypeVar("T")
 
-SPEED_SECONDS = 600  # of past work that the time left is estimated from, evaluations included
+SPEED_SECONDS = 600  # window of the average speed behind the time left, evaluations included
 REFRESHES = 4  # per second
 
 
@@ -44,7 +44,7 @@ _line: Progress | None = None
 def open_display(console: Console | None = None) -> Iterator[Progress]:
     """Shows progress on a console (default: stderr) while the context is open.
 
-    Inside another display this is that one, so that a command has a single line.
+    Inside an open display this yields the same display: a command has a single line.
     """
     global _line
     if _line is not None:
@@ -70,8 +70,8 @@ def show_task(text: str, total: float | None = None) -> Iterator[Callable[..., N
     """Adds a task to the line; yields `rich.progress.Progress.update` of this task.
 
     Args:
-        text: such as `drawing the figures`; later `update(description=…)`.
-        total: amount of work, of which `update(completed=…)` tells how much is done.
+        text: description, such as `drawing the figures`; `update(description=…)` changes it.
+        total: amount of work; `update(completed=…)` reports the finished part.
     """
     with open_display() as line:
         task = line.add_task(text, total=total)
@@ -82,7 +82,7 @@ def show_task(text: str, total: float | None = None) -> Iterator[Callable[..., N
 
 
 def show_progress(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
-    """Yields `items`, and shows which share of them is done and the time left."""
+    """Yields `items`, and shows the finished share and the time left."""
     with show_task(title, total) as update:
         for item in items:
             yield item
@@ -91,18 +91,18 @@ def show_progress(items: Iterable[T], title: str, total: int | None = None) -> I
 
 def format_seconds(seconds: float) -> str:
     """Formats a duration: `0:07`, `12:34`, `3:25:45`."""
-    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    minutes, remainder = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{remainder:02}" if hours else f"{minutes}:{remainder:02}"
 
 
 def format_epoch(epoch: float) -> str:
-    """Returns `3`, or `0.61` where evaluations are counted in steps."""
+    """Formats an epoch: `3`, or `0.61` if evaluations are counted in steps."""
     return f"{round(epoch, 2):g}"
 
 
 def _leave_line() -> None:
-    """Lets a forked child, such as a loading process, write to its streams directly."""
+    """Restores stdout and stderr in a forked child, such as a loading process."""
     global _line
     _line = None
     for name in ("stdout", "stderr"):

@@ -1,4 +1,4 @@
-"""The logger of `train.log`, whose messages nothing else prints.
+"""The logger of `train.log`; its messages are not printed.
 
 `dml.runs.folder.run_log` opens the file; without it, messages are dropped.
 """

@@ -18,20 +18,21 @@ STATUS = {
     signal.SIGTERM: ExitStatus.TERMINATED,
     signal.SIGHUP: ExitStatus.HUNG_UP,
 }
-# Signals that a training run has recorded and will answer after its step.
+# Signals that a training run has recorded and will handle after its step.
 recorded_signals: list[int] = []
 
 
 @contextmanager
 def raise_on_signals(saved: bool = False) -> Iterator[None]:
-    """Answers signals at once instead of recording them.
+    """Handles signals at once instead of recording them.
 
-    A training run only records signals and stops after a step, when its state is saved. Decoding a
-    dataset, an evaluation or a figure takes minutes and has no steps. Signals that the process
-    ignores or leaves to the system stay as they are, and so do all signals outside the main thread.
+    A training run only records signals, and stops after the step, when its state is saved. This
+    context is for long work without steps: decoding a dataset, an evaluation, a figure. Signals
+    that the process ignores or leaves to the system are not handled, and outside the main thread no
+    signals are.
 
     Args:
-        saved: whether the state of the run is saved, so that the same command continues.
+        saved: whether the state of the run is saved, so that the same command continues it.
 
     Raises:
         KeyboardInterrupt: at Ctrl-C, if nothing is saved.
@@ -47,8 +48,8 @@ def raise_on_signals(saved: bool = False) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in STATUS}
-    replaced = {number: handler for number, handler in before.items() if callable(handler)}
+    previous = {number: signal.getsignal(number) for number in STATUS}
+    replaced = {number: handler for number, handler in previous.items() if callable(handler)}
     try:
         for number in replaced:
             signal.signal(number, stop)
@@ -66,7 +67,7 @@ class StopRequest:
     A second Ctrl-C interrupts at once.
 
     Args:
-        max_minutes: from the construction of this object; None: no limit.
+        max_minutes: time limit, counted from the construction of this object; None: no limit.
     """
 
     def __init__(self, max_minutes: float | None = None) -> None:
@@ -98,4 +99,4 @@ class StopRequest:
         if self._received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._received = signal.Signals(number)
-        recorded_signals.append(number)  # `raise_on_signals` answers it at once
+        recorded_signals.append(number)  # `raise_on_signals` handles it at once

@@ -1,4 +1,4 @@
-"""Means, their uncertainty over repeats, and tests of differences between them."""
+"""Means, confidence intervals over repeats, and significance tests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
-    """Returns a mean and the half-width of its Student-t interval (n − 1 degrees of freedom).
+    """Returns the mean and the half-width of its Student-t interval (n − 1 degrees of freedom).
 
     Args:
-        values: one per repeat, never per fold: folds of one repeat are not independent.
+        values: one score per repeat, never per fold: folds of one repeat are not independent.
         confidence: 0–1.
 
     Returns:
@@ -28,7 +28,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
 def t_half_width(std: float, n: int, confidence: float = 0.95) -> float:
     """Returns the half-width of the t-interval of n ≥ 2 values with standard deviation `std`."""
-    from scipy.special import stdtrit  # late, as below; scipy.stats takes a second to import
+    from scipy.special import stdtrit  # imported late, as below; scipy.stats takes a second
 
     return float(stdtrit(n - 1, (1 + confidence) / 2)) * std / n**0.5
 
@@ -39,11 +39,11 @@ def std_of_half_width(half: float, n: int, confidence: float = 0.95) -> float:
 
 
 def mean_per_repeat(scores: Iterable[tuple[int, float]]) -> dict[int, float]:
-    """Returns the mean over the folds of each repeat, from repeat and score of every model."""
+    """Returns repeat → mean score of its folds, from (repeat, score) of every model."""
     folds: dict[int, list[float]] = {}
     for repeat, score in scores:
         folds.setdefault(repeat, []).append(score)
-    return {repeat: sum(own) / len(own) for repeat, own in folds.items()}
+    return {repeat: sum(fold_scores) / len(fold_scores) for repeat, fold_scores in folds.items()}
 
 
 @dataclass(frozen=True)
@@ -78,19 +78,19 @@ class Estimate:
 
     @property
     def half_width(self) -> float | None:
-        """Half-width of the 95 % t-interval from three repeats on; None below."""
+        """Half-width of the 95 % t-interval; None for fewer than three repeats."""
         return self.ci95 if self.n > 2 else None
 
     @property
     def spread(self) -> float | None:
-        """The t-interval's half-width from three repeats on, the standard deviation of two."""
+        """Standard deviation of two repeats; half-width of the 95 % t-interval of three or more."""
         return self.std if self.n == 2 else self.half_width
 
     def format(self, digits: int = 2, spread: str = "ci95") -> str:
-        """Returns mean and spread, `46.27 ± 0.31`; below three repeats their values, `46.1, 46.4`.
+        """Returns mean and spread, `46.27 ± 0.31`; the values of one or two repeats, `46.1, 46.4`.
 
         Args:
-            digits: after the point.
+            digits: number of decimals.
             spread: "std" for the standard deviation; anything else for the t-interval's half-width.
         """
         if self.n < 3:
@@ -117,7 +117,8 @@ def welch(a: Moments | None, b: Moments | None) -> float | None:
     """Returns the two-sided p-value of Welch's t-test; variances may differ.
 
     Returns:
-        The p-value; None if a side is unknown or has fewer than two values, or if neither varies.
+        The p-value; None if a sample is missing or has fewer than two values, or if both have
+        zero variance.
     """
     if a is None or b is None or min(a.n, b.n) < 2 or a.std == b.std == 0:
         return None
@@ -129,13 +130,13 @@ def welch(a: Moments | None, b: Moments | None) -> float | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p-values corrected for their number by Holm's step-down method, in the same order.
+    """Returns p-values corrected by Holm's step-down method for multiple tests, in the same order.
 
-    Rejecting where they are at most 5 % keeps the probability of any false rejection at 5 %.
+    Rejecting hypotheses with at most 5 % bounds the probability of any false rejection by 5 %.
     """
     corrected = [0.0] * len(p_values)
-    reached = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        reached = max(reached, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = reached
+    maximum = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        maximum = max(maximum, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = maximum
     return corrected

@@ -1,4 +1,4 @@
-"""Records that timm keeps of pretrained weights."""
+"""timm's records of pretrained weights (`pretrained_cfg`)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from dml.core.errors import ConfigError, first_line, nearest
 
-HUB = "hf-hub:"  # begins the name of a network whose record is on the Hugging Face hub
+HUB = "hf-hub:"  # prefix of networks on the Hugging Face hub
 
 
 @cache
 def find_record(model: str) -> dict[str, Any]:
-    """Returns timm's record of the weights that the tag of a network's name stands for.
+    """Returns timm's record of a network's pretrained weights.
 
     Args:
         model: "resnet50.tv_in1k", "resnet50" for the weights that timm prefers, or
-            "hf-hub:user/name" for those of a user on the Hugging Face hub.
+            "hf-hub:user/name" for weights on the Hugging Face hub.
 
     Raises:
         ConfigError: timm has no such network or tag, or the hub cannot be read.
     """
-    import timm  # late: it loads torch, and most commands do without
+    import timm  # imported late: it loads torch, which most commands do not need
 
     if model.startswith(HUB):
         try:

@@ -1,7 +1,6 @@
 """Augmentations of a whole batch of small images at once.
 
-Stand-ins have images of a few hundred pixels: one by one, they would take longer to augment than to
-train on.
+Augmenting the small images of stand-in datasets one by one would take longer than training on them.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from torch import Tensor, nn
 class BatchTransform(nn.Module):
     """A transform with parameters drawn per image and applied to a whole batch at once.
 
-    An image gets the same pixels alone and in any batch.
+    The result for an image does not depend on the other images of the batch.
     """
 
     def draw(self) -> Tensor:
-        """Returns the k parameters of one image, drawn from the global generator."""
+        """Returns the random parameters of one image (k), drawn from the global generator."""
         return torch.empty(0)
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
@@ -41,14 +40,14 @@ def batch_transforms(transform: object) -> list[BatchTransform] | None:
 
 
 class RandomFlip(BatchTransform):
-    """Mirrors half of the images, with one draw each as in torchvision."""
+    """Mirrors each image with probability 0.5, with one draw per image as in torchvision."""
 
     def draw(self) -> Tensor:
         """Returns one number in [0, 1)."""
         return torch.rand(1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Mirrors one image or not; the host decides, which would wait for a GPU's number."""
+        """Mirrors one image or not; decided on the CPU, which need not wait for a GPU."""
         return image.flip(-1) if self.draw()[0] < 0.5 else image
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
@@ -57,18 +56,18 @@ class RandomFlip(BatchTransform):
 
 
 class Shift(BatchTransform):
-    """Shifts an image by up to `padding` pixels each way; fills the border with zeros."""
+    """Shifts an image by up to `padding` pixels in each direction; fills the border with zeros."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()
         self.padding = padding
 
     def draw(self) -> Tensor:
-        """Returns the top and the left of the result in the padded image."""
+        """Returns the top and left coordinates of the crop from the padded image."""
         return torch.randint(0, 2 * self.padding + 1, (2,))
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Cuts the results out of the padded images."""
+        """Crops the padded images."""
         if self.padding == 0:
             return images
         batch, _, height, width = images.shape
@@ -80,12 +79,12 @@ class Shift(BatchTransform):
 
 
 class Affine(BatchTransform):
-    """Rotates, slants, zooms and shifts an image; fills the border with zeros.
+    """Rotates, shears, scales and shifts an image; fills the border with zeros.
 
     Args:
-        degrees: largest rotation, and largest slant.
-        scale: smallest and largest zoom.
-        padding: largest shift in pixels; not whole ones, unlike `Shift`.
+        degrees: largest rotation and largest shear, in degrees.
+        scale: smallest and largest scale factor.
+        padding: largest shift in pixels; fractional, unlike that of `Shift`.
     """
 
     def __init__(self, degrees: float, scale: Sequence[float], padding: int) -> None:
@@ -93,9 +92,9 @@ class Affine(BatchTransform):
         self.degrees, self.scale, self.padding = degrees, tuple(scale), padding
 
     def draw(self) -> Tensor:
-        """Returns the parameters a, b, c, d, right, down of the map from the result to the image.
+        """Returns the parameters a, b, c, d, right, down of the map from output to input pixels.
 
-        About the center, result (x, y) shows what was at (a·u + b·v, c·u + d·v) with
+        Relative to the center, output pixel (x, y) is input pixel (a·u + b·v, c·u + d·v) with
         (u, v) = (x − right, y − down).
         """
         turn, slant, zoom, right, down = (2 * torch.rand(5, dtype=torch.float64) - 1).tolist()
@@ -107,9 +106,9 @@ class Affine(BatchTransform):
         return torch.tensor([cos, sin + cos * tan, -sin, cos - sin * tan, *shift])
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Samples every image bilinearly at the points of its map."""
+        """Samples every image at the mapped coordinates by bilinear interpolation."""
         height, width = images.shape[2:]
-        # Grids rather than matrix products, whose rounding would depend on the batch's size.
+        # No matrix products: their rounding would depend on the batch size.
         x_W, y_H1 = _centered(width, images.device), _centered(height, images.device)[:, None]
         a, b, c, d, right, down = drawn[:, :, None, None].unbind(1)
         u, v = x_W - right, y_H1 - down

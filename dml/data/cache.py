@@ -34,12 +34,12 @@ MAGIC = 0x31534C45584950  # "PIXELS1" in the file
 
 
 class PixelCache:
-    """Decoded images by row of their index: `cache[row]` is uint8 3×H×W, channels innermost.
+    """Decoded images: `cache[row]` is the image of an index's row, uint8 3×H×W, channels innermost.
 
     Args:
         pixels: all pixels, flat.
         table: N rows of offset, height, width.
-        path: the file behind `pixels`; processes that receive a copy of this object map it again.
+        path: the file behind `pixels`; unpickling this object in another process maps it again.
     """
 
     def __init__(self, pixels: Tensor, table: np.ndarray, path: Path) -> None:
@@ -86,12 +86,12 @@ class PixelCache:
 def open_image_source(
     index: ImageIndex, cache: int | str | None, root: str | Path
 ) -> ImageSource | None:
-    """Opens what `data.cache` asks for; None: decode at every access.
+    """Opens the cache of the option `data.cache`; returns None if every access decodes an image.
 
     Args:
         index: the dataset; images in memory need no cache.
-        cache: None, `full`, or the shorter side in pixels of the images that are kept.
-        root: `data.root`; the files of the cache are kept in `.cache` under it.
+        cache: None, `full`, or the shorter side of the cached images in pixels.
+        root: `data.root`; the files of the cache are in its subfolder `.cache`.
 
     Raises:
         UserError: see `open_cache`.
@@ -104,18 +104,18 @@ def open_image_source(
 
 
 def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> PixelCache:
-    """Maps the decoded images of a dataset; writes them first if there is no such file.
+    """Maps the file of a dataset's decoded images; writes the file first if it does not exist.
 
-    Of several processes one writes and the others wait. Only complete files are read. A dataset
-    that was edited or moved is decoded again, so that it never gets the pixels of another one.
+    If several processes need the file, one of them writes it and the others wait. Only complete
+    files are read. A dataset that was edited or moved is decoded again.
 
     Args:
-        index: the dataset, of files.
-        side: shorter side of the kept images in pixels; None keeps the full resolution.
-        folder: where the files are kept.
+        index: the dataset; its images are files.
+        side: shorter side of the cached images in pixels; None keeps the full resolution.
+        folder: the folder of the cache.
 
     Raises:
-        UserError: an image cannot be decoded, or the folder cannot be written (to the end).
+        UserError: an image cannot be decoded, or the file cannot be written completely.
         KeyboardInterrupt, RunStopped: at a signal while decoding or waiting; no file is left.
     """
     assert not isinstance(index.images, np.ndarray)
@@ -126,13 +126,13 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     if not path.is_file():
         try:
             lock = wait_for_lock(path.with_suffix(".lock"), f"writing {path}")
-            with raise_on_signals(), lock as alone:
+            with raise_on_signals(), lock as exclusive:
                 if not path.is_file():
-                    _write(path, index, side, alone)
+                    _write(path, index, side, exclusive)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             remedy = (
-                "make room, keep fewer pixels with data.cache=256"
+                "free disk space, cache fewer pixels with data.cache=256"
                 if full
                 else "set data.root to a folder that can be written (links in it may lead to the "
                 "images)"
@@ -144,13 +144,13 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     return PixelCache.open(path)
 
 
-def _write(path: Path, index: ImageIndex, side: int | None, alone: bool) -> None:
-    for left in path.parent.glob(f".{path.name}.*.partial") if alone else ():
-        left.unlink()  # of a killed writer; the lock excludes any other
+def _write(path: Path, index: ImageIndex, side: int | None, exclusive: bool) -> None:
+    for leftover in path.parent.glob(f".{path.name}.*.partial") if exclusive else ():
+        leftover.unlink()  # of a killed process; the lock excludes other writers
     count = len(index.images)
     table = np.empty((count, 3), np.int64)
     offset = 0
-    # Closed explicitly: the traceback of a signal would keep its threads running.
+    # Closed explicitly: the traceback of a signal would keep the decoding threads running.
     decoded = closing(_decode_all(index, side))
     with decoded as images, replace_file(path) as temporary, open(temporary, "wb") as file:
         for row, pixels in enumerate(show_progress(images, "decoding image", count)):
@@ -164,7 +164,7 @@ def _write(path: Path, index: ImageIndex, side: int | None, alone: bool) -> None
 def _decode_all(index: ImageIndex, side: int | None) -> Generator[np.ndarray, None, None]:
     """Decodes all images in order (H×W×3), in threads: decoders release the interpreter lock."""
 
-    # The transforms' own resizing: training and testing at this size see the same pixels.
+    # Resized as by the transforms, so that training and testing at this size see the same pixels.
     resize = ResizeShorter(side) if side is not None else nn.Identity()
 
     def decode(file: Path) -> np.ndarray:

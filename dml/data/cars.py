@@ -1,4 +1,4 @@
-"""Cars196 as published: classes 1–98 train, 99–196 test (Krause et al., 2013)."""
+"""Cars196 as published: 98 training and 98 test classes (Krause et al., 2013)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ TRAIN_IMAGES = 8_054
 
 
 def read_cars(root: str | Path, images: int = 16_185, classes: int = 196) -> ImageIndex:
-    """Lists the images of Cars from its own `cars_annos.mat`.
+    """Returns the index of Cars196, read from `cars_annos.mat`.
 
-    The annotations carry a train/test mark of their own, for classification; metric learning
-    splits by class instead.
+    The train/test flag in the annotations is for classification; metric learning splits by class:
+    1–98 train, 99–196 test.
 
     Args:
-        root: the folder that holds `cars196/`.
-        images, classes: the counts to check against.
+        root: the folder that contains `cars196/`.
+        images, classes: expected counts.
 
     Raises:
-        UserError: the dataset is absent, damaged, or not all of it is there.
+        UserError: the dataset is missing, damaged or incomplete.
     """
-    from scipy.io import loadmat  # late: half a second
+    from scipy.io import loadmat  # imported late: it takes half a second
 
     folder = Path(root) / "cars196"
     annotations = folder / "cars_annos.mat"

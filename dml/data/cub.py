@@ -1,4 +1,4 @@
-"""CUB-200-2011 as published: classes 1–100 train, 101–200 test (Wah et al., 2011)."""
+"""CUB-200-2011 as published: 100 training and 100 test classes (Wah et al., 2011)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ TRAIN_IMAGES = 5_864
 
 
 def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> ImageIndex:
-    """Lists CUB's images from its own `images.txt` and `image_class_labels.txt`.
+    """Returns the index of CUB, read from `images.txt` and `image_class_labels.txt`.
 
     Args:
-        root: the folder that holds `CUB_200_2011/`.
-        images, classes: the counts to check against.
+        root: the folder that contains `CUB_200_2011/`.
+        images, classes: expected counts.
 
     Raises:
-        UserError: the dataset is absent, or not all of it is there.
+        UserError: the dataset is missing or incomplete.
     """
     folder = Path(root) / "CUB_200_2011"
     dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
     columns = []
     for name, column in (("images.txt", "path"), ("image_class_labels.txt", "label")):
         with dataset.reading(folder / name):
-            # The two tables are joined by image number; they need not share an order.
+            # The tables are joined by image number; their rows may be in any order.
             table = pd.read_csv(
                 folder / name, sep=" ", names=["number", column], index_col="number"
             )

@@ -1,4 +1,4 @@
-"""Decoding of image files to uint8 tensors, with the pixels of Pillow, faster for valid JPEGs."""
+"""Decoding of image files to uint8 tensors, with Pillow's pixels but faster for valid JPEGs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ except ImportError:  # torchvision plans to move decoding to another package
     decode_jpeg = None
 
 JPEG = b"\xff\xd8\xff"
-LARGE_JPEG = 2**20  # bytes; smaller files of one color decode to 250 MB at most
+LARGE_JPEG = 2**20  # bytes; smaller files decode to 250 MB at most, even if all pixels are equal
 
 
 def load_image(image: Path | np.ndarray, apply_orientation: bool = False) -> Tensor:
     """Decodes one image to a uint8 tensor 3×H×W (RGB; grey, CMYK and other modes are converted).
 
-    Of 16 bits the upper 8 are kept, of animations the first image; transparency is dropped.
+    16-bit images keep their upper 8 bits, animations their first frame; transparency is dropped.
+    The channels are innermost in memory (H×W×3), which is fastest to crop and resize.
 
     Args:
         image: a file, or pixels H×W×3.
-        apply_orientation: turn the image upright by its EXIF orientation.
-
-    In memory the channels are innermost (H×W×3), which is fastest to crop and resize.
+        apply_orientation: rotate the image upright by its EXIF orientation.
 
     Raises:
         UserError: the file is missing, cannot be decoded, or has 32-bit pixels.
@@ -56,13 +55,13 @@ def load_image(image: Path | np.ndarray, apply_orientation: bool = False) -> Ten
 
 
 def _check_pixels(path: Path) -> None:
-    """Reads the header alone: Pillow refuses more than 179 million pixels in any format."""
+    """Reads only the header: Pillow rejects more than 179 million pixels in any format."""
     try:
         Image.open(path).close()
     except Image.DecompressionBombError as error:
         raise UserError(f"data: cannot decode {path}: {error}") from error
     except (OSError, SyntaxError):
-        return  # the decoder says what is wrong
+        return  # the decoder reports the problem
 
 
 def _decode_with_pillow(path: Path, apply_orientation: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""Scikit-learn's bundled handwritten digits, a stand-in: 0–4 train, 5–9 are the unseen classes."""
+"""Handwritten digits of scikit-learn, a stand-in: 0–4 for training, 5–9 are unseen classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TRAIN_IMAGES = 901
 
 
 def read_digits() -> ImageIndex:
-    """Returns 1,797 handwritten digits (8×8, grey levels 0–16) as RGB; 901 train, 896 test."""
+    """Returns the index of 1,797 digits (8×8, 17 grey levels) as RGB: 901 train, 896 test."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -1,4 +1,4 @@
-"""Emoji drawn by independent designers: half of the code points train, the others are unseen."""
+"""Emoji drawn by independent designers: half of the code points are unseen test classes."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ def read_emoji(
     classes: int = 1_370,
     fingerprint: str | None = FINGERPRINT,
 ) -> ImageIndex:
-    """Lists the drawings from the table `emoji/drawings.csv` that their preparation wrote.
+    """Returns the index of the drawings in `emoji/drawings.csv`, a table that `prepare` writes.
 
     Args:
-        root: the folder that holds `emoji/`.
-        images, classes: the counts to check against.
-        fingerprint: 16 digits of the table's hash, which depends on every drawing's SVG; None: any.
+        root: the folder that contains `emoji/`.
+        images, classes: expected counts.
+        fingerprint: 16 digits of the table's hash, which depends on every SVG file; None: any.
 
     Raises:
-        UserError: the dataset is absent, not all of it is there, or it is another one.
+        UserError: the dataset is missing or incomplete, or its fingerprint differs.
     """
     folder = Path(root) / FOLDER
     dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
     table = folder / "drawings.csv"
     with dataset.reading(table):
         rows = pd.read_csv(table, dtype={"label": np.int64, "code": str}, keep_default_na=False)
-        places = zip(rows["code"], rows["set"], strict=True)
-        files = [folder / "images" / str(code) / f"{name}.png" for code, name in places]
+        drawings = zip(rows["code"], rows["set"], strict=True)
+        files = [folder / "images" / str(code) / f"{name}.png" for code, name in drawings]
         index = dataset.build_index(files, rows["label"], rows["role"])
-    found = hashlib.sha256(table.read_bytes()).hexdigest()[:16]
-    if fingerprint not in (None, found):
+    actual = hashlib.sha256(table.read_bytes()).hexdigest()[:16]
+    if fingerprint not in (None, actual):
         raise UserError(
-            f"data.root: {table} lists other drawings (fingerprint {found}, the published one is "
-            f"{fingerprint}); {dataset.advice}; to use them: data.reader.fingerprint={found}"
+            f"data.root: {table} lists other drawings (fingerprint {actual}, the published one is "
+            f"{fingerprint}); {dataset.advice}; to use them: data.reader.fingerprint={actual}"
         )
     return index

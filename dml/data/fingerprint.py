@@ -22,19 +22,19 @@ def fingerprint(
     roles: np.ndarray,
     root: Path | None,
 ) -> str:
-    """Returns a hash of the images of a dataset with their order, labels and roles.
+    """Returns a hash of a dataset's images, their order, labels and roles.
 
-    Files enter by their path below `root`, so that the dataset may be anywhere, and by the sizes of
-    up to `SIZES` of them, spread evenly: a cropped or re-encoded copy of the same names is another
-    dataset. Images in memory enter by their pixels.
+    The hash of files depends on their paths relative to `root`, so that the dataset may be moved,
+    and on the sizes of up to `SIZES` of them, evenly spaced: a cropped or re-encoded copy has
+    another fingerprint. The hash of images in memory depends on their pixels.
 
     Args:
         name: id of the dataset.
         images: N paths, or an array N×H×W×3.
         labels: N integers.
         roles: N strings.
-        root: what the paths are relative to; None: the deepest folder that holds them all. A file
-            elsewhere enters by its absolute path.
+        root: the folder of the dataset; None: the deepest folder that contains all files. Files
+            outside of it are hashed by absolute path.
 
     Raises:
         UserError: a file is missing.

@@ -1,4 +1,4 @@
-"""A user's own images: one folder per class, or a CSV that names path, label and perhaps split."""
+"""A user's images: one folder per class, or a CSV file with path, label and optionally split."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ SUFFIXES = (
 
 
 def read_folder(root: str | Path) -> ImageIndex:
-    """Lists a user's own images.
+    """Returns the index of a user's images.
 
     `root` is one of
 
-    - a folder `<class>/<image>`; the first half of the classes trains,
+    - a folder `<class>/<image>`,
     - a folder `<split>/<class>/<image>` with the splits train and test, or train, query, gallery,
-    - a CSV file with the columns path (relative to the CSV's folder, or absolute), label and, if
-      wanted, split; without it the first half of the classes trains.
+    - a CSV file with the columns path (relative to the CSV's folder, or absolute), label and,
+      optionally, split.
 
-    Images may lie deeper in the folder of their class. Classes are in alphabetical order, or in
-    numerical order where all names are whole numbers; `1` and `01` are two classes. Hidden files
-    and folders are passed over.
+    Without splits the first half of the classes is for training. Classes are in alphabetical
+    order, or in numerical order if all names are whole numbers; `1` and `01` are two classes. A
+    class folder may have subfolders. Hidden files and folders are ignored.
 
     Args:
         root: the folder, or the CSV file.
 
     Raises:
-        UserError: nothing there, a damaged CSV, missing files, fewer than two classes, classes that
-            are both trained on and tested with, or a split that leaves nothing to train on or to
-            test with.
+        UserError: `root` or a file does not exist, the CSV file is invalid, there are fewer than
+            two classes, a class is in both training and test, or the splits leave nothing to
+            retrieve.
     """
     root = Path(root)
     if not root.exists():
-        raise UserError(f"data.root: no folder or CSV file {root}; name it with data.root=<place>")
+        raise UserError(f"data.root: no folder or CSV file {root}; set it with data.root=<path>")
     table = _folders(root) if root.is_dir() else _read_csv(root)
     files = table["path"].tolist()
     if missing := find_missing(files):
@@ -59,8 +59,8 @@ def read_folder(root: str | Path) -> ImageIndex:
     if len(names) < 2:
         _refuse(
             root,
-            f"images of {len(names)} classes, at least 2 are needed; name another place with "
-            f"data.root=<place>, which has <class>/<image> or "
+            f"images of {len(names)} classes, at least 2 are needed; set another path with "
+            f"data.root=<path>, which has <class>/<image> or "
             f"<split>/<class>/<image> in a folder, with image files {' '.join(SUFFIXES)}, "
             f"or a CSV file with the columns path,label",
         )
@@ -77,29 +77,29 @@ def read_folder(root: str | Path) -> ImageIndex:
     else:
         roles = np.where(labels < len(names) // 2, "train", "test")
     _check_classes(root, labels, roles, names)
-    place = root if root.is_dir() else root.parent
+    folder = root if root.is_dir() else root.parent
     return ImageIndex(
-        name=place.resolve().name or "folder",
+        name=folder.resolve().name or "folder",
         images=files,
         labels=labels,
         roles=roles,
         own_split="split" in table,
-        root=place,
+        root=folder,
         fingerprint_name="folder",
     )
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    """Returns path, label and perhaps split of the images in a CSV file.
+    """Returns path, label and, if given, split of the images in a CSV file.
 
-    The file is UTF-8 with a header, separated by commas, semicolons or tabs. Blanks around a value
-    are ignored, and so are other columns; labels are names, never numbers.
+    The file is UTF-8 with a header, separated by commas, semicolons or tabs. Spaces around a value
+    and other columns are ignored; labels are names, never numbers.
 
     Args:
         path: the file; the paths in it are absolute, or relative to its folder.
 
     Raises:
-        UserError: the file is not such a table.
+        UserError: the file is not a table of this form.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -123,12 +123,12 @@ def _read_csv(path: Path) -> pd.DataFrame:
         _refuse(path, f"a path, label or split is missing: {', '.join(row)}")
     table["path"] = [path.parent / os.path.normpath(file) for file in table["path"]]
     for file in table["path"][table["path"].duplicated()]:
-        _refuse(path, f"{file} is named twice; drop one")
+        _refuse(path, f"{file} is listed twice; remove one line")
     return table
 
 
 def _folders(root: Path) -> pd.DataFrame:
-    """Images by the folder of their class; where folders are named as splits, those below them."""
+    """Returns path, label and, if the top folders are splits, split of the images in a folder."""
     top = _subfolders(root)
     splits = [folder for folder in top if folder.name in ROLES]
     if len(splits) < 2:
@@ -149,11 +149,11 @@ def _class_folders(folders: Iterable[Path]) -> list[tuple[Path, str]]:
 
 
 def _images(folder: Path) -> Iterable[Path]:
-    for place, folders, names in os.walk(folder, onerror=_unreadable):
+    for parent, folders, names in os.walk(folder, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if not name.startswith(".") and name.lower().endswith(SUFFIXES):
-                yield Path(place, name)
+                yield Path(parent, name)
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -172,26 +172,26 @@ def _class_names(labels: Iterable[str]) -> list[str]:
     names = set(labels)
     if not all(name.isascii() and name.isdigit() for name in names):
         return sorted(names)
-    # By value without computing it, since floats and int64 end before people's numbers do.
+    # Numerical order without conversion: names may exceed the range of int64.
     return sorted(names, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name))
 
 
 def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Sequence[str]) -> None:
-    """Checks that the test classes are unseen, and that something can be retrieved among them."""
+    """Checks that the test classes are unseen, and that some query has a relevant image."""
     trained = np.isin(roles, "train")
     shared = np.intersect1d(labels[trained], labels[~trained])
     if len(shared):
         shown = ", ".join(names[label] for label in shared[:5])
         _refuse(
             root,
-            f"{len(shared)} classes are trained on and tested with ({shown}); scores are of "
-            f"unseen classes: give each class to one side, or drop the splits to halve the classes",
+            f"{len(shared)} classes are in both training and test ({shown}); scores are of unseen "
+            f"classes: assign each class to one side, or remove the splits to halve the classes",
         )
     if (roles == "query").any():
         if not np.isin(labels[roles == "query"], labels[roles == "gallery"]).any():
             _refuse(root, "no query has an image of its class in the gallery; add some")
     elif np.bincount(labels[~trained]).max() < 2:
-        _refuse(root, "no unseen class has two images, so that nothing can be found; add some")
+        _refuse(root, "no unseen class has two images, so that nothing can be retrieved; add some")
 
 
 def _refuse(root: Path, problem: str) -> NoReturn:

@@ -1,6 +1,6 @@
-"""Letters and digits drawn from the fonts that matplotlib ships: a stand-in with unseen classes.
+"""Letters and digits in the fonts of matplotlib: a stand-in with unseen classes.
 
-200 classes of 20 images, the first 100 train, the last 100 are unseen; small enough for a CPU.
+100 training and 100 test classes of 20 images; small enough for a CPU.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ def read_glyphs(
     per_class: int = 20,
     first_class: int = 0,
 ) -> ImageIndex:
-    """Returns the glyphs, drawn at first use and stored under `root/glyphs/`.
+    """Returns the index of the glyphs, which are drawn at first use and stored in `root/glyphs/`.
 
     Args:
         root: the folder of datasets.
-        seed: of the jitter; another seed gives other images of the same characters.
+        seed: seed of the jitter; another seed gives other images of the same characters.
         classes: number of characters.
-        per_class: images of each.
-        first_class: characters left out at the beginning of the list: 200 takes those that the
-            default leaves over, for a network that is pretrained on other characters.
+        per_class: images of each character.
+        first_class: number of characters to skip at the beginning of the list; 200 gives characters
+            that the default dataset does not contain, for pretraining.
 
     Raises:
-        UserError: the fonts do not contain that many characters, or the drawn images cannot be
-            stored there.
+        UserError: the fonts contain too few characters, or the drawn images cannot be stored.
     """
     key = f"{seed} {classes} {per_class} {_versions()}"
     if first_class:
@@ -73,8 +72,8 @@ def read_glyphs(
 def draw_glyphs(seed: int, classes: int, per_class: int, first_class: int = 0) -> np.ndarray:
     """Draws `classes` × `per_class` grey images (uint8, N×32×32), class by class.
 
-    Every image takes the next of the faces that hold its character, at a random slant, turn, size
-    and place.
+    The images of a class use the font faces that contain its character in turn, with random
+    rotation, shear, scale and shift.
     """
     faces = text_faces()
     fonts = {path: _font(path) for path in faces}
@@ -89,13 +88,13 @@ def draw_glyphs(seed: int, classes: int, per_class: int, first_class: int = 0) -
 
 
 def characters(count: int) -> list[str]:
-    """Returns the first `count` letters and digits that enough text faces contain, by code point.
+    """Returns the first `count` letters and digits, by code point, that enough fonts contain.
 
-    Letters with accents and ligatures (which differ by a few pixels only) and letters that look
-    exactly like an earlier one (Greek and Latin capitals) are left out.
+    Letters with accents and ligatures (which differ by only a few pixels) and letters that look
+    exactly like an earlier one (Greek and Latin capitals) are skipped.
 
     Raises:
-        UserError: the fonts do not contain that many.
+        UserError: the fonts contain too few characters.
     """
     faces = text_faces()
     holders = Counter(code for held in faces.values() for code in held)
@@ -119,7 +118,7 @@ def characters(count: int) -> list[str]:
 
 
 def text_faces() -> dict[Path, set[int]]:
-    """Returns the faces for running text, each with the code points it contains."""
+    """Returns the font faces for running text: file → code points of its characters."""
     import matplotlib
     from matplotlib.ft2font import FT2Font
 
@@ -129,7 +128,7 @@ def text_faces() -> dict[Path, set[int]]:
     return {
         path: set(FT2Font(str(path)).get_charmap())
         for path in files
-        if "Display" not in path.name  # a handful of symbols
+        if "Display" not in path.name  # contains only a few symbols
     }
 
 
@@ -146,11 +145,11 @@ def _upright(character: str, font: ImageFont.FreeTypeFont) -> Image.Image:
 
 
 def _draw(character: str, font: ImageFont.FreeTypeFont, rng: np.random.Generator) -> np.ndarray:
-    turn, shear = rng.uniform(-0.3, 0.3, 2)
+    rotation, shear = rng.uniform(-0.3, 0.3, 2)
     scale = rng.uniform(0.8, 1.25)
     shift = rng.uniform(-8, 8, 2)
-    cos, sin = np.cos(turn), np.sin(turn)
-    # Pillow takes the map from the result to the image: the inverse one, about the center.
+    cos, sin = np.cos(rotation), np.sin(rotation)
+    # Pillow expects the inverse map, from output to input, relative to the center.
     inverse = np.array([[cos, sin], [-sin, cos]]) @ np.array([[1, shear], [0, 1]]) / scale
     middle = np.full(2, CANVAS / 2)
     offset = middle - inverse @ (middle + shift)

@@ -1,4 +1,4 @@
-"""Search for images that cannot be decoded, and indexes without them."""
+"""Detection and exclusion of images that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dml.data.threads import map_in_threads
 
 
 def find_undecodable(images: Sequence[Path] | np.ndarray) -> dict[int, str]:
-    """Returns row → message for every image that cannot be decoded."""
+    """Returns row → error message for every image that cannot be decoded."""
 
     def find_problem(path: Path) -> str | None:
         try:
@@ -35,30 +35,30 @@ def find_undecodable(images: Sequence[Path] | np.ndarray) -> dict[int, str]:
 
 
 def check_images(index: ImageIndex) -> None:
-    """Decodes every image.
+    """Checks that every image can be decoded.
 
     Raises:
-        UserError: with a line per image that cannot be decoded, and their number.
+        UserError: an image cannot be decoded; the message has a line per image.
     """
     problems = find_undecodable(index.images)
     if problems:
-        count = f"{index.name}: {len(problems)} images are damaged; get them again"
+        count = f"{index.name}: {len(problems)} images are damaged; replace them"
         raise UserError("\n".join([*problems.values(), count]))
 
 
 def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageIndex:
     """Returns the index without images that cannot be decoded.
 
-    Every image is decoded once; as long as the files do not change, later calls read the result
-    from a file in `folder`, if that can be written.
+    Every image is decoded once; later calls read the result from a file in `folder`, if that is
+    writable, until a file of the dataset changes.
 
     Args:
         index: the dataset.
-        skip: leave such images out; False: refuse them.
-        folder: place of the stored results.
+        skip: exclude these images; False: raise an error.
+        folder: the folder of the stored result.
 
     Raises:
-        UserError: with a line per image that cannot be decoded, if they are not to be skipped.
+        UserError: an image cannot be decoded and `skip` is False; a line per image.
         KeyboardInterrupt, RunStopped: at a signal while decoding.
     """
     problems = {} if isinstance(index.images, np.ndarray) else _check_once(index.images, folder)

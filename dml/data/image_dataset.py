@@ -18,14 +18,14 @@ from dml.data.image_index import Subset
 
 
 class ImageSource(Protocol):
-    """Source of an index's pixels: its files (`Decoder`) or a `PixelCache`."""
+    """Source of the pixels of an index: its files (`Decoder`) or a `PixelCache`."""
 
     def __getitem__(self, row: int) -> Tensor:
-        """Returns the image of that row of the index, uint8 3×H×W."""
+        """Returns the image of a row of the index, uint8 3×H×W."""
         ...
 
     def batch(self, rows: np.ndarray) -> Tensor | None:
-        """Returns images B×3×H×W, or None if they cannot be read together."""
+        """Returns the images of several rows, B×3×H×W, or None if they cannot be read together."""
         ...
 
 
@@ -41,7 +41,7 @@ class Decoder:
         return load_image(self.images[row], self.apply_orientation)
 
     def batch(self, rows: np.ndarray) -> Tensor | None:
-        """Returns images B×3×H×W if they are in memory, else None."""
+        """Returns the images of several rows, B×3×H×W, if they are in memory, else None."""
         if not isinstance(self.images, np.ndarray):
             return None
         return torch.from_numpy(self.images[rows]).permute(0, 3, 1, 2)
@@ -51,13 +51,13 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
     """Decodes and transforms the images of a subset.
 
     Keys are `row` or `(row, draw)`. All randomness of the transform comes from the seed `draw`, so
-    that an augmented image depends neither on the worker nor on earlier images: a continued run
-    gets the images of an uninterrupted one.
+    that an augmented image depends neither on the worker nor on earlier images: a resumed run gets
+    the same images as an uninterrupted one.
 
     Args:
         subset: the images and their labels.
         transform: from uint8 3×H×W to uint8 3×h×w.
-        source: where pixels come from; default: decoded from the index's own files.
+        source: source of the pixels; default: the images of the index, decoded at every access.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
     def __getitems__(
         self, keys: Sequence[int | tuple[int, int]]
     ) -> list[tuple[Tensor, int]] | tuple[Tensor, Tensor]:
-        """Returns the images of a batch, together (B×3×H×W, B) if possible, else one by one."""
+        """Returns a batch as tensors (images B×3×H×W, labels B) if possible, else as a list."""
         pairs = [key if isinstance(key, tuple) else (key, None) for key in keys]
         rows = np.array([row for row, _ in pairs])
         images = None if self.steps is None else self.source.batch(self.subset.rows[rows])

@@ -1,4 +1,4 @@
-"""Indexes of images with labels and roles, and their subsets; nothing is decoded here."""
+"""Indexes of images with labels and roles, and their subsets, without decoded images."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ ROLES = ("train", "test", "query", "gallery")
 
 @dataclass(frozen=True)
 class ImageIndex:
-    """All images of a dataset, undecoded.
+    """The images of a dataset, not decoded, with their labels and roles.
 
     Attributes:
         name: id of the dataset.
         images: N paths, or a uint8 array N×H×W×3 (RGB) for data that fits in memory.
         labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
-        roles: N strings out of `train`, `test`, `query`, `gallery`.
+        roles: N strings: `train`, `test`, `query` or `gallery`.
         recall_at: the K of Recall@K that the literature reports on this dataset.
         stand_in: True for small data that stands in for a benchmark; reports mark its results.
-        own_split: True if a user defined the split; protocols then keep it.
+        own_split: True if the user defined the split; protocols then keep it.
         root: folder of the dataset; it may differ between machines.
-        fingerprint_name: enters the fingerprint instead of `name`, if not empty.
-        apply_orientation: turn images upright by their EXIF orientation.
-        skipped: corrupt images that were left out.
+        fingerprint_name: replaces `name` in the fingerprint, if not empty.
+        apply_orientation: rotate images upright by their EXIF orientation.
+        skipped: number of corrupt images that were excluded.
 
     Raises:
-        ValueError: the arrays do not fit each other, or a class is in both training and test.
+        ValueError: the lengths differ, a role is unknown, or a class is in both training and test.
     """
 
     name: str
@@ -65,11 +65,11 @@ class ImageIndex:
             )
 
     def subset(self, *roles: str) -> Subset:
-        """Returns the images of the given roles, in index order."""
+        """Returns the images with the given roles, in the order of the index."""
         return Subset(self, np.flatnonzero(np.isin(self.roles, roles)))
 
     def fingerprint(self) -> str:
-        """Returns 16 hex digits of images, labels and roles, independent of `root`."""
+        """Returns 16 hex digits that depend on images, labels and roles, but not on `root`."""
         name = self.fingerprint_name or self.name
         return fingerprint(name, self.images, self.labels, self.roles, self.root)
 
@@ -82,7 +82,7 @@ class Subset:
         index: the dataset.
         rows: n row numbers of the index.
         labels: n integers 0..num_classes−1, in the class order of the index.
-        classes: label in the index of each of these labels.
+        classes: the index's label for each label 0..num_classes−1.
     """
 
     index: ImageIndex
@@ -104,5 +104,5 @@ class Subset:
         return len(self.classes)
 
     def of_classes(self, labels: Sequence[int] | np.ndarray) -> Subset:
-        """Returns the images whose (contiguous) labels are among `labels`."""
+        """Returns the images with the given (contiguous) labels."""
         return Subset(self.index, self.rows[np.isin(self.labels, np.asarray(labels))])

@@ -1,6 +1,6 @@
 """In-Shop Clothes Retrieval (DeepFashion) as published, with query and gallery (Liu et al., 2016).
 
-3,997 items train; of the 3,985 unseen ones, 14,218 images are queries and 12,612 the gallery.
+3,997 items for training; 3,985 unseen items with 14,218 query and 12,612 gallery images.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ TRAIN_IMAGES = 25_882
 
 
 def read_inshop(root: str | Path, images: int = 52_712, classes: int = 7_982) -> ImageIndex:
-    """Lists the images of In-Shop from its own `list_eval_partition.txt`.
+    """Returns the index of In-Shop, read from `list_eval_partition.txt`.
 
     Args:
-        root: the folder that holds `inshop/`.
-        images, classes: the counts to check against.
+        root: the folder that contains `inshop/`.
+        images, classes: expected counts.
 
     Raises:
-        UserError: the dataset is absent, damaged, or not all of it is there.
+        UserError: the dataset is missing, damaged or incomplete.
     """
     folder = Path(root) / "inshop"
     partition = folder / "list_eval_partition.txt"

@@ -11,13 +11,13 @@ from dml.data.image_index import Subset
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """Record of the noise in a subset, for the summary of a run.
+    """Description of the label noise in a subset, for the summary of a run.
 
     Attributes:
-        rate: share of images to change.
-        changed: images with a wrong label.
-        images: images of the subset.
-        seed: of the choice.
+        rate: requested share of wrong labels.
+        changed: number of images with a wrong label.
+        images: number of images in the subset.
+        seed: seed of the choice.
     """
 
     rate: float
@@ -27,17 +27,17 @@ class LabelNoise:
 
 
 def add_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, LabelNoise]:
-    """Gives round(rate · n) images of the subset another class of the subset, all equally likely.
+    """Assigns round(rate · n) random images of the subset to other classes, all equally likely.
 
     Images outside the subset keep their labels, so that validation and test stay clean.
 
     Args:
         subset: the images to train on.
         rate: 0 ≤ rate < 1.
-        seed: of the choice of images and of their wrong labels.
+        seed: seed of the choice of images and of their wrong labels.
 
     Raises:
-        ValueError: a subset of one class.
+        ValueError: the subset has only one class.
     """
     changed = round(rate * len(subset))
     report = LabelNoise(rate, changed, len(subset), seed)

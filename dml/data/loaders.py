@@ -25,11 +25,11 @@ MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for th
 def resolve_workers(
     workers: int | str, index: ImageIndex, device: torch.device, processes: int = 1
 ) -> int:
-    """Returns the number that the option `data.workers` stands for.
+    """Returns the number of loading processes for the option `data.workers`.
 
     Args:
-        workers: the number, or "auto": a CPU needs its cores for the network itself, and images in
-            memory cost less than sending them between processes.
+        workers: the number, or "auto": none for a network on the CPU, which needs all cores, and
+            for images in memory, which need no decoding.
         index: the dataset.
         device: of the network.
         processes: training processes on this machine.
@@ -43,9 +43,9 @@ def resolve_workers(
 
 
 class ScheduledSampler(Sampler[list[tuple[int, int]]]):
-    """Samples (row, draw) pairs of steps `start`..`stop`−1 of a schedule, one rank's share of each.
+    """Yields one rank's (row, draw) pairs of the steps `start`..`stop`−1 of a schedule.
 
-    The shares of all ranks, one after the other, are the batch of a single process.
+    Concatenated over the ranks, the pairs of a step are the batch of a single process.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Batches:
     """Iterates `(images, labels)`: float images B×3×H×W and labels B on the device.
 
     Args:
-        loader: gives uint8 images and labels.
-        to_input: turns the uint8 batch into floats on the device.
-        device: where both end up.
+        loader: yields uint8 images and labels.
+        to_input: converts uint8 batches to floats, on the device.
+        device: device of the result.
     """
 
     def __init__(
@@ -109,14 +109,14 @@ class Batches:
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """Options that all loaders of a run share.
+    """Options of all loaders of a run.
 
     Attributes:
         to_input: see `ToInput`.
-        device: where the batches end up.
-        workers: loading processes; 0: this one.
-        source: where pixels come from (`dml.data.cache.open_image_source`).
-        rank, world_size: this process's share of every batch.
+        device: device of the batches.
+        workers: number of loading processes; 0: load in this process.
+        source: source of the pixels (`dml.data.cache.open_image_source`).
+        rank, world_size: position and number of the training processes that share a batch.
     """
 
     to_input: nn.Module
@@ -131,7 +131,7 @@ class LoaderOptions:
     ) -> Batches:
         """Returns batches of a subset, in the order of `sampling` (arguments of `DataLoader`).
 
-        With `keep_workers`, workers go on waiting after an iteration for the next one.
+        With `keep_workers`, the workers are kept for the next iteration.
         """
         loader = DataLoader(
             ImageDataset(subset, transform, self.source),
@@ -159,14 +159,14 @@ def train_batches(
     start: int,
     stop: int,
 ) -> Batches:
-    """Returns the training batches of steps `start`..`stop`−1; workers are kept over all of them.
+    """Returns the training batches of the steps `start`..`stop`−1.
 
     Args:
         subset: the images to train on.
         transform: augmentation of one uint8 image.
-        options: how they are loaded.
+        options: options of all loaders.
         schedule: the images of each step.
-        seed: of the augmentations.
+        seed: seed of the augmentations.
         start, stop: range of steps.
     """
     sampler = ScheduledSampler(schedule, seed, start, stop, options.rank, options.world_size)
@@ -178,7 +178,7 @@ def eval_batches(
 ) -> Batches:
     """Returns all images of a subset in order; each rank loads one contiguous part.
 
-    Workers are kept: the network is evaluated again and again.
+    Workers are kept for later evaluations.
     """
     cuts = np.linspace(0, len(subset), options.world_size + 1).astype(int)
     rows = range(cuts[options.rank], cuts[options.rank + 1])
@@ -196,10 +196,10 @@ def pool_batches(
     number: int,
     batch_size: int,
 ) -> Batches:
-    """Returns `images_per_class` random images of every class, augmented (see `class_pool`).
+    """Returns batches of `images_per_class` random, augmented images per class (see `class_pool`).
 
-    Each rank loads its part of every batch. Batches are equally large, or else the last one might
-    leave a rank without images.
+    Each rank loads its part of every batch. Batches have equal sizes (±1), because a small last one
+    might leave a rank without images.
     """
     pool = class_pool(subset.labels, images_per_class, seed, number)
     batches = np.array_split(np.arange(len(pool)), math.ceil(len(pool) / batch_size))
@@ -212,7 +212,7 @@ def collate(
     items: list[tuple[Tensor, int]] | tuple[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor]:
     """Stacks images to B×3×H×W with channels innermost in memory, as decoders deliver them."""
-    if isinstance(items, tuple):  # the dataset made a batch of them already
+    if isinstance(items, tuple):  # already a batch
         return items
     sizes = {tuple(image.shape[1:]) for image, _ in items}
     if len(sizes) > 1:

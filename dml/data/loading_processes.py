@@ -1,4 +1,4 @@
-"""Loading processes: where the death of one is raised, and how its silence is reported."""
+"""Loading processes: an error if one dies, warnings while no batch arrives."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from dml.core.errors import UserError
 log = logging.getLogger(__name__)
 
 HANDLER_S = 2.0  # far longer than the system takes to report a dead process
-DEAD_WORKER = "DataLoader worker"  # torch's errors begin so; they have no class of their own
+DEAD_WORKER = "DataLoader worker"  # torch's errors begin with this, without a specific class
 SILENCE_S, REPEAT_S = 60.0, 300.0  # without a batch: the first warning, and the next ones
 STATES = {"T": "(stopped)", "D": "(waiting for a disk)"}
 
 
 def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Yields the batches of a loader; only here the death of one of its workers is raised.
+    """Yields the batches of a loader; the error of a dead worker is raised only here.
 
     Raises:
         RuntimeError: a worker died; the message begins with `DEAD_WORKER`.
         UserError: the system cannot start so many workers.
     """
-    _deaths.held = None  # of a loader that nobody waits for any more
+    _deaths.held = None  # of a loader that is no longer used
     if not loader.num_workers:
         yield from loader
         return
@@ -66,7 +66,7 @@ def _start(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def prepare_process(worker: int) -> None:
-    """Ignores signals that reach all processes of a terminal or job: a step needs its workers."""
+    """Ignores Ctrl-C and SIGTERM in a worker: the training process finishes its step first."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     sys.excepthook = _print_unless_disconnected
@@ -75,21 +75,21 @@ def prepare_process(worker: int) -> None:
 def _print_unless_disconnected(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Prints no traceback where the death of another worker ended the parent's reading."""
+    """Prints a traceback, except for a connection closed because another worker died."""
     if not issubclass(kind, (ConnectionError, EOFError)):
         sys.__excepthook__(kind, error, trace)
 
 
 @atexit.register
 def _end_processes() -> None:
-    """Ends what a reference keeps alive: Python sends SIGTERM, which they ignore, and waits."""
+    """Kills remaining workers: Python would send SIGTERM, which they ignore, and wait for them."""
     for process in _processes & set(multiprocessing.active_children()):
         process.kill()
 
 
 @contextmanager
 def _report_silence() -> Iterator[None]:
-    """Warns while no batch comes, which may have no end: a stopped process, a stalled disk."""
+    """Warns while no batch arrives, for example because of a stopped process or a stalled disk."""
     ended = threading.Event()
 
     def report() -> None:
@@ -124,15 +124,15 @@ def _state(process: int | None) -> str:
 
 
 class _Deaths:
-    """Holds back what torch's handler of SIGCHLD raises until this process waits for a batch.
+    """Delays the error that torch's handler of SIGCHLD raises until this process waits for a batch.
 
-    An exception between any two instructions could leave a lock taken, for which the thread that
-    writes checkpoints would then wait forever, and would keep a run whose workers got the same
-    SIGTERM from saving.
+    Raised between arbitrary instructions, the error could leave a lock acquired, for which the
+    checkpoint thread would wait forever; and a run could not save its state if SIGTERM reached its
+    workers too.
 
     Attributes:
-        held: the message of a worker's death, until it is raised. The error itself would keep the
-            frames that it interrupted, and with them the loader and its other processes.
+        held: the message of the error, until it is raised. The exception itself would keep the
+            interrupted frames alive, and with them the loader and its other processes.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class _Deaths:
         self._handler: Callable[[int, FrameType | None], Any] | None = None
 
     def hold_back(self) -> None:
-        """Takes the place of torch's handler, which the first loader with workers installs."""
+        """Replaces torch's handler, which the first loader with workers installs."""
         if threading.current_thread() is not threading.main_thread():
             return
         handler = signal.getsignal(signal.SIGCHLD)
@@ -150,7 +150,7 @@ class _Deaths:
             signal.signal(signal.SIGCHLD, self._receive)
 
     def wait_for_next(self, batches: Iterator[Any]) -> Any:
-        """Returns the next batch; what was held back is raised instead."""
+        """Returns the next batch, or raises the delayed error."""
         self._waiting = True
         try:
             self._raise_held()
@@ -161,7 +161,7 @@ class _Deaths:
             raise
         except (ConnectionError, EOFError) as error:
             # A worker that dies while sending a batch breaks the connection before torch's handler
-            # has run. The handler knows the reason: it raises while this process waits.
+            # runs. The handler, which knows the reason, raises while this process sleeps.
             time.sleep(HANDLER_S)
             raise RuntimeError(f"{DEAD_WORKER} exited before it sent its batch") from error
         finally:

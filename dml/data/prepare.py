@@ -1,6 +1,6 @@
 """Preparation of benchmarks: download, verify, unpack, count, then move into place.
 
-All of it happens in hidden folders; a dataset's own folder is complete or absent.
+The work is done in hidden folders; the folder of the dataset is either complete or missing.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ def prepare(
     Args:
         dataset: one of `sources.SOURCES`.
         root: the folder of datasets.
-        archives: local files; by name where several are needed. A folder stands for its files.
-        urls: places to download from instead of the usual ones; likewise.
-        say: called with a line for every step.
+        archives: local files, assigned by name if there are several; a folder stands for its files.
+        urls: URLs that replace the usual ones, assigned in the same way.
+        say: called with one line of text per step.
 
     Raises:
-        UserError: a file is missing, damaged or not the published one; nothing is left behind.
+        UserError: a file is missing, damaged or differs from the published one; nothing is
+            installed.
     """
-    given = _assign_files(dataset, _list_archives(dataset, archives), "--archive")
-    places = _assign_files(dataset, urls, "--url")
+    local = _assign_files(dataset, _list_archives(dataset, archives), "--archive")
+    links = _assign_files(dataset, urls, "--url")
     if _is_ready(dataset, root, say):
         return
     is_new = not root.exists()
@@ -54,8 +55,8 @@ def prepare(
         with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
             if _is_ready(dataset, root, say):  # another process was faster
                 return
-            _check_obtainable(dataset, root, given, places)
-            index = _install(dataset, root, given, places, say)
+            _check_obtainable(dataset, root, local, links)
+            index = _install(dataset, root, local, links, say)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({error})") from error
     finally:
@@ -76,7 +77,7 @@ def _remove_if_empty(dataset: DatasetSource, root: Path) -> None:
 def _assign_files(
     dataset: DatasetSource, values: Sequence[str | Path], option: str
 ) -> dict[str, str]:
-    """Assigns paths or URLs to the dataset's files; a single file may have any name."""
+    """Assigns paths or URLs to the dataset's files by name; a single file may have any name."""
     names = [file.name for file in dataset.files]
     if len(values) == len(names) == 1:
         return {names[0]: str(values[0])}
@@ -91,8 +92,8 @@ def _assign_files(
 
 
 def _list_archives(dataset: DatasetSource, archives: Sequence[Path]) -> list[Path]:
-    """Replaces folders by those of the dataset's files that they hold."""
-    found = []
+    """Replaces folders by the dataset's files in them."""
+    paths = []
     for path in archives:
         if not path.exists():
             raise UserError(f"--archive {path} does not exist")
@@ -102,8 +103,8 @@ def _list_archives(dataset: DatasetSource, archives: Sequence[Path]) -> list[Pat
                 f"--archive {path}: the folder holds no file of {dataset.name}, such as "
                 f"{dataset.files[0].name}"
             )
-        found += inside if path.is_dir() else [path]
-    return found
+        paths += inside if path.is_dir() else [path]
+    return paths
 
 
 def _is_ready(dataset: DatasetSource, root: Path, say: Say) -> bool:
@@ -116,13 +117,13 @@ def _is_ready(dataset: DatasetSource, root: Path, say: Say) -> bool:
 
 
 def _install(
-    dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str], say: Say
+    dataset: DatasetSource, root: Path, local: dict[str, str], links: dict[str, str], say: Say
 ) -> ImageIndex:
     staging, downloads = root / f".{dataset.name}.unpacking", root / ".downloads"
     shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
     try:
         for file in dataset.files:
-            archive = _obtain(file, given, places, downloads / file.name, say)
+            archive = _obtain(file, local, links, downloads / file.name, say)
             say(f"unpacking {archive}")
             unpack(archive, staging / file.into)
             fault_point("unpacked")
@@ -133,15 +134,15 @@ def _install(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     for file in dataset.files:
-        if file.name not in given:
+        if file.name not in local:
             (downloads / file.name).unlink()
     return index
 
 
 def _check_obtainable(
-    dataset: DatasetSource, root: Path, given: dict[str, str], places: dict[str, str]
+    dataset: DatasetSource, root: Path, local: dict[str, str], links: dict[str, str]
 ) -> None:
-    named = {**given, **places}
+    named = {**local, **links}
     lacking = [file for file in dataset.files if file.name not in named and file.url is None]
     if lacking:
         options = " ".join(f"--archive {file.name}" for file in dataset.files)
@@ -153,28 +154,28 @@ def _check_obtainable(
 
 
 def _obtain(
-    file: SourceFile, given: dict[str, str], places: dict[str, str], target: Path, say: Say
+    file: SourceFile, local: dict[str, str], links: dict[str, str], target: Path, say: Say
 ) -> Path:
-    """Returns a local file of the user, or downloads it from `places` or from its usual one."""
+    """Returns the user's local file, or downloads it from `links` or from its usual URL."""
     try:
-        if file.name in given:
-            path = Path(given[file.name])
+        if file.name in local:
+            path = Path(local[file.name])
             if file.checksum is not None:
                 file.checksum.check(path)
             return path
-        url = places.get(file.name, file.url)
+        url = links.get(file.name, file.url)
         assert url is not None, "_check_obtainable"
         say(f"downloading {file.name} from {url}")
         return download(url, target, file.checksum)
     except DownloadError as error:
         raise UserError(
-            f"{error}; run the same command again, or name another place with --url URL or a file "
-            f"of yours with --archive FILE"
+            f"{error}; run the same command again, or give another URL with --url URL or a local "
+            f"file with --archive FILE"
         ) from error
     except ChecksumError as error:
         raise UserError(
-            f"{file.name}: {error}: the file is damaged or another one; get it again, from another "
-            f"place if need be (--url URL or --archive FILE)"
+            f"{file.name}: {error}: the file is damaged or another one; download it again, from "
+            f"another URL if necessary (--url URL or --archive FILE)"
         ) from error
 
 
@@ -185,12 +186,12 @@ def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
         reason = str(error).removeprefix("data.root: ").partition("; run:")[0]
         reason = reason.replace(str(staging), "the archive")
         raise UserError(
-            f"this is not the published {dataset.title}: {reason}; get the files again"
+            f"this is not the published {dataset.title}: {reason}; download the files again"
         ) from error
     problems = find_undecodable(index.images)
     if problems:
         lines = "\n".join(problems.values()).replace(str(staging), "the archive")
-        raise UserError(f"{lines}\n{dataset.title} holds damaged images; get the files again")
+        raise UserError(f"{lines}\n{dataset.title} has damaged images; download the files again")
     return index
 
 

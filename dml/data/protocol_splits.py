@@ -1,4 +1,4 @@
-"""Splits of a protocol into training, validation and test classes; by class, never shuffled.
+"""Splits of a protocol into training, validation and test classes, without shuffling.
 
 Classes are contiguous labels 0..n−1 of a subset; `Subset.of_classes` returns their images.
 """
@@ -16,10 +16,11 @@ Folds = list[tuple[np.ndarray, np.ndarray]]
 
 
 def split_in_halves(index: ImageIndex) -> ImageIndex:
-    """Returns the index with the first half of all classes as `train` and the rest as `test`.
+    """Returns the index with the first half of all classes as `train` and the second as `test`.
 
-    This is MLRC's split (Musgrave et al., 2020): on SOP it moves one class, elsewhere it is the
-    published one. An index with query and gallery, or with a user's own split, keeps it.
+    This is MLRC's split (Musgrave et al., 2020): it differs from the published one by one class on
+    SOP, and is equal on CUB and Cars. An index with query and gallery, or with a user's split, is
+    returned unchanged.
     """
     if index.own_split or np.isin(index.roles, ("query", "gallery")).any():
         return index
@@ -31,8 +32,8 @@ def split_in_halves(index: ImageIndex) -> ImageIndex:
 def mlrc_folds(num_classes: int) -> Folds:
     """Returns MLRC's four folds as (training classes, validation classes).
 
-    Fold p trains on the n − v classes from int(p/4·n) on, wrapping around, and validates on the
-    v = int(n/4) classes after those. Where n is not a multiple of 4, a few classes never validate.
+    Fold p trains on n − v classes, starting at int(p/4·n) and wrapping around, and validates on the
+    v = int(n/4) next classes. If n is not a multiple of 4, a few classes are never in validation.
 
     Args:
         num_classes: n ≥ 4 classes of the training half.
@@ -47,9 +48,10 @@ def mlrc_folds(num_classes: int) -> Folds:
 
 
 def ccp_folds(num_classes: int, parts: int = 4) -> Folds:
-    """Returns the folds of chance-constrained proxies: every class validates exactly once.
+    """Returns the folds of chance-constrained proxies: every class is in validation exactly once.
 
-    The classes are cut at int(linspace(0, n, parts + 1)); the last block validates first.
+    The classes are cut at int(linspace(0, n, parts + 1)); the first fold validates on the last
+    block.
 
     Args:
         num_classes: n ≥ `parts` classes of the training half.
@@ -62,8 +64,8 @@ def ccp_folds(num_classes: int, parts: int = 4) -> Folds:
 
 
 def single_split(num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns two thirds of the classes to train, the last third to validate (CCP's ablations)."""
-    _check_count(num_classes, 4)  # of three, one would validate, and every score would be 100
+    """Returns the first two thirds of the classes and the last third, for validation (ccp)."""
+    _check_count(num_classes, 4)  # one validation class scores 100
     return ccp_folds(num_classes, parts=3)[0]
 
 
@@ -72,7 +74,7 @@ def _check_count(num_classes: int, parts: int) -> None:
         raise ValueError(f"num_classes: {num_classes} classes cannot be cut into {parts} parts")
 
 
-# The folds of each value of `protocol.splits`; without an entry, the test classes validate.
+# The folds of each value of `protocol.splits`; without an entry, test classes validate.
 CLASS_FOLDS: dict[str, Callable[[int], Folds]] = {
     "mlrc": mlrc_folds,
     "ccp": ccp_folds,
@@ -86,6 +88,6 @@ def assign_halves(splits: str, index: ImageIndex) -> ImageIndex:
 
 
 def merge_query_and_gallery(index: ImageIndex) -> ImageIndex:
-    """Query and gallery as one set of test images; without them the index as it is."""
+    """Returns the index with query and gallery images as `test` images."""
     tested = np.isin(index.roles, ("query", "gallery"))
     return replace(index, roles=np.where(tested, "test", index.roles)) if tested.any() else index

@@ -1,4 +1,4 @@
-"""The facts of a published dataset, and the checks that all of it is there."""
+"""Properties of a published dataset, and checks that it is complete."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dml.data.image_index import ImageIndex
 
 @dataclass(frozen=True)
 class PublishedDataset:
-    """A benchmark under a folder of datasets, in the layout of its authors.
+    """A benchmark dataset in a folder of datasets, in the layout of its authors.
 
     Attributes:
         name: id, as in `data=<name>`.
         title: name in messages.
         root: the folder of datasets.
-        images, classes: the counts to check against.
+        images, classes: expected counts.
         recall_at: see `ImageIndex`.
     """
 
@@ -39,15 +39,15 @@ class PublishedDataset:
 
     @property
     def advice(self) -> str:
-        """The command that prepares the dataset, at the end of every message about it."""
+        """The command that prepares the dataset, for the end of messages."""
         return preparation_advice(self.name, self.root)
 
     @contextmanager
     def reading(self, table: Path) -> Iterator[None]:
-        """Turns errors of reading one of the dataset's own tables into a message for users.
+        """Converts the errors of reading a table of the dataset to messages for users.
 
         Raises:
-            UserError: the table is absent or damaged.
+            UserError: the table is missing or damaged.
         """
         try:
             yield
@@ -58,7 +58,7 @@ class PublishedDataset:
             ) from error
         except UserError:
             raise
-        except Exception as error:  # scipy and pandas raise whatever the damaged bytes lead to
+        except Exception as error:  # for damaged files scipy and pandas raise many classes
             raise UserError(
                 f"data.root: {table} is damaged: {first_line(error)}; {self.advice}"
             ) from error
@@ -69,15 +69,15 @@ class PublishedDataset:
         classes: Sequence[int] | Sequence[str] | np.ndarray,
         roles: Sequence[str] | np.ndarray,
     ) -> ImageIndex:
-        """Returns the index of the dataset, once its counts are the published ones.
+        """Returns the index of the dataset, after a check of its counts.
 
         Args:
             files: N paths.
-            classes: the dataset's own class of each image; labels follow their sorted order.
-            roles: of each image.
+            classes: class of each image in the dataset; labels follow their sorted order.
+            roles: role of each image.
 
         Raises:
-            UserError: images or classes are missing, or there are too many.
+            UserError: there are too few or too many images or classes.
         """
         names, labels = np.unique(np.asarray(classes), return_inverse=True)
         missing = find_missing(files)
@@ -123,10 +123,10 @@ def preparation_advice(name: str, root: str | Path) -> str:
 
 
 def find_missing(files: Sequence[Path]) -> list[Path]:
-    """Returns those of `files` that do not exist, in order.
+    """Returns the files that do not exist, in order.
 
-    Lists every folder once instead of asking for every file: 120,000 images on a network file
-    system would otherwise take minutes.
+    Every folder is listed once, since a look-up per file would take minutes for 120,000 images on a
+    network file system.
     """
     folders = {folder: _list_files(folder) for folder in Counter(file.parent for file in files)}
     return [file for file in files if file.name not in folders[file.parent]]

@@ -1,7 +1,7 @@
 """Batch schedules: the images of training step t as pure functions of seed and t.
 
-Nothing here has a position to save. A continued run gets the batch of its next step as an
-uninterrupted run would; ranks of a distributed run take their slice of it.
+Schedules have no state to save. A resumed run gets the same batches as an uninterrupted run; each
+rank of a distributed run takes its slice of a batch.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class BatchSchedule(Protocol):
     batch_size: int
 
     def batch(self, step: int) -> np.ndarray:
-        """Rows (batch_size integers) of the training subset for `step` ≥ 0."""
+        """Returns the rows (batch_size integers) of the training subset for `step` ≥ 0."""
         ...
 
 
 class RandomBatches:
-    """Every image once a pass in random order; an incomplete last batch is dropped.
+    """Every image once per pass in random order; an incomplete last batch is dropped.
 
     Args:
         labels: one label per image of the training subset.
         batch_size: 1..number of images.
-        seed: of the permutations.
+        seed: seed of the permutations.
         steps_per_epoch: steps of an epoch; default: one pass.
     """
 
@@ -64,14 +64,14 @@ class RandomBatches:
 
 
 class _ClassBatches:
-    """Batches of m images of each of some classes, which are taken from permutations.
+    """Batches of m images per class, with classes from random permutations.
 
     Args:
         labels: one label 0..C−1 per image of the training subset.
         batch_size: a multiple of `images_per_class`.
         images_per_class: m ≥ 1.
-        seed: of all draws.
-        steps_per_epoch: steps of an epoch; default: as many images as the subset holds.
+        seed: seed of all draws.
+        steps_per_epoch: steps of an epoch; default: the subset's number of images.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class _ClassBatches:
     ) -> None:
         if images_per_class < 1:
             raise ValueError(f"images_per_class: {images_per_class} is less than 1")
-        self._classes_per_batch, rest = divmod(batch_size, images_per_class)
-        if rest or not self._classes_per_batch:
+        self._classes_per_batch, remainder = divmod(batch_size, images_per_class)
+        if remainder or not self._classes_per_batch:
             whole = self._classes_per_batch
             near = [count * images_per_class for count in (whole, whole + 1) if count]
             raise ValueError(
@@ -102,10 +102,10 @@ class _ClassBatches:
 
 
 class ClassStreamBatches(_ClassBatches):
-    """m images of each class, classes cut from a stream of permutations as in MLRC.
+    """Batches of m images per class, with classes from a stream of permutations as in MLRC.
 
-    The stream is one random order of all classes after the other, so that a batch may hold a class
-    twice where two orders meet. A class with fewer than m images is drawn with replacement.
+    The stream concatenates random permutations of all classes, so that a batch may contain a class
+    twice at a boundary. A class with fewer than m images is drawn with replacement.
     """
 
     def batch(self, step: int) -> np.ndarray:
@@ -114,19 +114,19 @@ class ClassStreamBatches(_ClassBatches):
         rng = np.random.default_rng([self._seed, 1, step])
         chosen = []
         for position in range(first, first + self._classes_per_batch):
-            turn, place = divmod(position, len(self._rows_of))
-            rows = self._rows_of[self._order(turn)[place]]
+            turn, index = divmod(position, len(self._rows_of))
+            rows = self._rows_of[self._order(turn)[index]]
             replace = len(rows) < self._per_class
             chosen.append(rng.choice(rows, self._per_class, replace=replace))
         return np.concatenate(chosen)
 
 
 class BalancedBatches(_ClassBatches):
-    """P different classes × m images (Metrix on SOP and In-Shop: 20 × 5).
+    """Batches of P different classes × m images (Metrix on SOP and In-Shop: 20 × 5).
 
-    Classes are taken from permutations; those left over at the end of one are dropped. Images of a
-    class are taken the same way, so that none returns before the others were used; a class with
-    fewer than m images is drawn with replacement.
+    Classes are taken from permutations without replacement; fewer than P remaining classes are
+    dropped. The images of a class are taken in the same way; a class with fewer than m images is
+    drawn with replacement.
 
     Raises:
         ValueError: there are fewer than P classes.
@@ -151,12 +151,12 @@ class BalancedBatches(_ClassBatches):
 
     def _images(self, label: int, turn: int) -> np.ndarray:
         rows, m = self._rows_of[label], self._per_class
-        hands = len(rows) // m  # how often the class gives m images before it is shuffled again
-        if not hands:
+        draws = len(rows) // m  # disjoint draws of m images before the class is shuffled again
+        if not draws:
             return np.random.default_rng([self._seed, 1, label, turn]).choice(rows, m)
-        shuffle, hand = divmod(turn, hands)
+        shuffle, draw = divmod(turn, draws)
         shuffled = np.random.default_rng([self._seed, 2, label, shuffle]).permutation(rows)
-        return shuffled[hand * m : (hand + 1) * m]
+        return shuffled[draw * m : (draw + 1) * m]
 
 
 def build_schedule(
@@ -168,11 +168,11 @@ def build_schedule(
     seed: int,
     steps_per_epoch: int | None = None,
 ) -> BatchSchedule:
-    """Returns the schedule named `sampler` over a subset's labels.
+    """Returns the schedule of the option `data.sampler` for the labels of a subset.
 
     Raises:
-        ValueError: sizes that do not fit each other; the message begins with the
-            name of the argument, which is also that of the option below `data`.
+        ValueError: the sizes are incompatible; the message begins with the name of the argument,
+            which is also the name of an option in `data`.
     """
     if sampler == "random":
         return RandomBatches(labels, batch_size, seed, steps_per_epoch)
@@ -191,15 +191,15 @@ def augmentation_seeds(seed: int, step: int, count: int) -> list[int]:
 def class_pool(
     labels: np.ndarray, images_per_class: int, seed: int, number: int
 ) -> list[tuple[int, int]]:
-    """Returns random rows of every class, in class order, with seeds of their augmentations.
+    """Returns random rows of every class, in the order of the classes, with augmentation seeds.
 
-    A class with fewer images is drawn with replacement; its images differ by augmentation.
+    A class with fewer images is drawn with replacement; the copies differ by augmentation.
 
     Args:
         labels: one label 0..C−1 per image of the training subset.
         images_per_class: at least 1.
-        seed: of all draws.
-        number: of this pool; the same seed and number always give the same pool.
+        seed: seed of all draws.
+        number: number of the pool; the same seed and number always give the same pool.
 
     Returns:
         C · images_per_class pairs (row, seed of the augmentation).

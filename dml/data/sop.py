@@ -1,4 +1,4 @@
-"""Stanford Online Products as published: 11,318 products train, 11,316 test (Song et al., 2016)."""
+"""Stanford Online Products as published: 11,318 training, 11,316 test classes (Song, 2016)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TRAIN_IMAGES = 59_551
 
 
 def read_sop(root: str | Path, images: int = 120_053, classes: int = 22_634) -> ImageIndex:
-    """Lists the images of SOP from its own `Ebay_train.txt` and `Ebay_test.txt`.
+    """Returns the index of SOP, read from `Ebay_train.txt` and `Ebay_test.txt`.
 
     Args:
-        root: the folder that holds `Stanford_Online_Products/`.
-        images, classes: the counts to check against.
+        root: the folder that contains `Stanford_Online_Products/`.
+        images, classes: expected counts.
 
     Raises:
-        UserError: the dataset is absent, or not all of it is there.
+        UserError: the dataset is missing or incomplete.
     """
     folder = Path(root) / "Stanford_Online_Products"
     recall_at = (1, 10, 100, 1000)

@@ -1,4 +1,4 @@
-"""The files of each published dataset, and where to get them."""
+"""The files of each published dataset and their sources."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class SourceFile:
     """One file of a published dataset.
 
     Attributes:
-        name: as published.
-        home: the page or place that offers it.
-        md5: published checksum, if there is one.
-        sha256: the same, of files that are published with this one.
+        name: file name as published.
+        home: web page or description of the source.
+        md5: published MD5 checksum, if there is one.
+        sha256: published SHA-256 checksum, if there is one.
         url: a direct link that needs no login, if there is one.
-        into: folder, below the root of datasets, that it is unpacked or copied to.
+        into: folder, below the root of datasets, to which the file is unpacked or copied.
     """
 
     name: str
@@ -41,15 +41,15 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class DatasetSource:
-    """Files and reader of a dataset to prepare.
+    """Files and reader of a dataset that can be prepared.
 
     Attributes:
-        name, title: id and name.
-        folder: the folder below the root of datasets.
-        files: all that is needed.
-        read: the reader, called with the root; its counts decide whether the dataset is whole.
-        build: makes `folder` of the unpacked files, called with the folder that holds both; None:
-            it is among the files.
+        name, title: id of the dataset, and its name in messages.
+        folder: folder of the dataset below the root of datasets.
+        files: all files of the dataset.
+        read: the reader, called with the root; it raises an error for an incomplete dataset.
+        build: creates `folder` from the unpacked files, called with their parent folder; None: the
+            files contain `folder`.
     """
 
     name: str
@@ -82,7 +82,7 @@ SOURCES = {
             cars.TITLE,
             "cars196",
             (
-                # Stanford took its own copies down.
+                # No longer available from Stanford.
                 SourceFile(
                     "car_ims.tgz",
                     home="a copy of ai.stanford.edu/~jkrause/car196/car_ims.tgz",

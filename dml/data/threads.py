@@ -1,4 +1,4 @@
-"""Map of a function over items in threads, for work that releases the interpreter lock."""
+"""A map over items in threads, for functions that release the interpreter lock."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def map_in_threads(
 ) -> Generator[Result, None, None]:
     """Yields `function(item)` in order, a few items per core ahead of the consumer.
 
-    Unlike `Executor.map` it stores only those few results. An exception of the function is raised
-    in its item's place and stops the rest.
+    Unlike `Executor.map` this stores only a few results. An exception of the function is raised at
+    its item and cancels the later items.
     """
     threads = os.cpu_count() or 1
-    before = torch.get_num_threads()
-    # One thread per item: torch would otherwise start more of them in each of ours.
+    previous = torch.get_num_threads()
+    # One thread per item: otherwise torch would start several threads in each thread of the pool.
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     ahead: deque[Future[Result]] = deque()
     try:
@@ -36,4 +36,4 @@ def map_in_threads(
             yield ahead.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)

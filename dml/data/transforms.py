@@ -1,7 +1,7 @@
 """Transforms from a decoded image to the input of a network.
 
 Crops and flips work on uint8 images in the loader; `ToInput` converts whole batches to floats on
-the device, so that a quarter of the bytes moves between processes and to the GPU.
+the device, so that only a quarter of the bytes is copied between processes and to the GPU.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ def train_transform(
     padding: int = 0,
     degrees: float = 0.0,
 ) -> nn.Module:
-    """Returns the random crop and flip of a uint8 image 3×H×W.
+    """Returns the augmentation of uint8 images 3×H×W for training.
 
     Args:
-        augmentation: `random_resized_crop` (the papers'), or for stand-ins of few pixels
+        augmentation: `random_resized_crop` (in the papers), or for small stand-in images
             `random_crop` (a shift by at most `padding` whole pixels) and `random_affine` (rotation
-            and slant by up to `degrees`, zoom by `scale`, shift by up to `padding` pixels), or
+            and shear by up to `degrees`, scaling by `scale`, shift by up to `padding` pixels), or
             `none`.
-        size: side of the result in pixels; None keeps the image's own size.
+        size: side of the result in pixels; None keeps the size of the image.
         resize: length of the shorter side before the random crop (MLRC: 256); None: as decoded.
-        scale, ratio: area and aspect ratio of the random crop.
-        flip: mirror half of the images.
-        padding: pixels, for `random_crop` and `random_affine`.
-        degrees: for `random_affine`.
+        scale, ratio: ranges of relative area and aspect ratio of the random crop.
+        flip: mirror each image with probability 0.5.
+        padding: largest shift in pixels, for `random_crop` and `random_affine`.
+        degrees: largest rotation and shear, for `random_affine`.
     """
     steps: list[nn.Module] = []
     if resize is not None:
@@ -60,10 +60,12 @@ def train_transform(
 
 
 def eval_transform(size: int | None, *, resize: int | None = None) -> nn.Module:
-    """Returns a resize of the shorter side to `resize` pixels and a central crop of `size`×`size`.
+    """Returns the transform for evaluation: resize of the shorter side, then a central crop.
 
-    None for `size` leaves images as they are. Without `resize` the whole image is resized to
-    `size`×`size`, for stand-ins whose images are smaller than the network's input.
+    Args:
+        size: side of the crop in pixels; None leaves images unchanged.
+        resize: length of the shorter side; None resizes the whole image to `size`×`size`, for
+            stand-ins with images smaller than the network's input.
     """
     if size is None:
         return nn.Sequential()
@@ -73,7 +75,7 @@ def eval_transform(size: int | None, *, resize: int | None = None) -> nn.Module:
 
 
 def set_interpolation(transform: nn.Module, interpolation: str) -> nn.Module:
-    """Sets the interpolation of all resizes in a transform, which start as bilinear; returns it.
+    """Sets the interpolation of all resizes in a transform (default: bilinear), and returns it.
 
     Args:
         transform: changed in place.
@@ -97,43 +99,43 @@ def resize_image(
         size: height and width, or the shorter side alone.
         interpolation: bilinear or bicubic.
     """
-    # Channels innermost, with strides that are unambiguous even for a batch of one: the fast path
-    # of the interpolation, and the layout that `collate` copies fastest.
+    # Channels innermost, with unambiguous strides even for a batch of one: the fast path of the
+    # interpolation, and the fastest layout for `collate`.
     image_HWC = image.permute(1, 2, 0).contiguous()
     image_1CHW = image_HWC[None].permute(0, 3, 1, 2)
     return F.resize(image_1CHW, list(size), interpolation, antialias=True)[0]
 
 
 class ResizeShorter(nn.Module):
-    """Resizes the shorter side to `side` pixels."""
+    """Resizes an image so that its shorter side has `side` pixels."""
 
     def __init__(self, side: int) -> None:
         super().__init__()
         self.side, self.interpolation = side, InterpolationMode.BILINEAR
 
     def forward(self, image: Tensor) -> Tensor:
-        """Resizes one image 3×H×W; returns it unchanged if it has that size."""
+        """Resizes one image 3×H×W; returns an image of that size unchanged."""
         if min(image.shape[1:]) == self.side:
             return image
         return resize_image(image, [self.side], self.interpolation)
 
 
 class ResizeToSquare(BatchTransform):
-    """Resizes the whole image to `size`×`size`, whatever its shape."""
+    """Resizes an image to `size`×`size`, ignoring its aspect ratio."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size, self.interpolation = [size, size], InterpolationMode.BILINEAR
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """Resizes all images; returns them unchanged if they have that size."""
+        """Resizes all images; returns images of that size unchanged."""
         if list(images.shape[2:]) == self.size:
             return images
-        return torch.stack([resize_image(one, self.size, self.interpolation) for one in images])
+        return torch.stack([resize_image(image, self.size, self.interpolation) for image in images])
 
 
 class RandomResizedCrop(v2.RandomResizedCrop):
-    """Random crop with the draws and pixels of torchvision's, in half the time on single images."""
+    """torchvision's random crop with equal draws and pixels, twice as fast on single images."""
 
     def forward(self, image: Tensor) -> Tensor:
         """Crops and resizes one image 3×H×W."""
@@ -144,12 +146,12 @@ class RandomResizedCrop(v2.RandomResizedCrop):
 
 
 class ToInput(nn.Module):
-    """Converts batches of uint8 RGB images to the floats that a backbone was trained on.
+    """Converts batches of uint8 RGB images to the float input of a backbone.
 
     Args:
-        mean, std: per channel, in the order the network sees the channels.
+        mean, std: mean and standard deviation per channel, in the network's channel order.
         channel_order: `rgb` or `bgr`.
-        scale: value of a full channel before `mean` is subtracted (1 or 255).
+        scale: largest value of a channel before `mean` is subtracted (1 or 255).
     """
 
     gain: Tensor
@@ -171,7 +173,7 @@ class ToInput(nn.Module):
         self.register_buffer("offset", -mean_C / std_C, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Converts uint8 …×3×H×W to float32 of the same shape."""
+        """Converts uint8 images …×3×H×W to normalized float32 images of the same shape."""
         if self.bgr:
             images = images.flip(-3)
         floats = images.to(torch.float32, memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""Unpacking of untrusted archives: only plain files and folders, only below the target."""
+"""Unpacking of untrusted archives: only regular files and folders, only below the target."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dml.core.progress import open_display
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks a tar or zip archive into `folder`; any other file is copied there as it is.
+    """Unpacks a tar or zip archive into `folder`; copies any other file unchanged.
 
     Raises:
-        UserError: the archive is damaged or encrypted, or contains a link, a device, a path that
-            leads out of the folder or an impossible one. What was unpacked before stays; the
-            caller deletes the folder.
+        UserError: the archive is damaged or encrypted, or contains a link, a device, or a path that
+            is invalid or outside of the folder. Files unpacked so far are kept; the caller deletes
+            the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -33,12 +33,12 @@ def unpack(archive: Path, folder: Path) -> None:
             ):
                 unpack_format(stream, folder, archive)
         elif archive.suffix in (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz"):
-            raise UserError(f"{archive}: this is not an archive; get the file again")
+            raise UserError(f"{archive}: this is not an archive; download the file again")
         else:
             shutil.copyfile(archive, folder / archive.name)
     except UserError:
         raise
-    except OSError as error:  # of decompressors, or of a file that has the name of a folder
+    except OSError as error:  # of a decompressor, or of a file and a folder of the same name
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise
         raise _damaged(archive, error) from error
@@ -47,7 +47,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def _damaged(archive: Path, error: Exception) -> UserError:
-    return UserError(f"{archive} is damaged ({first_line(error)}); get the file again")
+    return UserError(f"{archive} is damaged ({first_line(error)}); download the file again")
 
 
 def _unpack_tar(stream: IO[bytes], folder: Path, archive: Path) -> None:

@@ -7,22 +7,22 @@ mean_field       mft: MFCont (Eq. 8), MFCWMS (Eq. 10), MFNCA (Eq. 21)
 class_wise       mft: class-wise multi-similarity (Eq. 9), class-balanced contrastive (Eq. 6)
 potential_field  pfml: PFML, and CPML for comparison
 c1_c2            ccp: C1 and C2
-triplet          all triplets of a batch and references, for ccp
+triplet          ccp: triplet margin loss over all triplets of a batch and references
 generic/         metrix: the losses of Table 1 for clean and mixed examples
 proxy_nca        ProxyNCA and ProxyNCA++ in a form that cannot underflow
 soft_triple      the regularizer of SoftTriple for many centers
 
-What they are built from:
+Building blocks:
 
 metric_loss             base classes: losses with proxies, losses of pairs
 mined_pairs             the tuples of miners: checks, masks of pairs, weights of images
 pml_adapter             a loss as a subclass of pytorch-metric-learning's base class
 arguments               checks of embeddings, labels and hyperparameters
-cosine, distances       similarities and distances, and the normalizers of vectors
+cosine, distances       similarities, distances and normalization of vectors
 class_groups            images of a batch grouped by class; means in log space
 potential_energy        energy and forces of all charges, tile by tile
 potential_functions     potentials of two charges as functions of their distance
-custom_backward         decorator of hand-written gradients
+custom_backward         decorator for hand-written gradients
 """
 
 from dml.losses.c1_c2 import C1Loss, C2Loss

@@ -1,4 +1,4 @@
-"""Checks of what a loss is given, with errors that name the argument.
+"""Checks of the arguments of losses, with errors that name the argument.
 
 Shapes: B images in a batch, D embedding dimensions, C classes.
 """
@@ -14,25 +14,25 @@ from torch import Tensor, nn
 
 
 def to_working_precision(x: Tensor) -> Tensor:
-    """Returns half precision as float32; float32 and float64 stay as they are."""
+    """Returns half precision as float32; float32 and float64 unchanged."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def refuse_arguments(loss: nn.Module, **arguments: object) -> None:
-    """Raises ValueError for the first argument that is not None, since `loss` cannot use any."""
+    """Raises ValueError for the first argument that is not None, which `loss` cannot use."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(f"{name} must be None: {type(loss).__name__} cannot use it")
 
 
 class ValueChecks:
-    """Checks of values on the device, which are read together: each reading waits for a GPU."""
+    """Checks of values on the device, which are read together to wait for a GPU only once."""
 
     def __init__(self) -> None:
         self._checks: list[tuple[Tensor, Callable[[], str]]] = []
 
     def add(self, wrong: Tensor, message: Callable[[], str]) -> None:
-        """Adds a flag (a scalar), and a function that returns what is wrong if the flag is set."""
+        """Adds a flag (a scalar tensor), and a function that returns the message if it is set."""
         self._checks.append((wrong, message))
 
     def read(self) -> None:
@@ -55,13 +55,13 @@ def check_batch(
 ) -> tuple[Tensor, Tensor]:
     """Returns embeddings of at least float32, and labels as int64, on one device.
 
-    Raises ValueError unless these are B×D embeddings with B labels. That embeddings are finite and
-    labels in 0..C−1 is added to `checks`.
+    Raises ValueError unless these are B×D embeddings with B labels. Adds the checks of their values
+    (finite embeddings, labels in 0..C−1) to `checks`.
     """
     x, y = names
     if embeddings.ndim != 2 or 0 in embeddings.shape or not embeddings.is_floating_point():
-        found = f"{embeddings.dtype} of shape {tuple(embeddings.shape)}"
-        raise ValueError(f"{x} must be a matrix of floating-point numbers, got {found}")
+        got = f"{embeddings.dtype} of shape {tuple(embeddings.shape)}"
+        raise ValueError(f"{x} must be a matrix of floating-point numbers, got {got}")
     if embedding_size not in (None, embeddings.shape[1]):
         raise ValueError(
             f"{x} must have {embedding_size} columns (the embedding_size), "
@@ -75,7 +75,7 @@ def check_batch(
     embeddings = to_working_precision(embeddings.to(device or embeddings.device))
     labels = labels.to(embeddings.device, torch.long)
     if reads_values(embeddings):
-        # a sum shows NaN and infinity at a tenth of the cost of checking every number
+        # a sum detects NaN and infinity at a tenth of the cost of checking every value
         total = embeddings.detach().sum(dtype=torch.float64)
         checks.add(~total.isfinite(), lambda: f"{x} must be finite, got NaN or infinity")
         bound = "at least 0" if num_classes is None else f"in 0..{num_classes - 1}"
@@ -88,7 +88,7 @@ def check_batch(
 
 
 def reads_values(x: Tensor) -> bool:
-    """Returns False where the values of a tensor are not known: in `torch.compile`, CUDA graphs."""
+    """Returns whether values can be read: not in `torch.compile` or a captured CUDA graph."""
     capturing = x.is_cuda and torch.cuda.is_current_stream_capturing()
     return not (torch.compiler.is_compiling() or capturing)
 

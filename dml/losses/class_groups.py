@@ -1,4 +1,4 @@
-"""Images of a batch grouped by class, and means over the images of a class in log space.
+"""Images of a batch grouped by class, and class means in log space.
 
 Shapes: B images, P slots for present classes, K columns.
 """
@@ -10,15 +10,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LOG_OF_ZERO = -1e4  # in place of log 0 in empty slots: its exp is 0, differences stay finite
+LOG_OF_ZERO = -1e4  # replaces log 0 in empty slots: its exp is 0, and differences are finite
 
 
 @dataclass(frozen=True)
 class ClassGroups:
-    """Images of a batch grouped by class; one slot per present class.
+    """Images of a batch grouped by class, with one slot per present class.
 
-    On the CPU there are as many slots as present classes. On a GPU, and inside `torch.compile`,
-    there are B slots, some empty: counting the classes would wait for the device.
+    On the CPU the number of slots is the number of present classes. On a GPU, and inside
+    `torch.compile`, there are B slots, some of them empty: counting the classes would wait for the
+    device.
     """
 
     slot: Tensor  # B: the slot of each image
@@ -28,7 +29,7 @@ class ClassGroups:
 
     @property
     def occupied(self) -> Tensor:
-        """Mask of the slots that hold a class (P)."""
+        """Mask of the slots with a class (P)."""
         return self.count > 0
 
     @property
@@ -38,7 +39,7 @@ class ClassGroups:
 
 
 def group_by_class(labels_B: Tensor, dtype: torch.dtype) -> ClassGroups:
-    """ClassGroups a batch by label; counts have the floating-point type `dtype`."""
+    """Returns a batch grouped by label; counts have the floating-point type `dtype`."""
     if not labels_B.is_cuda and not torch.compiler.is_compiling():
         label_P, slot_B, images_P = labels_B.unique(return_inverse=True, return_counts=True)
         count_P = images_P.to(dtype)
@@ -47,19 +48,19 @@ def group_by_class(labels_B: Tensor, dtype: torch.dtype) -> ClassGroups:
     starts_B = torch.ones_like(sorted_B)
     starts_B[1:] = sorted_B[1:] != sorted_B[:-1]
     slot_B = torch.empty_like(sorted_B).scatter_(0, order_B, starts_B.cumsum(0) - 1)
-    one_B = torch.ones_like(labels_B, dtype=dtype)
+    ones_B = torch.ones_like(labels_B, dtype=dtype)
     return ClassGroups(
         slot=slot_B,
         label=torch.zeros_like(labels_B).scatter_(0, slot_B, labels_B),
-        count=torch.zeros_like(one_B).index_add_(0, slot_B, one_B),
+        count=torch.zeros_like(ones_B).index_add_(0, slot_B, ones_B),
         present=starts_B.sum().to(dtype),
     )
 
 
 def log_mean_exp(e_BK: Tensor, groups: ClassGroups) -> Tensor:
-    """Returns log of the mean of exp(e) over each class's images (P×K), safe for any exponent.
+    """Returns log mean exp(e) over the images of each class (P×K), without overflow.
 
-    Empty slots hold `LOG_OF_ZERO`.
+    The result is `LOG_OF_ZERO` for empty slots.
     """
     shape = (len(groups.count), e_BK.shape[1])
     slot_BK = groups.slot[:, None].expand_as(e_BK)
@@ -73,5 +74,5 @@ def log_mean_exp(e_BK: Tensor, groups: ClassGroups) -> Tensor:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """Returns log(1 + exp(x)), exact to rounding in float64 (torch cuts off at 20)."""
+    """Returns log(1 + exp(x)), exact to rounding in float64 (torch's threshold is 20)."""
     return torch.nn.functional.softplus(x, threshold=40)

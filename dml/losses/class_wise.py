@@ -1,7 +1,7 @@
 """Class-wise pair losses (mft), whose mean field limits are MFCont and MFCWMS.
 
-Shapes: B images in a batch, D embedding dimensions, R references (the batch itself unless others
-are given), P and Q slots for the classes present among images and references.
+Shapes: B images in a batch, D embedding dimensions, R references (the batch itself by default), P
+and Q slots for the present classes of images and references.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
     1/(α C_B) Σ_c log(1 + ½ mean_{i,j∈c} exp(−α(s_ij − δ)))
     + 1/(2β C_B) Σ_{c≠c'} log(1 + mean_{i∈c, j∈c'} exp(β(s_ij − δ)))
 
-    With references, i runs over the batch and j over the references. Of the pairs that a miner
-    leaves out, exp(…) is 0 in the means, which still divide by the numbers of all pairs.
+    With references, i runs over the batch and j over the references. For pairs excluded by a miner,
+    exp(…) is 0 in the means, which still divide by the number of all pairs.
 
     Args:
         alpha: α > 0, sharpness of attraction.
         beta: β > 0, sharpness of repulsion.
         delta: δ, a cosine similarity.
-        include_self: True: i = j counts in the first sum (mft_v1 and the authors' code); False: it
-            does not (mft). The mean divides by n_c² in both cases.
+        include_self: whether the first sum includes i = j (True: mft_v1 and the authors' code;
+            False: mft). The mean divides by n_c² in both cases.
 
     Attributes:
-        constant: (log 1.5)/α for α < 1, which the first sum is near to whatever the embeddings; 0
-            for larger α. Training shows the loss with and without it.
+        constant: (log 1.5)/α for α < 1, close to the first sum for any embeddings; 0 for larger α.
+            The loss is logged with and without it.
 
     Raises:
         ValueError: an argument is out of range.
@@ -50,7 +50,7 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         self.constant = math.log(1.5) / self.alpha if self.alpha < 1 else 0.0
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
         above_BR = pair_similarity(x_BD, ref_RD) - self.delta
         rows, columns = _group(pairs, above_BR.dtype)
         same_PQ = rows.label[:, None] == columns.label
@@ -83,13 +83,13 @@ def _mean_of_blocks(e_BR: Tensor, rows: ClassGroups, columns: ClassGroups) -> Te
 
 
 class ClassBalancedContrastiveLoss(PairLoss):
-    """Contrastive loss with equal weights of classes, mft Eq. 6; d is the cosine distance.
+    """Contrastive loss with equal weights of all classes, mft Eq. 6; d is the cosine distance.
 
     1/(2 C_B) Σ_c mean_{i,j∈c} [d_ij − m_P]_+ + 1/(2 C_B) Σ_{c≠c'} mean_{i∈c, j∈c'} [m_N − d_ij]_+
 
     With references, i runs over the batch and j over the references. As in Eq. 6, the first sum
-    includes i = j, a constant [−m_P]_+ without gradient; `self_index` changes nothing. The terms of
-    pairs that a miner leaves out are 0 in the means.
+    includes i = j, a constant [−m_P]_+ without gradient; `self_index` has no effect. The terms of
+    pairs excluded by a miner are 0 in the means.
 
     Args:
         positive_margin: m_P, a cosine distance.
@@ -105,7 +105,7 @@ class ClassBalancedContrastiveLoss(PairLoss):
         self.negative_margin = check_finite("negative_margin", negative_margin)
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
         d_BR = 1 - pair_similarity(x_BD, ref_RD)
         rows, columns = _group(pairs, d_BR.dtype)
         same_BR = pairs.labels[:, None] == pairs.ref_labels

@@ -1,4 +1,4 @@
-"""Decorator of the hand-written gradients of this package."""
+"""Decorator for the hand-written gradients of this package."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 
 def first_order_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes the `backward` of an autograd function run with autocast off and refuse a second order.
+    """Decorates `backward` of an autograd function: no autocast, an error for second derivatives.
 
-    torch's `once_differentiable` refuses only if the incoming gradient requires a gradient: a
-    penalty on the gradient of a loss would silently not be trained.
+    torch's `once_differentiable` raises an error only if the incoming gradient requires a gradient:
+    without an error here, a gradient penalty would silently have no effect.
 
     Raises:
         RuntimeError: the gradient is computed with `create_graph=True`.

@@ -1,4 +1,4 @@
-"""Clipping to the unit ball, and Euclidean distances of a batch to many references.
+"""Clipping to the unit ball, and Euclidean distances between a batch and many references.
 
 Shapes: B images in a batch, N rows, D embedding dimensions, R references, T rows of a tile.
 """
@@ -12,34 +12,34 @@ from torch import Tensor
 
 from dml.losses.custom_backward import first_order_backward
 
-FEW = 0.02  # share of pairs up to which computing single pairs is cheaper than the whole tile
+FEW = 0.02  # share of pairs below which single pairs are cheaper than the whole tile
 
 
 def _rows_per_tile(x: Tensor) -> int:
-    """Returns the rows of a tile: small enough for a CPU's cache, large enough for a GPU."""
+    """Returns the number of rows of a tile: it fits a CPU's cache, and occupies a GPU."""
     return max(1, (2**26 if x.is_cuda else 2**20) // x.shape[1])
 
 
 def clip_to_ball(x_ND: Tensor) -> Tensor:
-    """Returns x / max(1, ‖x‖): rows inside the unit ball stay as they are."""
+    """Returns x / max(1, ‖x‖): rows inside the unit ball are unchanged."""
     return x_ND / torch.linalg.vector_norm(x_ND, dim=1, keepdim=True).clamp_min(1)
 
 
 def squared_distances(
     x_TD: Tensor, y_WD: Tensor, x2_T: Tensor, y2_W: Tensor, small: float = 0.0
 ) -> Tensor:
-    """Returns ‖x − y‖² of float64 rows (T×W), from a matrix product where its digits suffice.
+    """Returns ‖x − y‖² of float64 rows (T×W), from a matrix product where it is accurate enough.
 
-    ‖x‖² + ‖y‖² − 2⟨x, y⟩ of unit vectors is off by about 1e-15: all of r² at r = 3e-8. Distances
-    shorter than `small` come from difference vectors; finding them waits for a GPU and cannot be
-    compiled.
+    The error of ‖x‖² + ‖y‖² − 2⟨x, y⟩ for unit vectors is about 1e-15, as large as r² at r = 3e-8.
+    Distances below `small` are recomputed from difference vectors, which waits for a GPU and cannot
+    be compiled.
 
     Args:
         x_TD: rows.
         y_WD: rows; if this is `x_TD` itself, the diagonal is not recomputed.
-        x2_T: squared lengths of x.
-        y2_W: squared lengths of y.
-        small: a distance; 0: no distance is recomputed.
+        x2_T: squared norms of x.
+        y2_W: squared norms of y.
+        small: distances below this are recomputed; 0: none.
     """
     r2_TW = torch.addmm(y2_W, x_TD, y_WD.T, alpha=-2).add_(x2_T[:, None])
     if small == 0:
@@ -57,7 +57,7 @@ def squared_distances(
 
 
 class _Distances(torch.autograd.Function):
-    """Computes distances from float64 products, tile by tile."""
+    """Distances from float64 products, tile by tile."""
 
     @staticmethod
     def forward(ctx: Any, x_BD: Tensor, y_RD: Tensor) -> Tensor:
@@ -96,16 +96,16 @@ class _Distances(torch.autograd.Function):
 
 
 def distances(x_BD: Tensor, y_RD: Tensor) -> Tensor:
-    """Returns Euclidean distances (B×R), exact to rounding also where they are small.
+    """Returns Euclidean distances (B×R), accurate also for small distances.
 
-    float32 goes through float64 matrix products, with an error of about 1e-8: torch.cdist without
-    products is ten times slower on a CPU against the proxies of Stanford Online Products, and its
-    backward pass on a GPU holds B×R×D numbers. float64 uses torch.cdist.
+    For float32, the result comes from float64 matrix products and has an error of about 1e-8:
+    torch.cdist without products is ten times slower on a CPU for the proxies of Stanford Online
+    Products, and its backward pass on a GPU needs B×R×D numbers. float64 uses torch.cdist.
     """
     if x_BD.dtype == torch.float64:
         return torch.cdist(x_BD, y_RD, compute_mode="donot_use_mm_for_euclid_dist")
     if y_RD is x_BD and torch.compiler.is_compiling():
-        # A function that gets one tensor twice is not traced; by torch 2.11 it is, wrongly.
+        # torch.compile does not trace a function of the same tensor twice, or traces it wrongly.
         y_RD = x_BD.view_as(x_BD)
     result: Tensor = _Distances.apply(x_BD, y_RD)
     return result

@@ -22,10 +22,10 @@ from dml.losses.metric_loss import ClassificationLoss
 
 
 class MeanFieldLoss(ClassificationLoss):
-    """A loss with one mean field per class, initialized from N(0,1) and normalized in use.
+    """Base class of losses with one mean field per class.
 
     Attributes:
-        mean_fields: C×D, the only parameter.
+        mean_fields: C×D, the only parameter, initialized from N(0, 1); normalized in the loss.
     """
 
     mined_images = "all"
@@ -36,7 +36,7 @@ class MeanFieldLoss(ClassificationLoss):
         self.mean_fields = nn.Parameter(torch.randn(num_classes, embedding_size))
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
         m_CD = self.mean_fields.to(torch.promote_types(x_BD.dtype, self.mean_fields.dtype))
         loss = self.image_terms(cosine_similarity(x_BD, m_CD), labels_B, weight_B)
         if self.lambda_mf > 0:
@@ -44,10 +44,9 @@ class MeanFieldLoss(ClassificationLoss):
         return loss
 
     def image_terms(self, s_BC: Tensor, labels_B: Tensor, weight_B: Tensor | None = None) -> Tensor:
-        """Returns the terms between images and mean fields from their similarities.
+        """Returns the terms between images and mean fields, from their similarities.
 
-        `weight_B`: weights of the images, from 0 to 1, which multiply the terms of single images;
-        None: all 1.
+        `weight_B`: weights in [0, 1], factors of the terms of single images; None: all 1.
         """
         raise NotImplementedError
 
@@ -56,12 +55,12 @@ class MeanFieldLoss(ClassificationLoss):
         return sum_over_row_pairs(m_CD, self.repulsion) / len(m_CD)
 
     def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns one pair's share of the regularizer and its derivative, elementwise."""
+        """Returns the term of a pair of mean fields with similarity s, and its derivative."""
         raise NotImplementedError
 
     @torch.no_grad()
     def regularizer_value(self) -> Tensor:
-        """Returns the regularizer without λ_MF, also at λ_MF = 0 (mft, Figures 5a and 5b)."""
+        """Returns the regularizer without its factor λ_MF (mft, Figures 5a and 5b)."""
         with self.without_autocast(self.mean_fields):
             m_CD = self.mean_fields
             return self.between_fields(m_CD.to(torch.promote_types(m_CD.dtype, torch.float32)))
@@ -79,8 +78,9 @@ class MeanFieldContrastiveLoss(MeanFieldLoss):
         positive_margin: m_P, a cosine distance.
         negative_margin: m_N, a cosine distance.
         lambda_mf: λ_MF ≥ 0.
-        average: `sample`: over images (the authors' code); `class`: over present classes the
-            mean of their images (the printed equation). The same on class-balanced batches.
+        average: `sample`: mean over images (the authors' code); `class`: mean over present
+            classes of the means over their images (the printed equation). Equal for
+            class-balanced batches.
 
     Raises:
         ValueError: an argument is out of range.
@@ -127,12 +127,12 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
     1/(α C_B) Σ_{present c} log(1 + p_c) + 1/(2β C_B) Σ_{c≠c'} log(1 + q_cc' + q_c'c)
     + (λ_MF / C) Σ_{c≠c'} ( log(1 + exp(−β(d(M_c, M_c') + δ − 1))) / β )²
 
-    Only rows of present classes enter the second sum, so that it costs P×C instead of C×C. Weights
-    of the images, which a miner gives, multiply their exp(…).
+    The second sum needs only rows of present classes and costs P×C instead of C×C. Weights of the
+    images, from a miner, are factors of exp(…).
 
     For small α the first sum is nearly the constant (log 2)/α, 69.3 for α = 0.01, plus half the
-    mean of d(F_i, M_c) + δ − 1: the loss falls by less than 1 % in a whole training. Training
-    shows it with and without `constant`.
+    mean of d(F_i, M_c) + δ − 1: the loss decreases by less than 1 % in a whole training. It is
+    logged with and without `constant`.
 
     Args:
         num_classes: C.
@@ -144,7 +144,7 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
         regularizer: `code`: with 1/β inside the square (the authors' code); `paper`: without.
 
     Attributes:
-        constant: (log 2)/α for α < 1; 0 for larger α, where no part of the loss is fixed.
+        constant: (log 2)/α for α < 1; 0 for larger α, for which no part of the loss is constant.
 
     Raises:
         ValueError: an argument is out of range.
@@ -170,7 +170,7 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
     def image_terms(self, s_BC: Tensor, labels_B: Tensor, weight_B: Tensor | None = None) -> Tensor:
         """Returns the first two sums of Eq. 10."""
         groups = group_by_class(labels_B, s_BC.dtype)
-        # q_cc is not in the sum: its place holds p_c, so that one mean computes both
+        # q_cc is not in the sum: its entry is used for p_c, so that one mean computes both
         sharpness_BC = torch.full_like(s_BC, self.beta).scatter_(1, labels_B[:, None], -self.alpha)
         exponent_BC = (s_BC - self.delta).mul_(sharpness_BC)
         if weight_B is not None:
@@ -195,7 +195,7 @@ class MeanFieldNCALoss(MeanFieldLoss):
     mean over present c of mean_{i∈c} −log( exp(S_ic) / Σ_{all c'} exp(S_ic') )
     + mean over present c of −log( Σ_{i∈c} exp(S_ic) / Σ_{i in batch} exp(S_ic) )
 
-    Weights of the images, which a miner gives, multiply the terms of the first mean.
+    Weights of the images, from a miner, are factors of the terms of the first mean.
 
     Args:
         num_classes: C.
@@ -221,8 +221,8 @@ class MeanFieldNCALoss(MeanFieldLoss):
         logits_BP = logits_BC.index_select(1, groups.label)
         slots_P = torch.arange(len(groups.count), device=labels_B.device)
         others_BP = (groups.slot[:, None] != slots_P) & groups.occupied
-        own_P = logits_BP.masked_fill(others_BP, -torch.inf).logsumexp(dim=0)
-        of_classes_P = torch.where(groups.occupied, logits_BP.logsumexp(dim=0) - own_P, 0.0)
+        class_P = logits_BP.masked_fill(others_BP, -torch.inf).logsumexp(dim=0)
+        of_classes_P = torch.where(groups.occupied, logits_BP.logsumexp(dim=0) - class_P, 0.0)
         return of_images_B @ groups.share + of_classes_P.sum() / groups.present
 
     def between_fields(self, m_CD: Tensor) -> Tensor:
@@ -231,14 +231,14 @@ class MeanFieldNCALoss(MeanFieldLoss):
 
 
 def sum_over_class_pairs(log_pq_PC: Tensor, groups: ClassGroups) -> tuple[Tensor, Tensor]:
-    """Returns Σ_c log(1 + p_c) and Σ_{c≠c'} log(1 + q_cc' + q_c'c), q being 0 for absent c.
+    """Returns Σ_c log(1 + p_c) and Σ_{c≠c'} log(1 + q_cc' + q_c'c), with q_cc' = 0 for absent c.
 
     Args:
-        log_pq_PC: log p_c at a present class c's own column, log q_cc' at the others.
+        log_pq_PC: log p_c in the column of the row's class c, log q_cc' in all other columns.
         groups: the class of each slot.
     """
     occupied_P = groups.occupied
-    # with a present class, an absent one has log(1 + q_cc'), and both orders count
+    # pairs of a present and an absent class have the term log(1 + q_cc'), in both orders
     weight_C = torch.full_like(log_pq_PC[0], 2).index_add_(
         0, groups.label, occupied_P.to(log_pq_PC.dtype), alpha=-2
     )
@@ -254,7 +254,7 @@ PairTerm = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class _RowPairSum(torch.autograd.Function):
-    """Computes the gradient together with the value, so that no similarity is computed twice."""
+    """Computes value and gradient together, so that each similarity is computed once."""
 
     @staticmethod
     def forward(ctx: Any, m_CD: Tensor, pair_term: PairTerm, with_gradient: bool) -> Tensor:
@@ -265,7 +265,7 @@ class _RowPairSum(torch.autograd.Function):
         starts = range(0, len(u_CD), tile)
         for a in starts:
             u_TD = u_CD[a : a + tile]
-            for b in range(a, len(u_CD), tile):  # the other triangle mirrors this one
+            for b in range(a, len(u_CD), tile):  # the other triangle is symmetric
                 v_TD = u_CD[b : b + tile]
                 value_TT, slope_TT = pair_term(u_TD @ v_TD.T)
                 if a == b:
@@ -290,15 +290,15 @@ class _RowPairSum(torch.autograd.Function):
         return grad_CD * g, None, None
 
 
-@torch.compiler.disable  # a loop over tiles gains nothing from being unrolled into a graph
+@torch.compiler.disable  # unrolling the loop over tiles into a graph has no benefit
 def sum_over_row_pairs(m_CD: Tensor, pair_term: PairTerm) -> Tensor:
     """Returns the sum of φ(cos(m_c, m_c')) over ordered pairs c ≠ c'.
 
-    Memory beside the matrix and its gradient: a few tiles, never C×C.
+    In addition to the matrix and its gradient, memory is needed for a few tiles, never for C×C.
 
     Args:
         m_CD: rows of any length.
-        pair_term: φ with its derivative; may overwrite the tile it is given.
+        pair_term: returns φ and its derivative; may overwrite its argument.
     """
     with_gradient = torch.is_grad_enabled() and m_CD.requires_grad
     total: Tensor = _RowPairSum.apply(m_CD, pair_term, with_gradient)

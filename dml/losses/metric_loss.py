@@ -19,34 +19,34 @@ from dml.losses.mined_pairs import Mined, check_mined, image_weights, mined_mask
 class MetricLoss(nn.Module):
     """A loss called as `loss(embeddings, labels, indices_tuple, ref_emb, ref_labels) -> scalar`.
 
-    This is the convention of pytorch-metric-learning, so that the losses of both work in the code
-    of both; a further optional argument, `self_index`, is described in `PairLoss`. Losses compute
-    with autocast off: half precision is raised to float32, float64 stays. Embeddings and labels
-    are checked; inside `torch.compile` and while a CUDA graph is captured only their shapes and
-    types are, because reading values would wait for the device.
+    This is the convention of pytorch-metric-learning: each package's losses work in the other's
+    code. An additional optional argument, `self_index`, is described in `PairLoss`. Losses run with
+    autocast off: half precision is converted to float32, float64 is kept. Embeddings and labels are
+    checked; inside `torch.compile` and CUDA graphs only their shapes and types, because reading
+    values would wait for the device.
     """
 
     def without_autocast(self, embeddings: Tensor) -> torch.autocast:
-        """Returns the context in which a loss computes."""
+        """Returns a context without autocast, in which losses run."""
         return torch.autocast(device_type=embeddings.device.type, enabled=False)
 
     def extra_repr(self) -> str:
-        """Returns the hyperparameters, by the names of the constructor's arguments."""
+        """Returns the hyperparameters, named as the arguments of the constructor."""
         names = inspect.signature(type(self)).parameters
-        return ", ".join(f"{one}={getattr(self, one)!r}" for one in names if hasattr(self, one))
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names if hasattr(self, name))
 
 
 class ClassificationLoss(MetricLoss):
-    """A loss of images and learnable vectors, one or several per class.
+    """A loss of images and learnable vectors, with one or several vectors per class.
 
     Args:
         num_classes: C, at least 1; labels are 0..C−1.
         embedding_size: D, at least 1.
 
     Attributes:
-        mined_images: images of an `indices_tuple` that count for the weights of the images: `all`
-            or its `anchors`, as in the loss of pytorch-metric-learning that is most alike; `none`:
-            the loss has no term of a single image, and ignores the tuple with a warning.
+        mined_images: images of an `indices_tuple` that are counted for the weights of the images:
+            `all` or `anchors`, as in the most similar loss of pytorch-metric-learning; `none`: the
+            loss has no terms of single images, and ignores the tuple with a warning.
     """
 
     mined_images: ClassVar[Literal["all", "anchors", "none"]] = "none"
@@ -70,15 +70,15 @@ class ClassificationLoss(MetricLoss):
         Args:
             embeddings: B×D, finite; need not be normalized.
             labels: B integers from 0 to C−1.
-            indices_tuple: pairs or triplets of a miner (`mined_pairs`). Every image is compared
-                with every class all the same; the term of an image is multiplied by its weight,
-                which is how often the tuple names it, over the maximum (see `mined_images`).
-            ref_emb: must be None: the references are this loss's own parameters.
+            indices_tuple: pairs or triplets of a miner (`mined_pairs`). Every image is still
+                compared with every class; the term of an image is multiplied by its weight: its
+                count in the tuple, divided by the largest count (see `mined_images`).
+            ref_emb: must be None: the references are the parameters of this loss.
             ref_labels: must be None.
             self_index: must be None.
 
         Raises:
-            ValueError: an argument has the wrong shape, type or values; names the argument.
+            ValueError: an argument has the wrong shape, type or values; the message names it.
         """
         refuse_arguments(self, ref_emb=ref_emb, ref_labels=ref_labels, self_index=self_index)
         checks = ValueChecks()
@@ -92,7 +92,7 @@ class ClassificationLoss(MetricLoss):
     def _image_weights(
         self, x_BD: Tensor, indices_tuple: Any, checks: ValueChecks
     ) -> Tensor | None:
-        """Returns the weights that a tuple gives the images (B); None without a tuple."""
+        """Returns the weights of the images (B) from a tuple; None without a tuple."""
         mined = check_mined(indices_tuple, len(x_BD), len(x_BD), x_BD, checks)
         checks.read()
         if mined is None:
@@ -101,29 +101,29 @@ class ClassificationLoss(MetricLoss):
             name = type(self).__name__
             warnings.warn(
                 f"{name} compares all images with all classes and ignores indices_tuple; "
-                f"leave the miner out",
+                f"remove the miner",
                 stacklevel=3,
             )
             return None
         return image_weights(mined, len(x_BD), x_BD, self.mined_images == "anchors")
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64.
+        """Returns the loss of arguments checked by `forward`, float32 or float64.
 
-        `weight_B`: weights of the images, from 0 to 1; None: all 1.
+        `weight_B`: weights of the images in [0, 1]; None: all 1.
         """
         raise NotImplementedError
 
 
 class Pairs(NamedTuple):
-    """The pairs of embeddings (B) and references (R) that a loss compares.
+    """The pairs of embeddings (B) and references (R) in a loss.
 
     Attributes:
         labels: classes of the embeddings.
         ref_labels: classes of the references; the tensor `labels` if they are the batch itself.
-        self_index: for each embedding, the row of the references that is the embedding itself, or
-            −1; None if no reference is. Without references it is 0..B−1.
-        mined: pairs or triplets that a miner chose; None: all pairs.
+        self_index: row of each embedding in the references, −1 for an embedding that is not a
+            reference; None if no embedding is. Without references it is 0..B−1.
+        mined: pairs or triplets chosen by a miner; None: all pairs.
     """
 
     labels: Tensor
@@ -132,7 +132,7 @@ class Pairs(NamedTuple):
     mined: Mined | None = None
 
     def masks(self) -> tuple[Tensor, Tensor]:
-        """Returns masks of the positive and of the negative pairs that count (both B×R)."""
+        """Returns the masks of the positive and of the negative pairs in the loss (both B×R)."""
         if self.mined is None:
             return pair_masks(self.labels, self.ref_labels, self.self_index)
         return mined_masks(self.mined, len(self.labels), len(self.ref_labels))
@@ -141,10 +141,10 @@ class Pairs(NamedTuple):
 class PairLoss(MetricLoss):
     """A loss of pairs of embeddings: within a batch, or between a batch and references.
 
-    References (proxies of a method, a memory of past embeddings) come through `ref_emb`. Without
-    them the batch is compared with itself. An embedding and itself are not a pair, which is known
-    from positions, not from distances: pairs (i, i) of a batch, and with references those that
-    `self_index` names. Class-wise losses, whose means include such pairs, say so.
+    References (proxies of a method, a memory of past embeddings) are passed by `ref_emb`. Without
+    references the batch is compared with itself. Pairs of an embedding with itself are excluded, by
+    position rather than distance: pairs (i, i) of a batch, or for references the pairs in
+    `self_index`. Class-wise losses include these pairs in their means, as documented there.
     """
 
     def forward(
@@ -161,16 +161,16 @@ class PairLoss(MetricLoss):
         Args:
             embeddings: B×D, finite; need not be normalized.
             labels: B integers of at least 0.
-            indices_tuple: pairs or triplets of a miner (`mined_pairs`): only these count, each
+            indices_tuple: pairs or triplets of a miner (`mined_pairs`): only these are used, each
                 once. None: all pairs.
             ref_emb: R×D references, or None for the batch itself.
             ref_labels: R integers, None if and only if `ref_emb` is.
-            self_index: B integers, the row of `ref_emb` that holds the same embedding, −1 if none
-                does. None: no reference is an embedding of the batch, or `indices_tuple` leaves
-                those pairs out.
+            self_index: B integers, the row of each embedding in `ref_emb`, −1 for an embedding that
+                is not there. None: no reference is an embedding of the batch, or `indices_tuple`
+                excludes these pairs.
 
         Raises:
-            ValueError: an argument has the wrong shape, type or values; names the argument.
+            ValueError: an argument has the wrong shape, type or values; the message names it.
         """
         checks = ValueChecks()
         with self.without_autocast(embeddings):
@@ -197,12 +197,12 @@ class PairLoss(MetricLoss):
             return self.pair_loss(x_BD, ref_RD, Pairs(labels_B, labels_R, self_index, mined))
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of checked arguments, all float32 or all float64."""
+        """Returns the loss of arguments checked by `forward`, all float32 or all float64."""
         raise NotImplementedError
 
 
 def pair_masks(labels_B: Tensor, labels_R: Tensor, self_B: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns masks of positive and of negative pairs (both B×R), without pairs of itself."""
+    """Returns the masks of positive and of negative pairs (both B×R), without self-pairs."""
     same_BR = labels_B[:, None] == labels_R
     if self_B is None:
         return same_BR, ~same_BR
@@ -211,5 +211,5 @@ def pair_masks(labels_B: Tensor, labels_R: Tensor, self_B: Tensor | None) -> tup
 
 
 def self_mask(self_B: Tensor, references: int) -> Tensor:
-    """Returns the mask of pairs of an embedding and itself (B×R); −1 is no row."""
+    """Returns the mask of pairs of an embedding with itself (B×R), from rows in `self_B`."""
     return self_B[:, None] == torch.arange(references, device=self_B.device)

@@ -1,8 +1,8 @@
 """Pairs and triplets in the tuples of pytorch-metric-learning's miners and wrappers.
 
 Triplets are 3 tensors (anchors, positives, negatives), pairs are 4 (anchors, positives, anchors,
-negatives). Anchors are positions in the batch, the others positions in the references, or in the
-batch if there are no references.
+negatives). Anchors are positions in the batch; positives and negatives are positions in the
+references, or in the batch if there are no references.
 
 Shapes: B images in a batch, R references.
 """
@@ -29,10 +29,10 @@ def check_mined(
         anchors: B.
         others: R, or B without references.
         like: the embeddings.
-        checks: gets the check that all positions lie in batch or references.
+        checks: receives the check that all positions are in the batch or the references.
 
-    Raises:
-        ValueError: it has another length.
+        Raises:
+            ValueError: the tuple has neither 3 nor 4 tensors.
     """
     if indices_tuple is None:
         return None
@@ -59,7 +59,7 @@ def check_mined(
 def mined_masks(mined: Mined, anchors: int, others: int) -> tuple[Tensor, Tensor]:
     """Returns the masks of the positive and of the negative pairs in a tuple (both B×R).
 
-    A pair that is listed several times counts once.
+    Duplicate pairs are counted once.
     """
     a1, positives, a2, negatives = mined if len(mined) == 4 else (*mined[:2], mined[0], mined[2])
     masks = a1.new_zeros(2, anchors * others, dtype=torch.bool)
@@ -69,16 +69,15 @@ def mined_masks(mined: Mined, anchors: int, others: int) -> tuple[Tensor, Tensor
 
 
 def image_weights(mined: Mined, images: int, like: Tensor, only_anchors: bool) -> Tensor:
-    """Returns a weight of each image from 0 to 1 (B): how often a tuple names it.
+    """Returns the weights of the images in [0, 1] (B): their counts in a tuple over the maximum.
 
-    This is what losses with proxies make of a tuple in pytorch-metric-learning: counts over their
-    maximum, and 1 for all images if the tuple is empty.
+    Proxy losses of pytorch-metric-learning use the same weights. All are 1 if the tuple is empty.
 
     Args:
         mined: positions in a batch.
         images: B.
         like: the embeddings, for type and device.
-        only_anchors: True: positives and negatives do not count.
+        only_anchors: do not count positives and negatives.
     """
     counted = [mined[0], *mined[2:3]] if only_anchors and len(mined) == 4 else list(mined)
     if only_anchors and len(mined) == 3:

@@ -1,4 +1,4 @@
-"""A loss as a subclass of pytorch-metric-learning's base class, for code that checks the class."""
+"""Adapter of a loss to pytorch-metric-learning's base class, for code that requires it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 
 
 class PMLAdapter(BaseMetricLossFunction):
-    """A loss for `DistributedLossWrapper`, or with an embedding regularizer.
+    """Wraps a loss for `DistributedLossWrapper`, or adds an embedding regularizer.
 
-    Most code of pytorch-metric-learning takes the losses of `dml.losses` as they are: trainers,
-    `MultipleLosses`, miners. This class serves where a subclass of `BaseMetricLossFunction` is
-    required.
+    Most code of pytorch-metric-learning (trainers, `MultipleLosses`, miners) accepts the losses of
+    `dml.losses` directly. This class is for code that requires a subclass of
+    `BaseMetricLossFunction`.
 
     Args:
         loss: called as `loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)`.
-        options: of `BaseMetricLossFunction`, such as `embedding_regularizer`. Distance and reducer
-            have no effect: the loss is a scalar already.
+        options: options of `BaseMetricLossFunction`, such as `embedding_regularizer`. Distance and
+            reducer have no effect, since the loss is a scalar.
     """
 
     def __init__(self, loss: nn.Module, **options: Any) -> None:
@@ -33,17 +33,17 @@ class PMLAdapter(BaseMetricLossFunction):
         ref_emb: Tensor,
         ref_labels: Tensor,
     ) -> dict[str, dict[str, Any]]:
-        """Returns the loss in the form that reducers take.
+        """Returns the loss in the form for reducers.
 
         Args:
             embeddings: B×D.
             labels: B integers.
-            indices_tuple: of a miner, or None.
-            ref_emb: R×D references; `embeddings` itself stands for none.
+            indices_tuple: pairs or triplets of a miner, or None.
+            ref_emb: R×D references; `embeddings` itself: no references.
             ref_labels: R integers.
 
-        Raises:
-            ValueError: the loss refuses an argument.
+            Raises:
+                ValueError: an argument is invalid for the loss.
         """
         references = () if ref_emb is embeddings else (ref_emb, ref_labels)
         value = self.loss(embeddings, labels, indices_tuple, *references)

@@ -2,11 +2,11 @@
 
 Shapes: N charges, D dimensions, T and W rows and columns of a tile, K pairs.
 
-Charges are sorted by class and cut into blocks; on a CPU these never split a class. Pairs within
-a block attract or repel and are all computed. Pairs of different classes can only repel, and only
-within the potential's reach, so tiles are screened first: on a CPU, a quarter of the coordinates
-gives a lower bound of r² at a quarter of the cost. Pairs possibly within reach are computed with
-distances in float64; forces between charges that nearly touch come from difference vectors.
+Charges are sorted by class and divided into blocks, which on a CPU never split a class. All pairs
+within a block are computed. Pairs of different classes can only repel, and only within the
+potential's reach, so that tiles are screened first: on a CPU, a quarter of the coordinates gives a
+lower bound of r² at a quarter of the cost. Pairs possibly within reach are computed with float64
+distances; forces between charges that nearly touch are computed from difference vectors.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dml.losses.custom_backward import first_order_backward
 from dml.losses.distances import FEW, squared_distances
 from dml.losses.potential_functions import CLOSE, Potential
 
-SCREEN_ERROR = 0.02  # of r² from a product that may round its factors to bfloat16 (or TF32)
-MANY = 0.5  # share of pairs possibly within reach from which a second screen does not pay
-PROBE = 16  # rows screened first, to find tiles where screening does not pay
+SCREEN_ERROR = 0.02  # error of r² from a product that may round its factors to bfloat16 (or TF32)
+MANY = 0.5  # share of pairs possibly within reach above which a second screen is not worthwhile
+PROBE = 16  # rows screened first, to detect tiles for which screening is not worthwhile
 
 CPU_TILE = (256, 2048)
 GPU_TILE = (1024, 4096)
@@ -37,7 +37,7 @@ Tile = tuple[slice, slice]
 
 
 class _Charges:
-    """State of one evaluation: sorted unit charges, and the energy and forces summed so far."""
+    """State of an evaluation: sorted unit charges, and the energy and forces so far."""
 
     def __init__(self, x_ND: Tensor, labels_N: Tensor, potential: Potential, forces: bool) -> None:
         self.potential = potential
@@ -74,7 +74,7 @@ class _Charges:
         self.energy += self.potential.far * (size**2 - sum(count**2 for count in counts))
 
     def _class_blocks(self, counts: list[int]) -> list[slice]:
-        """Cuts the charges into blocks of about `rows` charges at class boundaries."""
+        """Divides the charges into blocks of about `rows` charges at class boundaries."""
         blocks, start, end = [], 0, 0
         for count in counts:
             if end > start and end + count - start > self.rows:
@@ -84,7 +84,7 @@ class _Charges:
         return [*blocks, slice(start, end)]
 
     def _tiles_after(self, blocks: list[slice]) -> list[Tile]:
-        """Returns the tiles of each block and the charges behind it."""
+        """Returns the tiles of each block with the charges after it."""
         size = len(self.labels_N)
         return [
             (block, slice(start, min(start + self.columns, size)))
@@ -93,7 +93,7 @@ class _Charges:
         ]
 
     def _add_all_on_gpu(self) -> None:
-        """Adds all pairs after one wait; blocks split classes, which the host does not know."""
+        """Adds all pairs, waiting for the GPU once; blocks may split classes."""
         size = len(self.labels_N)
         blocks = [slice(i, min(i + self.rows, size)) for i in range(0, size, self.rows)]
         tiles = [*((block, block) for block in blocks), *self._tiles_after(blocks)]
@@ -110,14 +110,14 @@ class _Charges:
         self.energy += self.potential.far * (size**2 - count_N.sum().double())
 
     def _screen(self, tile: Tile) -> Tensor:
-        """Returns whether pairs of a tile are within reach, of a class, and nearly touch (3)."""
+        """Returns three flags: some pair may be within reach, is of one class, nearly touches."""
         rows, columns = tile
         near = self._may_reach(tile, self.z_ND).any()
         touching = torch.zeros_like(near)
         if self.potential.steep:
             touching_TW = self._squared_distances(tile, False) < CLOSE**2
             touching = (touching_TW.fill_diagonal_(False) if rows == columns else touching_TW).any()
-        # the labels are sorted: if any pair is of a class, the one nearest to the diagonal is
+        # the labels are sorted: if any pair is of one class, the pair next to the diagonal is
         corner = max(columns.start, rows.stop - 1)
         of_class = self.labels_N[rows.stop - 1] == self.labels_N[corner]
         return torch.stack([near, of_class, touching])
@@ -134,7 +134,7 @@ class _Charges:
         self._add_pairs(tile, value_TW, slope_TW)
 
     def _add_between(self, tile: Tile) -> None:
-        """Adds the pairs of a tile in the cheapest way."""
+        """Adds the pairs of a tile of different classes in the cheapest way."""
         rows, columns = tile
         probe = slice(rows.start, min(rows.start + PROBE, rows.stop))
         if _share_true(self._may_reach((probe, columns), self.sample_ND)) > MANY:
@@ -149,7 +149,7 @@ class _Charges:
             self._add_single_pairs(tile, near_TW.nonzero())
 
     def _may_reach(self, tile: Tile, z_NE: Tensor) -> Tensor:
-        """Returns a superset of the pairs within reach, judged by some coordinates z (T×W)."""
+        """Returns a mask that includes all pairs within reach, from some coordinates z (T×W)."""
         rows, columns = tile
         z_TE, z_WE = z_NE[rows], z_NE[columns]
         half_squared_T1 = z_TE.square().sum(dim=1, keepdim=True) / 2
@@ -171,7 +171,7 @@ class _Charges:
                 self._add_forces(columns, rows, slope_TW.T)
 
     def _add_single_pairs(self, tile: Tile, pairs_K2: Tensor) -> None:
-        """Adds some pairs of a tile of different classes by direct differences."""
+        """Adds some pairs of a tile of different classes, computed from difference vectors."""
         rows, columns = tile
         for part_K2 in pairs_K2.split(self.columns):
             i_K, j_K = part_K2[:, 0] + rows.start, part_K2[:, 1] + columns.start
@@ -185,7 +185,7 @@ class _Charges:
                 self.force_ND.index_add_(0, j_K, force_KD, alpha=-1)
 
     def _squared_distances(self, tile: Tile, touching: bool | None = None) -> Tensor:
-        """Returns r², accurate where forces act; finding out what touches waits for a GPU."""
+        """Returns r², accurate where forces act; if `touching` is None, this waits for a GPU."""
         rows, columns = tile
         z_TD = self.exact_ND[rows]
         z_WD = z_TD if rows == columns else self.exact_ND[columns]
@@ -204,7 +204,7 @@ class _Charges:
         self.force_ND[rows] += force_TD.addmm_(slope_TW, z_ND[columns], alpha=-1).mul_(4)
 
     def gradient(self) -> Tensor:
-        """Returns the gradient of the charges in their original order and length."""
+        """Returns the gradient for the charges in their original order and length."""
         assert self.force_ND is not None
         force_ND, z_ND = self.force_ND, self.exact_ND.to(self.dtype)
         stretch_N1 = (force_ND * z_ND).sum(dim=1, keepdim=True)
@@ -220,7 +220,7 @@ def _share_true(mask: Tensor) -> float:
 
 
 class _MeanEnergy(torch.autograd.Function):
-    """Computes the gradient together with the value, so that no distance is computed twice."""
+    """Computes value and gradient together, so that each distance is computed once."""
 
     @staticmethod
     def forward(
@@ -243,11 +243,12 @@ class _MeanEnergy(torch.autograd.Function):
 def mean_energy(x_ND: Tensor, labels_N: Tensor, potential: Potential) -> Tensor:
     """Returns (1/N) Σ_{a≠b} ψ(‖x̂_a − x̂_b‖) over ordered pairs, a scalar.
 
-    Pairs of a class attract, others repel. Memory beside the charges: a few tiles, never N×N.
+    Pairs of one class attract, others repel. In addition to the charges, memory is needed for a few
+    tiles, never for N×N.
 
     Args:
         x_ND: charges of any length, float32 or float64.
-        labels_N: their classes, integers.
+        labels_N: integer classes of the charges.
         potential: attraction and repulsion.
 
     Raises:

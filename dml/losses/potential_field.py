@@ -15,14 +15,14 @@ from dml.losses.potential_functions import DecayingPotential, GrowingPotential, 
 
 
 class FieldLoss(ClassificationLoss):
-    """Energy of the embeddings of a batch and all proxies (pfml, Eq. 6).
+    """Base class: energy of the embeddings of a batch and all proxies (pfml, Eq. 6).
 
-    Charges of a class attract and others repel, images and proxies alike.
+    Charges (images and proxies) of the same class attract, others repel.
 
     Attributes:
-        proxies: C·k×D in random directions, normalized where they are used; rows c·k…c·k+k−1
-            belong to class c. No parameter if k = 0: images alone.
-        unit: the energy in which `potential` is computed: δ^−α, or 1.
+        proxies: C·k×D, initialized in random directions, normalized in the loss; rows
+            c·k…c·k+k−1 belong to class c. Not a parameter if k = 0: only images are charges.
+        unit: unit of energy of `potential`: δ^−α, or 1.
     """
 
     potential: Potential
@@ -41,7 +41,7 @@ class FieldLoss(ClassificationLoss):
             self.register_buffer("proxies", proxies, persistent=False)
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
         classes = torch.arange(self.num_classes, device=x_BD.device)
         labels_N = torch.cat([labels_B, classes.repeat_interleave(self.proxies_per_class)])
         dtype = torch.promote_types(x_BD.dtype, self.proxies.dtype)
@@ -49,9 +49,9 @@ class FieldLoss(ClassificationLoss):
         return mean_energy(x_ND, labels_N, self.potential) * self.log_unit(len(x_BD))
 
     def log_unit(self, images: int) -> float:
-        """Returns the value that logs count the loss of a batch in: they show δ^α·U / N.
+        """Returns the unit of the logged loss of a batch, so that δ^α·U / N is logged.
 
-        U changes by powers of ten with α, δ and the number of charges N.
+        U varies by orders of magnitude with α, δ and the number of charges N.
         """
         return (images + len(self.proxies)) * self.unit if self.scale == "energy" else 1.0
 
@@ -71,10 +71,10 @@ class PotentialFieldLoss(FieldLoss):
         alpha: α ≥ 0, decay of the forces.
         delta: δ > 0.
         delta_repulsion: δ_rep > 0 (Figure 3d), None for δ.
-        min_distance: smaller distances count as this one, without force; above 0.
-        scale: `energy`: U; `normalized`: δ^α·U over the number of charges, for gradients that are
-            clipped. Under weight decay in the gradient (Adam, RMSprop) the two differ: decay then
-            outweighs the forces on proxies in the normalized form.
+        min_distance: minimum of r; smaller distances have no force; above 0.
+        scale: `energy`: U; `normalized`: δ^α·U over the number of charges, for clipped gradients.
+            With weight decay in the gradient (Adam, RMSprop), decay outweighs the forces on
+            proxies in the normalized form.
 
     Raises:
         ValueError: an argument is out of range.
@@ -117,8 +117,8 @@ class ContrastivePotentialLoss(FieldLoss):
         embedding_size: D.
         proxies_per_class: k ≥ 0.
         delta: δ > 0.
-        repulsion: `hinge`: [δ − r]_+²; `square`: −min(r, δ)². The paper does not print it.
-        scale: `energy`: the sum; `normalized`: over the number of charges.
+        repulsion: `hinge`: [δ − r]_+²; `square`: −min(r, δ)². The paper does not print the form.
+        scale: `energy`: the sum; `normalized`: the sum over the number of charges.
 
     Raises:
         ValueError: an argument is out of range.

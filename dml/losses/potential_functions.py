@@ -1,7 +1,7 @@
 """Potentials between two charges, as functions of their squared distance.
 
-Every function takes squared distances r² and returns the potential and its derivative in r²,
-elementwise. Repulsion is given relative to its value far away, so that pairs out of reach are 0.
+Every function takes squared distances r² and returns the potential and its derivative with respect
+to r², elementwise. Repulsion is relative to its value far away, so that pairs out of reach are 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-CLOSE = 0.005  # forces at smaller distances need more digits than 2 − 2s or float32 have
+CLOSE = 0.005  # forces at smaller distances need more precision than 2 − 2s or float32
 
 
 class Potential(Protocol):
@@ -29,7 +29,7 @@ class Potential(Protocol):
 
     @property
     def steep(self) -> bool:
-        """True if forces act on charges closer than `CLOSE`."""
+        """Whether forces act on charges closer than `CLOSE`."""
 
     def attraction(self, r2: Tensor) -> tuple[Tensor, Tensor]:
         """Returns ψ_att and dψ_att/dr²."""
@@ -42,8 +42,8 @@ class Potential(Protocol):
 class DecayingPotential:
     """PFML: attraction −min(1, (δ/r)^α), repulsion (δ / min(r, δ_rep))^α.
 
-    Logarithms at α = 0: log(max(r, δ)/δ) and −log(min(r, δ_rep)/δ). r is clamped from below at
-    `min_distance`, and there is no force below it.
+    At α = 0: log(max(r, δ)/δ) and −log(min(r, δ_rep)/δ). The minimum of r is `min_distance`, below
+    which there is no force.
     """
 
     alpha: float
@@ -64,7 +64,7 @@ class DecayingPotential:
 
     @property
     def steep(self) -> bool:
-        """True if `min_distance` is below `CLOSE`: float32 is off by 6e-8 / r."""
+        """Whether `min_distance` is below `CLOSE`: float32 has an error of 6e-8 / r in r."""
         return self.min_distance < CLOSE
 
     def attraction(self, r2: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +81,7 @@ class DecayingPotential:
         return value.sub_(self.far), torch.where(c == r2, slope, 0)
 
     def _decay(self, c: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns (δ²/c)^(α/2), at α = 0 its logarithm over α, and the derivative."""
+        """Returns (δ²/c)^(α/2), or log(δ²/c)/2 at α = 0, and the derivative."""
         ratio = self.delta**2 / c
         if self.alpha == 0:
             return ratio.log_().mul_(0.5), (-0.5) / c
@@ -96,7 +96,7 @@ class GrowingPotential:
     delta: float
     form: str
 
-    # distance of equal unit vectors after rounding; at or below it there is no force
+    # rounding error of the distance of equal unit vectors, up to which there is no force
     NO_DIRECTION = 1e-12
 
     @property
@@ -111,7 +111,7 @@ class GrowingPotential:
 
     @property
     def steep(self) -> bool:
-        """True for the hinge, whose force is 2δ down to r = 0."""
+        """Whether the form is the hinge, whose force is 2δ at r = 0."""
         return self.form == "hinge"
 
     def attraction(self, r2: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ class ProxySoftmaxLoss(ClassificationLoss):
     """Cross-entropy of scaled cosine similarities to one proxy per class, averaged over images.
 
     Attributes:
-        proxies: C×D, the only parameter; normalized where it is used.
+        proxies: C×D, the only parameter; normalized in the loss.
     """
 
     mined_images = "anchors"
@@ -29,7 +29,7 @@ class ProxySoftmaxLoss(ClassificationLoss):
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
         p_CD = self.proxies.to(torch.promote_types(x_BD.dtype, self.proxies.dtype))
         s_BC = cosine_similarity(x_BD, p_CD)
         if weight_B is None:
@@ -41,8 +41,8 @@ class ProxySoftmaxLoss(ClassificationLoss):
 class ProxyNCALoss(ProxySoftmaxLoss):
     """ProxyNCA: mean_i −log( exp(−γ r²(x_i, p_{y_i})) / Σ_c exp(−γ r²(x_i, p_c)) ), unit vectors.
 
-    Equal to the loss of pytorch-metric-learning except where a probability underflows: that loss
-    drops such images, although theirs is the largest loss.
+    Equal to the loss of pytorch-metric-learning unless a probability underflows: that loss ignores
+    such images, although they have the largest loss.
 
     Args:
         num_classes: C.

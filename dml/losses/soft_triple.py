@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from dml.losses.arguments import check_integer, to_working_precision
 from dml.losses.cosine import unit_rows
 
-SMALL = 1e-12  # keeps the slope of the square root finite where centers coincide
+SMALL = 1e-12  # keeps the derivative of the square root finite for equal centers
 
 
 class CentersRegularizer(nn.Module):
-    """Mean distance of the centers of a class; minimizing it merges centers.
+    """Half the mean distance between the centers of a class; minimizing it merges centers.
 
     Σ_c Σ_{s<t} ‖ŵ_cs − ŵ_ct‖ / (C K (K−1)), for `weight_regularizer=` of
-    pytorch-metric-learning's SoftTripleLoss, whose own regularizer builds masks of (C·K)² entries:
-    too many for the 113,180 centers of Stanford Online Products.
+    pytorch-metric-learning's SoftTripleLoss. The default regularizer there builds masks of (C·K)²
+    entries, too many for the 113,180 centers of Stanford Online Products.
 
     Args:
         centers_per_class: K; with K = 1 the value is 0.

@@ -1,4 +1,4 @@
-"""All triplets of a batch, or of a batch and references, without a list of them.
+"""Loss over all triplets of a batch, or of a batch and references, without listing them.
 
 Shapes: B images in a batch, D embedding dimensions, R references, T rows of a tile.
 """
@@ -16,13 +16,13 @@ TILE = 2**22  # distances sorted at a time
 
 
 class AllTripletsLoss(PairLoss):
-    """Triplet margin over all triplets, or mined ones: the mean over non-zero [r_ap − r_an + m]_+.
+    """Triplet margin loss over all or mined triplets: the mean of non-zero [r_ap − r_an + m]_+.
 
     Equal to pytorch-metric-learning's TripletMarginLoss on all triplets, but in time
-    O(B·R·log R) and memory O(B·R) instead of the number of triplets, which with the proxies of
-    Stanford Online Products is millions per batch. r is the
-    Euclidean distance of the given vectors, which are not normalized here. Mined triplets count as
-    listed; of mined pairs all triplets with a common anchor do.
+    O(B·R·log R) and memory O(B·R), independent of the number of triplets, which is millions per
+    batch with the proxies of Stanford Online Products. r is the Euclidean distance of the given
+    vectors, which are not normalized here. Mined triplets are used as listed; mined pairs are
+    combined to all triplets with a common anchor.
 
     Args:
         margin: m, a Euclidean distance.
@@ -36,7 +36,7 @@ class AllTripletsLoss(PairLoss):
         self.margin = check_finite("margin", margin)
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
         r_BR = distances(x_BD, ref_RD)
         if pairs.mined is not None and len(pairs.mined) == 3:
             a, p, n = pairs.mined
@@ -50,8 +50,8 @@ class AllTripletsLoss(PairLoss):
         weights = [_count_triplets(*part, self.margin) for part in parts]
         weight_BR = torch.cat([weight_TR for weight_TR, _ in weights])
         triplets = sum((count for _, count in weights), r_BR.new_zeros(()))
-        # While the set of violated triplets stays the same, the loss is linear in the distances:
-        # each distance counts once per triplet.
+        # For a fixed set of violated triplets the loss is linear in the distances, with each
+        # distance counted once per triplet.
         total = (weight_BR * r_BR).sum() + self.margin * triplets
         return total / triplets.clamp_min(1)
 
@@ -59,7 +59,7 @@ class AllTripletsLoss(PairLoss):
 def _count_triplets(
     r_TR: Tensor, positive_TR: Tensor, negative_TR: Tensor, margin: float
 ) -> tuple[Tensor, Tensor]:
-    """Counts the violated triplets of each pair, as positive minus as negative, and in total.
+    """Returns the counts of violated triplets per pair, as positive minus as negative, and in all.
 
     A triplet is violated if r_ap + m > r_an.
     """

@@ -1,11 +1,11 @@
-"""Training methods: ways to compute the loss of a batch, around any loss that fits.
+"""Training methods: ways to compute the loss of a batch from any compatible loss.
 
 plain                the loss of the batch
 chance_constrained/  ccp: stages of proxies, with a pull towards the best weights
-cross_batch          XBM, the comparison of ccp: a memory of past embeddings
+cross_batch          XBM, a comparison of ccp: a memory of past embeddings
 metrix/              metrix: mixed inputs, features and embeddings
 comparisons          the comparisons of metrix: i-Mix, MoCHi, Proxy Synthesis
 
 reference_losses     losses of pairs, prepared for proxies and memories (ccp, XBM)
-options              checks of options and of losses that can be mixed
+options              checks of options, and of losses for mixing
 """

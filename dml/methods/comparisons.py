@@ -1,7 +1,7 @@
 """The mixing methods that Metrix is compared with: i-Mix, MoCHi and Proxy Synthesis.
 
-All use the hyperparameters, the averages and the proxies of the clean loss they are given: without
-mixes they are that loss.
+All use the hyperparameters, the averages and the proxies of a clean loss, which they equal without
+mixes.
 
 Shapes: B images, D embedding dimensions, C classes, K mixes of an anchor, V mixes in all, N new
 classes.
@@ -31,21 +31,21 @@ Miner = Callable[[Tensor, Tensor], Any]
 
 
 class IMix(Plain):
-    """i-Mix (Lee et al., ICLR 2021) with labels: each image, mixed with a negative, is an anchor.
+    """i-Mix (Lee et al., ICLR 2021) with labels: the anchors are images mixed with a negative.
 
-    λ times the loss with the labels of the images + (1 − λ) times that with the labels of their
-    negatives; each mix is compared with the clean images, without that image or that negative. It
-    replaces the clean loss, which it equals at λ = 1.
+    λ times the loss with the labels of the images + (1 − λ) times the loss with the labels of their
+    negatives, in place of the clean loss, which it equals at λ = 1. Each mix is compared with the
+    clean images, without its image in the first term and without its negative in the second term.
 
     Args:
         loss: has a generic form with samples as anchors, positives and negatives.
-        miner: chooses pairs of clean images; a mix is compared with what they pair its image with,
-            and its negative.
+        miner: chooses pairs of clean images; a mix is compared with the images that are paired
+            with its image, or with its negative.
         alpha: λ ~ Beta(α, α), one for the batch; above 0.
-        clean: weight of the clean loss added to it, at least 0.
+        clean: weight of the clean loss, which is added; at least 0.
 
     Raises:
-        UserError: the loss has no such form, or an option is wrong.
+        UserError: the loss has no such form, or an option is invalid.
     """
 
     whole = frozenset({"images"})
@@ -71,14 +71,14 @@ class IMix(Plain):
         differ_BB = labels[:, None] != labels
         chance_BB = torch.rand(differ_BB.shape).to(images.device, non_blocking=True)
         partner_B = chance_BB.masked_fill(~differ_BB, -1).argmax(dim=1)
-        own_B = torch.arange(len(labels), device=labels.device)
+        row_B = torch.arange(len(labels), device=labels.device)
         lambda_B = draw_lambdas(len(labels), self.alpha, "batch", like=images)
-        mixed = embedder(mix(images, own_B, partner_B, lambda_B))
+        mixed = embedder(mix(images, row_B, partner_B, lambda_B))
         with torch.autocast(images.device.type, enabled=False):
             x_BD = to_working_precision(embeddings)
             s_BB = unit_rows(to_working_precision(mixed))[0] @ unit_rows(x_BD)[0].T
             mined = None if self.miner is None else self.miner(x_BD, labels)
-            positive_BB, negative_BB = Pairs(labels, labels, own_B, mined).masks()
+            positive_BB, negative_BB = Pairs(labels, labels, row_B, mined).masks()
             y_BB, present_BB = positive_BB.to(s_BB.dtype), positive_BB | negative_BB
             loss = lambda_B[0] * self.form.loss(s_BB, y_BB, present_BB)
             as_partner = self.form.loss(s_BB, y_BB[partner_B], present_BB[partner_B])
@@ -92,18 +92,18 @@ class IMix(Plain):
 class MoCHi(Plain):
     """MoCHi (Kalantidis et al., NeurIPS 2020) with labels: synthetic hard negatives per anchor.
 
-    One mix for each of an anchor's hardest negatives n joins the negatives of its loss:
-    λa + (1 − λ)n with λ ~ U(0, 0.5), or λn + (1 − λ)n' with λ ~ U(0, 1) and n' another of them,
-    normalized.
+    For each of the hardest negatives n of an anchor a, a mix is added to the negatives:
+    λa + (1 − λ)n with λ ~ U(0, 0.5), or λn + (1 − λ)n' with λ ~ U(0, 1) and n' another hard
+    negative, normalized.
 
     Args:
         loss: has a generic form with samples as anchors, positives and negatives.
         miner: must be None: all pairs count.
         pairs: "anc_neg" or "neg_neg".
-        hard_negatives: per anchor, at least 1; all if the batch has fewer.
+        hard_negatives: number of negatives per anchor, at least 1; all if the batch has fewer.
 
     Raises:
-        UserError: the loss has no such form, or an option is wrong.
+        UserError: the loss has no such form, or an option is invalid.
     """
 
     def __init__(
@@ -142,46 +142,46 @@ class MoCHi(Plain):
     def _mix_negatives(self, s_BB: Tensor, negative_BB: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the similarity of each anchor to its mixes, and a mask of mixes that exist (B×K).
 
-        As for embedding mixup, they follow from the similarities of the mixed vectors.
+        As for embedding mixup, the similarities follow from those of the mixed vectors.
         """
         k = min(self.hard_negatives, len(s_BB))
         hard_BK = s_BB.detach().masked_fill(~negative_BB, -torch.inf).topk(k, dim=1).indices
         exists_BK = negative_BB.gather(1, hard_BK)
         lambda_BK = torch.rand(hard_BK.shape).to(s_BB, non_blocking=True)
-        own_B1 = torch.arange(len(s_BB), device=s_BB.device)[:, None]
+        row_B1 = torch.arange(len(s_BB), device=s_BB.device)[:, None]
         if self.pairs == "anc_neg":
-            first_BK, lambda_BK = own_B1.expand_as(hard_BK), lambda_BK / 2
+            first_BK, lambda_BK = row_B1.expand_as(hard_BK), lambda_BK / 2
         else:
-            # The negatives come first in their row; each of the others is equally likely.
+            # The negatives come first in a row; all other negatives are equally likely partners.
             count_B1 = exists_BK.sum(dim=1, keepdim=True)
             chance_BK = torch.rand(hard_BK.shape).to(s_BB, non_blocking=True)
             step_BK = (chance_BK * (count_B1 - 1)).long() + 1
-            place_BK = (torch.arange(k, device=s_BB.device) + step_BK) % count_B1.clamp_min(1)
-            first_BK = hard_BK.gather(1, place_BK)
+            rank_BK = (torch.arange(k, device=s_BB.device) + step_BK) % count_B1.clamp_min(1)
+            first_BK = hard_BK.gather(1, rank_BK)
             exists_BK = exists_BK & (count_B1 > 1)
-        along_BK = torch.lerp(s_BB.gather(1, hard_BK), s_BB[own_B1, first_BK], lambda_BK)
+        along_BK = torch.lerp(s_BB.gather(1, hard_BK), s_BB[row_B1, first_BK], lambda_BK)
         return along_BK / mixed_norms(s_BB, first_BK, hard_BK, lambda_BK), exists_BK
 
 
 class ProxySynthesis(Plain):
     """Proxy Synthesis (Gu et al., AAAI 2021): mixes of two classes are new classes.
 
-    Each image is mixed with the one before it in the batch, the first with the last, and their
-    proxies with the same λ; all are normalized and added to the batch and to the proxies. As in the
-    authors' code, where images of a class must not be neighbors. Batches in which they are get the
-    smallest distance in place of 1 that pairs the fewest images of a class: m for m images of each
-    class in turn. Pairs of one class that remain are not mixed; there a new class would have the
-    proxy of an old one.
+    Each image is mixed with the previous image of the batch (the first with the last), and their
+    proxies with the same λ; the normalized mixes are added to the batch and to the proxies. This
+    follows the authors' code, in which neighbors have different classes. In other batches the
+    distance of the partners is not 1 but the smallest distance that pairs the fewest images of one
+    class: m for m images of each class in turn. Remaining pairs of one class are not mixed, since
+    their new class would have the proxy of an existing one.
 
     Args:
         loss: has a generic form with proxies.
         miner: must be None: all images are compared with all proxies.
         alpha: λ ~ Beta(α, α), one for the batch; above 0.
-        classes: "mix", each mix is a class of its own (authors' code), or "pair", those of the same
-            two classes in the same order are one.
+        classes: "mix": each mix is a new class (authors' code); "pair": all mixes of two classes
+            in the same order are one new class.
 
     Raises:
-        UserError: the loss has no such form, or an option is wrong.
+        UserError: the loss has no such form, or an option is invalid.
     """
 
     def __init__(
@@ -232,9 +232,9 @@ class ProxySynthesis(Plain):
 
 
 def _pair_with_earlier(labels: Tensor) -> Tensor:
-    """Returns the partner of each image: the distance that pairs the fewest of a class (B)."""
-    place_B = torch.arange(len(labels), device=labels.device)
-    earlier_BB = (place_B - place_B[:, None] - 1) % len(labels)  # a row per distance, from 1
+    """Returns each image's partner (B), at the distance that pairs the fewest images of a class."""
+    row_B = torch.arange(len(labels), device=labels.device)
+    earlier_BB = (row_B - row_B[:, None] - 1) % len(labels)  # a row per distance, from 1
     same_BB = labels[earlier_BB] == labels
     return earlier_BB[same_BB.sum(dim=1).argmin()]
 

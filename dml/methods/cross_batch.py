@@ -20,24 +20,24 @@ from dml.training.interfaces import Method
 class CrossBatchMemory(Method):
     """The loss of each batch plus the loss between the batch and a memory of embeddings.
 
-    The memory holds the embeddings of the last steps, the current batch included, and is filled
-    from the first step on. An embedding is not compared with itself there. Only the batch receives
-    gradients. The memory is not used before `start_after` steps, since embeddings drift too fast
-    in the beginning.
+    The memory contains the embeddings of the last steps, including the current batch, and is filled
+    from the first step on. An embedding is not compared with its copy in the memory. Only the batch
+    receives gradients. The memory is not used in the first `start_after` steps, in which embeddings
+    change too fast.
 
     Args:
-        loss: a loss of pairs or triplets that takes references.
+        loss: a loss of pairs or triplets that accepts references.
         miner: must be None.
         embedding_size: D.
         memory_batches: size of the memory in batches, at least 1.
-        start_after: steps with the loss of the batch alone.
-        wait_until_full: True: count these steps from when the memory is full, as in the code of
-            the authors of ccp.
-        exclude_self_pairs: an embedding is not compared with its own copy in the memory; False
-            counts these pairs, as releases before this option did.
+        start_after: number of steps with only the loss of the batch.
+        wait_until_full: count these steps from the step at which the memory is full, as in the
+            code of ccp's authors.
+        exclude_self_pairs: do not compare an embedding with its copy in the memory; False includes
+            these pairs, as releases before this option did.
 
     Raises:
-        UserError: an option is out of range, or the loss takes no references.
+        UserError: an option is out of range, or the loss does not accept references.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CrossBatchMemory(Method):
         return self._embeddings[:size], self._labels[:size]
 
     def _store(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
-        """Replaces the oldest batch of the memory by this one; returns its rows there (B)."""
+        """Replaces the oldest batch in the memory; returns the rows of the new batch in it (B)."""
         if self._embeddings is None or self._labels is None:
             self._embeddings = embeddings_BD.repeat(self.memory_batches, 1)
             self._labels = labels_B.repeat(self.memory_batches)

@@ -1,6 +1,6 @@
-"""Checks of the options of methods and of the losses that mixing methods take.
+"""Checks of the options of methods, and of the losses for mixing methods.
 
-A loss can be mixed if it is additive over positives and negatives, that is, has a generic form.
+Mixing requires a loss that is additive over positives and negatives, that is, has a generic form.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def require_form(loss: nn.Module, method: str, proxies: bool | None = None) -> F
     Args:
         loss: the clean loss.
         method: name of the method, for the message.
-        proxies: True: the loss must have proxies; False: it must not; None: it may.
+        proxies: True: the loss must have proxies; False: must not; None: either.
 
     Raises:
-        UserError: the loss has no such form; lists the losses that have one.
+        UserError: the loss has no such form; the message lists the losses that have one.
     """
     supported = {None: ALL_LOSSES, True: PROXY_LOSSES, False: SAMPLE_LOSSES}[proxies]
     try:
@@ -49,7 +49,7 @@ def check_choices(option: str, value: Sequence[str] | str, valid: Collection[str
     """Returns the chosen names in the order of `valid`, each once.
 
     Raises:
-        UserError: no name is chosen, or an unknown one.
+        UserError: no name or an unknown name is chosen.
     """
     listed = ", ".join(valid)
     if not isinstance(value, Iterable):
@@ -67,10 +67,10 @@ def check_choices(option: str, value: Sequence[str] | str, valid: Collection[str
 
 
 def check_number(option: str, value: float, low: float, *, above: bool = False) -> float:
-    """Returns a finite number of at least `low`, or `above` it.
+    """Returns `value` after a check: finite, and at least `low` (or `above` it).
 
     Raises:
-        UserError: it is not such a number.
+        UserError: the value is not a number of this range.
     """
     fits = isinstance(value, int | float) and (value > low if above else value >= low)
     if not fits or value == float("inf"):
@@ -79,10 +79,10 @@ def check_number(option: str, value: float, low: float, *, above: bool = False) 
 
 
 def check_count(option: str, value: object) -> int:
-    """Returns an integer of at least 1.
+    """Returns `value` after a check: an integer of at least 1.
 
     Raises:
-        UserError: it is not such a number.
+        UserError: the value is not a number of this range.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UserError(f"{option}={value} must be an integer of at least 1")
@@ -90,7 +90,7 @@ def check_count(option: str, value: object) -> int:
 
 
 def draw_one(names: Sequence[str]) -> str:
-    """Returns one of the names, uniformly, from torch's generator on the CPU."""
+    """Returns a random name, drawn uniformly by torch's generator on the CPU."""
     if len(names) == 1:
         return names[0]
     return names[int(torch.randint(len(names), ()))]

@@ -20,13 +20,13 @@ class Plain(Method):
 
     Args:
         loss: called as `loss(embeddings, labels)`, with a miner as `loss(embeddings, labels,
-            indices_tuple)`. B×C values are logits, as those of the layers of ArcFace and CosFace
-            in other codebases: the loss is their cross-entropy.
+            indices_tuple)`. A result B×C is taken as logits, such as those of ArcFace layers in
+            other codebases, and their cross-entropy is the loss.
         miner: called as `miner(embeddings, labels)`; None: the loss uses the whole batch.
-        num_classes: C; None: values are never logits.
+        num_classes: C; None: results are never taken as logits.
 
     Raises:
-        UserError: there is a miner, and the loss has no argument for what it finds.
+        UserError: there is a miner, but the loss has no argument for its pairs.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Plain(Method):
         if miner is not None and not _takes(loss, 3):
             raise UserError(
                 f"loss.miner: {type(loss).__name__} takes embeddings and labels, but not the pairs "
-                f"of a miner; give its forward an argument indices_tuple, or leave the miner out"
+                f"of a miner; give its forward an argument indices_tuple, or remove the miner"
             )
         self.loss = loss
         self.miner = miner
@@ -57,7 +57,7 @@ class Plain(Method):
     def forward(
         self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the loss of images B×3×H×W with labels B, and its value in its `log_unit`."""
+        """Returns the loss of images B×3×H×W with labels B; logs it in units of its `log_unit`."""
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
             # losses of other packages do not handle autocast
@@ -71,7 +71,7 @@ class Plain(Method):
 
 
 def _takes(loss: nn.Module, count: int) -> bool:
-    """Returns True if a loss can be called with so many arguments by position."""
+    """Returns whether a loss can be called with `count` positional arguments."""
     try:
         inspect.signature(loss.forward).bind(*[None] * count)
     except TypeError:

@@ -1,8 +1,8 @@
-"""Preparation of pair losses for a batch and references (proxies, a memory), as ccp uses them.
+"""Preparation of pair losses for a batch and references (proxies, a memory), as in ccp.
 
 Under ccp the embedder clips vectors to the unit ball; s is their inner product and r their
-distance. Losses of pytorch-metric-learning would normalize the vectors again, so that this is
-disabled; on unit vectors it makes no difference.
+distance. Losses of pytorch-metric-learning would normalize the vectors again; this is disabled,
+which makes no difference for unit vectors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dml.losses.triplet import AllTripletsLoss
 def prepare_for_references(
     loss: nn.Module, miner: Any, embedding_size: int, method: str
 ) -> nn.Module:
-    """Returns the loss in a form that takes many references and embeddings of any length.
+    """Returns the loss in a form for many references and embeddings of any length.
 
     Args:
         loss: a loss of pairs or triplets; normalization in its distance is disabled.
@@ -29,7 +29,7 @@ def prepare_for_references(
         method: name of the method, for messages.
 
     Raises:
-        UserError: there is a miner, or the loss takes no references.
+        UserError: there is a miner, or the loss does not accept references.
     """
     if miner is not None:
         raise UserError(
@@ -50,17 +50,17 @@ def compute_reference_loss(
     references: tuple[Tensor, Tensor],
     self_index: Tensor,
 ) -> Tensor:
-    """Returns the loss of a batch and references that contain the batch, without self-pairs.
+    """Returns the loss between a batch and references that contain it, without self-pairs.
 
-    The losses of this package know them by `self_index`, those of pytorch-metric-learning get all
-    other pairs as their `indices_tuple`. Any other loss gets neither.
+    Losses of this package exclude self-pairs by `self_index`; losses of pytorch-metric-learning
+    receive all other pairs as `indices_tuple`. Any other loss includes self-pairs.
 
     Args:
         loss: as returned by `prepare_for_references`.
         embeddings: B×D.
         labels: B.
         references: R×D embeddings and R labels.
-        self_index: B, the row of each embedding among the references.
+        self_index: row of each embedding in the references (B).
     """
     ref_emb, ref_labels = references
     arguments: dict[str, Any] = {"ref_emb": ref_emb, "ref_labels": ref_labels}
@@ -107,14 +107,14 @@ def _replace_triplet_margin_loss(loss: nn.Module) -> nn.Module:
 
 
 def _check_references(loss: nn.Module, embedding_size: int, method: str) -> None:
-    """Raises UserError unless the loss takes references, before any training."""
+    """Raises UserError, before any training, if the loss does not accept references."""
     x_BD = torch.eye(2, embedding_size)
     labels_B = torch.tensor([0, 1])
     state = torch.get_rng_state()
     try:
         with torch.no_grad():
             loss(x_BD, labels_B, ref_emb=x_BD.repeat(2, 1), ref_labels=labels_B.repeat(2))
-    except Exception as error:  # losses refuse references with different errors
+    except Exception as error:  # losses reject references with different errors
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UserError(
             f"loss: method '{method}' compares a batch with references, and "

@@ -14,15 +14,15 @@ from dml.models.timm_networks import inspect_network, load_network
 
 @dataclass(frozen=True)
 class InputSpec:
-    """Preparation of an image for a network: `(image in [0, 1] * scale - mean) / std`.
+    """Input of a network: `(image * scale - mean) / std` for images in [0, 1].
 
     Attributes:
         size: height and width in pixels; None keeps the size of the dataset's images.
-        mean: subtracted from each channel, in the order in which the network sees the channels.
-        std: divides each channel, same order.
-        channel_order: "rgb", or "bgr" for networks that come from Caffe.
+        mean: mean of each channel, in the network's channel order.
+        std: standard deviation of each channel, in the same order.
+        channel_order: "rgb", or "bgr" for networks converted from Caffe.
         scale: 1.0 for networks trained on values in [0, 1], 255.0 for those trained on [0, 255].
-        interpolation: "bilinear" or "bicubic", of every resize.
+        interpolation: "bilinear" or "bicubic", for every resize.
         crop_share: side of the central crop of a test image, relative to the shorter side of the
             resized image, 0–1; None resizes whole images to a square.
     """
@@ -39,16 +39,16 @@ class InputSpec:
 class Backbone(nn.Module):
     """Network from images (B×3×H×W, prepared as in `input`) to features, without pooling.
 
-    A custom network needs neither this base class nor the attributes: those that it lacks are
-    found by `dml.models.plain_network.complete`.
+    A custom network needs neither this base class nor the attributes: missing ones are added by
+    `dml.models.plain_network.complete`.
 
     Attributes:
         channels: c of the features.
-        kind: "maps" if `forward` gives B×c×h×w, "tokens" if it gives B×tokens×c, "vectors" if it
-            gives B×c, which need no pooling.
-        input: the images that the weights were trained on.
-        prefix_tokens: number of tokens before those of the patches (class token first).
-        native_channels: c of `pool_natively`; None if the network has no pooling of its own.
+        kind: output of `forward`: "maps" B×c×h×w, "tokens" B×tokens×c, or "vectors" B×c, which
+            need no pooling.
+        input: the input for which the weights were trained.
+        prefix_tokens: number of tokens before the patch tokens (class token first).
+        native_channels: c of `pool_natively`; None if the network has no native pooling.
     """
 
     channels: int
@@ -62,7 +62,7 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def pool_natively(self, features: Tensor) -> Tensor:
-        """Pools features B×c×h×w or B×tokens×c as the network does before its classifier."""
+        """Pools features B×c×h×w or B×tokens×c to B×c, as before the network's classifier."""
         raise NotImplementedError
 
 
@@ -71,15 +71,15 @@ class TimmBackbone(Backbone):
 
     Args:
         model: timm's name, with or without the tag of the weights: "resnet50.tv_in1k".
-        weights: "imagenet" (those of the tag, or timm's default tag), "none", a file or an http(s)
-            URL. Files hold timm's names or those that timm converts.
+        weights: "imagenet" (timm's weights for the tag, or for its default tag), "none", a file or
+            an http(s) URL. Files have timm's names or names that timm converts.
         input_size: side of the images in pixels; position embeddings are resized to fit.
-        mean, std: see `InputSpec`; None: those in timm's record of the weights.
+        mean, std: see `InputSpec`; None: the values in timm's record of the weights.
         interpolation: "bilinear" or "bicubic".
         crop_share: see `InputSpec`.
 
     Raises:
-        ConfigError: timm has no such model, it does not fit, or the size does not.
+        ConfigError: timm has no such model, or the model or the input size is not supported.
         UserError: the weights cannot be loaded or belong to another network.
     """
 
@@ -95,11 +95,11 @@ class TimmBackbone(Backbone):
     ) -> None:
         super().__init__()
         record = find_record(model)
-        found = inspect_network(model, input_size)
+        output = inspect_network(model, input_size)
         self.network = load_network(model, input_size, weights)
-        self.kind, self.channels = found.kind, found.channels
-        self.native_channels = found.native_channels
-        self.channels_last = found.channels_last
+        self.kind, self.channels = output.kind, output.channels
+        self.native_channels = output.native_channels
+        self.channels_last = output.channels_last
         self.prefix_tokens = getattr(self.network, "num_prefix_tokens", 0)
         self.input = InputSpec(
             size=input_size,
@@ -115,7 +115,7 @@ class TimmBackbone(Backbone):
         return features.permute(0, 3, 1, 2) if self.channels_last else features
 
     def pool_natively(self, features: Tensor) -> Tensor:
-        """Returns timm's output before the classifier, B×c, of features from `forward`."""
+        """Returns timm's output before the classifier, B×c, for features from `forward`."""
         if self.channels_last:
             features = features.permute(0, 2, 3, 1)
         return self.network.forward_head(features, pre_logits=True)

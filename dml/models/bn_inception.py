@@ -1,7 +1,7 @@
 """BN-Inception (Ioffe & Szegedy, 2015) under the names of the converted Caffe network.
 
-The names let `bn_inception-52deb4733.pth`, the weights behind nearly every published number of
-this field, load strictly. Shapes: B images, c channels, h×w maps.
+With these names `bn_inception-52deb4733.pth` loads strictly: the weights behind most published
+results of deep metric learning. Shapes: B images, c channels, h×w maps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CAFFE_WEIGHTS = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4
 
 
 class Block(NamedTuple):
-    """Channels of one inception block's branches; without 1×1 and projection it halves the maps."""
+    """Channels of the branches of an inception block; without 1×1 branch it halves the maps."""
 
     name: str
     single: int  # 1×1
@@ -29,7 +29,7 @@ class Block(NamedTuple):
     double_reduce: int  # 1×1 before …
     double: int  # … each of two 3×3
     pool: Literal["avg", "max"]
-    projection: int  # 1×1 behind the pooling
+    projection: int  # 1×1 after the pooling
 
     @property
     def halves(self) -> bool:
@@ -37,7 +37,7 @@ class Block(NamedTuple):
         return self.single == 0
 
     def channels_out(self, channels_in: int) -> int:
-        """Returns the channels of all branches together."""
+        """Returns the sum of the channels of all branches."""
         passed_through = channels_in if self.halves else 0  # pooled, not projected
         return self.single + self.triple + self.double + self.projection + passed_through
 
@@ -58,17 +58,17 @@ BLOCKS = (
 
 
 class BNInception(Backbone):
-    """Maps of 1024 channels at a 32nd of the resolution (7×7 for images of 224 or 227 pixels).
+    """BN-Inception: 1024 maps at 1/32 of the resolution (7×7 for images of 224 or 227 pixels).
 
-    Input: BGR in [0, 255] minus (104, 117, 128), not divided, as Caffe had it.
+    Input: BGR in [0, 255] minus (104, 117, 128), with standard deviation 1, as in Caffe.
 
     Args:
         weights: "imagenet", "none", a file or an http(s) URL.
-        input_size: side of the images in pixels; 227 only under MLRC. Any size works whose maps
-            can be halved evenly: 224, 227, 256, and small ones such as 32 for tests.
+        input_size: side of the images in pixels: 224, 227 (MLRC) or another size whose maps can be
+            halved evenly, such as 256, or 32 for tests.
 
     Raises:
-        ConfigError: `input_size` does not fit.
+        ConfigError: the maps of `input_size` cannot be halved evenly.
         UserError: the weights cannot be loaded or belong to another network.
     """
 
@@ -77,12 +77,12 @@ class BNInception(Backbone):
 
     def __init__(self, weights: str = "imagenet", input_size: int = 224) -> None:
         super().__init__()
-        side = -(-input_size // 2) // 4  # of the maps before two more are halved
-        if side < 4 or side % 4:  # odd convolved and pooled maps differ by one pixel
+        side = -(-input_size // 2) // 4  # of the maps before the last two halvings
+        if side < 4 or side % 4:  # odd sizes: convolved and pooled maps would differ by one pixel
             raise ConfigError(
                 [
                     f"backbone.input_size={input_size} leaves maps that BN-Inception cannot halve "
-                    f"evenly: take 224 (227 under MLRC, 256) or another multiple of 32"
+                    f"evenly: use 224 (227 under MLRC, 256) or another multiple of 32"
                 ]
             )
         self.input = InputSpec(
@@ -152,5 +152,5 @@ class BNInception(Backbone):
 
 
 def _max_pool(x_Bchw: Tensor) -> Tensor:
-    """Halves the maps as Caffe does, which rounds up."""
+    """Halves the maps by max pooling, rounding up as Caffe does."""
     return F.max_pool2d(x_Bchw, 3, stride=2, ceil_mode=True)

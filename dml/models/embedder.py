@@ -1,4 +1,4 @@
-"""Embedder from images to embeddings: backbone, pooling, head, normalizer.
+"""The network from images to embeddings: backbone, pooling, head and normalizer.
 
 Shapes: B images, c channels, h×w maps or t tokens (class token first), D embedding dimensions.
 """
@@ -26,7 +26,7 @@ TOKEN_POOLINGS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "token": lambda tokens_Btc, prefix: tokens_Btc[:, 0],
     "mean": lambda tokens_Btc, prefix: tokens_Btc[:, prefix:].mean(dim=1),
 }
-LARGEST = 65_536  # dimensions; a typing error must not take all memory
+LARGEST = 65_536  # dimensions; a typo must not exhaust the memory
 NATIVE = "native"  # the network's own pooling
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "l2": lambda v_BD: F.normalize(v_BD, dim=1),
@@ -38,36 +38,36 @@ NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
 class Embedder(nn.Module):
     """A network that maps images to embeddings.
 
-    `forward` is `embed(features(images))`, and `embed` is `project(pool(features))` normalized:
-    methods that mix features (Metrix) or pooled features act in between.
+    `forward` is `embed(features(images))`, and `embed` is `project(pool(features))`; methods that
+    mix features (Metrix) call these parts.
 
     Args:
         backbone: any `Backbone`.
-        size: embedding dimensions D; None keeps the backbone's own (384 for ViT-S and DINO).
-        pooling: of feature maps: "avg", "max" or "avg+max" (their sum, as Proxy Anchor does); or
-            "native", of maps and tokens: all that the network does before its classifier, such as
+        size: embedding dimensions D; None: the number of channels (384 for ViT-S and DINO).
+        pooling: pooling of feature maps: "avg", "max" or "avg+max" (their sum, as in Proxy Anchor);
+            or "native" for maps and tokens: all layers before the network's classifier, such as
             ConvNeXt's norm or SigLIP's attention.
-        token_pooling: of the tokens of a transformer: "token" (the class token) or "mean" (over
-            the patches). Separate from `pooling`, so that a protocol's choice for
+        token_pooling: pooling of the tokens of a transformer: "token" (the class token) or "mean"
+            (over the patches). Separate from `pooling`, so that a protocol's choice for
             convolutional networks does not affect transformers.
         head: "linear", "linear+relu" or "none".
-        layer_norm: a LayerNorm before the head, as in ProxyNCA++; without parameters, which the
-            linear layer after it would absorb.
-        init: of the head: "default" (PyTorch's), "kaiming_fan_out" (normal; bias 0) or
-            "xavier_uniform" (bias 0).
-        bias: of the head.
+        layer_norm: add a LayerNorm before the head, as in ProxyNCA++; without parameters, since the
+            linear layer after it makes them redundant.
+        init: initialization of the head: "default" (PyTorch's), "kaiming_fan_out" (normal; bias 0)
+            or "xavier_uniform" (bias 0).
+        bias: whether the head has a bias.
         normalize: "l2", "clipped" (v / max(1, ‖v‖): only long vectors are shortened) or "none".
-        freeze_batch_norm: the backbone keeps its BatchNorm statistics during training.
-        freeze_batch_norm_affine: with it, γ and β keep their values too.
+        freeze_batch_norm: keep the BatchNorm statistics of the backbone during training.
+        freeze_batch_norm_affine: also keep γ and β; requires `freeze_batch_norm`.
         batch_norm_momentum: weight of a batch in the running statistics of the backbone's BatchNorm
-            layers, 0–1; None keeps the network's own (0.1 in PyTorch).
+            layers, 0–1; None keeps the network's value (0.1 in PyTorch).
 
     Attributes:
         embedding_size: D.
         input: the backbone's `InputSpec`.
 
     Raises:
-        UserError: two options do not fit each other.
+        UserError: two options are incompatible, or the backbone lacks the chosen pooling.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class Embedder(nn.Module):
         super().__init__()
         if freeze_batch_norm_affine and not freeze_batch_norm:
             raise UserError(
-                "embedder.freeze_batch_norm_affine=true freezes more than the statistics alone: "
-                "set embedder.freeze_batch_norm=true too"
+                "embedder.freeze_batch_norm_affine=true needs frozen statistics too: "
+                "set embedder.freeze_batch_norm=true"
             )
         channels = backbone.channels
         if pooling == NATIVE:
@@ -110,11 +110,11 @@ class Embedder(nn.Module):
         if not 1 <= self.embedding_size <= LARGEST:
             raise UserError(
                 f"embedder.size={size} must be at least 1 and at most {LARGEST}, or null for the "
-                f"backbone's own"
+                f"backbone's channels"
             )
         if head == "none" and self.embedding_size != channels:
             raise UserError(
-                f"embedder.size={size} needs a head, for the backbone has {channels} channels: "
+                f"embedder.size={size} needs a head, since the backbone has {channels} channels: "
                 "set embedder.head=linear or embedder.size=null"
             )
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
@@ -132,7 +132,7 @@ class Embedder(nn.Module):
         return self.backbone(images)
 
     def pool(self, features: Tensor) -> Tensor:
-        """Pools features B×c×h×w or B×t×c to B×c; returns vectors B×c as they are."""
+        """Pools features B×c×h×w or B×t×c to B×c; returns vectors B×c unchanged."""
         if self.pooling == NATIVE and self.backbone.native_channels:
             return self.backbone.pool_natively(features)
         if self.backbone.kind == "vectors":
@@ -146,12 +146,12 @@ class Embedder(nn.Module):
         return NORMALIZERS[self.normalize](self._apply_head(pooled_Bc))
 
     def unnormalized(self, images: Tensor) -> Tensor:
-        """Returns the head's output B×D before normalization; CCP picks its proxies there."""
+        """Returns the head's output B×D before normalization, from which CCP picks its proxies."""
         return self._apply_head(self.pool(self.features(images)))
 
     def _apply_head(self, pooled_Bc: Tensor) -> Tensor:
         v_BD = self.head(pooled_Bc)
-        # Distances between unit vectors need more than the eight bits of bfloat16.
+        # Distances between unit vectors need more than bfloat16's eight bits of precision.
         return v_BD.to(torch.promote_types(v_BD.dtype, torch.float32))
 
     def embed(self, features: Tensor) -> Tensor:
@@ -198,12 +198,12 @@ def _build_head(
 
 
 def compile_backbone(embedder: Embedder, choice: bool | str, device: torch.device) -> None:
-    """Compiles the backbone of a network in place, at its first call.
+    """Compiles the backbone of a network in place; the compilation runs at the first call.
 
     Args:
         embedder: the network.
-        choice: the option `compile`; a name is a mode of torch.compile.
-        device: of the network.
+        choice: the option `compile`: True, False, or a mode of torch.compile.
+        device: device of the network.
 
     Raises:
         UserError: the mode needs a GPU.

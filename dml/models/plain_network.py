@@ -1,4 +1,4 @@
-"""Users' own networks: the attributes of a `Backbone` that they lack, found by a trial run."""
+"""Completion of custom networks: missing attributes of a `Backbone`, found by a trial run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ IMAGENET = InputSpec(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.
 
 
 def complete(network: nn.Module, size: int | None = None) -> Backbone:
-    """Adds the attributes of a `Backbone` that a network lacks, in place, and returns it.
+    """Adds the missing attributes of a `Backbone` to a network, in place, and returns the network.
 
-    `input` becomes 224 pixels with the mean and standard deviation of ImageNet; `kind` and
-    `channels` are found by a run on one image of zeros, in evaluation mode and without gradients.
+    The default of `input` is 224 pixels with the mean and standard deviation of ImageNet; `kind`
+    and `channels` are found by a run on an image of zeros, in evaluation mode without gradients.
 
     Args:
         network: maps B×3×H×W to B×c, B×c×h×w or B×tokens×c.
-        size: side of the image in pixels; None: that of `input`.
+        size: side of the image in pixels; None: the size in `input`.
 
     Raises:
-        ConfigError: the network fails on the image, or returns something else.
+        ConfigError: the network fails on the image, or returns another shape or type.
     """
     defaults = {"input": IMAGENET, "prefix_tokens": 0, "native_channels": None}
     for attribute, default in defaults.items():

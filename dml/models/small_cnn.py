@@ -12,21 +12,21 @@ from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
 WIDEST = 4096
-# Trained on glyphs that neither train nor test in data=glyphs: `experiment=claims_pretraining`.
+# Trained on characters that data=glyphs does not contain: `experiment=claims_pretraining`.
 GLYPHS = Path(__file__).with_name("small_cnn_glyphs.safetensors")
 
 
 class SmallCNN(Backbone):
-    """Three convolutions with BatchNorm and ReLU; halves the images twice, larger ones three times.
+    """Three convolutions with BatchNorm and ReLU, for images of 8×8 pixels and more.
 
-    8×8 pixels become 2×2 maps and 32×32 become 4×4. The first convolution keeps the resolution,
-    which 8×8 digits need.
+    8×8 pixels become 2×2 maps and 32×32 become 4×4: images above 16 pixels are halved three times,
+    smaller ones twice. The first convolution keeps the resolution, which 8×8 digits need.
 
     Args:
-        weights: "none", "glyphs" (pretrained, of width 32), a file or a URL; there are no
+        weights: "none", "glyphs" (pretrained, for `width` 32), a file or a URL; there are no
             ImageNet weights.
         input_size: side of the images in pixels, at least 8; None keeps their size.
-        width: channels of the first layer; the features have four times as many.
+        width: channels of the first layer, a quarter of the channels of the features.
 
     Raises:
         ConfigError: `input_size` is too small.
@@ -39,7 +39,7 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
-        if not 1 <= width <= WIDEST:  # a typing error must not take all memory
+        if not 1 <= width <= WIDEST:  # a typo must not exhaust the memory
             raise ConfigError([f"backbone.width: {width} must be at least 1, at most {WIDEST}"])
         if input_size is not None and input_size < 8:
             raise ConfigError([f"backbone.input_size: {input_size} must be at least 8, or null"])
@@ -53,9 +53,9 @@ class SmallCNN(Backbone):
         load_weights(self, str(GLYPHS) if weights == "glyphs" else weights)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W; half of that above 16 pixels."""
+        """Returns maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W, above 16 pixels B×4w×⌈H/8⌉×⌈W/8⌉."""
         maps = self.stem(images)
-        if min(maps.shape[-2:]) > 16:  # a glyph costs about as much as a digit
+        if min(maps.shape[-2:]) > 16:  # so that a glyph costs about as much as a digit
             maps = nn.functional.max_pool2d(maps, 2)
         return self.layers(maps)
 

@@ -1,7 +1,7 @@
-"""Networks of timm: their features, their pooling, and weights loaded by timm's own converters.
+"""Networks of timm: their features, their pooling, and weights loaded by timm's converters.
 
-A network with `embedder.pooling=native` pools as timm does before its classifier. Compared with
-what the authors of each family use for a whole image:
+A network with `embedder.pooling=native` pools as timm does before its classifier. The pooling of
+the authors of each family, and of timm:
 
 | family | authors | timm |
 |---|---|---|
@@ -12,9 +12,8 @@ what the authors of each family use for a whole image:
 | Swin, ConvNeXt, ResNet, EfficientNet | average of the maps | average of the maps |
 | DINOv3 (ViT) | class token | average of the patches; `POOLING` departs from it |
 
-CLIP's projection into the space of its texts is left out: timm counts it as the classifier. MAE's
-authors average the patches where they train the network further, and use the class token of the
-frozen one.
+CLIP's projection into the space of texts is omitted: for timm it is the classifier. MAE's authors
+average the patches for fine-tuning, and use the class token of the frozen network.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ from dml.core.timm_records import HUB, find_record
 from dml.models.weights import describe_mismatch, find_weights, read_state_dict
 
 KINDS: dict[int, Literal["maps", "tokens", "vectors"]] = {2: "vectors", 3: "tokens", 4: "maps"}
-POOLING = {"dinov3": "token"}  # part of a transformer's name → timm's name of the authors' pooling
+POOLING = {"dinov3": "token"}  # part of a transformer's name → the authors' pooling
 
 
 @dataclass(frozen=True)
 class NetworkOutput:
-    """The features of a network, found by a trial on one image.
+    """Properties of a network's features, found by a trial on one image.
 
     Attributes:
         kind: see `Backbone`.
         channels: c of the features.
-        native_channels: c of timm's output before the classifier; None if there is none.
-        channels_last: maps come as B×h×w×c.
+        native_channels: c of timm's output before the classifier; None if it has no vector there.
+        channels_last: whether the network returns maps B×h×w×c.
     """
 
     kind: Literal["maps", "tokens", "vectors"]
@@ -58,11 +57,11 @@ class NetworkOutput:
 
 @cache
 def inspect_network(model: str, input_size: int) -> NetworkOutput:
-    """Returns the shape of a network's features, found without weights or memory for them.
+    """Returns the properties of a network's features, without allocating its weights.
 
     Raises:
-        ConfigError: timm has no such network, the images do not fit, or the features can be neither
-            pooled nor used as they are.
+        ConfigError: timm has no such network, the input size is not supported, or the features are
+            neither maps nor tokens nor vectors.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
@@ -105,7 +104,7 @@ def _try_network(model: str, input_size: int) -> NetworkOutput:
 
 
 def _create(model: str, input_size: int, **options: Any) -> Any:
-    """Creates a network without classifier."""
+    """Returns a new network without classifier."""
     import timm
 
     size: dict[str, Any] = (
@@ -142,8 +141,8 @@ def _misfit(model: str, input_size: int, error: Exception) -> ConfigError:
 def load_network(model: str, input_size: int, weights: str | None) -> Any:
     """Returns a network without classifier, with the weights of the option `backbone.weights`.
 
-    timm converts the names of published files, drops the classifier and resizes position
-    embeddings. It downloads its own weights; a file is read here, without unpickling code.
+    timm converts the names of published files, drops the classifier, resizes position embeddings,
+    and downloads its weights. A file is read here, without unpickling code.
 
     Raises:
         UserError: the weights cannot be loaded or belong to another network.
@@ -165,34 +164,34 @@ def load_network(model: str, input_size: int, weights: str | None) -> Any:
             problem = " ".join(str(error).split())
     if network is not None:
         missing, unknown = differences[-1]
-        # A classifier's modules are left out: `head.bn` belongs to `head.linear`.
+        # Modules of the classifier are ignored: `head.bn` belongs to `head.linear`.
         heads = network.pretrained_cfg.get("classifier") or ()
         heads = [heads] if isinstance(heads, str) else heads
         tops = tuple(f"{head.partition('.')[0]}." for head in heads)
         problem = describe_mismatch(missing, (n for n in unknown if not n.startswith(tops)))
-        network.pretrained_cfg["state_dict"] = None  # else kept, and copied with the network
+        network.pretrained_cfg["state_dict"] = None  # otherwise copied with the network
     if problem:
         raise UserError(f"backbone.weights: {path} belongs to another network: {problem}")
     return network
 
 
 def _load_published(model: str, input_size: int) -> Any:
-    """Returns a network with timm's weights: from the hub or its cache, or from their URL."""
+    """Returns a network with timm's weights, from the Hugging Face hub, its cache, or a URL."""
     record = find_record(model)
     if not (model.startswith(HUB) or record["hf_hub_id"] or record["url"] or record["file"]):
         raise UserError("backbone.weights=imagenet: this network has none; use weights=none")
     from huggingface_hub.utils import disable_progress_bars
 
-    disable_progress_bars()  # the live line tells
+    disable_progress_bars()  # the progress line shows it
     try:
         with show_task(f"loading the weights of {model}"):
             return _create(model, input_size, pretrained=True)
     except ConfigError:
         raise
     except Exception as error:  # of timm, huggingface_hub, its transport, or the disk
-        place = record["hf_hub_id"] or record["url"] or model
+        source = record["hf_hub_id"] or record["url"] or model
         raise UserError(
-            f"backbone.weights=imagenet: cannot get {place} ({first_line(error)}); a gated model "
+            f"backbone.weights=imagenet: cannot get {source} ({first_line(error)}); a gated model "
             f"needs its terms accepted on its page and HF_TOKEN=<token>; without a network, "
             f"download it elsewhere and give backbone.weights=<file>, or start from random weights "
             f"with backbone.weights=none"
@@ -202,9 +201,9 @@ def _load_published(model: str, input_size: int) -> Any:
 def _rename_efficientnet(
     state: dict[str, Tensor], model: str, input_size: int
 ) -> dict[str, Tensor]:
-    """Gives the tensors of `efficientnet_pytorch` and packages derived from it timm's names.
+    """Renames the tensors of `efficientnet_pytorch` and derived packages to timm's names.
 
-    They list the same tensors in the same order; the classifier is left out.
+    They have the same tensors in the same order; the classifier is dropped.
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         names = list(_create(model, input_size).state_dict())
@@ -214,10 +213,10 @@ def _rename_efficientnet(
 
 @contextmanager
 def _record_differences() -> Iterator[list[Any]]:
-    """Collects the missing and unexpected names of state dicts, which timm does not return."""
+    """Records the missing and unexpected names of state dicts, which timm does not return."""
     differences: list[Any] = []
     load = nn.Module.load_state_dict
-    log = logging.getLogger("timm")  # it warns of the classifier, which is left out on purpose
+    log = logging.getLogger("timm")  # it warns of the classifier, which is dropped on purpose
     level = log.level
 
     def load_and_record(module: nn.Module, *more: Any, **options: Any) -> Any:

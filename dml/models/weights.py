@@ -1,4 +1,4 @@
-"""Pretrained weights of a file or URL: read without running code, loaded strictly or not at all."""
+"""Pretrained weights from a file or URL: read without running code, and loaded strictly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_weights(
         network: a backbone without its classifier.
         weights: "imagenet", "none" (or None), a file or an http(s) URL.
         imagenet: URL of the ImageNet weights; None if there are none.
-        classifier: name of the layer in the file that `network` does not have.
+        classifier: name of the classifier in the file, which `network` does not have.
 
     Raises:
         UserError: the file does not exist, cannot be downloaded or read, has the wrong hash, or
@@ -53,9 +53,9 @@ def load_weights(
 
 
 def find_weights(weights: str) -> Path:
-    """Returns a local file, or the file of a URL in torch.hub's folder, downloaded if necessary.
+    """Returns a local file; downloads a URL to torch.hub's folder if necessary.
 
-    A name that ends in `-<at least 8 digits of the sha256>.<extension>` is checked as it arrives.
+    The checksum of a file named `<name>-<at least 8 digits of the sha256>.<extension>` is verified.
     """
     if urlsplit(weights).scheme not in ("http", "https"):
         path = Path(weights).expanduser()
@@ -67,7 +67,7 @@ def find_weights(weights: str) -> Path:
         )
     name = Path(urlsplit(weights).path).name
     digits = re.search(r"-([0-9a-f]{8,64})\.[^.]+$", name)
-    if digits is None:  # many servers have a model.pth
+    if digits is None:  # many servers have a file of the same name, such as model.pth
         name = f"{hashlib.sha256(weights.encode()).hexdigest()[:12]}_{name}"
     path = Path(torch.hub.get_dir()) / "checkpoints" / name
     if not path.is_file():
@@ -86,11 +86,11 @@ def find_weights(weights: str) -> Path:
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Reads the tensors by name from a `.safetensors` file or one that `torch.save` wrote.
+    """Returns name → tensor of a `.safetensors` file or of a file written by `torch.save`.
 
-    Looks inside `state_dict` or `model` and removes the prefix `module.` of data parallelism. Of a
-    whole embedder, such as `model.safetensors` of `dml.export`, the backbone is returned. Only
-    tensors are unpickled.
+    Looks inside `state_dict` or `model` and removes the prefix `module.` of data parallelism. For
+    the file of a whole embedder, such as `model.safetensors` of `dml.export`, the tensors of the
+    backbone are returned. Only tensors are unpickled.
     """
     try:
         if path.suffix == ".safetensors":
@@ -99,7 +99,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             content: object = load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # every format fails in its own ways
+    except Exception as error:  # of many classes, by format
         raise UserError(
             f"backbone.weights: {path} cannot be read: damaged, or neither a state dict of "
             "torch.save nor .safetensors"
@@ -117,8 +117,8 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
 
 def describe_mismatch(missing: Iterable[str], unknown: Iterable[str]) -> str:
-    """Returns the first difference between the names of a file and those of a network, or ""."""
-    absent = [name for name in missing if not name.endswith("num_batches_tracked")]  # a newer name
+    """Returns the first difference between the names in a file and in a network, or ""."""
+    absent = [name for name in missing if not name.endswith("num_batches_tracked")]  # new name
     surplus = list(unknown)
     if absent:
         return f"it lacks {absent[0]}"

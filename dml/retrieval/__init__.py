@@ -1,4 +1,4 @@
-"""Exact neighbors, retrieval metrics and the geometry of embeddings."""
+"""Exact nearest neighbors, retrieval metrics and the geometry of embeddings."""
 
 from dml.retrieval.average_precision import mean_average_precision
 from dml.retrieval.geometry import (

@@ -1,11 +1,11 @@
 """Mean average precision over the full ranking (mAP), exact and in bounded memory.
 
-The average precision of a query needs only the number of irrelevant items before each relevant one.
-Products in float64, tile by tile, sort almost all items between the relevant ones; those within the
-rounding error of a relevant item are compared by their exact distances, as in `exact_order`.
+Average precision needs only the number of irrelevant items before each relevant item. For almost
+all irrelevant items, float64 scores, computed tile by tile, are sufficient; items within the
+rounding error of a relevant item are compared by exact distances, as in `exact_order`.
 
 Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, c items of one tile, P
-pairs, R relevant items (the most of any query of the chunk).
+pairs, R relevant items (the largest number in the chunk).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dml.retrieval.metrics import common_classes
 from dml.retrieval.relevant_ranks import ClassMembers, sort_relevant
 
 TILE = 2048
-ENTRY_BYTES = 64  # of the buffers for one query and one item
+ENTRY_BYTES = 64  # size of the buffers per query and item
 FLOAT64_UNIT = 2.0**-53
 
 
@@ -33,22 +33,22 @@ def mean_average_precision(
 ) -> float:
     """Returns the mean over queries of (1/R) Σ_i P(i)·rel(i), over all ranks i of the gallery.
 
-    MAP@R of `retrieval_metrics` ends the sum at rank R. Ranking, ties and queries without a
-    relevant item are as there.
+    MAP@R of `retrieval_metrics` is this sum up to rank R. Ranking, ties and queries without a
+    relevant item are treated as there.
 
     Args:
         embeddings: B×D queries, a tensor or a NumPy array.
         labels: B integers.
-        gallery_embeddings: N×D items to rank; None ranks the queries, each without itself.
-        gallery_labels: N integers, together with `gallery_embeddings`.
+        gallery_embeddings: N×D items to rank; None: the queries are the gallery, and a query is not
+            its own neighbor.
+        gallery_labels: N integers, required with `gallery_embeddings`.
         memory_mb: bound on the size of the working buffers, as for `nearest_neighbors`.
 
-    Returns:
-        A fraction of 1.
+        Returns:
+            mAP, 0–1.
 
-    Raises:
-        ValueError: embeddings that are not finite or labels of another length, or no query with a
-            relevant item.
+        Raises:
+            ValueError: embeddings or labels are invalid, or no query has a relevant item.
     """
     query = check_embeddings(embeddings, "embeddings")
     labels = check_labels(labels, len(query), "labels")
@@ -57,9 +57,9 @@ def mean_average_precision(
         gallery = check_embeddings(gallery_embeddings, "gallery_embeddings")
         searched_labels = check_labels(gallery_labels, len(gallery), "gallery_labels")
     query_B, gallery_N = common_classes(labels.to(query.device), searched_labels)
-    alone = searched_labels is None
+    is_gallery = searched_labels is None
     counts = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)
-    rows = (counts[query_B] > int(alone)).nonzero().squeeze(1)
+    rows = (counts[query_B] > int(is_gallery)).nonzero().squeeze(1)
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
     members = ClassMembers(gallery_N)
@@ -69,7 +69,7 @@ def mean_average_precision(
     with torch.no_grad():
         for part in rows.split(chunk):
             relevant = _rank_relevant(
-                query[part], gallery, members, query_B[part], part if alone else None
+                query[part], gallery, members, query_B[part], part if is_gallery else None
             )
             before_nR = _count_before(query[part], gallery, relevant, query_B[part], gallery_N)
             total += float(_average_precision(before_nR, relevant[0]).sum())
@@ -81,18 +81,18 @@ def _rank_relevant(
     gallery_ND: Tensor,
     members: ClassMembers,
     classes_n: Tensor,
-    own_n: Tensor | None,
+    self_n: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns squared distances (n×R, ∞ where there are fewer) and indices of relevant items."""
+    """Returns squared distances (n×R, padded with ∞) and gallery indices of relevant items."""
     pairs = members.pairs(classes_n)
     rows_P, squared_P, cols_P, first_n, counts_n = sort_relevant(
-        query_nD, gallery_ND, *pairs, own_n
+        query_nD, gallery_ND, *pairs, self_n
     )
-    place_P = torch.arange(len(rows_P), device=rows_P.device) - first_n[rows_P]
+    rank_P = torch.arange(len(rows_P), device=rows_P.device) - first_n[rows_P]
     squared_nR = squared_P.new_full((len(query_nD), int(counts_n.max())), torch.inf)
     index_nR = torch.full_like(squared_nR, -1, dtype=torch.long)
-    squared_nR[rows_P, place_P] = squared_P
-    index_nR[rows_P, place_P] = cols_P
+    squared_nR[rows_P, rank_P] = squared_P
+    index_nR[rows_P, rank_P] = cols_P
     return squared_nR, index_nR
 
 
@@ -103,15 +103,15 @@ def _count_before(
     classes_n: Tensor,
     gallery_N: Tensor,
 ) -> Tensor:
-    """Returns how many irrelevant items precede each relevant one (n×R)."""
+    """Returns the number of irrelevant items before each relevant item (n×R)."""
     squared_nR = relevant[0]
-    n, most = squared_nR.shape
+    n, largest = squared_nR.shape
     next_nR = torch.cat([squared_nR, squared_nR.new_full((n, 1), torch.inf)], dim=1)
-    begins_n = (most + 1) * torch.arange(n, device=query_nD.device)[:, None]
-    origin_D = gallery_ND[0].double()  # of equal embeddings, all products are exactly 0
+    begins_n = (largest + 1) * torch.arange(n, device=query_nD.device)[:, None]
+    origin_D = gallery_ND[0].double()  # for equal embeddings, all products are exactly 0
     centered_nD = query_nD.double() - origin_D
     square_n = centered_nD.square().sum(dim=1)
-    counts = torch.zeros(n * (most + 1), dtype=torch.long, device=query_nD.device)
+    counts = torch.zeros(n * (largest + 1), dtype=torch.long, device=query_nD.device)
     for first in range(0, len(gallery_ND), TILE):
         tile_cD = gallery_ND[first : first + TILE].double() - origin_D
         square_c = tile_cD.square().sum(dim=1)
@@ -120,32 +120,32 @@ def _count_before(
         error_n = 4 * score_error(
             square_n.sqrt(), norm_c, query_nD.shape[1], FLOAT64_UNIT, squares_in_product=True
         )
-        place_nc = torch.searchsorted(squared_nR, squared_nc - error_n[:, None])
-        unsure_nc = next_nR.gather(1, place_nc) <= squared_nc.add_(error_n[:, None])
+        rank_nc = torch.searchsorted(squared_nR, squared_nc - error_n[:, None])
+        unsure_nc = next_nR.gather(1, rank_nc) <= squared_nc.add_(error_n[:, None])
         relevant_nc = gallery_N[first : first + TILE] == classes_n[:, None]
         rows_P, tile_P = (unsure_nc & ~relevant_nc).nonzero(as_tuple=True)
         if len(rows_P):
             cols_P = tile_P + first
             exact_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
-            place_nc[rows_P, tile_P] = _exact_places(relevant, rows_P, exact_P, cols_P, n * TILE)
-        place_nc.masked_fill_(relevant_nc, most)  # behind all, where nothing is read
-        counts += torch.bincount(place_nc.add_(begins_n).view(-1), minlength=len(counts))
-    return counts.view(n, most + 1).cumsum(dim=1)[:, :most]
+            rank_nc[rows_P, tile_P] = _exact_ranks(relevant, rows_P, exact_P, cols_P, n * TILE)
+        rank_nc.masked_fill_(relevant_nc, largest)  # a last column, which is not read
+        counts += torch.bincount(rank_nc.add_(begins_n).view(-1), minlength=len(counts))
+    return counts.view(n, largest + 1).cumsum(dim=1)[:, :largest]
 
 
-def _exact_places(
+def _exact_ranks(
     relevant: tuple[Tensor, Tensor], rows_P: Tensor, squared_P: Tensor, cols_P: Tensor, size: int
 ) -> Tensor:
-    """Returns how many relevant items precede the item of each pair, `size` comparisons a time."""
+    """Returns the number of relevant items before the item of each pair, `size` pairs at a time."""
     squared_nR, index_nR = relevant
-    places = []
+    ranks = []
     step = max(1, size // squared_nR.shape[1])
     for rows, squared, cols in zip(
         rows_P.split(step), squared_P.split(step), cols_P.split(step), strict=True
     ):
         tied = (squared_nR[rows] == squared[:, None]) & (index_nR[rows] < cols[:, None])
-        places.append(((squared_nR[rows] < squared[:, None]) | tied).sum(dim=1))
-    return torch.cat(places)
+        ranks.append(((squared_nR[rows] < squared[:, None]) | tied).sum(dim=1))
+    return torch.cat(ranks)
 
 
 def _average_precision(before_nR: Tensor, squared_nR: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
-"""Turns approximate float32 candidates into the exact float64 ranking.
+"""The exact float64 ranking of approximate float32 candidates.
 
 Shapes: n queries, N gallery items, m candidates per query, P pairs, D dimensions.
 
-The ranking is by the squared Euclidean distance summed in float64 over differences of
-the vectors as given; equal distances are ordered by the gallery index. Computing it for all pairs
-would be far too expensive, so a float32 product proposes candidates, and a rigorous bound on its
-rounding error says which of them are in their true order, which ones must be compared again, and
-for which queries the candidates may miss a neighbor.
+Items are ranked by the squared Euclidean distance, summed in float64 over the differences of the
+original vectors; equal distances are ordered by the gallery index. Computing this for all pairs
+would be too expensive. A float32 product therefore proposes candidates, and a rigorous bound on its
+rounding error shows which candidates are in their exact order, which ones must be compared again,
+and for which queries a neighbor may be missing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 CHUNK_BYTES = 16 << 20
-GPU_PAIRS = 1024, 1 << 16  # fewest and most whose distances a GPU computes at once
+GPU_PAIRS = 1024, 1 << 16  # minimum and maximum number of distances that a GPU computes at once
 FLOAT32_UNIT = 2.0**-24
-TINIEST = 2.0**-120  # what products of float32 lose where they underflow, with room to spare
+TINIEST = 2.0**-120  # bound on the underflow error of float32 products, with a margin
 
 
 def score_error(
@@ -29,15 +29,16 @@ def score_error(
     *,
     squares_in_product: bool = False,
 ) -> Tensor:
-    """Bounds |computed − true| for scores −½‖q − g‖² = q·g − ½‖g‖² − ½‖q‖².
+    """Returns a bound on |computed − true| of scores −½‖q − g‖² = q·g − ½‖g‖² − ½‖q‖² (n).
 
-    The product holds for every order of summation: dim · unit · ‖q‖‖g‖ (Higham, Accuracy and
-    Stability of Numerical Algorithms, §3.1). With A = ½(‖q‖ + ‖g‖)², rounding q and g moves the
-    score by at most 2A units, rounding the two squares and adding each of them by A each.
+    The bound on the product's error, dim · unit · ‖q‖‖g‖, holds for every order of summation
+    (Higham, Accuracy and Stability of Numerical Algorithms, §3.1). With A = ½(‖q‖ + ‖g‖)², rounding
+    q and g changes the score by at most 2A units, and rounding and adding the two squares by A
+    units each.
 
     Args:
-        query_norm: n norms.
-        gallery_norm: the largest norm in the gallery.
+        query_norm: norms of the queries (n).
+        gallery_norm: largest norm in the gallery.
         dim: length of the vectors.
         unit: unit roundoff of the arithmetic, 2^-24 for float32.
         squares_in_product: −½‖g‖² was a term of the product instead of being added to it.
@@ -45,8 +46,8 @@ def score_error(
     product = dim * query_norm * gallery_norm
     if squares_in_product:
         product = product + 0.5 * (dim + 1) * (query_norm + gallery_norm) ** 2
-    rest = 3.0 * (query_norm + gallery_norm) ** 2
-    return 1.01 * unit * (product + rest) + dim * TINIEST
+    squares = 3.0 * (query_norm + gallery_norm) ** 2
+    return 1.01 * unit * (product + squares) + dim * TINIEST
 
 
 def squared_distances(
@@ -54,20 +55,20 @@ def squared_distances(
 ) -> Tensor:
     """Returns ‖query[rows] − gallery[cols]‖² in float64, P values, in bounded memory.
 
-    Equal pairs of vectors get bitwise equal distances: the sum runs along contiguous rows of chunks
-    that all have one shape, so that no choice of kernel depends on where a pair stands.
+    Equal pairs of vectors have bitwise equal distances: the sum runs along contiguous rows of
+    chunks of the same shape, so that the kernel does not depend on the position of a pair.
     """
     pairs, dim = rows_P.numel(), query_ND.shape[1]
     chunk = max(1, CHUNK_BYTES // (128 * dim))
     if query_ND.is_cuda:
-        least, chunk = GPU_PAIRS
-        if 0 < pairs < least:  # of few rows, a GPU divides the sums among more threads
-            more_P = rows_P.new_zeros(least - pairs)
+        minimum, chunk = GPU_PAIRS
+        if 0 < pairs < minimum:  # for few rows, a GPU divides the sums among more threads
+            more_P = rows_P.new_zeros(minimum - pairs)
             padded = torch.cat([rows_P, more_P]), torch.cat([cols_P, more_P])
             return squared_distances(query_ND, gallery_ND, *padded)[:pairs]
     out_P = torch.empty(pairs, dtype=torch.float64, device=query_ND.device)
     for start in range(0, pairs, chunk):
-        # the last chunk reaches back over pairs already done instead of being shorter
+        # the last chunk overlaps the previous one instead of being shorter
         start = max(0, min(start, pairs - chunk))
         part = slice(start, start + chunk)
         difference_PD = query_ND.index_select(0, rows_P[part]).double()
@@ -85,10 +86,10 @@ def sort_near_ties(
     k: int,
     relevant_nm: Tensor | None = None,
 ) -> None:
-    """Puts the first k of m candidates, sorted by approximate score, into their true order.
+    """Sorts the first k of m candidates, given in order of approximate scores, exactly, in place.
 
-    Candidates whose scores differ by more than twice the error are in true order. The others
-    form runs; each run is sorted by exact distance, then gallery index. Changes `indices_nm`.
+    Candidates whose scores differ by more than twice the error are in exact order. The others form
+    runs; each run is sorted by exact distance, then by gallery index. Changes `indices_nm`.
 
     Args:
         query_nD: the queries.
@@ -96,38 +97,38 @@ def sort_near_ties(
         scores_nm: approximate scores, descending.
         indices_nm: gallery indices of the candidates.
         error_n: bound on the error of a query's scores.
-        k: how many places count.
-        relevant_nm: which candidates are relevant, if that is all that matters about them: runs of
-            one kind are left as they are.
+        k: number of first ranks that must be exact.
+        relevant_nm: mask of relevant candidates, if only the order of relevant and irrelevant
+            candidates matters: runs of one kind are not sorted.
     """
     m = scores_nm.shape[1]
     close = _close_to_next(scores_nm, error_n, k)
     in_run = torch.zeros_like(scores_nm, dtype=torch.bool)
     in_run[:, :-1] = close
     in_run[:, 1:] |= close
-    rows_P, places_P = in_run.nonzero(as_tuple=True)
+    rows_P, ranks_P = in_run.nonzero(as_tuple=True)
     if not rows_P.numel():
         return
     starts_run = torch.ones_like(rows_P, dtype=torch.bool)
-    starts_run[1:] = ~close[rows_P[1:], (places_P[1:] - 1).clamp_(min=0)] | (
+    starts_run[1:] = ~close[rows_P[1:], (ranks_P[1:] - 1).clamp_(min=0)] | (
         rows_P[1:] != rows_P[:-1]
     )
     run_P = starts_run.cumsum(dim=0)
     if relevant_nm is not None:
-        hits = torch.bincount(run_P, weights=relevant_nm[rows_P, places_P])
+        hits = torch.bincount(run_P, weights=relevant_nm[rows_P, ranks_P])
         matters_P = ((hits > 0) & (hits < torch.bincount(run_P)))[run_P]
-        rows_P, places_P, run_P = rows_P[matters_P], places_P[matters_P], run_P[matters_P]
-    slots_P = rows_P * m + places_P
-    cols_P = indices_nm[rows_P, places_P]
+        rows_P, ranks_P, run_P = rows_P[matters_P], ranks_P[matters_P], run_P[matters_P]
+    slots_P = rows_P * m + ranks_P
+    cols_P = indices_nm[rows_P, ranks_P]
     distance_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
     order_P = lexical_order(run_P, distance_P, cols_P)
     indices_nm.view(-1)[slots_P] = cols_P[order_P]
 
 
 def _close_to_next(scores_nm: Tensor, error_n: Tensor, k: int) -> Tensor:
-    """Returns which candidates the next one may precede (n×(m − 1))."""
+    """Returns the mask of candidates that the next one may precede (n×(m − 1))."""
     close = scores_nm[:, :-1] - scores_nm[:, 1:] <= 2 * error_n[:, None]
-    # candidates after the k-th matter only while they belong to its run
+    # candidates after the k-th matter only if they belong to its run
     close[:, k - 1 :] = close[:, k - 1 :].cumprod(dim=1).bool()
     return close
 

@@ -1,9 +1,9 @@
-"""Exact search: candidates by float32 scores, their true order in float64.
+"""Exact search: candidates by float32 scores, exact order in float64.
 
-An engine (`PlainSearch`, `CpuSearch`, `FaissSearch`) proposes a few more than k candidates with
-their scores and a bound on the rounding error. Candidates closer to each other than the bound
-allows are compared again in float64 (`exact_order`), and a query whose candidates may have missed a
-neighbor is searched again in float64 (`full_search`).
+An engine (`PlainSearch`, `CpuSearch`, `FaissSearch`) proposes slightly more than k candidates with
+their scores and a bound on the rounding error. Candidates whose scores differ by less than the
+bound are compared again in float64 (`exact_order`), and queries that may miss a neighbor are
+searched again in float64 (`full_search`).
 
 Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neighbors, m candidates.
 """
@@ -41,23 +41,24 @@ from dml.retrieval.scaled_gallery import ScaledGallery, tile_size
 
 Result = TypeVar("Result")
 
-PAIR_BYTES = 64  # what looking at one query and one item exactly takes
+PAIR_BYTES = 64  # memory of the exact comparison of a query and an item
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Candidates of some queries.
+    """Candidates of queries.
 
     Attributes:
         queries: n×D.
-        own_n: their own gallery indices, which are left out; None if they are not in the gallery.
-        candidates: more than k of each, unless the gallery has no more.
-        relevant_nm: which candidates are relevant, if that is all that matters about them.
-        complete: whether the candidates are all that a query can find.
+        self_n: gallery indices of the queries, which are excluded; None if not in the gallery.
+        candidates: more than k per query, unless the gallery has fewer items.
+        relevant_nm: mask of relevant candidates, if only their order relative to irrelevant
+            candidates matters.
+        complete: whether the candidates are all items that a query can find.
     """
 
     queries: Tensor
-    own_n: Tensor | None
+    self_n: Tensor | None
     candidates: Candidates
     relevant_nm: Tensor | None
     complete: bool
@@ -72,35 +73,35 @@ class Proposal:
         if not self.complete:
             unsure = self._may_miss(k)
             if unsure.any():
-                own_u = None if self.own_n is None else self.own_n[unsure]
-                indices_nk[unsure] = full.nearest(self.queries[unsure], own_u, k)
+                self_u = None if self.self_n is None else self.self_n[unsure]
+                indices_nk[unsure] = full.nearest(self.queries[unsure], self_u, k)
         return indices_nk
 
     def _may_miss(self, k: int) -> Tensor:
-        """Returns which queries (n) may have a neighbor outside the candidates."""
-        # an item outside has at most the last score plus the error
+        """Returns the mask of queries (n) that may have a neighbor outside the candidates."""
+        # other items have at most the last score plus the error
         scores_nm, _, error_n = self.candidates
         return scores_nm[:, k - 1] - scores_nm[:, -1] <= 2 * error_n
 
 
 class SearchOptions(TypedDict, total=False):
-    """Options of the search that change no result; see `ExactSearch`."""
+    """Options of the search that do not change the result; see `ExactSearch`."""
 
     backend: str
     memory_mb: float | None
 
 
 class ExactSearch:
-    """Queries and the gallery they are searched in.
+    """Exact search of queries in a gallery.
 
     Args:
         query, gallery, memory_mb, backend: as for `nearest_neighbors`.
         most: the largest k of all queries.
-        self_index: with a gallery: the position in it of each query that will be searched for (B),
-            which the query does not find. None: all queries find the whole gallery.
+        self_index: position of each query in the gallery (B), which is excluded from its
+            neighbors. None: all queries search the whole gallery.
 
     Attributes:
-        available: how many items a query can find.
+        available: number of items that a query can find.
 
     Raises:
         ValueError: as `nearest_neighbors`.
@@ -148,18 +149,18 @@ class ExactSearch:
         function: Callable[[Tensor, Tensor], Result],
         classes: tuple[Tensor, Tensor] | None = None,
     ) -> list[Result]:
-        """Finds neighbors chunk by chunk and returns the function's value for each chunk.
+        """Finds neighbors chunk by chunk, and returns the results of a function of each chunk.
 
         Args:
-            rows: numbers of the queries to search for.
-            k_n: neighbors for each of them, ascending; a chunk gets what its last query needs.
-            function: called with query numbers (n) and the gallery indices (n×k) of their nearest
-                items, possibly from several threads at once.
-            classes: of all queries (B) and gallery items (N). Given these, near ties are resolved
-                only between items of the query's class and others: all that metrics can see.
+            rows: indices of the queries.
+            k_n: number of neighbors of each query, ascending; a chunk uses the largest.
+            function: called with query indices (n) and the gallery indices (n×k) of their nearest
+                items, possibly in several threads at once.
+            classes: classes of all queries (B) and gallery items (N). If given, near ties are
+                resolved only between relevant and irrelevant items, which is enough for metrics.
 
         Returns:
-            The function's value for each chunk.
+            The result of `function` for each chunk.
         """
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
             if self.own:
@@ -175,12 +176,12 @@ class ExactSearch:
             return engine.for_each(search, _chunks(k_n, engine))
 
     def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
-        """Returns how many items precede the nearest relevant one, for queries that have one.
+        """Returns the number of items before the nearest relevant item of each query.
 
         Args:
-            rows: numbers of the queries (n).
-            classes: of all queries (B) and gallery items (N), 0..C−1.
-            limit: how far to count.
+            rows: indices of the queries (n), each with a relevant item.
+            classes: classes of all queries (B) and gallery items (N), 0..C−1.
+            limit: counts are exact below this.
 
         Returns:
             n counts, exact below `limit`.
@@ -189,19 +190,19 @@ class ExactSearch:
 
         def rank(part: Tensor) -> Tensor:
             pairs = members.pairs(classes[0][part])
-            own_n = self._own_items(part)
-            targets = nearest_relevant(self.query[part], self.gallery, *pairs, own_n)
+            self_n = self._self_items(part)
+            targets = nearest_relevant(self.query[part], self.gallery, *pairs, self_n)
             return count_closer(engine.gallery, self.gallery, targets, limit)
 
         with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
-            # a tile's items may all pass, and all of a class are compared
+            # all items of a tile may pass, and all items of a class are compared
             largest = int(members.counts[classes[0][rows]].max())
             fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
-            most = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
-            return torch.cat(engine.for_each(rank, rows.split(most)))
+            size = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
+            return torch.cat(engine.for_each(rank, rows.split(size)))
 
     def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
-        """Returns the Euclidean distances (n×k, float64) of the queries `rows` to gallery items."""
+        """Returns Euclidean distances (n×k, float64) from the queries `rows` to gallery items."""
         n, k = indices_nk.shape
         query_P = rows.repeat_interleave(k)
         squared = squared_distances(self.query, self.gallery, query_P, indices_nk.reshape(-1))
@@ -209,7 +210,7 @@ class ExactSearch:
 
     @cached_property
     def _engine(self) -> PlainSearch:
-        """Returns the search that proposes candidates on this device."""
+        """The search engine that proposes candidates on this device."""
         kind: type[PlainSearch] = PlainSearch
         if self.backend == "faiss":
             kind = FaissSearch
@@ -219,8 +220,8 @@ class ExactSearch:
         scaled = ScaledGallery(self.gallery, self.query, tile)
         return kind(scaled, self.available, self.memory_bytes)
 
-    def _own_items(self, rows: Tensor) -> Tensor | None:
-        """Returns the gallery indices (n) of the queries `rows` themselves; None if not in it."""
+    def _self_items(self, rows: Tensor) -> Tensor | None:
+        """Returns the gallery indices (n) of the queries `rows`; None if not in the gallery."""
         if self.own:
             return rows
         return None if self.self_index is None else self.self_index[rows]
@@ -228,31 +229,31 @@ class ExactSearch:
     def _propose(
         self, engine: PlainSearch, rows: Tensor, k: int, classes: tuple[Tensor, Tensor] | None
     ) -> Proposal:
-        """Returns the candidates of some queries."""
-        query_nD, own_n = self.query[rows], self._own_items(rows)
-        candidates = engine.propose(query_nD, own_n, k)
+        """Returns the candidates of the queries `rows`."""
+        query_nD, self_n = self.query[rows], self._self_items(rows)
+        candidates = engine.propose(query_nD, self_n, k)
         relevant_nm = None
         if classes is not None:
             indices_nm = candidates.indices
             classes_nm = classes[1].index_select(0, indices_nm.flatten()).view_as(indices_nm)
             relevant_nm = classes_nm == classes[0][rows, None]
         complete = candidates.scores.shape[1] >= self.available
-        return Proposal(query_nD, own_n, candidates, relevant_nm, complete)
+        return Proposal(query_nD, self_n, candidates, relevant_nm, complete)
 
 
 def _chunks(k_n: Tensor, engine: PlainSearch) -> Iterator[slice]:
-    """Splits queries that need so many neighbors (ascending) into chunks that fit the memory."""
+    """Yields chunks of queries that fit into memory, for k_n neighbors per query (ascending)."""
     start = 0
     # enough chunks for all workers
-    most = min(engine.max_queries, math.ceil(len(k_n) / engine.workers))
+    largest = min(engine.max_queries, math.ceil(len(k_n) / engine.workers))
     while start < len(k_n):
-        stop = min(start + most, len(k_n))
+        stop = min(start + largest, len(k_n))
         while True:
             per_query = engine.bytes_per_query(int(k_n[stop - 1]))
             fits = max(1, engine.memory_bytes // per_query)
             if stop - start <= fits:
                 break
-            # a shorter chunk may also need a smaller k, so try again rather than compute
+            # a shorter chunk may also need a smaller k, so try again
             stop = start + max(fits, (stop - start) // 2)
         yield slice(start, stop)
         start = stop

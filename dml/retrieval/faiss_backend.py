@@ -1,4 +1,4 @@
-"""Candidates from faiss's flat search, an alternative for users who have it: `backend="faiss"`."""
+"""Candidates from faiss's flat search, an optional alternative: `backend="faiss"`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dml.retrieval.plain_search import PlainSearch
 
 
 class FaissSearch(PlainSearch):
-    """Proposes candidates by faiss, on the GPU if the gallery is there; see `PlainSearch`.
+    """Proposes candidates by faiss, on the device of the gallery; see `PlainSearch`.
 
-    faiss brings its own threads.
+    faiss uses its own threads.
     """
 
     squares_in_product = True
 
-    def best(self, query_nD: Tensor, own_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
+    def best(self, query_nD: Tensor, self_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
         """See `PlainSearch.best`.
 
         Raises:
@@ -28,21 +28,21 @@ class FaissSearch(PlainSearch):
             raise ValueError(
                 "backend 'faiss' needs the package faiss-cpu or faiss-gpu; 'torch' needs none"
             ) from error
-        wanted = m if own_n is None else m + 1
+        count = m if self_n is None else m + 1
         # [q, 1]·[g, −½‖g‖²]
         rows = self.gallery.rows_and_squares
         query_nE = torch.cat([query_nD, query_nD.new_ones(len(query_nD), 1)], dim=1)
         metric = faiss.METRIC_INNER_PRODUCT
         if query_nE.is_cuda:
-            import faiss.contrib.torch_utils  # lets faiss read and return tensors of the GPU
+            import faiss.contrib.torch_utils  # lets faiss accept and return GPU tensors
 
             resources = faiss.StandardGpuResources()
-            scores, found = faiss.knn_gpu(resources, query_nE, rows, wanted, metric=metric)
+            scores, indices = faiss.knn_gpu(resources, query_nE, rows, count, metric=metric)
         else:
-            arrays = faiss.knn(query_nE.numpy(), rows.numpy(), wanted, metric=metric)
-            scores, found = (torch.from_numpy(array) for array in arrays)
-        if own_n is not None:
-            scores[found == own_n[:, None]] = -torch.inf
+            arrays = faiss.knn(query_nE.numpy(), rows.numpy(), count, metric=metric)
+            scores, indices = (torch.from_numpy(array) for array in arrays)
+        if self_n is not None:
+            scores[indices == self_n[:, None]] = -torch.inf
             scores, order = scores.topk(m, dim=1)
-            found = found.gather(1, order)
-        return scores, found
+            indices = indices.gather(1, order)
+        return scores, indices

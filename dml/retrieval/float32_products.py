@@ -1,4 +1,4 @@
-"""Matrix products in true float32, whatever precision training runs in."""
+"""Matrix products in full float32, independent of the precision of the training."""
 
 from __future__ import annotations
 
@@ -11,35 +11,34 @@ import torch
 
 @contextmanager
 def full_float32(device: torch.device) -> Iterator[None]:
-    """Keeps products in true float32, whatever precision training runs in.
+    """Computes products in full float32 within the context, in all threads.
 
-    The error bounds hold for nothing less: TF32 and bfloat16 products keep 11 and 8 bits. The
-    setting is one for all threads.
+    The error bounds require this: TF32 and bfloat16 products have only 11 and 8 bits.
     """
-    before = _set_precision(("highest",))
+    previous = _set_precision(("highest",))
     try:
         with torch.autocast(device.type, enabled=False):
             yield
     finally:
-        _set_precision(before)
+        _set_precision(previous)
 
 
-def _set_precision(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Sets the precision of products; returns what it was, in the form that sets it again.
+def _set_precision(settings: tuple[str, ...]) -> tuple[str, ...]:
+    """Sets the precision of products; returns the previous setting, for a later call.
 
-    PyTorch has an older setting and one per backend, and refuses to read the older one after a
-    program has used the others.
+    PyTorch has an older global setting and one per backend, and raises an error if the older one is
+    read after a program has used the others.
     """
     backends: Any = torch.backends
     matmuls = (backends.cuda.matmul, backends.mkldnn.matmul)
-    if len(wanted) == 1:
+    if len(settings) == 1:
         try:
-            before = (torch.get_float32_matmul_precision(),)
-            torch.set_float32_matmul_precision(wanted[0])
-            return before
+            previous = (torch.get_float32_matmul_precision(),)
+            torch.set_float32_matmul_precision(settings[0])
+            return previous
         except RuntimeError:
-            wanted = ("ieee", "ieee")
+            settings = ("ieee", "ieee")
     each = tuple(str(matmul.fp32_precision) for matmul in matmuls)
-    for matmul, word in zip(matmuls, wanted, strict=True):
-        matmul.fp32_precision = word
+    for matmul, setting in zip(matmuls, settings, strict=True):
+        matmul.fp32_precision = setting
     return each

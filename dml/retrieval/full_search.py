@@ -20,10 +20,10 @@ from dml.retrieval.scaled_gallery import ScaledGallery
 
 
 def surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
-    """Marks gallery items that at least k identical ones with lower indices precede.
+    """Returns the mask of gallery items that have at least k duplicates with lower indices (N).
 
-    They can never be among the first k of any query, since ties go to the lower index. Without them
-    even a gallery collapsed to one point is searched quickly. Finding fewer than all is allowed.
+    These can never be among the first k of a query, since ties go to the lower index. Without them
+    even a gallery of equal embeddings is searched fast. The mask may miss some of them.
     """
     N, D = gallery_ND.shape
     key_N = torch.empty(N, dtype=torch.float64, device=gallery_ND.device)
@@ -35,8 +35,8 @@ def surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
     sorted_N = key_N[order_N]
     new_group = torch.ones_like(sorted_N, dtype=torch.bool)
     new_group[1:] = sorted_N[1:] != sorted_N[:-1]
-    place_N = torch.arange(N, device=gallery_ND.device)
-    start_N = torch.where(new_group, place_N, 0).cummax(dim=0).values
+    index_N = torch.arange(N, device=gallery_ND.device)
+    start_N = torch.where(new_group, index_N, 0).cummax(dim=0).values
     equal_N = torch.empty_like(new_group)
     for start in range(0, N, chunk):
         part = slice(start, start + chunk)
@@ -49,11 +49,11 @@ def surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
 
 
 class FullSearch:
-    """The k nearest of a few queries by float64 scores of the whole gallery.
+    """Nearest neighbors of a few queries by float64 scores of the whole gallery.
 
     Args:
         gallery_ND: the gallery.
-        scaled: the same, for its center and scale.
+        scaled: the scaled gallery, for its center and scale.
         most: the largest k of all queries.
         memory_bytes: bound on the working memory.
     """
@@ -66,20 +66,20 @@ class FullSearch:
 
     @cached_property
     def kept(self) -> Tensor:
-        """Gallery items that can be among the first: one more than `most` of each kind."""
+        """Indices of the gallery items without surplus duplicates (M)."""
         return (~surplus_duplicates(self.gallery_ND, self.most + 1)).nonzero().squeeze(1)
 
-    def nearest(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Tensor:
-        """Returns the exact k nearest (n×k), each query's own gallery index left out if given."""
+    def nearest(self, query_nD: Tensor, self_n: Tensor | None, k: int) -> Tensor:
+        """Returns the gallery indices of the exact k nearest items (n×k), without `self_n`."""
         out_nk = torch.empty(len(query_nD), k, dtype=torch.long, device=query_nD.device)
         rows = max(1, self.memory_bytes // (64 * len(self.kept)))
         for start in range(0, len(query_nD), rows):
             part = slice(start, start + rows)
-            own = None if own_n is None else own_n[part]
-            out_nk[part] = self._nearest_of_chunk(query_nD[part], own, k)
+            excluded = None if self_n is None else self_n[part]
+            out_nk[part] = self._nearest_of_chunk(query_nD[part], excluded, k)
         return out_nk
 
-    def _nearest_of_chunk(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Tensor:
+    def _nearest_of_chunk(self, query_nD: Tensor, self_n: Tensor | None, k: int) -> Tensor:
         n, D = query_nD.shape
         query64_nD = (query_nD.double() - self.center_D) * self.scale
         scores_nM = torch.empty(n, len(self.kept), dtype=torch.float64, device=query_nD.device)
@@ -91,12 +91,12 @@ class FullSearch:
             bias = gallery64.square().sum(dim=1)
             scores_nM[:, part] = query64_nD @ gallery64.T - 0.5 * bias
             largest = torch.maximum(largest, bias.max().sqrt())
-        if own_n is not None:
-            scores_nM.masked_fill_(own_n[:, None] == self.kept, -torch.inf)
+        if self_n is not None:
+            scores_nM.masked_fill_(self_n[:, None] == self.kept, -torch.inf)
         error_n = score_error(query64_nD.norm(dim=1), float(largest), D, 2.0**-53)
         kth_n = scores_nM.topk(k, dim=1).values[:, -1]
-        rows_P, places_P = (scores_nM >= (kth_n - 2 * error_n)[:, None]).nonzero(as_tuple=True)
-        cols_P = self.kept[places_P]
+        rows_P, kept_P = (scores_nM >= (kth_n - 2 * error_n)[:, None]).nonzero(as_tuple=True)
+        cols_P = self.kept[kept_P]
         order_P = lexical_order(
             rows_P, squared_distances(query_nD, self.gallery_ND, rows_P, cols_P), cols_P
         )

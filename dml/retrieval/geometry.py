@@ -1,7 +1,7 @@
-"""Geometry of embeddings: the measures that the papers report besides retrieval.
+"""Geometry of embeddings: the measures that the papers report in addition to retrieval.
 
-Everything is computed in float64 on the embeddings as given (normalize them first where a paper's
-measure is defined on the sphere) and in tiles, so that memory stays bounded.
+All measures are computed in float64, in tiles of bounded memory, for the embeddings as passed:
+normalize them first if the measure of a paper is defined on the sphere.
 
 Shapes: N items, D dimensions, M points already covered, k picks, P proxies, L similarities.
 """
@@ -21,9 +21,9 @@ TILE = 1024
 
 
 def alignment(embeddings: Tensor, labels: Tensor) -> float:
-    """Computes the mean ‖f − f'‖² over all pairs of items of one class (Metrix, §4.3).
+    """Returns the mean ‖f − f'‖² over all pairs of items of the same class (Metrix, §4.3).
 
-    Uses Σ_{i,j∈c} ‖f_i − f_j‖² = 2 n_c Σ_{i∈c} ‖f_i − mean_c‖², so no pairs are formed.
+    Computed as Σ_{i,j∈c} ‖f_i − f_j‖² = 2 n_c Σ_{i∈c} ‖f_i − mean_c‖², without listing pairs.
 
     Args:
         embeddings: N×D.
@@ -46,7 +46,7 @@ def alignment(embeddings: Tensor, labels: Tensor) -> float:
 
 
 def uniformity(embeddings: Tensor, t: float = 2.0) -> float:
-    """Computes log E exp(−t ‖f − f'‖²) over all pairs of items (Metrix, §4.3, with t = 2).
+    """Returns log E exp(−t ‖f − f'‖²) over all pairs of items (Metrix, §4.3, with t = 2).
 
     Args:
         embeddings: N×D, N ≥ 2.
@@ -65,14 +65,14 @@ def uniformity(embeddings: Tensor, t: float = 2.0) -> float:
 
 
 def utilization(queries: Tensor, training: Tensor | Iterable[Tensor]) -> float:
-    """Computes the mean squared distance of queries to their nearest training embedding.
+    """Returns the mean squared distance of queries to their nearest training embedding.
 
-    It is u(Q, X) of Metrix, §4.3: the distance of test items from what training explored.
+    This is u(Q, X) of Metrix, §4.3.
 
     Args:
         queries: B×D test embeddings.
-        training: N×D training embeddings, or an iterable of such matrices (epochs of mixed
-            embeddings), of which one at a time is in memory.
+        training: N×D training embeddings, or an iterable of such matrices (such as epochs of
+            mixed embeddings), which are processed one at a time.
 
     Returns:
         A value ≥ 0; lower is better.
@@ -90,7 +90,7 @@ def utilization(queries: Tensor, training: Tensor | Iterable[Tensor]) -> float:
 
 
 def inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
-    """Computes the mean ‖f − f'‖ over all pairs of items of different classes (CCP, Fig. 7).
+    """Returns the mean ‖f − f'‖ over all pairs of items of different classes (CCP, Fig. 7).
 
     Args:
         embeddings: N×D.
@@ -146,10 +146,10 @@ def _pairs(
 def proxy_alignment(
     proxies: Tensor, proxy_labels: Tensor, embeddings: Tensor, labels: Tensor
 ) -> float:
-    """Computes W2, the distance of proxies from the items of their class (PFML, Table 3).
+    """Returns W2, the distance of proxies to the items of their class (PFML, Table 3).
 
-    Per class the mean distance of proxies to distinct items under the best assignment; with fewer
-    items than proxies, of the min(k, n_c) best pairs. Mean over the classes that have both.
+    Per class, this is the mean distance of the pairs in the optimal assignment of proxies to
+    distinct items, of which there are min(k, n_c). The result is the mean over classes with both.
 
     Args:
         proxies: P×D.
@@ -181,20 +181,20 @@ def proxy_alignment(
 
 
 def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Picks k points that cover the pool: each time the one farthest from all centers so far.
+    """Returns the greedy k-center selection: each pick is the point farthest from all centers.
 
-    Its radius is at most twice the best one (Gonzalez, 1985). Picks are distinct even among
-    duplicates; ties go to the lower index.
+    The covering radius is at most twice the optimal one (Gonzalez, 1985). Picks have distinct
+    indices even if points are equal; ties go to the lower index.
 
     Args:
         pool: N×D points.
-        k: picks, 1 to N.
-        covered: M×D centers chosen before (CCP's proxies of the last stage, Alg. 2). Without them
+        k: number of picks, 1 to N.
+        covered: M×D initial centers (CCP's proxies of the previous stage, Alg. 2). Without them
             the first pick is the point nearest to the pool's mean.
 
     Returns:
-        Indices of the picks (k) in the order picked, and the covering radius after each (k,
-        float64, never growing): the largest distance of a pool point to its nearest center.
+        Indices of the picks (k) in the order of picking, and the covering radius after each (k,
+        float64, non-increasing): the largest distance of a pool point to its nearest center.
 
     Raises:
         ValueError: invalid points or k out of range.
@@ -205,31 +205,31 @@ def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tupl
         raise ValueError(f"k must lie between 1 and the {len(pool)} points of the pool, got {k}")
     if covered is None:
         nearest = -_distances(pool.mean(dim=0, keepdim=True), pool)[0]
-        reached = torch.full_like(nearest, torch.inf)
+        distance = torch.full_like(nearest, torch.inf)
     else:
         centers = check_embeddings(covered, "covered").double()
         check_one_dimension(pool, centers, "pool and covered")
-        nearest = reached = torch.stack([(pool - c).norm(dim=1) for c in centers]).amin(dim=0)
+        nearest = distance = torch.stack([(pool - c).norm(dim=1) for c in centers]).amin(dim=0)
     is_picked = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
     picks, radii = [], []
     for _ in range(k):
         pick = nearest.masked_fill(is_picked, -torch.inf).argmax()
         is_picked[pick] = True
-        nearest = reached = torch.minimum(reached, (pool - pool[pick]).norm(dim=1))
+        nearest = distance = torch.minimum(distance, (pool - pool[pick]).norm(dim=1))
         picks.append(pick)
-        radii.append(reached.max())
+        radii.append(distance.max())
     return torch.stack(picks), torch.stack(radii)
 
 
 def covering_radius(embeddings: Tensor, labels: Tensor) -> float:
-    """Computes the greedy k-center radius, mean over k = 1..n_c and over classes (CCP, Fig. 7).
+    """Returns the greedy k-center radius, averaged over k = 1..n_c and over classes (CCP, Fig. 7).
 
     Args:
         embeddings: N×D.
         labels: N integers.
 
     Returns:
-        A distance ≥ 0; with a lower one fewer samples represent a class.
+        A distance ≥ 0; if it is lower, fewer samples represent a class.
 
     Raises:
         ValueError: invalid embeddings or labels.
@@ -247,17 +247,17 @@ def _distances(a_nD: Tensor, b_mD: Tensor) -> Tensor:
 
 
 def positivity(derivatives: Tensor, lambdas: Tensor, bins: int = 20) -> Tensor:
-    """Computes the share of mixed embeddings that act as positives, by λ (Metrix, Fig. 2).
+    """Returns the share of mixed embeddings that act as positives, by λ (Metrix, Fig. 2).
 
-    A mixed embedding v acts as a positive for anchor a where ∂ℓ̃(a)/∂s(a, v) ≤ 0.
+    A mixed embedding v acts as a positive for anchor a if ∂ℓ̃(a)/∂s(a, v) ≤ 0.
 
     Args:
         derivatives: L values of ∂ℓ̃/∂s.
-        lambdas: L interpolation factors in [0, 1], 1 being the positive.
-        bins: equal intervals of λ.
+        lambdas: L interpolation factors in [0, 1]; 1 is the positive.
+        bins: number of equal intervals of λ.
 
     Returns:
-        `bins` shares, fractions of 1; NaN in intervals without any λ.
+        Shares, 0–1, per interval; NaN for intervals without any λ.
 
     Raises:
         ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is not a positive integer.
@@ -275,9 +275,9 @@ def predicted_positivity(
     margin: float,
     bins: int = 20,
 ) -> Tensor:
-    """Computes the `positivity` predicted for multi-similarity (Metrix, Eq. 11).
+    """Returns the `positivity` predicted for multi-similarity (Metrix, Eq. 11).
 
-    F_λ(ln(λ/(1−λ))/(β+γ) + m): the derivative for a single mix changes its sign there.
+    F_λ(ln(λ/(1−λ))/(β+γ) + m), where the derivative for a single mix changes its sign.
 
     Args:
         similarities: L values s(a, v) of anchors and mixed embeddings; F_λ is their distribution.
@@ -285,10 +285,10 @@ def predicted_positivity(
         beta: exponent of the positives, β > 0.
         gamma: exponent of the negatives, γ > 0.
         margin: m.
-        bins: equal intervals of λ.
+        bins: number of equal intervals of λ.
 
-    Returns:
-        `bins` shares, fractions of 1; NaN in intervals without any λ.
+        Returns:
+            Shares, 0–1, per interval; NaN for intervals without any λ.
 
     Raises:
         ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is not a positive integer.
@@ -316,14 +316,14 @@ def _share_by_lambda(event: Tensor, lambdas: Tensor, bins: int) -> Tensor:
 
 
 def items_by_label(labels: Tensor) -> dict[int, Tensor]:
-    """Returns the indices of the items of each label."""
+    """Returns label → indices of its items."""
     order = labels.argsort(stable=True)
     values, counts = labels.unique(return_counts=True)
     return dict(zip(values.tolist(), order.split(counts.tolist()), strict=True))
 
 
 def embeddings_by_class(embeddings: Tensor, labels: Tensor) -> Iterator[Tensor]:
-    """Yields the embeddings of each class in turn, in float64."""
+    """Yields the embeddings of each class, in float64."""
     embeddings = check_embeddings(embeddings, "embeddings")
     check_labels(labels, len(embeddings), "labels")
     for members in items_by_label(labels.to(embeddings.device)).values():

@@ -1,4 +1,4 @@
-"""Checks of embeddings, labels, counts and the bound on memory."""
+"""Checks of embeddings, labels, counts and memory bounds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 CPU_MEMORY_MB = 64.0
-GPU_MEMORY_MB = 4096.0  # at most; and at most a quarter of what is free
+GPU_MEMORY_MB = 4096.0  # at most, and at most a quarter of the free memory
 
 
-Numbers = Tensor | NDArray[Any]  # a tensor, or an array of NumPy
+Numbers = Tensor | NDArray[Any]  # a tensor or a NumPy array
 
 
 def check_embeddings(embeddings: Numbers, name: str) -> Tensor:
     """Returns the embeddings as a tensor in float32 or float64.
 
     Raises:
-        ValueError: not a non-empty floating-point matrix, or not finite; the message names the
-            argument.
+        ValueError: the argument, which the message names, is not a floating-point matrix, is empty,
+            or is not finite.
     """
     embeddings = torch.as_tensor(embeddings)
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
@@ -36,7 +36,7 @@ def check_embeddings(embeddings: Numbers, name: str) -> Tensor:
     embeddings = embeddings.detach()
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
-    # a finite sum shows that all values are finite, without a mask as large as the matrix
+    # a finite sum proves that all values are finite, without a mask as large as the matrix
     if not math.isfinite(embeddings.sum().item()):
         bad = sum(int((~part.isfinite()).sum()) for part in embeddings.split(4096))
         if bad:
@@ -61,12 +61,12 @@ def check_labels(labels: Numbers, length: int, name: str) -> Tensor:
 
 
 def check_self_index(self_index: Numbers, query_B: Tensor, gallery_N: Tensor) -> Tensor:
-    """Returns the positions of queries in the gallery as int64, −1 for queries that are not there.
+    """Returns the positions of queries in the gallery as int64, −1 for queries not in the gallery.
 
     Args:
         self_index: B positions.
         query_B: classes of the queries.
-        gallery_N: classes of the gallery, in one numbering with those of the queries.
+        gallery_N: classes of the gallery, numbered as those of the queries.
 
     Raises:
         ValueError: not B integers from −1 to N − 1.
@@ -78,14 +78,14 @@ def check_self_index(self_index: Numbers, query_B: Tensor, gallery_N: Tensor) ->
 
 
 def check_counts(numbers: Sequence[int], name: str) -> None:
-    """Raises ValueError unless all numbers are positive integers; its message names them."""
+    """Raises ValueError unless all numbers are positive integers; `name` is for the message."""
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
             raise ValueError(f"{name} must be a positive integer, got {number!r}")
 
 
 def check_one_dimension(first: Tensor, second: Tensor, names: str) -> None:
-    """Raises ValueError unless the vectors of two matrices have one length; `names` names them."""
+    """Raises ValueError unless two matrices have equal widths; `names` is for the message."""
     if first.shape[1] != second.shape[1]:
         raise ValueError(
             f"{names} must have one dimension, got {first.shape[1]} and {second.shape[1]}"
@@ -93,10 +93,10 @@ def check_one_dimension(first: Tensor, second: Tensor, names: str) -> None:
 
 
 def working_memory(memory_mb: float | None, device: torch.device) -> int:
-    """Returns the bound on working buffers in bytes; None: what suits the device.
+    """Returns the bound on working buffers in bytes; None: the default for the device.
 
     Raises:
-        ValueError: it is not above 0 or not finite.
+        ValueError: `memory_mb` is not above 0 or not finite.
     """
     if memory_mb is None:
         memory_mb = CPU_MEMORY_MB

@@ -28,15 +28,16 @@ def nearest_neighbors(
     backend: str = "auto",
     memory_mb: float | None = None,
 ) -> Neighbors:
-    """Finds the k nearest gallery items of every query, exactly.
+    """Returns the exact k nearest gallery items of every query.
 
-    The order is that of the Euclidean distances computed in float64 from the embeddings as given
-    (half precision is converted to float32 first); equal distances are ordered by gallery index, so
-    that the result is the same on every machine.
+    Items are ordered by Euclidean distance, computed in float64 (half precision is converted to
+    float32 first), and equal distances by gallery index, so that the result is the same on every
+    machine.
 
     Args:
         query: B×D embeddings on any device.
-        gallery: N×D embeddings; None searches the queries among themselves, each without itself.
+        gallery: N×D embeddings; None: the queries are the gallery, and a query is not its own
+            neighbor.
         k: neighbors per query, 1 to N (N − 1 without a gallery).
         backend: "torch", "faiss" (must be installed) or "auto", which means torch.
             `python scripts/benchmark.py retrieval --backends torch,faiss` compares them.
@@ -44,8 +45,8 @@ def nearest_neighbors(
             gallery; None: 64 on a CPU, on a GPU a quarter of its free memory, at most 4,096.
 
     Raises:
-        ValueError: shapes do not fit, the gallery is empty, k is out of range, or embeddings hold
-            NaN or infinite values (with their count).
+        ValueError: shapes are incompatible, the gallery is empty, k is out of range, or embeddings
+            contain NaN or infinite values (the message has their count).
     """
     search = ExactSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
     indices = torch.empty(len(query), k, dtype=torch.long, device=query.device)

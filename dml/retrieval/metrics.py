@@ -22,22 +22,22 @@ from dml.retrieval.inputs import (
     check_self_index,
 )
 
-MAX_LISTED = 32  # Recall@K is read from a list of neighbors up to this K, beyond it from ranks
+MAX_LISTED = 32  # Recall@K is computed from lists of neighbors up to this K, above it from ranks
 
 
 class RankedHits:
-    """Relevance of the first items in the ranking of some queries.
+    """Relevance of the first items in the rankings of queries.
 
     Attributes:
         hits_nk: whether the item at each rank is relevant; k is at least the largest R.
-        R_n: how many relevant items each query has, 1 or more (float64).
-        relevant_nr: `hits_nk` for the first R ranks of each query, False beyond them.
-        found_nr: how many of the items up to each rank are relevant.
+        R_n: number of relevant items of each query, 1 or more (float64).
+        relevant_nr: `hits_nk` for the first R ranks of each query, False for later ranks.
+        found_nr: number of relevant items up to each rank.
     """
 
     def __init__(self, hits_nk: Tensor, relevant_n: Tensor) -> None:
         longest = hits_nk.shape[1]
-        if hits_nk.device.type == "cpu":  # reading the number would keep a GPU waiting
+        if hits_nk.device.type == "cpu":  # on a GPU, reading the number would wait
             longest = int(relevant_n.max())
         self.rank_r = torch.arange(1, longest + 1, device=relevant_n.device)
         self.hits_nk = hits_nk
@@ -47,7 +47,7 @@ class RankedHits:
 
 
 def precision_at_1(ranked: RankedHits) -> Tensor:
-    """Returns 1 for each query (n) whose nearest item is relevant, else 0."""
+    """Returns, for each query (n), 1 if its nearest item is relevant, else 0."""
     return ranked.hits_nk[:, 0].double()
 
 
@@ -62,8 +62,8 @@ def map_at_r(ranked: RankedHits) -> Tensor:
     return precision_nr.masked_fill_(~ranked.relevant_nr, 0.0).sum(dim=1) / ranked.R_n
 
 
-# One value per query from what is relevant at its first R ranks; `dml.core.metric_names` labels
-# them. Recall@K, for which more ranks may have to be known, is computed apart.
+# Metrics that depend on the first R ranks of a query; labels are in `dml.core.metric_names`.
+# Recall@K, which may need more ranks, is computed separately.
 METRICS: dict[str, Callable[[RankedHits], Tensor]] = {
     function.__name__: function for function in (precision_at_1, r_precision, map_at_r)
 }
@@ -72,20 +72,20 @@ METRICS: dict[str, Callable[[RankedHits], Tensor]] = {
 def concatenate(
     embeddings: Sequence[Tensor], normalize: Callable[[Tensor], Tensor] = F.normalize
 ) -> Tensor:
-    """Concatenates the embeddings of several models, as the MLRC benchmark does.
+    """Returns the concatenated embeddings of several models, as in the MLRC benchmark.
 
     Each model's embeddings are normalized, concatenated, and normalized again.
 
     Args:
-        embeddings: one B×D_m matrix per model, rows in one order; half precision is converted to
-            float32.
+        embeddings: one B×D_m matrix per model, with rows in the same order; half precision is
+            converted to float32.
         normalize: normalization of a model's output at evaluation; L2 by default.
 
     Returns:
         B × ΣD_m embeddings.
 
     Raises:
-        ValueError: no embeddings, or matrices of different length.
+        ValueError: there are no matrices, or their lengths differ.
     """
     if not embeddings:
         raise ValueError("embeddings: no models to concatenate")
@@ -107,38 +107,37 @@ def retrieval_metrics(
     average: str = "image",
     **search: Unpack[SearchOptions],
 ) -> dict[str, float | int]:
-    """Scores embeddings by how well their neighbors share their label.
+    """Returns the retrieval metrics of embeddings: P@1, R-precision, MAP@R and Recall@K.
 
     With R the number of relevant gallery items of a query, itself excluded: R-precision is the
     share of relevant items among the first R, MAP@R = (1/R) Σ_{i≤R} P(i)·rel(i), Recall@K is 1 if a
     relevant item is among the first K (Musgrave et al., A Metric Learning Reality Check). Queries
-    without any relevant item are left out.
+    without any relevant item are ignored.
 
     Args:
-        embeddings: B×D queries, a tensor or a NumPy array, compared by Euclidean distance as they
-            are (see `nearest_neighbors`; for unit vectors this is the order of cosine similarity).
+        embeddings: B×D queries, a tensor or a NumPy array, compared by Euclidean distance without
+            normalization (for unit vectors, the order is that of the cosine similarity).
         labels: B integers.
-        gallery_embeddings: N×D items to search; None ranks the queries among themselves, each
-            without itself.
-        gallery_labels: N integers, together with `gallery_embeddings`.
-        self_index: where queries are in the gallery: the position of each query there, which it
-            does not find (B integers); −1 for a query that is not there. None: no query is.
-        recall_at: values of K. A K beyond the size of the gallery means the whole gallery, so that
-            the lists of large datasets work on tiny ones too.
-        average: "image": means over the queries; "class": means over the classes of the means over
-            the queries of each class.
+        gallery_embeddings: N×D items to search; None: the queries are the gallery, and a query is
+            not its own neighbor.
+        gallery_labels: N integers, required with `gallery_embeddings`.
+        self_index: position of each query in the gallery (B integers), which is excluded from its
+            neighbors; −1 for a query that is not in the gallery. None: no query is.
+        recall_at: values of K. A K above the size of the gallery means the whole gallery, so that
+            the values for large datasets are valid for small ones.
+        average: "image": mean over the queries; "class": mean over the classes of the means over
+            the queries of a class.
         search: `backend` ("torch", "faiss" or "auto") and `memory_mb` (bound on the size of the
             working buffers), as for `nearest_neighbors`.
 
     Returns:
-        `precision_at_1`, `r_precision`, `map_at_r` and `recall_at_<K>`: means over the queries that
-        have a relevant item, fractions of 1; `queries`: how many these are;
-        `queries_without_match`: how many were left out.
+        `precision_at_1`, `r_precision`, `map_at_r` and `recall_at_<K>`: means over the queries with
+        a relevant item, 0–1; `queries`: the number of these queries; `queries_without_match`: the
+        number of ignored queries.
 
-    Raises:
-        ValueError: embeddings that `nearest_neighbors` refuses, labels of another length or not
-            integers, a K that is not a positive integer, positions that are not in the gallery or
-            hold another label than the query, or no query with a relevant item.
+        Raises:
+            ValueError: embeddings, labels, a K or `self_index` are invalid, or no query has a
+                relevant item.
     """
     embeddings = check_embeddings(embeddings, "embeddings")
     labels = check_labels(labels, len(embeddings), "labels")
@@ -162,28 +161,28 @@ def retrieval_metrics(
         self_B = check_self_index(self_index, *classes)
     relevant_B = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)[query_B]
     relevant_B -= (self_B >= 0).long()
-    # queries with like R stand together, so that one large class does not cost all the others
+    # queries are sorted by R, so that a large class increases the cost of its own chunks only
     order_B = torch.argsort(relevant_B, stable=True)
     rows = order_B[relevant_B[order_B] > 0]
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
 
     items = len(embeddings if gallery is None else gallery)
-    least = _list_length(recall_at, int(relevant_B.max()))
-    apart = rows[self_B[rows] >= 0], rows[self_B[rows] < 0]
+    min_k = _list_length(recall_at, int(relevant_B.max()))
+    groups = rows[self_B[rows] >= 0], rows[self_B[rows] < 0]
     scored = []
-    for part, leaves_one_out in zip(apart, (True, False), strict=True):
+    for part, leaves_one_out in zip(groups, (True, False), strict=True):
         if not len(part):
             continue
-        k_n = relevant_B[part].clamp(min=least, max=items - leaves_one_out)
-        own = self_B if leaves_one_out and gallery is not None else None
-        exact = ExactSearch(embeddings, gallery, most=int(k_n[-1]), self_index=own, **search)
+        k_n = relevant_B[part].clamp(min=min_k, max=items - leaves_one_out)
+        excluded = self_B if leaves_one_out and gallery is not None else None
+        exact = ExactSearch(embeddings, gallery, most=int(k_n[-1]), self_index=excluded, **search)
         scored.append(_score(exact, (part, k_n), classes, relevant_B, recall_at))
     if average == "image":
         means = torch.stack([sums for sums, _ in scored]).sum(dim=0) / len(rows)
     else:
         values_Mn = torch.cat([values for _, values in scored], dim=1)
-        means = _mean_of_classes(values_Mn, query_B[torch.cat(apart)])
+        means = _mean_of_classes(values_Mn, query_B[torch.cat(groups)])
     names = [*METRICS, *(f"{RECALL}{K}" for K in recall_at)]
     return {
         **dict(zip(names, means.tolist(), strict=True)),
@@ -199,12 +198,12 @@ def _score(
     relevant_B: Tensor,
     recall_at: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
-    """Returns the sums of M metrics over some queries (M), and their values (M×n).
+    """Returns the sums of M metrics over n queries (M), and their values (M×n).
 
     Args:
-        search: of all queries.
-        rows_and_k: numbers of the queries and neighbors to list for each (both n), k ascending.
-        classes: of all queries and gallery items.
+        search: the search of all queries.
+        rows_and_k: indices of the queries and numbers of neighbors (both n), k ascending.
+        classes: classes of all queries and gallery items.
         relevant_B: R of all queries.
         recall_at: values of K.
     """
@@ -213,8 +212,8 @@ def _score(
     values_MB = search.query.new_zeros(len(METRICS), len(relevant_B), dtype=torch.float64)
 
     def score(part: Tensor, indices_nk: Tensor) -> Tensor:
-        found_nk = gallery_N.index_select(0, indices_nk.flatten()).view_as(indices_nk)
-        hits_nk = found_nk == query_B[part, None]
+        classes_nk = gallery_N.index_select(0, indices_nk.flatten()).view_as(indices_nk)
+        hits_nk = classes_nk == query_B[part, None]
         first_B[part] = torch.where(hits_nk.any(dim=1), hits_nk.long().argmax(dim=1), items)
         ranked = RankedHits(hits_nk, relevant_B[part])
         values = [values_of(ranked) for values_of in METRICS.values()]
@@ -223,11 +222,11 @@ def _score(
 
     parts = search.map_chunks(rows, k_n, score, classes)
     sums = torch.stack([values_MB[:, part].sum(dim=1) for part in parts]).sum(dim=0)
-    late = rows[first_B[rows] == items]
-    if len(late) and max(recall_at, default=0) > int(k_n[0]):
-        first_B[late] = search.first_ranks(late, classes, max(recall_at))
+    unlisted = rows[first_B[rows] == items]
+    if len(unlisted) and max(recall_at, default=0) > int(k_n[0]):
+        first_B[unlisted] = search.first_ranks(unlisted, classes, max(recall_at))
     recalls = [(first_B[rows] < K).double() for K in recall_at]
-    all_sums = torch.stack([*sums, *(one.sum() for one in recalls)])
+    all_sums = torch.stack([*sums, *(recall.sum() for recall in recalls)])
     return all_sums, torch.stack([*values_MB[:, rows], *recalls])
 
 
@@ -239,7 +238,7 @@ def _mean_of_classes(values_Mn: Tensor, classes_n: Tensor) -> Tensor:
 
 
 def common_classes(labels_B: Tensor, gallery_labels_N: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Re-indexes arbitrary integer labels of queries and gallery to 0..C−1."""
+    """Returns the classes 0..C−1 of queries and gallery items for arbitrary integer labels."""
     if gallery_labels_N is None:
         classes_B = labels_B.unique(return_inverse=True)[1]
         return classes_B, classes_B
@@ -249,6 +248,6 @@ def common_classes(labels_B: Tensor, gallery_labels_N: Tensor | None) -> tuple[T
 
 
 def _list_length(recall_at: Sequence[int], largest_R: int) -> int:
-    """Returns how many neighbors to list for Recall@K; ranks beyond them are counted."""
-    # next to classes as large as K a list is the cheaper way to find the nearest relevant item
+    """Returns the number of neighbors to list for Recall@K; a larger K uses ranks."""
+    # for classes about as large as K, a list is cheaper than the rank of the nearest relevant item
     return max((K for K in recall_at if max(MAX_LISTED, 4 * largest_R) >= K), default=1)

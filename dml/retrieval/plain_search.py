@@ -1,6 +1,6 @@
-"""The plain search, used on GPUs: one product and one `topk` per chunk of queries.
+"""The search engine for GPUs: one product and one `topk` per chunk of queries.
 
-`cpu_search` and `faiss_backend` derive from it and propose the same in their own ways.
+The engines in `cpu_search` and `faiss_backend` are subclasses.
 
 Shapes: n queries of one chunk, N' gallery rows, D dimensions, k neighbors, m candidates per query.
 """
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class Candidates(NamedTuple):
-    """Scores (n×m, descending), gallery indices (n×m), and a bound on each query's error (n)."""
+    """Scores (n×m, descending), gallery indices (n×m), and a bound on the scores' errors (n)."""
 
     scores: Tensor
     indices: Tensor
@@ -29,21 +29,21 @@ class Candidates(NamedTuple):
 
 
 def width(k: int, available: int) -> int:
-    """Returns m for k neighbors: some more, so that almost no query needs a second search."""
+    """Returns the number of candidates for k neighbors, so that second searches are rare."""
     return min(k + 4 + k // 16, available)
 
 
 class PlainSearch:
-    """Proposes candidates for exact neighbors: a few more than k, by float32 scores.
+    """Proposes candidates for the exact nearest neighbors, slightly more than k, by float32 scores.
 
     Args:
-        gallery: what is searched.
-        available: how many items a query can find.
+        gallery: the gallery.
+        available: number of items that a query can find.
         memory_bytes: bound on the working memory.
 
     Attributes:
-        workers: chunks that are worked on at once.
-        max_queries: of one chunk.
+        workers: number of chunks that are processed in parallel.
+        max_queries: largest number of queries of a chunk.
     """
 
     squares_in_product = False  # whether −½‖g‖² is a term of the product (`score_error`)
@@ -57,40 +57,40 @@ class PlainSearch:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Frees what `prepare` made."""
+        """Frees the results of `prepare`."""
 
     def prepare(self, rows: int, k: int) -> None:
-        """Does in advance what pays for so many rows of the gallery as queries of k neighbors."""
+        """Precomputes results if `rows` items of the gallery will be queries for k neighbors."""
 
     def for_each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Returns the function's value for each item, in their order."""
+        """Returns `function(item)` for all items, in order."""
         return [function(item) for item in items]
 
     def bytes_per_query(self, k: int) -> int:
-        """Memory for one query of k neighbors: its scores and a copy of them, and the results."""
+        """Returns the memory per query: its scores, a copy of them and k results."""
         return 8 * len(self.gallery.rows) + 40 * k
 
-    def propose(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Candidates:
-        """Returns the candidates of some queries, whose own gallery indices (n) are left out."""
+    def propose(self, query_nD: Tensor, self_n: Tensor | None, k: int) -> Candidates:
+        """Returns the candidates of queries, without their own gallery indices (n)."""
         gallery = self.gallery
         centered_nD, half_square_n = gallery.center_queries(query_nD)
-        own_row_n = None if own_n is None else gallery.place[own_n]
-        scores_nm, rows_nm = self.best(centered_nD, own_row_n, width(k, self.available))
+        self_row_n = None if self_n is None else gallery.place[self_n]
+        scores_nm, rows_nm = self.best(centered_nD, self_row_n, width(k, self.available))
         return self.as_candidates(scores_nm, rows_nm, half_square_n)
 
-    def best(self, query_nD: Tensor, own_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
-        """Returns the m best scores, without −½‖q‖², and gallery rows of centered queries (n×m)."""
+    def best(self, query_nD: Tensor, self_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
+        """Returns scores, without −½‖q‖², and gallery rows of the m best items (both n×m)."""
         scores_nN = query_nD @ self.gallery.rows.T
         scores_nN += self.gallery.half_squares
-        if own_n is not None:
-            scores_nN.scatter_(1, own_n[:, None], -torch.inf)
+        if self_n is not None:
+            scores_nN.scatter_(1, self_n[:, None], -torch.inf)
         scores_nm, rows_nm = scores_nN.topk(m, dim=1)
         return scores_nm, rows_nm
 
     def as_candidates(
         self, scores_nm: Tensor, rows_nm: Tensor, half_square_n: Tensor
     ) -> Candidates:
-        """Adds the bound on the error and turns gallery rows into gallery indices."""
+        """Returns candidates with gallery indices and a bound on the errors of their scores."""
         norm_n = (-2.0 * half_square_n.double()).sqrt()
         error_n = score_error(
             norm_n,
@@ -99,6 +99,6 @@ class PlainSearch:
             FLOAT32_UNIT,
             squares_in_product=self.squares_in_product,
         )
-        # selecting by flat indices takes half the time of indexing by a matrix
+        # selecting by flat indices is twice as fast as indexing by a matrix
         indices_nm = self.gallery.order.index_select(0, rows_nm.flatten()).view_as(rows_nm)
         return Candidates(scores_nm, indices_nm, error_n)

@@ -1,4 +1,4 @@
-"""Final scores of jobs and runs as a flat dictionary, one number per name."""
+"""Final scores of jobs and runs as a flat dictionary."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 
 def flatten_scores(result: dict[str, Any], section: str) -> dict[str, float]:
-    """Returns `test/map_at_r` and so on, confidence as `test_ci95/…`, time, memory, best epoch.
+    """Returns name → number: scores (`test/map_at_r`), intervals (`test_ci95/…`), time, memory, ….
 
     Args:
         result: result of a job or summary of a run.
-        section: prefix of its test scores.
+        section: prefix of the test scores.
     """
     sections = {name: result.get(name) for name in ("validation", "untrained")}
     sections[section] = result.get("metrics")

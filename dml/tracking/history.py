@@ -1,4 +1,4 @@
-"""`history.csv`, the record of a run that trackers copy."""
+"""`history.csv`, the record of a run, from which trackers copy."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FIRST = ("repeat", "fold", "epoch", "step")
 
 
 class History:
-    """A CSV table with one row per evaluation, on disk before the next step begins.
+    """A CSV table with one row per evaluation, which is on disk before the next step.
 
     Columns are `repeat, fold, epoch, step`, then the logged values in order of first appearance. A
-    killed process leaves complete rows; `rewind` drops those that a checkpoint does not know yet.
+    killed process leaves complete rows; `rewind` drops rows that are newer than the checkpoint.
 
     Args:
-        path: the file; None: rows stay in memory, since another process writes them.
+        path: the file; None: keep the rows in memory, since another process writes them.
     """
 
     def __init__(self, path: str | Path | None) -> None:
@@ -56,8 +56,8 @@ class History:
         )
 
     def append(self, row: dict[str, Any]) -> None:
-        """Adds a row; a new column is empty in the rows above."""
-        # All digits of a number, so that it reads back unchanged: 1/3, not 0.333.
+        """Adds a row; a new column is empty in earlier rows."""
+        # All digits, so that a number is read back unchanged.
         written = {k: repr(v) if isinstance(v, float) else str(v) for k, v in row.items()}
         new = [key for key in written if key not in self.columns]
         self.rows.append(written)
@@ -76,14 +76,14 @@ class History:
             raise
 
     def rewind(self, job: tuple[int, int], count: int) -> None:
-        """Keeps the first `count` rows of this (repeat, fold), and all rows of others.
+        """Drops all rows of a job (repeat, fold) after the first `count`; keeps all other jobs.
 
         Raises:
-            UserError: there are fewer than `count`, so that the history would have a gap.
+            UserError: there are fewer than `count` rows, so that the history would have a gap.
         """
         of_job = [row for row in self.rows if _job_of(row) == job]
         if len(of_job) < count:
-            raise self._damaged(f"{len(of_job)} of the {count} rows that the checkpoint knows")
+            raise self._damaged(f"{len(of_job)} of {count} rows before the checkpoint")
         if len(of_job) > count or not self._complete:
             kept = of_job[:count]
             self.rows = [
@@ -96,7 +96,7 @@ class History:
             self._write()
 
     def adopt(self, other: History, job: tuple[int, int]) -> None:
-        """Replaces the rows of this (repeat, fold) by those of another history."""
+        """Replaces the rows of a job (repeat, fold) by those in another history."""
         self.rewind(job, 0)
         for row in other.rows:
             if _job_of(row) == job:
@@ -153,7 +153,7 @@ class JobTracker:
         self.job = {"repeat": repeat, "fold": fold}
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Stores one row."""
+        """Logs one row of metrics."""
         self.history.append({**self.job, "epoch": metrics["epoch"], "step": step, **metrics})
         self.tracker.log({**self.job, **metrics}, step)
         self.show(metrics)

@@ -1,9 +1,9 @@
 """TensorBoard: an event folder for every model of a run, copied from `history.csv`.
 
-The folders lie in `<run folder>/tensorboard/`: `repeat0-fold0` and so on with curves against
-training steps and final scores, and `combined` with the scores and pictures of the whole run. The
-events of a model are written anew by each process that trains it, from all rows of `history.csv`:
-a continued run has no step missing or twice.
+The folders are in `<run folder>/tensorboard/`: `repeat0-fold0` and so on with curves over training
+steps and final scores, and `combined` with the scores and figures of the whole run. Each process
+that trains a model rewrites its events from all rows of `history.csv`, so that a resumed run has no
+missing or duplicate step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TensorBoardTracker(Tracker):
         UserError: the package tensorboard is not installed.
     """
 
-    keeps_a_copy = True  # a run that was finished without it gets its events afterwards
+    keeps_a_copy = True  # events of a run that finished without TensorBoard are written later
 
     def __init__(self) -> None:
         try:
@@ -47,11 +47,11 @@ class TensorBoardTracker(Tracker):
         self._writers: dict[Job, Any] = {}
 
     def start(self, run: RunInfo) -> None:
-        """Begins a run; nothing is opened before the first row."""
+        """Begins a run; files are opened at the first row."""
         self.info, self._writers = run, {}
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Writes one row, and before the first one those of earlier processes."""
+        """Writes one row; before the first one, the rows of earlier processes."""
         job = (int(metrics["repeat"]), int(metrics["fold"]))
         earlier = [] if job in self._writers else self._open_job(job)
         rows = [row for row in earlier if row["step"] < step]
@@ -77,7 +77,7 @@ class TensorBoardTracker(Tracker):
         writer.close()
 
     def finish(self, status: int = 0) -> None:
-        """Closes the files, and names the command that shows them."""
+        """Closes the files and prints the command that shows them."""
         for writer in self._writers.values():
             writer.close()
         self.info.notify(f"TensorBoard tensorboard --logdir {self.info.folder / FOLDER}")
@@ -88,7 +88,7 @@ class TensorBoardTracker(Tracker):
         return History(self.info.folder / "history.csv").job_rows(*job)
 
     def _renew(self, name: str) -> Any:
-        """Returns a writer into an empty folder."""
+        """Returns a writer for an empty folder."""
         folder = self.info.folder / FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
         return self._open_writer(str(folder), flush_secs=FLUSH_SECONDS)

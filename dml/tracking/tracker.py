@@ -16,17 +16,17 @@ Job = tuple[int, int]  # repeat, fold
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The description of a run for its tracker.
+    """Description of a run for trackers.
 
     Attributes:
-        folder: run folder; its `history.csv` has every row, also those of earlier processes.
-        run_id: unique name of the run, the same on every machine and when it is continued.
+        folder: run folder; its `history.csv` has all rows, including those of earlier processes.
+        run_id: unique name of the run, the same on every machine and after a resume.
         name: readable name.
-        group: experiment that the run belongs to.
+        group: experiment of the run.
         config: resolved config in plain types.
-        jobs: every (repeat, fold) that the run trains.
-        tags: words to filter by.
-        notify: prints one line for the user.
+        jobs: all (repeat, fold) of the run.
+        tags: tags to filter runs by.
+        notify: prints a line for the user.
     """
 
     folder: Path
@@ -40,29 +40,29 @@ class RunInfo:
 
 
 class Tracker:
-    """A destination of metrics; this one stores nothing, for the run folder needs no tracker.
+    """Base class of trackers, and the tracker that stores nothing.
 
-    The constructor of a subclass gets the options of `configs/tracking/<name>.yaml`. It is called
-    before the data are read and raises `UserError` for what the user can fix; after that no failure
-    of a tracker may stop a training.
+    The constructor of a subclass receives the options of `configs/tracking/<name>.yaml`. It is
+    called before the data are read and raises `UserError` for problems that the user can fix; after
+    that no failure of a tracker may stop a training.
 
     Attributes:
-        keeps_a_copy: whether it stores results outside the run folder, so that a finished run is
-            passed to it again to complete them.
+        keeps_a_copy: whether it copies results, so that a finished run is passed to it again to
+            complete the copy.
     """
 
     keeps_a_copy = False
 
     def start(self, run: RunInfo) -> None:
-        """Begins a run: a new one, a continued one, or a finished one that is repeated."""
+        """Begins a run that is new, resumed, or finished and passed again."""
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Stores one row.
 
         Args:
-            metrics: with `repeat`, `fold` and `epoch`.
-            step: training steps of that model so far. A continued run may evaluate a step again;
-                its row must not be stored twice.
+            metrics: metrics of an evaluation, with `repeat`, `fold` and `epoch`.
+            step: training steps of the model so far. A resumed run may evaluate a step again; its
+                row must not be stored twice.
         """
 
     def job_done(self, result: dict[str, Any]) -> None:
@@ -72,12 +72,12 @@ class Tracker:
         """Stores the scores of the whole run (the content of `summary.json`) and its figures."""
 
     def finish(self, status: int = 0) -> None:
-        """Closes the run with its exit status; 0 if it has finished."""
+        """Closes the run; `status` is its exit status, 0 if it has finished."""
 
 
 @contextmanager
 def track_run(tracker: Tracker, run: RunInfo) -> Iterator[None]:
-    """Starts the tracker, and finishes it however the run ends."""
+    """Starts the tracker, and finishes it at the end of the run, also after an error."""
     tracker.start(run)
     status: int = ExitStatus.FAILED
     try:

@@ -1,12 +1,12 @@
 """Weights & Biases: a W&B run for every model of a run, copied from `history.csv`.
 
-One W&B run per (repeat, fold), so that `map_at_r` has the same name in all of them: charts compare
-losses and average folds, repeats and seeds by grouping. A run with several models has one more, of
-the job type `combined`, with their joint scores and the figures.
+There is one W&B run per (repeat, fold), so that `map_at_r` has the same name in all of them: charts
+compare losses and average folds, repeats and seeds by grouping. A run with several models has an
+additional W&B run of the job type `combined`, with the combined scores and the figures.
 
-The step in W&B is the training step, which identifies the row: rows that W&B has are never sent
-again, missing ones are read from `history.csv`. So a run continues wherever it was killed, and
-after a lost connection, or without tracking at first, the same command sends the rest.
+The step in W&B is the training step, which identifies a row: rows in W&B are never sent again, and
+missing rows are read from `history.csv`. A killed run can therefore be resumed, and after a lost
+connection, or a run without tracking, the same command sends the missing rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SWITCH_OFF = "tracking=none switches tracking off"
 
 @dataclass
 class OpenRun:
-    """A W&B run that is being written: its id, wandb's object, the last training step it has."""
+    """An open W&B run: its id, wandb's run object, and its last training step."""
 
     name: str
     run: Any
@@ -42,10 +42,10 @@ class WandbTracker(Tracker):
     """A tracker that copies a run to W&B, or into files for `wandb sync`.
 
     Args:
-        project: W&B project; None is W&B's default.
-        entity: user or team; None is W&B's default.
+        project: W&B project; None: W&B's default.
+        entity: user or team; None: W&B's default.
         mode: `online`, or `offline` to write files below the run folder.
-        tags: words to filter by.
+        tags: tags to filter runs by.
         settings: options of `wandb.Settings`.
 
     Raises:
@@ -81,7 +81,7 @@ class WandbTracker(Tracker):
         self._failed = self._written = False
 
     def _log_in(self) -> None:
-        """Logs in with a stored key, without a prompt that nobody would answer on a cluster."""
+        """Logs in with a stored key, without a prompt, which would block a job on a cluster."""
         try:
             has_key = self.wandb.login(prompt=False, verify=False)
         except Exception as error:
@@ -96,13 +96,13 @@ class WandbTracker(Tracker):
             )
 
     def start(self, run: RunInfo) -> None:
-        """Begins a run; nothing is opened before the first row."""
+        """Begins a run; W&B runs are opened at the first row."""
         self.info, self._open, self._failed, self._written = run, {}, False, False
-        # An agent names the W&B run it waits for, and reads the score there.
+        # A sweep agent sets the id of the W&B run from which it reads the score.
         self.main_id = (os.environ.get("WANDB_RUN_ID") if self.sweep else None) or run.run_id
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Sends one row, and before the first one those of earlier processes."""
+        """Sends one row; before the first one, the rows of earlier processes."""
         job = (int(metrics["repeat"]), int(metrics["fold"]))
         if not self._is_sent(job):
             self._attempt(lambda: self._send(job, [{**metrics, "step": step}]))
@@ -114,7 +114,7 @@ class WandbTracker(Tracker):
         def finish_job() -> None:
             opened = self._send(job, ())
             opened.run.summary.update(flatten_scores(result, "test"))
-            if opened.name != self.main_id:  # which still gets the figures
+            if opened.name != self.main_id:  # the main run also receives the figures
                 self._close(opened.name, 0)
 
         if not self._is_sent(job):
@@ -129,11 +129,11 @@ class WandbTracker(Tracker):
                 opened = self._send(self.info.jobs[0], ())
             else:
                 opened = self._open_run(self.main_id, None)
-            if pictures:  # a new row: the last one of scores is already sent
+            if pictures:  # a new row: the last row of scores is already sent
                 opened.run.log(
                     {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
                 )
-            # Another name than in the models' runs, so that no chart averages both.
+            # A different name than in the runs of the models, so that no chart averages both.
             opened.run.summary.update(flatten_scores(summary, "test" if single else COMBINED))
 
         if not self._marker(self.main_id).exists():
@@ -151,7 +151,7 @@ class WandbTracker(Tracker):
                 self.wandb.teardown(exit_code=1)
 
     def _id(self, job: Job) -> str | None:
-        """Returns the id of the W&B run of a model; None if there is none."""
+        """Returns the id of a model's W&B run; None if there is none."""
         if len(self.info.jobs) == 1:
             return self.main_id
         return None if self.sweep else f"{self.main_id}-{_job_type(job)}"
@@ -161,11 +161,11 @@ class WandbTracker(Tracker):
         return name is None or self._marker(name).exists()
 
     def _marker(self, name: str) -> Path:
-        """Returns a file that exists once all of a W&B run is sent or written."""
+        """Returns a file that exists once a W&B run is sent or written completely."""
         return self.info.folder / "wandb" / f"{name}.{self.mode}"
 
     def _send(self, job: Job, rows: Sequence[dict[str, Any]]) -> OpenRun:
-        """Sends the rows that the W&B run of a model does not have yet."""
+        """Sends the missing rows of a model's W&B run, and returns the run."""
         name = self._id(job)
         assert name is not None
         if name not in self._open:
@@ -183,18 +183,18 @@ class WandbTracker(Tracker):
         return opened
 
     def _open_run(self, name: str, job: Job | None) -> OpenRun:
-        """Opens a W&B run, new or continued."""
+        """Opens a new or existing W&B run."""
         folder = self.info.folder / "wandb"
         folder.mkdir(exist_ok=True)
         for part in folder.glob(f"offline-run-????????_??????-{name}"):
             shutil.rmtree(part, ignore_errors=True)  # the new run gets all rows again
         kind = COMBINED if job is None else _job_type(job)
-        place = {} if job is None else {"repeat": job[0], "fold": job[1]}
-        config = {**self.info.config, "run": {**self.info.config.get("run", {}), **place}}
-        # Under an agent the sweep sets these.
-        where = {} if self.sweep else {"id": name, "project": self.project, "entity": self.entity}
+        fold = {} if job is None else {"repeat": job[0], "fold": job[1]}
+        config = {**self.info.config, "run": {**self.info.config.get("run", {}), **fold}}
+        # A sweep agent sets these.
+        target = {} if self.sweep else {"id": name, "project": self.project, "entity": self.entity}
         run = self.wandb.init(
-            **where,
+            **target,
             name=self.info.name if name == self.main_id else f"{self.info.name} {kind}",
             group=self.info.group,
             job_type=kind,
@@ -221,7 +221,7 @@ class WandbTracker(Tracker):
         self._written = self.mode == "offline"
 
     def _attempt(self, work: Callable[[], Any]) -> None:
-        """Does some work unless W&B has failed: its crash must not end a training."""
+        """Calls `work` unless W&B has failed; an error of W&B must not end a training."""
         if self._failed:
             return
         try:
@@ -231,7 +231,7 @@ class WandbTracker(Tracker):
             self.info.notify(
                 f"note: tracking: W&B does not respond ({type(error).__name__}: "
                 f"{first_line(error)}); the run continues without it; after its end the same "
-                f"command sends the rest"
+                f"command sends the missing rows"
             )
 
 

@@ -1,10 +1,10 @@
 """Checkpoints of the complete training state, in plain types and tensors.
 
-`last.pt` is written after every evaluation, `previous.pt` is the one before it, `best.pt` holds the
-weights of the best evaluation. A file is either complete or absent: see `dml.core.atomic_io`. A
-thread writes them while training goes on.
+`last.pt` is written after every evaluation, `previous.pt` is the `last.pt` before it, and `best.pt`
+contains the weights of the best evaluation. Files are written atomically (`dml.core.atomic_io`), by
+a thread while training continues.
 
-Their content is that of `dml.training.train_state`, with the progress of `dml.training.trainer`.
+They contain the state of `dml.training.train_state` and the progress of `dml.training.trainer`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 class Checkpoints:
-    """The checkpoints of one training job.
+    """The checkpoints of one model.
 
-    Where several processes train it, every process calls every method; only the first one reads
-    and writes. Its errors are raised on all of them.
+    If several processes train the model, all of them call every method, but only the first one
+    reads and writes. Its errors are raised on all processes.
 
     Args:
-        folder: where `last.pt`, `previous.pt` and `best.pt` go.
-        identity: flat, plain-typed description of what is trained; a checkpoint with another
-            identity is refused.
+        folder: folder of `last.pt`, `previous.pt` and `best.pt`.
+        identity: description of the model and its training, name → plain value; a checkpoint with
+            another identity is rejected.
         world: the processes; only the first one needs access to the folder.
 
     Attributes:
-        last, previous, best: the files.
+        last, previous, best: paths of the files.
     """
 
     def __init__(
@@ -54,21 +54,18 @@ class Checkpoints:
         self._written: Future[None] | None = None
 
     def keep_best(self, state: dict[str, Any]) -> None:
-        """Copies `state`, which the next `save` writes as `best.pt`."""
+        """Copies `state`, which the next `save` writes to `best.pt`."""
         if self.world.is_main:
             self._best_state = copy.deepcopy(state)
 
     def save(self, state: dict[str, Any]) -> None:
-        """Copies `state` and starts to write it as `last.pt`, after the best state if there is one.
+        """Copies `state` and starts to write it to `last.pt`, after a new best state to `best.pt`.
 
-        The copy of tensors on a GPU is there too until it is written: training does not wait for
-        their way to the host.
-
-        The former `last.pt` becomes `previous.pt`. Waits until the states of the `save` before are
-        written.
+        The former `last.pt` becomes `previous.pt`. Tensors on a GPU are copied on the GPU, so that
+        training does not wait for their transfer. Waits for the previous `save`.
 
         Raises:
-            UserError: they could not be written.
+            UserError: the previous `save` could not write its files.
         """
 
         def start() -> None:
@@ -79,15 +76,15 @@ class Checkpoints:
         self.world.broadcast_from_main(start)
 
     def wait(self) -> None:
-        """Waits until everything is written.
+        """Waits until all files are written.
 
         Raises:
-            UserError: it could not be.
+            UserError: a file could not be written.
         """
         self.world.broadcast_from_main(self._finish_writing)
 
     def wait_quietly(self) -> None:
-        """Waits on this process alone, without an error; another one ends the run already."""
+        """Waits on this process only, without raising errors, since the run already ends by one."""
         if self._written is not None:
             wait_for([self._written])
 
@@ -97,7 +94,7 @@ class Checkpoints:
             written.result()
 
     def _write(self, state: dict[str, Any], best: dict[str, Any] | None) -> None:
-        if best is not None:  # first, since the last state names its step
+        if best is not None:  # first, because the last state refers to it
             with _replace_file(self.best) as temporary:
                 self._serialize(best, temporary)
         with _replace_file(self.last) as temporary:
@@ -109,8 +106,8 @@ class Checkpoints:
         run_logger.info("saved %s/%s, step %s", self.folder.name, names, state.get("step"))
 
     def _serialize(self, state: dict[str, Any], path: Path) -> None:
-        # To an open file: with a path torch.save writes its name into the file, and equal states
-        # would no longer be equal files.
+        # To an open file: given a path, torch.save would write the file name into the file, and
+        # equal states would give different files.
         with open(path, "wb") as file:
             try:
                 torch.save({"identity": self.identity, **state}, file)
@@ -125,7 +122,7 @@ class Checkpoints:
         Returns None if there is no checkpoint.
 
         Raises:
-            UserError: none of the checkpoints can be read, or they belong to another run.
+            UserError: no checkpoint can be read, or it belongs to another run.
         """
         return self.world.broadcast_from_main(self._load)
 
@@ -133,7 +130,7 @@ class Checkpoints:
         """Returns the state of the best evaluation.
 
         Raises:
-            UserError: it is absent, unreadable, or belongs to another run.
+            UserError: it is missing, unreadable, or belongs to another run.
         """
         return self.world.broadcast_from_main(self._load_best)
 
@@ -151,7 +148,7 @@ class Checkpoints:
             return None
         raise UserError(
             f"resume: neither last.pt nor previous.pt in {self.folder} can be read; "
-            f"overwrite=true starts anew"
+            f"overwrite=true starts over"
         )
 
     def _load_best(self) -> dict[str, Any]:
@@ -160,7 +157,7 @@ class Checkpoints:
             return self._read(self.best)
         except (FileNotFoundError, DamagedCheckpoint) as error:
             raise UserError(
-                f"resume: {self.best} is missing or damaged; overwrite=true starts anew"
+                f"resume: {self.best} is missing or damaged; overwrite=true starts over"
             ) from error
 
     def _read(self, path: Path) -> dict[str, Any]:
@@ -171,13 +168,13 @@ class Checkpoints:
             if repr(stored.get(key)) != repr(self.identity.get(key)):
                 raise UserError(
                     f"resume: {path} was made with {key}={stored.get(key)}, "
-                    f"this run has {key}={self.identity.get(key)}; overwrite=true starts anew"
+                    f"this run has {key}={self.identity.get(key)}; overwrite=true starts over"
                 )
         return state
 
 
 class DamagedCheckpoint(UserError):
-    """A file is not a complete checkpoint."""
+    """The file is not a complete checkpoint."""
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -200,10 +197,10 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 @contextmanager
 def translate_state_errors(path: Path) -> Iterator[None]:
-    """Turns errors of `load_state_dict` into an error message for users.
+    """Converts errors of `load_state_dict` to error messages for users.
 
     Args:
-        path: of the checkpoint that is being restored.
+        path: the checkpoint that is loaded.
 
     Raises:
         UserError: the state does not fit this run.
@@ -213,13 +210,13 @@ def translate_state_errors(path: Path) -> Iterator[None]:
     except Exception as error:  # of many classes: a missing entry, another shape or type
         raise UserError(
             f"resume: {path} does not fit this run ({type(error).__name__}: {first_line(error)}); "
-            f"overwrite=true starts anew"
+            f"overwrite=true starts over"
         ) from error
 
 
 @contextmanager
 def _replace_file(path: Path) -> Iterator[Path]:
-    """Replaces a file atomically; a full disk becomes an error message for users."""
+    """Replaces a file atomically; converts errors such as a full disk to messages for users."""
     try:
         with replace_file(path) as temporary:
             yield temporary

@@ -1,8 +1,8 @@
-"""Loss and gradients of a batch that is shared among processes.
+"""Loss and gradients of a batch that is distributed over several processes.
 
-A method computes the loss of the whole batch on every process. Only the passes of the network are
-shared: each process embeds its part of the images, and all processes get all embeddings. Gradients
-are averaged by torch's DistributedDataParallel, BatchNorm statistics by its SyncBatchNorm.
+Each process embeds its part of the images and gathers all embeddings; the method then computes the
+loss of the whole batch on every process. Gradients are averaged by torch's DistributedDataParallel,
+BatchNorm statistics by its SyncBatchNorm.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dml.training.process_group import ProcessGroup, translate_connection_errors
 
 
 class ShardedEmbedder:
-    """Replaces an embedder in the calls of a method; other attributes are the embedder's.
+    """Replaces the embedder in the calls of a method; forwards other attributes to the embedder.
 
     Args:
         embedder: with `features`, `embed` and `unnormalized`.
         world: the processes.
-        whole: what a method needs of the whole batch in addition to its embeddings: "images", which
-            every process then gets, "features", both or nothing.
+        whole: tensors of the whole batch that the method needs in addition to the embeddings:
+            "images", "features", both or none.
     """
 
     def __init__(self, embedder: Any, world: ProcessGroup, whole: Collection[str]) -> None:
@@ -39,40 +39,40 @@ class ShardedEmbedder:
         return getattr(self.embedder, name)
 
     def gather_inputs(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Labels of the whole batch, and its images if the method mixes them."""
+        """Returns all labels of the batch, and all or only the local images, by `whole`."""
         return self.world.gather(images) if self.whole_images else images, self.world.gather(labels)
 
     def features(self, images: Tensor) -> Tensor:
-        """Features of the whole batch if the method mixes them, else of this process's part."""
+        """Returns the features of the whole batch or of the local images, by `whole`."""
         features = self.embedder.features(self._local(images))
         if not self.whole_features:
             return features
         return self.world.gather(features, self._total(images))
 
     def embed(self, features: Tensor) -> Tensor:
-        """Embeddings of the whole batch from what `features` returned."""
+        """Returns the embeddings of the whole batch from the result of `features`."""
         embeddings = self.embedder.embed(features)
-        # Pooling and head cost so little that every process computes them for the whole batch.
+        # Pooling and head are cheap: every process computes them for the whole batch.
         return embeddings if self.whole_features else self.world.gather(embeddings)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Embeddings of the whole batch, or of the images that a method mixed."""
+        """Returns the embeddings of the whole batch, or of all mixed images."""
         return self.world.gather(self.embedder(self._local(images)), self._total(images))
 
     def unnormalized(self, images: Tensor) -> Tensor:
-        """Embeddings of the images of all processes before the normalizer."""
+        """Returns the embeddings, before normalization, of the images of all processes."""
         return self.world.gather_variable(self.embedder.unnormalized(images))
 
     def _local(self, images: Tensor) -> Tensor:
         return images[self.world.local_slice(len(images))] if self.whole_images else images
 
     def _total(self, images: Tensor) -> int | None:
-        """The number of images of which this process embedded its part, for `gather`."""
+        """Returns the argument `length` of `gather`: the number of images in all processes."""
         return len(images) if self.whole_images else None
 
 
 class BatchLoss(nn.Module):
-    """The loss of the whole batch, as one module with all parameters that are trained."""
+    """The loss of the whole batch, as a module with all trained parameters."""
 
     def __init__(self, embedder: nn.Module, method: Method, world: ProcessGroup) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class BatchLoss(nn.Module):
         self._sharded = ShardedEmbedder(embedder, world, method.whole)
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the loss from this process's images and labels, and values to log."""
+        """Returns the loss for the local images and labels, and values to log."""
         images, labels = self._sharded.gather_inputs(images, labels)
         return self.method(self._sharded, images, labels)
 
@@ -88,9 +88,9 @@ class BatchLoss(nn.Module):
 class DataParallelLoss:
     """The loss of the whole batch, with a backward pass that averages gradients over processes.
 
-    DistributedDataParallel wraps network, method and loss together, since methods call parts of the
-    network, repeatedly and with mixed inputs. Nothing else sees the wrapped module, so that names
-    in checkpoints stay the same.
+    DistributedDataParallel wraps network, method and loss together, because methods call parts of
+    the network several times and with mixed inputs. The wrapper is used only here, so that names in
+    checkpoints do not change.
 
     Args:
         embedder: see `ShardedEmbedder`.
@@ -104,7 +104,7 @@ class DataParallelLoss:
         self._wrapped: nn.Module = self.module
 
     def __call__(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the loss from this process's images and labels, and values to log."""
+        """Returns the loss for the local images and labels, and values to log."""
         trainable = [p.requires_grad for p in self.module.parameters()]
         if trainable != self._trainable:  # warm-up begins or ends
             self._trainable = trainable
@@ -112,10 +112,10 @@ class DataParallelLoss:
         return self._wrapped(images, labels)
 
     def backward(self, loss: Tensor) -> None:
-        """Gives every process the gradients that a single process would have.
+        """Computes the gradients, on every process equal to those of a single process.
 
         Raises:
-            ConnectionLost: another process ended.
+            ConnectionLost: another process has ended.
         """
         with translate_connection_errors(in_backward=True):
             loss.backward()
@@ -123,20 +123,20 @@ class DataParallelLoss:
 
 def _distribute(module: nn.Module) -> nn.Module:
     with warnings.catch_warnings(), translate_connection_errors():
-        # torch 2.15 renames the argument, which earlier versions need.
+        # torch 2.15 renames this argument, which earlier versions require.
         warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)
-        # Buffers are the same everywhere: statistics of BatchNorm are those of all images. A batch
-        # may leave proxies or unused layers without a gradient.
+        # Buffers are equal on all processes, since BatchNorm uses all images. In a batch, proxies
+        # or unused layers may have no gradient.
         return DistributedDataParallel(module, broadcast_buffers=False, find_unused_parameters=True)
 
 
 def synchronize_batch_norm(network: nn.Module, device: torch.device) -> None:
-    """Makes the BatchNorm layers within `network` use the batch of all processes.
+    """Converts the BatchNorm layers in `network` to use the batch of all processes, in place.
 
-    Parameters and names stay the same.
+    Parameters and names do not change.
 
     Raises:
-        UserError: there is such a layer, and no GPU: torch's SyncBatchNorm requires one.
+        UserError: there is a BatchNorm layer but no GPU, which torch's SyncBatchNorm requires.
     """
     if device.type != "cuda":
         if any(isinstance(layer, _BatchNorm) for layer in network.modules()):

@@ -1,12 +1,12 @@
 """The device of a run, the precision of its network, and its peak memory.
 
-Of the option `precision`, `fp32` is float32 throughout, while torch's default lets GPUs round the
-factors of convolutions. `tf32` allows that in all convolutions and float32 matrix products, those
-of losses too: it uses ten bits of each factor. `bf16` runs the network under autocast. Evaluation
-keeps full products of embeddings in every case (`dml.retrieval.float32_products`).
+The option `precision` can be `fp32`, float32 throughout, unlike torch's default of TF32 for
+convolutions on GPUs; `tf32`, TF32 in all convolutions and float32 matrix products, including those
+of losses (10 bits of each factor); or `bf16`, the network under autocast. Evaluation always uses
+full float32 products of embeddings (`dml.retrieval.float32_products`).
 
-cuDNN does not choose its kernels by timing (`torch.backends.cudnn.benchmark`): it could choose
-others in a run that continues, which then is no longer bit for bit the undisturbed one.
+`torch.backends.cudnn.benchmark` stays off: kernels chosen by timing could differ in a resumed run,
+which then would no longer equal an uninterrupted run bit for bit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 def resolve_device(name: str, world: ProcessGroup = SINGLE_PROCESS) -> torch.device:
-    """Returns the device of the option `device`; each of several processes gets its own GPU.
+    """Returns the device for the option `device`; each of several processes gets a different GPU.
 
     Args:
         name: `cpu`, `cuda`, `cuda:<number>`, or `auto` for the GPU if there is one.
@@ -42,7 +42,7 @@ def resolve_device(name: str, world: ProcessGroup = SINGLE_PROCESS) -> torch.dev
     launch, gpus = read_launch(), torch.cuda.device_count()
     if launch.local_rank >= gpus:
         raise UserError(
-            f"torchrun: {launch.local_size} processes on a machine of which each sees {gpus} GPUs; "
+            f"torchrun: {launch.local_size} processes on a machine, each with {gpus} visible GPUs; "
             f"use --nproc-per-node={gpus}, with SLURM gpus_per_node instead of gpus_per_task"
         )
     torch.cuda.set_device(launch.local_rank)
@@ -56,23 +56,23 @@ def set_precision(precision: str, device: torch.device) -> None:
         UserError: `tf32` without a GPU.
     """
     if precision == "tf32" and device.type != "cuda":
-        raise UserError("precision: tf32 is a format of GPUs, and this run has none; use fp32")
+        raise UserError("precision: tf32 needs a GPU, and this run has none; use fp32")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
 
 
 def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """The context for the network: torch's autocast to bfloat16, or no change."""
+    """Returns the context for the network: torch's autocast to bfloat16, or no change."""
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
 
 
 def peak_memory_mb(device: torch.device) -> float:
-    """Peak memory of this process in MB: on the GPU, or else in main memory."""
+    """Returns the peak memory of this process in MB, on the GPU or else in main memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    # On Linux, `ru_maxrss` includes the program that started this one; VmHWM does not.
+    # On Linux, `ru_maxrss` includes the parent process at the start; VmHWM does not.
     status = Path("/proc/self/status")
     if status.exists() and (peak := re.search(r"VmHWM:\s*(\d+) kB", status.read_text())):
         return int(peak[1]) / 2**10

@@ -12,24 +12,24 @@ from dml.core.errors import RunStopped
 
 Metrics = dict[str, float]
 
-# (images per class, index of the draw) -> batches of augmented training images and their labels,
+# (images per class, number of the pool) -> batches of augmented training images and their labels,
 # class by class; equal arguments give equal images.
 SamplePool = Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]
 
 
 class Method(nn.Module):
-    """Computes a loss from a batch; subclasses implement `forward` and the hooks they need.
+    """Computes a loss from a batch; subclasses implement `forward` and, optionally, the hooks.
 
-    Parameters are those of the loss. All other state that training depends on belongs into buffers
-    or `get_extra_state`, in plain types and tensors: checkpoints hold both.
+    The parameters are those of the loss. All other state of the training belongs in buffers or in
+    `get_extra_state`, in plain types and tensors: checkpoints contain both.
 
-    Where several processes share a batch, each of them computes the loss of the whole batch: labels
-    and embeddings are those of all (`dml.training.data_parallel`), images and features are not.
+    If several processes share a batch, each of them computes the loss of the whole batch: it gets
+    all labels and embeddings (`dml.training.data_parallel`), but only local images and features.
 
     Attributes:
-        whole: what else of the whole batch is needed: "images", "features".
-        loss_constant: a part of the loss that training cannot change. The history has the loss
-            without it too, because changes of a small rest are hard to see next to it.
+        whole: also pass the "images" or "features" of the whole batch.
+        loss_constant: constant part of the loss. The history also has the loss without it, in
+            which small changes are visible.
     """
 
     whole: frozenset[str] = frozenset()
@@ -38,37 +38,37 @@ class Method(nn.Module):
     def forward(
         self, embedder: Any, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the loss of images B×3×H×W with labels B, and scalars to log."""
+        """Returns the loss of images B×3×H×W with labels B, and scalars to log, name → tensor."""
         raise NotImplementedError
 
     def attach(self, sample_pool: SamplePool) -> None:
-        """Receives access to all training images, once, before training or resuming."""
+        """Receives access to all training images; called once before training starts or resumes."""
 
     def after_backward(self, embedder: Any) -> None:
         """Called between backward pass and optimizer step; may change the gradients."""
 
     def on_evaluation(self, embedder: Any, score: float) -> dict[str, float]:
-        """Called after every evaluation; returns columns for its row of the history."""
+        """Called after every evaluation; returns additional columns of the history."""
         return {}
 
     def on_stall(self, embedder: Any) -> bool:
-        """Called when the patience of the protocol is exhausted; True: continue training."""
+        """Called when early stopping would end the training; returns True to continue."""
         return False
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The length of a training and the limits of its steps.
+    """Length, evaluation and gradient clipping of a training.
 
     Attributes:
-        epochs: at most.
-        steps_per_epoch: steps that count as an epoch.
-        evaluate_every: steps between evaluations.
-        select_metric: the score that selects the best evaluation; larger is better.
-        warmup_epochs: epochs with a frozen backbone.
+        epochs: maximum number of epochs.
+        steps_per_epoch: number of steps of an epoch.
+        evaluate_every: number of steps between evaluations.
+        select_metric: metric that selects the best evaluation; higher is better.
+        warmup_epochs: number of first epochs with a frozen backbone.
         clip_value, clip_norm: limits of the network's gradients; None: no limit.
-        clip_loss_parameters: gradients of loss parameters are clipped together with them.
-        precision: of the network, see `dml.training.device`.
+        clip_loss_parameters: also clip the gradients of loss parameters, together with these.
+        precision: precision of the network, see `dml.training.device`.
     """
 
     epochs: int
@@ -83,20 +83,20 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """Steps of all epochs."""
+        """Number of steps of all epochs."""
         return self.epochs * self.steps_per_epoch
 
 
 @dataclass
 class Callbacks:
-    """The functions that the trainer calls.
+    """Functions that the trainer calls.
 
     Attributes:
         evaluate: returns the metrics of the network in its current state.
-        log: receives a row of metrics per evaluation, and the step.
-        should_stop: called after every step; returns the exception to raise once the state is
+        log: called after every evaluation with a row of metrics and the step.
+        should_stop: called after every step; returns the exception to raise after the state is
             saved, or None to continue.
-        on_step: receives the step and the values to log after every step.
+        on_step: called after every step with the step and the values to log.
     """
 
     evaluate: Callable[[], Metrics]

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from dml.core.errors import ConfigError, first_line, nearest
 
-# optim.schedule by name → its class and arguments; "step" is the schedule of mft.
+# Name of a schedule → its class and arguments; "step" is the schedule of mft.
 NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
     "cosine": {"_target_": "torch.optim.lr_scheduler.CosineAnnealingLR"},
     "step": {"_target_": "torch.optim.lr_scheduler.StepLR", "step_size": 10, "gamma": 0.5},
@@ -24,14 +24,14 @@ GROUPS = ("backbone", "batch_norm", "head", "loss")
 
 @dataclass(frozen=True)
 class GroupOptions:
-    """The options of the parameter groups, named as in the node `optim` of a config.
+    """Options of the parameter groups, named as in the node `optim` of a config.
 
     Attributes:
         lr: learning rate of backbone and head.
-        weight_decay: of all groups.
-        loss_lr: of the group `loss`; None: `lr` × `loss_lr_ratio`.
-        groups: group name → options of that group (`lr`, `weight_decay`, …). With `batch_norm`
-            among them, γ and β of BatchNorm layers form a group of their own.
+        weight_decay: weight decay of all groups.
+        loss_lr: learning rate of the group `loss`; None: `lr` × `loss_lr_ratio`.
+        groups: group name → options of that group (`lr`, `weight_decay`, …). The group
+            `batch_norm`, for γ and β of BatchNorm layers, exists only if it is named here.
     """
 
     lr: float
@@ -44,7 +44,7 @@ class GroupOptions:
 def parameter_groups(
     embedder: nn.Module, method: nn.Module, options: GroupOptions
 ) -> list[dict[str, Any]]:
-    """Returns named parameter groups that hold every trainable parameter exactly once.
+    """Returns named parameter groups that contain every trainable parameter exactly once.
 
     Args:
         embedder: its `backbone` is one group, its other parameters are the group `head`.
@@ -69,7 +69,7 @@ def parameter_groups(
     grouped: set[int] = set()
 
     def take(module: nn.Module) -> list[nn.Parameter]:
-        """Returns the trainable parameters of a module that are in no group yet."""
+        """Returns the trainable parameters of a module that are not in a group yet."""
         new = [p for p in module.parameters() if p.requires_grad and id(p) not in grouped]
         grouped.update(map(id, new))
         return new
@@ -80,8 +80,8 @@ def parameter_groups(
         if options.loss_lr_ratio is None:
             raise ConfigError(
                 [
-                    "optim.loss_lr: the loss has parameters of its own but no learning rate; "
-                    "give optim.loss_lr, or optim.loss_lr_ratio in the loss file"
+                    "optim.loss_lr: the loss has parameters but no learning rate; "
+                    "set optim.loss_lr, or optim.loss_lr_ratio in the loss file"
                 ]
             )
         loss_lr = lr * options.loss_lr_ratio
@@ -99,11 +99,11 @@ def parameter_groups(
 
 
 def named_schedule(schedule: str | dict[str, Any], epochs: int) -> dict[str, Any]:
-    """Returns the node of a schedule: `_target_` and arguments.
+    """Returns the config node of a schedule: `_target_` and arguments.
 
     Args:
         schedule: a name of `NAMED_SCHEDULES`, or the node itself.
-        epochs: length of the training, after which "cosine" ends at a learning rate of 0.
+        epochs: length of the training, at whose end "cosine" reaches a learning rate of 0.
     """
     if isinstance(schedule, dict):
         return schedule
@@ -112,11 +112,11 @@ def named_schedule(schedule: str | dict[str, Any], epochs: int) -> dict[str, Any
 
 
 def _fuses_on_gpu(optimizer_class: Callable[..., Optimizer]) -> bool:
-    """Returns whether an optimizer has a fused kernel for GPUs; torch 2.11's Adagrad has none."""
+    """Returns whether an optimizer has a fused kernel for GPUs (in torch 2.11 Adagrad has none)."""
     if "fused" not in inspect.signature(optimizer_class).parameters:
         return False
-    for one in getattr(optimizer_class, "__mro__", ()):  # it may be derived from one of torch's
-        kernel = f"_fused_{one.__name__.lower()}_"
+    for cls in getattr(optimizer_class, "__mro__", ()):  # or one of its base classes
+        kernel = f"_fused_{cls.__name__.lower()}_"
         if hasattr(torch.ops.aten, kernel):
             return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{kernel}", "CUDA")
     return True
@@ -127,12 +127,12 @@ def build_optimizer(
     groups: list[dict[str, Any]],
     args: dict[str, Any],
 ) -> Optimizer:
-    """Returns the optimizer over the groups, fused on GPUs unless `args` choose otherwise.
+    """Returns the optimizer of parameter groups, fused on GPUs by default.
 
-    They do with `fused`, or with `foreach` or `differentiable`, which torch refuses beside it.
+    `args` can change this by `fused`, or by `foreach` or `differentiable`, which exclude it.
 
     Raises:
-        ConfigError: `args` does not fit the optimizer.
+        ConfigError: `args` are invalid for the optimizer.
     """
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
     chosen = args.get("foreach") or args.get("differentiable")

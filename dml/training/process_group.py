@@ -1,14 +1,14 @@
-"""The processes that train one model together, and what they exchange.
+"""The processes that train one model together, and their communication.
 
-Every process takes the same steps with its part of each batch. Only the first one reads and writes
-files; it sends what it reads to the others (`ProcessGroup.broadcast_from_main`), so that all make
-the same decisions. The others need no access to the run folder.
+Every process takes the same steps with its part of each batch. Only the first process reads and
+writes files; it broadcasts their content (`ProcessGroup.broadcast_from_main`), so that all make the
+same decisions. The others need no access to the run folder.
 
 Every process computes the same loss L of the whole batch. On n processes, autograd differentiates
-the sum of their losses, nL: the gradients of any parameter, summed over the processes, are n times
-those of L, and their average (`dml.training.data_parallel`) is exactly that of a single process.
-This holds for parameters before and after a gather, provided that it passes gradients back exactly:
-rows sent to all processes receive the sum of the gradients of all.
+the sum of their losses, nL: the gradient of any parameter, summed over the processes, is n times
+the gradient of L, and its average (`dml.training.data_parallel`) is the gradient of a single
+process. This holds for parameters before and after a gather, because its backward pass returns the
+sum of the gradients of all processes.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ from dml.core.launcher import read_launch
 
 Result = TypeVar("Result")
 
-STOP_EVERY = 5  # steps between two questions whether a process is asked to stop
-# For a process or machine that hangs; the end of a process is noticed at once. The other processes
-# wait for the first one no longer than an evaluation takes.
+STOP_EVERY = 5  # steps between two checks whether a process should stop
+# For a process or machine that hangs; the end of a process is detected at once. In normal operation
+# the other processes wait for the first one no longer than an evaluation takes.
 TIMEOUT = timedelta(minutes=15)
 
-_store: dist.Store | None = None  # of the launcher; opened once per process
+_store: dist.Store | None = None  # the launcher's store, opened once per process
 _runs = count()
 
 
 class ConnectionLost(UserError):
-    """Another process of the run ended or cannot be reached."""
+    """Another process of the run has ended or cannot be reached."""
 
 
 @contextmanager
 def translate_connection_errors(in_backward: bool = False) -> Iterator[None]:
-    """Turns the failure of a collective operation into an error message for users.
+    """Converts the failure of a collective operation to an error message for users.
 
     Args:
-        in_backward: a backward pass, whose other errors (no memory, a mistake in a loss) stay.
+        in_backward: the context is a backward pass; its other errors are not converted.
 
     Raises:
-        ConnectionLost: another process ended.
+        ConnectionLost: another process has ended.
     """
     try:
         yield
     except RuntimeError as error:
-        # DistributedDataParallel passes errors of gloo on, which have no class of their own.
+        # DistributedDataParallel raises errors of gloo, which have no specific class.
         if in_backward and not (isinstance(error, dist.DistError) or "/gloo/" in str(error)):
             raise
         reason = first_line(error).rsplit("] ", 1)[-1].partition(". ")[0]
@@ -93,10 +93,10 @@ class _GatherRows(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a run, as one of them sees them; `SINGLE_PROCESS` for a run of one.
+    """The process group of a run; `SINGLE_PROCESS` if there is only one process.
 
     Attributes:
-        rank: of this process, from 0.
+        rank: rank of this process, from 0.
         size: number of processes.
     """
 
@@ -109,10 +109,10 @@ class ProcessGroup:
         return self.rank == 0
 
     def broadcast_from_main(self, work: Callable[[], Result]) -> Result:
-        """Returns on all processes what `work` returns on the first, which alone calls it.
+        """Calls `work` on the first process only, and returns its result on all processes.
 
         Raises:
-            UserError: `work` raised an exception; the first process raises that one.
+            UserError: `work` raised an exception, which the first process raises unchanged.
         """
         if self.size == 1:
             return work()
@@ -144,7 +144,7 @@ class ProcessGroup:
         return results[0] if results else None
 
     def run_main_first(self, work: Callable[[], Result]) -> Result:
-        """Calls `work` on the first process, then on the others, which find its downloads in place.
+        """Calls `work` on the first process, then on the others, which use its downloads.
 
         The result of `work` must not be None.
         """
@@ -152,17 +152,17 @@ class ProcessGroup:
         return work() if result is None else result
 
     def local_slice(self, length: int) -> slice:
-        """The part of a list that belongs to this process; all parts in order make up the list."""
+        """Returns this process's part of a list; the parts of all ranks in order are the list."""
         bounds = self._bounds(length)
         return slice(int(bounds[self.rank]), int(bounds[self.rank + 1]))
 
     def gather(self, rows: Tensor, length: int | None = None) -> Tensor:
-        """Returns the rows of all processes in the order of ranks, with gradient.
+        """Returns the rows of all processes in the order of ranks, with gradients.
 
         Args:
-            rows: R×…, of this process.
-            length: of a list of which every process passes its `local_slice`; None: all processes
-                pass equally many rows.
+            rows: rows of this process, R×….
+            length: total number of rows, of which every process passes its `local_slice`; None: all
+                processes pass equally many rows.
         """
         if self.size == 1:
             return rows
@@ -171,7 +171,7 @@ class ProcessGroup:
         return self._gather_uneven(rows, np.diff(self._bounds(length)).tolist())
 
     def gather_variable(self, rows: Tensor) -> Tensor:
-        """As `gather`, for any number of rows per process."""
+        """Returns the rows of all processes as `gather`, for any number of rows per process."""
         if self.size == 1:
             return rows
         sizes = torch.zeros(self.size, dtype=torch.int64)
@@ -183,9 +183,9 @@ class ProcessGroup:
     def share_stop_request(
         self, stop: Callable[[], RunStopped | None]
     ) -> Callable[[], RunStopped | None]:
-        """Returns a function that stops all processes at the same step if one is asked to stop.
+        """Returns a function that stops all processes at the same step if one of them should stop.
 
-        To be called after every step; the processes ask each other every few of them, on the CPU.
+        It must be called after every step; every few steps the processes communicate, on the CPU.
         """
         if self.size == 1:
             return stop
@@ -221,13 +221,13 @@ SINGLE_PROCESS = ProcessGroup()
 def distributed_session(device: str) -> Iterator[ProcessGroup]:
     """Connects the processes that the launcher started, for one run.
 
-    After a run that failed, the next run of a multirun connects anew.
+    After a failed run, the next run of a multirun connects again.
 
     Args:
-        device: the option `device`; decides the backend.
+        device: the option `device`, which determines the backend.
 
     Raises:
-        UserError: the others cannot be reached.
+        UserError: the other processes cannot be reached.
     """
     launch = read_launch()
     if launch.size == 1:
@@ -238,12 +238,12 @@ def distributed_session(device: str) -> Iterator[ProcessGroup]:
     try:
         yield world
         with translate_connection_errors():
-            dist.barrier()  # no process disconnects while another one waits for it
+            dist.barrier()  # no process disconnects while another one still needs it
     except UserError as error:
         if isinstance(error, ConnectionLost) and (
             threading.current_thread() is threading.main_thread()
         ):
-            # torchrun sends SIGTERM when another process died; this one still has to report it.
+            # torchrun sends SIGTERM after the death of a process, which must still be reported.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if isinstance(error, ConfigError):  # the same on all processes
             error.repeated = not world.is_main
@@ -261,7 +261,7 @@ def _connect(world: ProcessGroup, device: str) -> dist.Store:
     try:
         if _store is None:
             _store = next(dist.rendezvous("env://", rank, size, timeout=TIMEOUT))[0]
-        # The store still has the entries of earlier runs of a multirun.
+        # The store still contains the entries of earlier runs of a multirun.
         store = dist.PrefixStore(f"run{next(_runs)}", _store)
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
@@ -273,8 +273,8 @@ def _connect(world: ProcessGroup, device: str) -> dist.Store:
 
 
 def _was_reported(store: dist.Store, message: str) -> bool:
-    """Returns True if another process of the run has reported the same message."""
+    """Returns whether another process of the run has already reported the message."""
     try:
         return store.add(hashlib.sha256(message.encode()).hexdigest(), 1) > 1
-    except Exception:  # the process with the store ended: better reported twice than never
+    except Exception:  # the process of the store has ended: better reported twice than never
         return False

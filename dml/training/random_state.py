@@ -1,4 +1,4 @@
-"""The state of the global random number generators, in plain types."""
+"""Saving and restoring the global random number generators."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """The state of every global random number generator, in plain types.
+    """Returns the state of every global random number generator, in plain types.
 
     Args:
-        device: in use; of all GPUs, only its generator is included.
+        device: device of the run; if it is a GPU, the state of its generator is included.
     """
     kind, keys, position, has_gauss, cached = cast(tuple[Any, ...], np.random.get_state())
     version, internal, gauss = random.getstate()
@@ -26,7 +26,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Restores what `random_state` returned, on any device."""
+    """Restores the result of `random_state`, on any device."""
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and state["cuda"]:
         torch.cuda.set_rng_state(state["cuda"][0], device)

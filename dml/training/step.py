@@ -1,4 +1,4 @@
-"""A training step: forward pass, backward pass, and the step of the optimizer."""
+"""A training step: forward pass, backward pass and optimizer step."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class InvalidBatchError(UserError):
 
 
 class TrainingStep:
-    """Forward pass, backward pass, and the step of the optimizer, identical on all processes.
+    """Forward pass, backward pass and optimizer step, with the same result on all processes.
 
     Args:
-        state: the network with method and optimizer.
-        config: precision and limits of gradients.
+        state: network, method and optimizer.
+        config: precision and gradient clipping.
         world: the processes that share each batch.
     """
 
@@ -43,7 +43,7 @@ class TrainingStep:
         )
 
     def __call__(self, images: Tensor, labels: Tensor, warming_up: bool) -> dict[str, Tensor]:
-        """Trains on this process's share of a batch.
+        """Trains one step on this process's part of a batch.
 
         Args:
             images: B×3×H×W.
@@ -51,7 +51,7 @@ class TrainingStep:
             warming_up: whether the backbone is frozen.
 
         Returns:
-            Scalars of the whole batch to log, `loss` among them; the method may give its unit.
+            Scalars of the whole batch to log, including `loss`, which the method may rescale.
 
         Raises:
             InvalidBatchError: the loss cannot be computed for this batch.
@@ -60,7 +60,7 @@ class TrainingStep:
             for parameter in self._backbone:
                 parameter.requires_grad_(not warming_up)
             self._frozen = warming_up
-        if not self.embedder.training:  # an evaluation came before this step
+        if not self.embedder.training:  # after an evaluation
             self.state.train()
         self.optimizer.zero_grad(set_to_none=True)
         try:
@@ -79,8 +79,8 @@ class TrainingStep:
         self.method.after_backward(self.embedder)
         if self.config.clip_norm is not None:
             gradients = [p.grad for p in self._clipped if p.grad is not None]
-            # The squares of PFML's forces may exceed float32, and an infinite norm clips to zeros.
-            norms = [torch.linalg.vector_norm(one, dtype=torch.float64) for one in gradients]
+            # Squares of PFML's forces may overflow float32; an infinite norm would clip to zeros.
+            norms = [torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients]
             norm = nn.utils.get_total_norm(norms)
             nn.utils.clip_grads_with_norm_(self._clipped, self.config.clip_norm, norm)
         if self.config.clip_value is not None:

@@ -12,11 +12,11 @@ class Stopping:
     """Early stopping on a score to be maximized.
 
     Args:
-        patience: None never stops early. Counted in `evaluations`: stop at the patience-th in a row
-            without improvement (mft). Counted in `epochs`: stop when the epoch is more than
-            `patience` past the best one (MLRC).
+        patience: None: never stop early. With the unit `evaluations`: stop at the patience-th
+            evaluation in a row without improvement (mft). With the unit `epochs`: stop more than
+            `patience` epochs after the best epoch (MLRC).
         unit: `evaluations` or `epochs`.
-        min_delta: an improvement is more than this; 0 means strictly better.
+        min_delta: an improvement must exceed this; 0: strictly better.
     """
 
     patience: int | None
@@ -28,7 +28,7 @@ class Stopping:
     stalled: int = 0
 
     def is_better(self, score: float) -> bool:
-        """Returns True if a score is an improvement."""
+        """Returns whether a score is an improvement."""
         return score > self.best_score + self.min_delta
 
     def update(self, score: float, epoch: float, step: int) -> bool:
@@ -41,7 +41,7 @@ class Stopping:
         return False
 
     def exhausted(self, epoch: float) -> bool:
-        """Returns True if the score has not improved for longer than `patience`."""
+        """Returns whether the score has not improved for `patience` evaluations or epochs."""
         if self.patience is None:
             return False
         if self.unit == "epochs":
@@ -49,10 +49,10 @@ class Stopping:
         return self.stalled >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
-        """All fields, in plain types."""
+        """Returns all fields, in plain types."""
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores what `state_dict` returned."""
+        """Restores the result of `state_dict`."""
         for key, value in state.items():
             setattr(self, key, value)

@@ -1,4 +1,4 @@
-"""The network, method, optimizer and scheduler of a training, with their state."""
+"""State of a training: network, method, optimizer and scheduler."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LOGGED_GROUPS = ("backbone", "loss")  # the other groups share the learning rate
 
 @dataclass
 class TrainState:
-    """The objects that training changes.
+    """The objects that a training changes.
 
     Attributes:
         embedder: the network; its `backbone` is frozen during warm-up.
         method: computes the loss.
-        optimizer: over the parameters of both.
-        scheduler: of the learning rates; None keeps them constant.
+        optimizer: optimizer of the parameters of network and method.
+        scheduler: learning rate scheduler; None: constant learning rates.
     """
 
     embedder: nn.Module
@@ -39,12 +39,12 @@ class TrainState:
         return next(self.embedder.parameters()).device
 
     def train(self, mode: bool = True) -> None:
-        """Puts network and method into training mode, or into evaluation mode."""
+        """Sets network and method to training mode, or to evaluation mode."""
         self.embedder.train(mode)
         self.method.train(mode)
 
     def learning_rates(self) -> dict[str, float]:
-        """The learning rates to log, by column of `history.csv`."""
+        """Returns the learning rates to log: column of `history.csv` → value."""
         return {
             f"lr_{group['name']}": group["lr"]
             for group in self.optimizer.param_groups
@@ -52,23 +52,23 @@ class TrainState:
         }
 
     def end_epoch(self) -> None:
-        """Steps a scheduler that counts epochs."""
+        """Steps the scheduler, except for ReduceLROnPlateau."""
         if self.scheduler is not None and not isinstance(self.scheduler, ReduceLROnPlateau):
             with warnings.catch_warnings():  # a run resumed at the end of its first epoch
                 warnings.filterwarnings("ignore", "Detected call of `lr_scheduler", UserWarning)
                 self.scheduler.step()
 
     def end_evaluation(self, score: float) -> None:
-        """Steps a scheduler that follows the score of each evaluation."""
+        """Steps the scheduler if it is ReduceLROnPlateau, which depends on the score."""
         if isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step(score)
 
     def weights(self) -> dict[str, Any]:
-        """The state of network and method, which `best.pt` holds."""
+        """Returns the state of network and method, the content of `best.pt`."""
         return {"embedder": self.embedder.state_dict(), "method": self.method.state_dict()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all four, in plain types and tensors."""
+        """Returns the state of all four objects, in plain types and tensors."""
         return {
             **self.weights(),
             "optimizer": self.optimizer.state_dict(),
@@ -76,20 +76,20 @@ class TrainState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores what `state_dict` returned."""
+        """Restores the result of `state_dict`."""
         self.embedder.load_state_dict(state["embedder"])
         self.method.load_state_dict(state["method"])
-        self.optimizer.load_state_dict(self._with_own_kernels(state["optimizer"]))
+        self.optimizer.load_state_dict(self._with_current_kernels(state["optimizer"]))
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
 
-    def _with_own_kernels(self, stored: dict[str, Any]) -> dict[str, Any]:
-        """Returns an optimizer's state with the kernels of this one.
+    def _with_current_kernels(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """Returns a stored optimizer state with the kernel options of this optimizer.
 
-        They suit the device, and a run may have been stopped on another.
+        They depend on the device, which may differ from that of the stored state.
         """
         groups = [
-            group | {name: own[name] for name in KERNELS if name in own}
-            for group, own in zip(stored["param_groups"], self.optimizer.param_groups, strict=True)
+            group | {name: new[name] for name in KERNELS if name in new}
+            for group, new in zip(stored["param_groups"], self.optimizer.param_groups, strict=True)
         ]
         return {**stored, "param_groups": groups}

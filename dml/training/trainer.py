@@ -1,4 +1,4 @@
-"""The training loop: steps, evaluations, the best epoch, and a state that can be restored."""
+"""The training loop: steps, evaluations, selection of the best epoch, and checkpoints."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from dml.training.train_state import TrainState
 
 Batch = tuple[Tensor, Tensor]
 
-CHECK_EVERY = 50  # steps between checks of the loss, each of which waits for the device
+CHECK_EVERY = 50  # steps between checks for a finite loss, which wait for the device
 
 
 class Trainer:
     """Trains one model.
 
     Args:
-        state: the network with method, optimizer and scheduler.
-        config: length and limits of the training.
-        batches: returns the (images, labels) of the steps from a given step to the end.
-        stopping: keeps the best score.
-        checkpoints: where the state is saved.
-        callbacks: evaluation, rows of metrics, requests to stop.
-        world: the processes that share each batch; `batches` returns the part of this one.
+        state: network, method, optimizer and scheduler.
+        config: length, evaluation and gradient clipping.
+        batches: returns the batches (images, labels) from a given step to the end.
+        stopping: early stopping and the best score.
+        checkpoints: files of the saved state.
+        callbacks: evaluation, logging and stop requests.
+        world: the processes that share each batch; `batches` returns the part of this process.
     """
 
     def __init__(
@@ -58,25 +58,25 @@ class Trainer:
         self._means = RunningMeans()
         self._total_steps = config.total_steps
         self.step = 0
-        self.rows = 0  # rows of history that belong to the state
+        self.rows = 0  # rows of the history up to this state
         self.finished = False
         self.pending_evaluation = False  # stopped between a step and its evaluation
         self.first_metrics: Metrics = {}
-        self.seconds = 0.0  # of all steps and of waiting for their batches
+        self.seconds = 0.0  # of all steps, including the loading of their batches
         self._started: float | None = None
 
     @property
     def epoch(self) -> float:
-        """Completed epochs, fractional between their ends."""
+        """Number of completed epochs, fractional within an epoch."""
         return self.step / self.config.steps_per_epoch
 
     def fit(self) -> None:
-        """Trains to the end, from the current state; afterwards all checkpoints are on disk.
+        """Trains from the current state to the end, and waits until the checkpoints are on disk.
 
         Raises:
-            RunStopped: `should_stop` asked for it; the state is saved.
-            UserError: the loss is no longer finite, or a checkpoint could not be written; the last
-                good one is kept.
+            RunStopped: `should_stop` returned it; the state is saved.
+            UserError: the loss is not finite, or a checkpoint could not be written; the previous
+                checkpoint is kept.
         """
         try:
             if self.step == 0 and self.rows == 0:
@@ -118,7 +118,7 @@ class Trainer:
         except RunStopped:
             self.checkpoints.wait()
             raise
-        except BaseException:  # of this process alone, maybe: no waiting with others
+        except BaseException:  # possibly only on this process: do not wait with the others
             self.checkpoints.wait_quietly()
             raise
         self.checkpoints.wait()
@@ -128,10 +128,10 @@ class Trainer:
         try:
             yield
         except InvalidBatchError as error:
-            self._means.check_finite()  # weights that are NaN come from the loss of an earlier step
+            self._means.check_finite()  # NaN weights come from the loss of an earlier step
             option, advice = "loss", ""
             if "finite" in str(error) and self.step > 0:  # the first step works
-                option, advice = "optim.lr", "; the checkpoint before it is kept, try a smaller one"
+                option, advice = "optim.lr", "; the last checkpoint is kept, try a smaller value"
             raise UserError(f"{option}: at step {self.step}: {error}{advice}") from error
         except torch.OutOfMemoryError as error:
             raise UserError(
@@ -140,10 +140,10 @@ class Trainer:
             ) from error
 
     def _evaluate(self) -> None:
-        """Scores, keeps the best, ends the epoch, decides whether to continue, and saves."""
+        """Scores the network, keeps the best, ends the epoch, checks early stopping, and saves."""
         state = self.state
         metrics = self._score_or_save()
-        self.checkpoints.wait()  # the history is one row ahead of them, at most
+        self.checkpoints.wait()  # the history is at most one row ahead of the checkpoints
         score = metrics[self.config.select_metric]
         if self.stopping.update(score, self.epoch, self.step):
             self._keep_best(metrics)
@@ -161,9 +161,9 @@ class Trainer:
         self.save()
 
     def _score_or_save(self) -> Metrics:
-        """Scores the network; a run that is stopped meanwhile starts with the same evaluation."""
+        """Scores the network; a run stopped during the evaluation repeats it when resumed."""
         try:
-            # One of several processes must not leave an evaluation that all take part in.
+            # One of several processes must not leave an evaluation in which all participate.
             with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
                 metrics = self._score()
         except RunStopped:
@@ -174,7 +174,7 @@ class Trainer:
         return metrics
 
     def _pause_clock(self) -> None:
-        """Adds the time since the last evaluation; the loss was read, so that a GPU is done too."""
+        """Adds the time since the last evaluation; reading the loss has synchronized the GPU."""
         if self._started is not None:
             self.seconds += time.perf_counter() - self._started
             self._started = None
@@ -204,11 +204,11 @@ class Trainer:
         self.checkpoints.keep_best({**progress, **self.state.weights()})
 
     def save(self) -> None:
-        """Copies the state, which is written while training goes on."""
+        """Copies the state, which is written while training continues."""
         self.checkpoints.save(self.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
-        """The complete state of the training, in plain types and tensors."""
+        """Returns the complete state of the training, in plain types and tensors."""
         return {
             "step": self.step,
             "rows": self.rows,
@@ -223,7 +223,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores what `state_dict` returned."""
+        """Restores the result of `state_dict`."""
         self.step, self.rows, self.finished = state["step"], state["rows"], state["finished"]
         self.pending_evaluation = state["pending_evaluation"]
         self.first_metrics = state["first_metrics"]
@@ -235,7 +235,7 @@ class Trainer:
 
 
 class RunningMeans:
-    """Means whose sums stay on the device, so that no step waits for the one before it."""
+    """Running means with sums on the device, so that no step waits for the previous one."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
@@ -243,7 +243,7 @@ class RunningMeans:
         self._bad_step: Tensor | None = None
 
     def update(self, values: dict[str, Tensor], step: int) -> None:
-        """Adds the values of one step, `loss` among them."""
+        """Adds the values of one step, including `loss`."""
         for name, value in values.items():
             value = value.detach()
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
@@ -252,10 +252,10 @@ class RunningMeans:
         self._bad_step = bad if self._bad_step is None else torch.minimum(self._bad_step, bad)
 
     def check_finite(self) -> None:
-        """Checks the losses so far; waits for the device.
+        """Checks that all losses so far are finite; waits for the device.
 
         Raises:
-            UserError: a loss was not finite; the message names its step.
+            UserError: a loss was not finite; the message names the step.
         """
         if self._bad_step is not None and math.isfinite(self._bad_step.item()):
             if self._bad_step.item() == 1:
@@ -269,16 +269,16 @@ class RunningMeans:
             )
 
     def compute_and_reset(self) -> dict[str, float]:
-        """Returns the means and starts new ones."""
+        """Returns the means and resets the sums."""
         means = {name: (total / self._steps).item() for name, total in self._sums.items()}
         self._sums, self._steps = {}, 0
         return means
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums, in plain types and tensors."""
+        """Returns the sums, in plain types and tensors."""
         return {"sums": self._sums, "since": self._steps}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        """Restores what `state_dict` returned."""
+        """Restores the result of `state_dict`."""
         self._sums = {name: value.to(device) for name, value in state["sums"].items()}
         self._steps = state["since"]

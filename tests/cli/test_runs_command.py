@@ -35,7 +35,7 @@ def test_runs_are_compared_by_name(outputs, capsys):
 
 def test_removal_asks(outputs, capsys, monkeypatch):
     assert main(["rm", "run2"]) == 1
-    assert "--yes removes it without a question" in capsys.readouterr().err
+    assert "--yes removes it without asking" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda question: "n")
     assert main(["rm", "run2"]) == 0
@@ -71,6 +71,6 @@ def test_mistakes_are_one_line(outputs, capsys, words, message):
 
 def test_no_runs(tmp_path, capsys):
     assert main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"no runs in {tmp_path}; python train.py makes one\n"
+    assert capsys.readouterr().out == f"no runs in {tmp_path}; python train.py creates one\n"
     assert main(["clean", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "nothing to remove\n"

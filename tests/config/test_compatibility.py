@@ -16,10 +16,10 @@ from dml.core.errors import ConfigError
         ("data.sampler=class_stream data.images_per_class=null",
          "data.images_per_class: sampler 'class_stream' needs a number"),
         ("data.sampler=class_stream data.images_per_class=1 loss.batch_kind=pair",
-         "data.images_per_class: loss 'mfcwms' compares pairs of one class and 1 image per class "
-         "leaves none; use 2 or more"),
+         "data.images_per_class: loss 'mfcwms' needs pairs of images of one class, and there are "
+         "none with 1 image per class; use 2 or more"),
         ("transform.augmentation=random_resized_crop",
-         "transform.size: backbone 'small_cnn' takes images of any size; give one, for example "
+         "transform.size: backbone 'small_cnn' takes images of any size; set one, for example "
          "transform.size=64"),
     ],
 )  # fmt: skip
@@ -51,7 +51,7 @@ def test_a_network_without_published_numbers_is_noted(composed):
          "must be a multiple of 4 processes (nearest 28, 56)"),
         (["data.batch_size=2"], "(nearest 4)"),
         (["protocol.workers=2"], "protocol.workers: 2 models in parallel"),
-        (["protocol=mlrc", "search=bayes"], "search: processes of torchrun share one trial"),
+        (["protocol=mlrc", "search=bayes"], "search: torchrun's processes would share each trial"),
     ],
 )  # fmt: skip
 def test_conflicts_of_several_processes(composed, monkeypatch, overrides, expected):

@@ -57,11 +57,11 @@ def test_connection_that_never_gets_on_gives_up_and_says_how_to_go_on(site: Path
     behavior = Behavior(break_after=0, breaks=99)
     with (
         serving(site, behavior) as address,
-        pytest.raises(DownloadError, match=r"broke off \(0\.0 MB are here\)$"),
+        pytest.raises(DownloadError, match=r"broke off \(0\.0 MB received\)$"),
     ):
         download(f"{address}/data.bin", tmp_path / "data.bin", MD5, pause=0)
     assert len(behavior.requests) == ATTEMPTS
-    with pytest.raises(DownloadError, match=r"refused.* \(0\.0 MB are here\)$"):
+    with pytest.raises(DownloadError, match=r"refused.* \(0\.0 MB received\)$"):
         download("http://127.0.0.1:9/data.bin", tmp_path / "data.bin", MD5, pause=0)
 
 

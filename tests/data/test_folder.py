@@ -125,7 +125,7 @@ def test_csv_of_every_spreadsheet_is_read(tmp_path: Path, content: str):
         ("path,label", ["class_0/0.jpg,a", "", "class_1/0.jpg, "], "missing: class_1/0.jpg, nan"),
         ("path,label", ["class_0/0,1.jpg,a"], "Length of header .* does not match"),
         ("path,label", ['"class_0/0.jpg,a'], "no table of .*EOF inside string"),
-        ("path,label", ["class_0/0.jpg,a", "class_0/./0.jpg,b"], "class_0/0.jpg is named twice"),
+        ("path,label", ["class_0/0.jpg,a", "class_0/./0.jpg,b"], "class_0/0.jpg is listed twice"),
         ("path,label", ["class_0/0.jpg,a", "nothing.jpg,b"], "1 of 2 images .*nothing.jpg; paths"),
         (
             "path,label,split",
@@ -143,7 +143,7 @@ def test_csv_of_every_spreadsheet_is_read(tmp_path: Path, content: str):
                 f"class_{n % 2}/{n // 2}.jpg,{'ab'[n % 2]},{['train', 'test'][n // 2]}"
                 for n in range(4)
             ],
-            r"2 classes are trained on and tested with \(a, b\); scores are of unseen",
+            r"2 classes are in both training and test \(a, b\); scores are of unseen",
         ),
         (
             "path,label,split",

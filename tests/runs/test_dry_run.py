@@ -80,7 +80,7 @@ def test_the_schedule_of_endless_training_is_tried_briefly(composed):
         ("+optim.groups.hed.lr=3", "optim.groups: no group 'hed'; did you mean 'head'?"),
         ("+optim.args.foo=3", "optim.args.foo: AdamW takes no such argument"),
         ("optim._target_=torch.optim.AdamX", "optim._target_: torch.optim has no 'AdamX'; did you"),
-        ("optim.loss_lr_ratio=null", "optim.loss_lr: the loss has parameters of its own but no"),
+        ("optim.loss_lr_ratio=null", "optim.loss_lr: the loss has parameters but no"),
     ],
 )
 def test_a_run_is_refused_before_it_has_a_folder(composed, overrides, problem):

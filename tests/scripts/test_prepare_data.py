@@ -33,7 +33,7 @@ def test_check_decodes_every_image_and_names_the_bad_ones(
     assert len(error) == 3
     assert str(bad[0]) in error[0]
     assert str(bad[1]) in error[1]
-    assert error[2] == f"error: {tmp_path.name}: 2 images are damaged; get them again"
+    assert error[2] == f"error: {tmp_path.name}: 2 images are damaged; replace them"
 
 
 def test_check_of_a_partial_benchmark_counts(

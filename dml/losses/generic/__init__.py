@@ -1,7 +1,8 @@
-"""The generic losses of Metrix (metrix, Table 1), which work on clean and on mixed examples.
+"""The generic losses of Metrix (metrix, Table 1), for clean and for mixed examples.
 
-Proxy Anchor and ProxyNCA without the positive in the denominator have proxies, the others pairs;
-ProxyNCA++ is that of `dml.losses`. `forms` has each loss as terms of similarities and soft labels.
+Proxy Anchor and ProxyNCA (without the positive in the denominator) have proxies, the others are
+pair losses; ProxyNCA++ is the class in `dml.losses`. `forms` defines each loss by terms of
+similarities and soft labels.
 
 Shapes: B images in a batch, D embedding dimensions, R references, C classes.
 """
@@ -40,7 +41,7 @@ class GenericPairLoss(PairLoss):
     """A generic loss with samples as anchors, positives and negatives.
 
     Attributes:
-        form: the terms it sums (`dml.losses.generic.forms`).
+        form: the terms of the loss (`dml.losses.generic.forms`).
     """
 
     def __init__(self, form: forms.Form) -> None:
@@ -48,27 +49,27 @@ class GenericPairLoss(PairLoss):
         self.form = form
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
         s_BR = pair_similarity(x_BD, ref_RD)
         positive_BR, negative_BR = pairs.masks()
         return self.form.loss(s_BR, positive_BR.to(s_BR.dtype), positive_BR | negative_BR)
 
     def extra_repr(self) -> str:
-        """Returns the hyperparameters, which the form holds."""
-        names = [one for one in inspect.signature(type(self)).parameters if hasattr(self.form, one)]
-        return ", ".join(f"{one}={getattr(self.form, one)!r}" for one in names)
+        """Returns the hyperparameters, which are attributes of the form."""
+        names = [key for key in inspect.signature(type(self)).parameters if hasattr(self.form, key)]
+        return ", ".join(f"{key}={getattr(self.form, key)!r}" for key in names)
 
 
 class ContrastiveLoss(GenericPairLoss):
-    """Contrastive, per anchor: mean of its non-zero [r − m⁺]_+ plus that of its [m − r]_+.
+    """Contrastive, per anchor: mean of non-zero [r − m⁺]_+ plus mean of non-zero [m − r]_+.
 
-    The loss of pytorch-metric-learning takes these means over all pairs of a batch, which is equal
-    only if all anchors have equally many non-zero terms.
+    pytorch-metric-learning averages over all pairs of a batch, which is equal only if all anchors
+    have equally many non-zero terms.
 
     Args:
-        margin: m; Euclidean distance of unit vectors, for the cosine form a similarity.
+        margin: m, a Euclidean distance of unit vectors; a similarity for the form "cosine".
         positive_margin: m⁺, a Euclidean distance.
-        form: "euclidean", or "cosine": Σ −s + Σ [s − m]_+ as the paper prints it.
+        form: "euclidean", or "cosine": Σ −s + Σ [s − m]_+, as printed in the paper.
 
     Raises:
         ValueError: an argument is out of range.
@@ -86,10 +87,10 @@ class ContrastiveLoss(GenericPairLoss):
 
 
 class LiftedStructureLoss(GenericPairLoss):
-    """Lifted structure in the form of Hermans et al. (2017) on similarities.
+    """Lifted structure in the form of Hermans et al. (2017), with similarities.
 
     Args:
-        margin: m, a cosine similarity; the paper prints none.
+        margin: m, a cosine similarity; the paper does not print a value.
 
     Raises:
         ValueError: the margin is not a finite number.
@@ -116,7 +117,7 @@ class BinomialDevianceLoss(GenericPairLoss):
 
 
 class MultiSimilarityLoss(GenericPairLoss):
-    """Multi-similarity without mining, equal to pytorch-metric-learning's.
+    """Multi-similarity without mining, equal to the loss of pytorch-metric-learning.
 
     Args:
         beta: β > 0, exponent of the positives.
@@ -132,9 +133,9 @@ class MultiSimilarityLoss(GenericPairLoss):
 
 
 class NCALoss(GenericPairLoss):
-    """−log Σ_positives e^s + log Σ_negatives e^s, over the anchors that have a positive.
+    """NCA: −log Σ_positives e^s + log Σ_negatives e^s, for anchors with a positive.
 
-    Unlike the original, positives are not in the second sum, and s is the cosine similarity.
+    Unlike in the original, the second sum excludes positives, and s is the cosine similarity.
     """
 
     def __init__(self) -> None:
@@ -145,8 +146,8 @@ class GenericProxyLoss(ClassificationLoss):
     """A generic loss with proxies as anchors, or as positives and negatives.
 
     Attributes:
-        form: the terms it sums (`dml.losses.generic.forms`).
-        proxies: C×D, the only parameter; normalized where it is used.
+        form: the terms of the loss (`dml.losses.generic.forms`).
+        proxies: C×D, the only parameter; normalized in the loss.
     """
 
     def __init__(self, num_classes: int, embedding_size: int, form: forms.Form) -> None:
@@ -156,12 +157,12 @@ class GenericProxyLoss(ClassificationLoss):
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of checked arguments, float32 or float64."""
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
         return compute_proxy_loss(self.form, x_BD, labels_B, self.proxies, weight_B)
 
 
 class ProxyAnchorLoss(GenericProxyLoss):
-    """Proxy Anchor with β = γ = alpha, equal to pytorch-metric-learning's.
+    """Proxy Anchor with β = γ = alpha, equal to the loss of pytorch-metric-learning.
 
     Args:
         num_classes: C.
@@ -187,7 +188,7 @@ class OriginalProxyNCALoss(GenericProxyLoss):
     """ProxyNCA as printed (metrix, Table 1): −s⁺ + log Σ_negatives e^s.
 
     Args:
-        num_classes: C, at least 2 for a negative proxy to exist.
+        num_classes: C, at least 2, so that there are negative proxies.
         embedding_size: D.
 
     Raises:
@@ -207,16 +208,16 @@ def compute_proxy_loss(
     proxies_CD: Tensor,
     weight_B: Tensor | None = None,
 ) -> Tensor:
-    """Returns the loss of samples and proxies, with either of them as anchors.
+    """Returns the loss of samples and proxies, with either samples or proxies as anchors.
 
     Args:
-        form: one with proxies.
+        form: a form with proxies.
         x_BD: embeddings, float32 or float64.
-        labels_B: 0..C−1.
-        proxies_CD: one of each class.
-        weight_B: w, weights of the samples, from 0 to 1; None: all 1. A sample's loss is multiplied
-            by its w; with proxies as anchors, its exponentials are by e^(w − 1), as in
-            pytorch-metric-learning.
+        labels_B: labels in 0..C−1.
+        proxies_CD: one proxy per class.
+        weight_B: w, weights of the samples in [0, 1]; None: all 1. The loss of a sample is
+            multiplied by w; with proxies as anchors, its exponentials are multiplied by
+            e^(w − 1), as in pytorch-metric-learning.
     """
     s_BC = cosine_similarity(x_BD, proxies_CD)
     y_BC = nn.functional.one_hot(labels_B, len(proxies_CD)).to(s_BC.dtype)
@@ -233,12 +234,12 @@ def compute_proxy_loss(
 def find_generic_form(loss: Any) -> forms.Form:
     """Returns the generic form of a loss, with the hyperparameters of the loss.
 
-    A loss whose form has proxies holds them in its attribute `proxies`.
+    Proxies are in the attribute `proxies` of the loss.
 
     Args:
-        loss: one with an attribute `form`, such as the losses of `dml.losses.generic`; ProxyNCA or
-            ProxyNCA++ of `dml.losses`; ContrastiveLoss, MultiSimilarityLoss or ProxyAnchorLoss of
-            pytorch-metric-learning.
+        loss: a loss with an attribute `form`, such as the losses of `dml.losses.generic`; ProxyNCA
+            or ProxyNCA++ of `dml.losses`; ContrastiveLoss, MultiSimilarityLoss or
+            ProxyAnchorLoss of pytorch-metric-learning.
 
     Raises:
         ValueError: the loss has no generic form, or an option that the form cannot express.
@@ -248,7 +249,7 @@ def find_generic_form(loss: Any) -> forms.Form:
         return form
     if isinstance(loss, ProxySoftmaxLoss):  # the positive is in the denominator
         return forms.ProxyNCA(loss.scale, positives_below=True)
-    # Late: dml.losses works without pytorch-metric-learning.
+    # Imported late: dml.losses works without pytorch-metric-learning.
     from pytorch_metric_learning import losses as pml
 
     if type(loss) is pml.ContrastiveLoss:
@@ -264,7 +265,7 @@ def find_generic_form(loss: Any) -> forms.Form:
 
 
 def _check_default_options(loss: Any, euclidean: bool = False) -> None:
-    """Raises ValueError unless distance and reducer are the defaults of the loss."""
+    """Raises ValueError unless distance and reducer are the loss's defaults."""
     from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 
     d = loss.distance

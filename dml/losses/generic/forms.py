@@ -2,10 +2,10 @@
 
 ℓ(a) = τ( σ⁺( Σ_u y ρ⁺(s(a, u)) ) + σ⁻( Σ_u (1 − y) ρ⁻(s(a, u)) ) )    (metrix, Eq. 7 and 9)
 
-y is 1 for a positive of anchor a, 0 for a negative, and in between for a mix of both. A form
-works on similarities, not on embeddings, so the same one serves clean and mixed examples.
+y is 1 for a positive of anchor a, 0 for a negative, and in between for a mix of both. A form is a
+function of similarities, not of embeddings, and applies to clean and mixed examples.
 
-Shapes: A anchors, U others (samples, proxies or mixes) it is compared with.
+Shapes: A anchors, U others (samples, proxies or mixes), with which anchors are compared.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from dml.losses.arguments import check_finite, check_one_of, check_positive
 
 @dataclass(frozen=True)
 class Form:
-    """A row of the table of losses (metrix, Table 1).
+    """The form of a loss, a row of Table 1 in metrix.
 
     Attributes:
-        anchors: samples or proxies.
-        others: the positives and negatives of an anchor, samples or proxies.
+        anchors: "samples" or "proxies".
+        others: positives and negatives of an anchor: "samples" or "proxies".
     """
 
     anchors: ClassVar[Literal["samples", "proxies"]] = "samples"
     others: ClassVar[Literal["samples", "proxies"]] = "samples"
 
     def loss(self, s_AU: Tensor, y_AU: Tensor, present_AU: Tensor) -> Tensor:
-        """Returns the mean of ℓ(a) over the anchors as a scalar, 0 if there is none.
+        """Returns the mean of ℓ(a) over the anchors as a scalar, 0 without anchors.
 
         Args:
             s_AU: cosine similarities.
             y_AU: labels in [0, 1], constants.
-            present_AU: mask of the entries in U(a); the others do not count.
+            present_AU: mask of the entries in U(a); all others are ignored.
         """
         return self.anchor_losses(s_AU, y_AU, present_AU).sum() / max(1, len(s_AU))
 
@@ -56,8 +56,8 @@ class EuclideanContrastive(Form):
     """ρ⁺ = [r − m⁺]_+, ρ⁻ = [m⁻ − r]_+ with r = ‖â − û‖; σ is the mean over non-zero terms.
 
     Attributes:
-        average: "anchors": means per anchor, then over anchors, 0 for one without terms; "terms":
-            means over the non-zero terms of all anchors, as in the authors' code and in
+        average: "anchors": means per anchor (0 without terms), then over anchors; "terms": means
+            over the non-zero terms of all anchors, as in the authors' code and in
             pytorch-metric-learning.
     """
 
@@ -128,7 +128,7 @@ class BinomialDeviance(Form):
 
 @dataclass(frozen=True)
 class MultiSimilarity(BinomialDeviance):
-    """As binomial deviance, with 1/β and 1/γ before the terms (metrix, Eq. 2)."""
+    """Binomial deviance with factors 1/β and 1/γ of the terms (metrix, Eq. 2)."""
 
     def terms(self, s_AU: Tensor, pos_AU: Tensor, neg_AU: Tensor) -> tuple[Tensor, Tensor]:
         """See `Form.terms`."""
@@ -140,7 +140,7 @@ class MultiSimilarity(BinomialDeviance):
 class ProxyAnchor(Form):
     """log(1 + Σ y e^(−β(s − m))) and log(1 + Σ (1 − y) e^(γ(s + m))), as in its authors' code.
 
-    The first is averaged over the anchors that have a positive, the second over all anchors.
+    The first term is averaged over the anchors with a positive, the second over all anchors.
     """
 
     anchors: ClassVar[Literal["samples", "proxies"]] = "proxies"
@@ -165,11 +165,11 @@ class ProxyAnchor(Form):
 
 @dataclass(frozen=True)
 class NCA(Form):
-    """−log Σ y e^(κs) + log Σ (1 − y) e^(κs), averaged over the anchors that have a positive.
+    """−log Σ y e^(κs) + log Σ (1 − y) e^(κs), averaged over the anchors with a positive.
 
     Attributes:
-        scale: κ; the table has 1, and 1/T for ProxyNCA++.
-        positives_below: True: the second sum includes the positives, as a softmax does.
+        scale: κ, 1 in the table, 1/T for ProxyNCA++.
+        positives_below: whether the second sum includes the positives, as in a softmax.
     """
 
     scale: float
@@ -197,10 +197,10 @@ class ProxyNCA(NCA):
 def make_contrastive(
     margin: float, positive_margin: float = 0.0, form: str = "euclidean", average: str = "anchors"
 ) -> Form:
-    """Returns one of the two contrastive forms with checked arguments.
+    """Returns the Euclidean or the cosine form of contrastive, with checked arguments.
 
     Raises:
-        ValueError: an argument is out of range; names it.
+        ValueError: an argument is out of range; the message names it.
     """
     check_one_of("form", form, ("euclidean", "cosine"))
     check_finite("margin", margin)
@@ -216,7 +216,7 @@ def check_exponents(beta: float, gamma: float, margin: float) -> dict[str, float
     """Returns the checked arguments of a form with two exponents.
 
     Raises:
-        ValueError: an argument is out of range; names it.
+        ValueError: an argument is out of range; the message names it.
     """
     return {
         "beta": check_positive("beta", beta),
@@ -226,9 +226,9 @@ def check_exponents(beta: float, gamma: float, margin: float) -> dict[str, float
 
 
 def distance(s: Tensor) -> Tensor:
-    """Returns √(2 − 2s), the distance of unit vectors, of any shape.
+    """Returns √(2 − 2s), the distance of unit vectors, elementwise.
 
-    It is 0, without gradient, where 2 − 2s is rounding noise: below about 7e-4 in float32.
+    Distances below the rounding error, about 7e-4 in float32, are 0 without gradient.
     """
     squared = 2 - 2 * s
     real = squared > 4 * torch.finfo(s.dtype).eps
@@ -236,12 +236,12 @@ def distance(s: Tensor) -> Tensor:
 
 
 def mean_over_non_zero(terms_AU: Tensor) -> Tensor:
-    """Returns the mean of each row's non-zero terms, 0 where there are none (A)."""
+    """Returns the mean of each row's non-zero terms, 0 if there are none (A)."""
     return terms_AU.sum(dim=1) / (terms_AU > 0).sum(dim=1).clamp_min(1)
 
 
 def log_sum(weight_AU: Tensor, exponent_AU: Tensor) -> Tensor:
-    """Returns log Σ w e^x of each row, 0 where all weights are (A)."""
+    """Returns log Σ w e^x of each row, 0 if all weights are 0 (A)."""
     some_A = (weight_AU > 0).any(dim=1)
     return torch.where(some_A, _log_weighted(weight_AU, exponent_AU, some_A).logsumexp(dim=1), 0)
 
@@ -254,6 +254,6 @@ def log_one_plus_sum(weight_AU: Tensor, exponent_AU: Tensor) -> Tensor:
 
 
 def _log_weighted(weight_AU: Tensor, exponent_AU: Tensor, some_A: Tensor) -> Tensor:
-    """Returns log(w e^x); an empty row is zeros, since the gradient of a row of −∞ is NaN."""
+    """Returns log(w e^x); zeros for an empty row, since a row of −∞ has gradient NaN."""
     weighted_AU = exponent_AU + weight_AU.log()
     return torch.where(some_A[:, None], weighted_AU, 0)

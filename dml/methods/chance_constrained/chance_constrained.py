@@ -1,8 +1,8 @@
 """CCP: a sequence of regularized proxy problems (Deep Metric Learning with Chance Constraints).
 
 Each stage trains network and proxies until validation stops improving. The next stage starts from
-new proxies, picked where the previous ones cover their class worst, and pulls the network towards
-the best weights of the previous stage. The values of the paper are in `configs/method/ccp.yaml`.
+new proxies, picked far from the previous ones, and pulls the network towards the best weights of
+the previous stage. The values of the paper are in `configs/method/ccp.yaml`.
 
 Shapes: B images in a batch, C classes, k proxies per class, D embedding dimensions, n pool images.
 """
@@ -38,9 +38,9 @@ class StageStart:
     """State at the start of a stage, passed to `ChanceConstrained.on_stage`.
 
     Attributes:
-        stage: counted from 0.
-        converged: C×k×D proxies of the previous stage, zero in stage 0.
-        proxies: C×k×D, picked for this stage.
+        stage: number of the stage, from 0.
+        converged: best proxies of the previous stage, C×k×D; zero in stage 0.
+        proxies: proxies picked for this stage, C×k×D.
     """
 
     stage: int
@@ -51,31 +51,31 @@ class StageStart:
 class ChanceConstrained(Method):
     """Alternating projections with re-initialized proxies (ccp, Algorithms 1 and 2).
 
-    The loss of a batch is L(samples, proxies) + w · L(samples, samples); from stage 1 on the
-    network's gradient has `λ(θ − θ*)` added, `θ*` being the best weights of the stage before. (The
-    paper prints the opposite sign, which would push away from it.) θ continues from its last value,
-    and the optimizer keeps its state; new proxies replace the old ones in place.
+    The loss of a batch is L(samples, proxies) + w · L(samples, samples). From stage 1 on,
+    `λ(θ − θ*)` is added to the network's gradient, where `θ*` are the best weights of the previous
+    stage. (The paper prints the opposite sign, which would push away from θ*.) θ continues from its
+    last value, and the optimizer keeps its state; new proxies replace the old ones in place.
 
     Proxies are embeddings before the normalizer and are clipped for the loss. The pool of a stage
     is embedded by the network at the start of the stage. A class with fewer images than the pool
-    needs is drawn with replacement, each draw with another augmentation.
+    needs is drawn with replacement, with a new augmentation for each draw.
 
     Args:
-        loss: a loss of pairs or triplets that takes references.
+        loss: a loss of pairs or triplets that accepts references.
         miner: must be None.
         num_classes: C.
         embedding_size: D.
         proxies_per_class: k ≥ 1.
-        pool_size: b, images of each class that k-center chooses from; b ≤ k takes k random ones.
+        pool_size: b, images per class from which k-center chooses; b ≤ k: k random images.
         lambda_pull: λ ≥ 0.
         batch_pairs_weight: w ≥ 0; 0.1 in the authors' code, 0 in the paper.
         stages: largest number of stages; 1: one stage until the protocol stops (Loss-Proxy);
             None: no limit.
-        stage_patience: evaluations in a row without improvement that end a stage.
+        stage_patience: number of evaluations in a row without improvement that end a stage.
         min_delta: smallest improvement within a stage.
 
     Raises:
-        UserError: an option is out of range, or the loss takes no references.
+        UserError: an option is out of range, or the loss does not accept references.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ChanceConstrained(Method):
     def forward(
         self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the loss of images B×3×H×W with labels B; starts a stage that is due."""
+        """Returns the loss of images B×3×H×W with labels B; starts the next stage if necessary."""
         if self._stage_is_over and self.training:
             self._start_stage(embedder)
         self._stage_steps += self.training
@@ -133,12 +133,12 @@ class ChanceConstrained(Method):
         return loss, {}
 
     def attach(self, sample_pool: SamplePool) -> None:
-        """Receives access to the images that proxies are picked from."""
+        """Receives the images from which proxies are picked."""
         self._sample_pool = sample_pool
 
     @torch.no_grad()
     def after_backward(self, embedder: Embedder) -> None:
-        """Adds λ(θ − θ*) to the gradient of every trainable weight; none in stage 0."""
+        """Adds λ(θ − θ*) to the gradient of every trainable weight, except in stage 0."""
         if not self._anchor or not self.lambda_pull:
             return
         weights: list[Tensor] = []
@@ -155,7 +155,7 @@ class ChanceConstrained(Method):
         torch._foreach_add_(gradients, away, alpha=self.lambda_pull)
 
     def on_evaluation(self, embedder: Embedder, score: float) -> dict[str, float]:
-        """Keeps the best weights and proxies of the stage; ends a stage without patience left."""
+        """Keeps the best weights and proxies of the stage; ends it after `stage_patience`."""
         columns = {
             "stage": self._stage,
             "stage_steps": self._stage_steps,
@@ -171,7 +171,7 @@ class ChanceConstrained(Method):
         return columns
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Returns the state of the stages beside the proxies, in plain types and tensors."""
+        """Returns the state of the stages, without the proxies, in plain types and tensors."""
         return {
             "stage": self._stage,
             "stage_steps": self._stage_steps,
@@ -219,9 +219,9 @@ class ChanceConstrained(Method):
         self.on_stage(StageStart(self._stage, converged_CkD, proxies_CkD))
 
     def _measure_radii(self, pool_CnD: Tensor, converged_CkD: Tensor, proxies_CkD: Tensor) -> None:
-        """Stores the covering radius of the pool by the old proxies, and by old and new ones.
+        """Stores the covering radius of the pool for the old proxies, and for old and new proxies.
 
-        Vectors are clipped, as in the loss: lengths above 1 have no meaning there.
+        Vectors are clipped as in the loss, for which lengths above 1 have no meaning.
         """
         pool_CnD, old, new = _clip(pool_CnD), _clip(converged_CkD), _clip(proxies_CkD)
         both = new if self._best_proxies is None else torch.cat([old, new], dim=1)
@@ -236,7 +236,7 @@ def _clip(x_CnD: Tensor) -> Tensor:
     return clip_to_ball(x_CnD.flatten(0, 1)).view_as(x_CnD)
 
 
-def _check_at_least(low: int, **options: float | None) -> None:
+def _check_at_least(minimum: int, **options: float | None) -> None:
     for name, value in options.items():
-        if value is not None and not value >= low:
-            raise UserError(f"method.{name}: {value} must be at least {low}")
+        if value is not None and not value >= minimum:
+            raise UserError(f"method.{name}: {value} must be at least {minimum}")

@@ -1,4 +1,4 @@
-"""Greedy k-center within the pool of each class, which picks the next proxies of ccp.
+"""Greedy k-center selection in the pool of each class, which picks the next proxies of ccp.
 
 Shapes: C classes, n pool points and m centers per class, k picks, D embedding dimensions.
 """
@@ -18,7 +18,7 @@ CLASSES_PER_CHUNK = 1024
 
 
 def pool_size_per_class(pool_size: int, proxies_per_class: int) -> int:
-    """Returns the images to draw per class: b, or k if b ≤ k leaves no choice."""
+    """Returns the number of images to draw per class: max(b, k)."""
     return max(pool_size, proxies_per_class)
 
 
@@ -29,8 +29,8 @@ def embed_pool(
     """Returns the embeddings of the pool before the normalizer, in evaluation mode (C×n×D).
 
     Args:
-        embedder: its mode is restored.
-        batches: images and labels, class by class, equally many of each.
+        embedder: the network; its mode is restored.
+        batches: images and labels, class by class, with equally many images of each class.
         num_classes: C.
     """
     was_training = embedder.training
@@ -43,15 +43,15 @@ def embed_pool(
 
 
 def pick_k_centers(pool_CnD: Tensor, centers_CmD: Tensor, k: int) -> Tensor:
-    """Greedy k-center (ccp, Alg. 2) for all classes at once.
+    """Returns the greedy k-center selection (ccp, Alg. 2) of each class.
 
     Picks, k times, the point of the pool that is farthest from its nearest center; picked points
-    are centers too. Picks are distinct points of the pool, even where it holds
-    duplicates; ties go to the lower index.
+    become centers. Picks are distinct indices, even if the pool contains duplicates; ties go to the
+    lower index.
 
     Args:
         pool_CnD: points to pick from.
-        centers_CmD: given centers of each class, m ≥ 1.
+        centers_CmD: initial centers of each class, m ≥ 1.
         k: 1..n.
 
     Returns:
@@ -97,7 +97,7 @@ def mean_covering_radius(pool_CnD: Tensor, centers_CmD: Tensor) -> float:
 
 
 def _distance_to_nearest_center(pool_CnD: Tensor, centers_CmD: Tensor) -> Tensor:
-    """Returns distances C×n, one center at a time, since C×n×m×D differences would be large."""
+    """Returns distances C×n, center by center, since C×n×m×D differences would be large."""
     nearest_Cn = pool_CnD.new_full(pool_CnD.shape[:2], torch.inf)
     for center in range(centers_CmD.shape[1]):
         distance_Cn = (pool_CnD - centers_CmD[:, center, None]).norm(dim=2)

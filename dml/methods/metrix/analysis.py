@@ -1,6 +1,7 @@
 """Analyses of Metrix: mixed embeddings, which of them act as positives, and the pull of a loss.
 
-Shapes: B images, D embedding dimensions, V mixes, A anchors, K the most pairs of an anchor.
+Shapes: B images, D embedding dimensions, V mixes, A anchors, K the largest number of pairs per
+anchor.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Batches = Iterable[tuple[Tensor, Tensor]]
 
 @torch.no_grad()
 def embed_mixes(method: Metrix, embedder: Embedder, batches: Batches) -> Iterator[Tensor]:
-    """Yields the mixed unit embeddings V×D of each batch, without training the network."""
+    """Yields the mixed unit embeddings V×D of each batch, without gradients."""
     for images, labels in batches:
         features = embedder.features(images)
         u_BD = unit_rows(embedder.embed(features))[0]
@@ -36,8 +37,8 @@ def embed_mixes(method: Metrix, embedder: Embedder, batches: Batches) -> Iterato
         if not len(pairs):
             continue
         lambda_V = draw_lambdas(len(pairs), method.alpha, method.lambda_per, like=u_BD)
-        given = images if kind == "input" else features
-        mixed_VD = method.embed_mixed(embedder, kind, given, pairs, lambda_V)
+        mixed_input = images if kind == "input" else features
+        mixed_VD = method.embed_mixed(embedder, kind, mixed_input, pairs, lambda_V)
         if mixed_VD is None:
             mixed_VD = mix(sources_SD, pairs.first, pairs.second, lambda_V)
         yield unit_rows(mixed_VD)[0]
@@ -45,11 +46,11 @@ def embed_mixes(method: Metrix, embedder: Embedder, batches: Batches) -> Iterato
 
 @dataclass(frozen=True)
 class Positivity:
-    """Shares of mixes that act as positives, in equal intervals of λ; NaN for an empty interval.
+    """Share of mixes that act as positives, in equal intervals of λ; NaN for an empty interval.
 
     Attributes:
-        measured: share with ∂ℓ̃/∂s ≤ 0.
-        predicted: by Eq. 11; None for a loss other than multi-similarity.
+        measured: share of mixes with ∂ℓ̃/∂s ≤ 0.
+        predicted: the prediction of Eq. 11; None for losses other than multi-similarity.
     """
 
     measured: Tensor
@@ -59,7 +60,9 @@ class Positivity:
 def measure_positivity(
     loss: nn.Module, embedder: Embedder, batches: Batches, bins: int = 20
 ) -> Positivity:
-    """Measures embedding mixup of positives and negatives, with λ ~ Beta(2, 2) per pair (Fig. 2).
+    """Returns the share of mixed positive-negative pairs that act as positives (Fig. 2).
+
+    Embeddings are mixed with λ ~ Beta(2, 2) per pair.
 
     Args:
         loss: has a generic form with samples as anchors, positives and negatives.
@@ -102,11 +105,11 @@ def measure_positivity(
 
 @dataclass(frozen=True)
 class SimilarityChanges:
-    """First-order changes of cosine similarities by a gradient step of length 1 on the unit sphere.
+    """First-order changes of cosine similarities in a gradient step of length 1 on the unit sphere.
 
     Attributes:
-        positive, negative: mean over the pairs of equal and of different class.
-        positive_share, negative_share: share of these pairs whose similarity rises, 0-1.
+        positive, negative: mean change over the pairs of equal and of different classes.
+        positive_share, negative_share: share of these pairs whose similarity increases, 0–1.
     """
 
     positive: float
@@ -118,18 +121,18 @@ class SimilarityChanges:
 def similarity_changes(
     loss: Callable[[Tensor], Tensor], x_BD: Tensor, labels: Tensor
 ) -> SimilarityChanges | None:
-    """Returns the changes that a loss causes if the embeddings themselves follow its gradient.
+    """Returns the changes of similarities if the embeddings follow the gradient of a loss.
 
-    A step moves uᵢ by −gᵢ / ‖g‖, where g is the gradient on the sphere (the part along uᵢ changes
-    no similarity) and ‖g‖ its norm over the batch; uᵢ·uⱼ then changes by −(gᵢ·uⱼ + uᵢ·gⱼ) / ‖g‖.
+    A step moves uᵢ by −gᵢ / ‖g‖, where g is the gradient on the sphere (without its part along uᵢ)
+    and ‖g‖ its norm over the batch; uᵢ·uⱼ then changes by −(gᵢ·uⱼ + uᵢ·gⱼ) / ‖g‖.
 
     Args:
         loss: maps embeddings B×D to a scalar.
-        x_BD: embeddings of any length, in which the loss is differentiated after normalization.
-        labels: of the embeddings (B).
+        x_BD: embeddings of any length; the loss is differentiated at the normalized embeddings.
+        labels: labels of the embeddings (B).
 
     Returns:
-        The changes; None where the gradient is zero or there are no pairs of one kind.
+        The changes; None if the gradient is zero or there are no positive or no negative pairs.
     """
     u_BD = unit_rows(x_BD.detach().double())[0].requires_grad_()
     (gradient_BD,) = torch.autograd.grad(loss(u_BD), u_BD)

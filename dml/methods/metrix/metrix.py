@@ -3,7 +3,7 @@
 E = mean over anchors of ℓ(a) + w ℓ̃(a)   (It Takes Two to Tango, Eq. 10)
 
 Shapes: B images, D embedding dimensions, C classes, A anchors, S sources of mixes, V distinct
-pairs, K the most pairs of an anchor.
+pairs, K the largest number of pairs per anchor.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ TYPES = ("input", "feature", "embed")
 class Metrix(Plain):
     """The clean loss plus the generic form of the same loss over mixed examples.
 
-    The form uses the hyperparameters, and the proxies, of the clean loss. For each batch, one type
-    and one kind of pairs are drawn from `types` and `pairs`.
+    The form uses the hyperparameters and the proxies of the clean loss. For each batch, a type of
+    mixup and a kind of pairs are drawn from `types` and `pairs`.
 
     Args:
         loss: the clean loss; must have a generic form.
-        miner: for the clean loss; all pairs are mixed.
-        types: what is mixed: "input", "feature" (before pooling) or "embed"; one or several.
-        pairs: "pos_neg", "anc_neg", "pos_pos" or "neg_neg"; one or several.
+        miner: miner of the clean loss; the mixed loss uses all pairs.
+        types: types of mixup: "input", "feature" (before pooling) or "embed"; one or several.
+        pairs: kinds of mixed pairs: "pos_neg", "anc_neg", "pos_pos" or "neg_neg"; one or several.
         w: weight of the mixed loss, at least 0.
         alpha: λ ~ Beta(α, α), above 0.
         lambda_per: one λ per "batch" or per "pair".
-        hard_negatives: per type, number of most similar negatives of an anchor that are mixed; None
+        hard_negatives: type → number of most similar negatives of an anchor that are mixed; None
             or missing: all.
-        input_positives: number of random positives of an anchor that are mixed in "input";
+        input_positives: number of random positives of an anchor that are mixed for type "input";
             None: all. The number of mixed images is at most the product of batch size, positives
             and hard negatives.
-        average: of contrastive's mixed loss: "terms", means over the non-zero terms of the batch
-            (authors' code), or "anchors", means per anchor, then over anchors.
-        anc_neg_anchors: "all", or "lone": "anc_neg" mixes serve only anchors without a positive
-            (authors' code).
+        average: averaging of the mixed contrastive loss: "terms": over the non-zero terms of the
+            batch (authors' code); "anchors": per anchor, then over anchors.
+        anc_neg_anchors: "all", or "lone": "anc_neg" mixes are used only for anchors without a
+            positive (authors' code).
 
     Raises:
-        UserError: the loss has no generic form, or an option is wrong.
+        UserError: the loss has no generic form, or an option is invalid.
     """
 
     def __init__(
@@ -143,12 +143,12 @@ class Metrix(Plain):
         """Returns the mean of ℓ̃(a) over the anchors.
 
         Args:
-            embedder: embeds what is mixed.
+            embedder: embeds mixed images or features.
             mix_type: one of `TYPES`.
             pair_kind: one of `PAIRS`.
-            given: what is mixed: images, features, or embeddings (`x_BD`).
+            given: tensors to mix: images, features, or embeddings (`x_BD`).
             x_BD: clean embeddings.
-            labels: of the images.
+            labels: labels of the images.
         """
         with torch.autocast(x_BD.device.type, enabled=False):
             u_BD = unit_rows(x_BD)[0]
@@ -156,7 +156,7 @@ class Metrix(Plain):
             if not len(pairs):
                 return 0 * u_BD.sum()
             lambda_V = draw_lambdas(len(pairs), self.alpha, self.lambda_per, like=u_BD)
-        # Outside the block above: the network runs under the autocast of the trainer.
+        # Outside of the block above: the network runs under the autocast of the trainer.
         mixed_VD = self.embed_mixed(embedder, mix_type, given, pairs, lambda_V)
         with torch.autocast(x_BD.device.type, enabled=False):
             if mixed_VD is not None:
@@ -192,7 +192,7 @@ class Metrix(Plain):
     ) -> tuple[Tensor, Tensor, MixingPairs]:
         """Returns unit anchors A×D, unit sources S×D, and the pairs of sources to mix."""
         anchors_AD = sources_SD = u_BD
-        own_A = torch.arange(len(labels), device=labels.device)
+        anchor_A = torch.arange(len(labels), device=labels.device)
         same_AS = labels[:, None] == labels
         self_AS = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
         positive_AS, negative_AS = same_AS & ~self_AS, ~same_AS
@@ -201,7 +201,7 @@ class Metrix(Plain):
             partner_AS = positive_AS if pair_kind == "pos_pos" else negative_AS
             if pair_kind != "pos_pos":
                 partner_AS = keep_hardest(partner_AS, u_BD @ u_BD.T, hard_negatives)
-            pairs = build_mixing_pairs("anc_neg", positive_AS, partner_AS, own_A)
+            pairs = build_mixing_pairs("anc_neg", positive_AS, partner_AS, anchor_A)
             return anchors_AD, sources_SD, pairs
         if self.form.anchors == "proxies":
             present_A = labels.unique()
@@ -210,7 +210,7 @@ class Metrix(Plain):
             negative_AS = ~positive_AS
             if pair_kind == "anc_neg":  # the anchors themselves are mixed
                 sources_SD = torch.cat([u_BD, anchors_AD])
-                own_A = torch.arange(len(u_BD), len(sources_SD), device=labels.device)
+                anchor_A = torch.arange(len(u_BD), len(sources_SD), device=labels.device)
                 no_sample_AA = positive_AS.new_zeros(len(present_A), len(present_A))
                 positive_AS = torch.cat([positive_AS, no_sample_AA], dim=1)
                 negative_AS = torch.cat([negative_AS, no_sample_AA], dim=1)
@@ -221,15 +221,15 @@ class Metrix(Plain):
         if mix_type == "input" and self.input_positives is not None:
             chance_AS = torch.rand(positive_AS.shape).to(s_AS, non_blocking=True)
             positive_AS = keep_hardest(positive_AS, chance_AS, self.input_positives)
-        pairs = build_mixing_pairs(pair_kind, positive_AS, negative_AS, own_A)
+        pairs = build_mixing_pairs(pair_kind, positive_AS, negative_AS, anchor_A)
         return anchors_AD, sources_SD, pairs
 
     def _proxies(self) -> Tensor:
-        """Returns the proxies of the clean loss, of which the method has no copy."""
+        """Returns the proxies of the clean loss."""
         return self.loss.proxies  # type: ignore[return-value]
 
     def _select_possible(self, kind: str, requested: list[str]) -> list[str]:
-        """Returns those of the requested pairs that exist for a type under this loss."""
+        """Returns the requested kinds of pairs that are possible for a type and this loss."""
         impossible = set()
         if self.form.anchors == "proxies" and kind != "embed":
             impossible = {"anc_neg"}  # a proxy has neither image nor features

@@ -1,8 +1,8 @@
 """Pooling of mixed feature maps without building them (feature mixup over all pairs of a batch).
 
-A linear pooling commutes with mixing: the mix of the pooled is the pooled mix. For max pooling,
-mixes are built for a few pairs at a time, and only the position of each maximum is stored; value
-and gradient come from the two entries at that position.
+A linear pooling commutes with mixing: pooled features are mixed. For max pooling, mixes are built
+for a few pairs at a time, and only the position of each maximum is stored; value and gradient come
+from the two entries at that position.
 
 Shapes: B images, c channels, h×w maps or t tokens, n = h·w positions, V pairs.
 """
@@ -24,13 +24,13 @@ CHUNK = {"cpu": 2**21, "cuda": 2**26}  # elements of the mixes built at a time
 def pool_mixes(
     embedder: Embedder, features: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor
 ) -> Tensor:
-    """Pools λ f_first + (1 − λ) f_second for all pairs as `embedder.pool` would (V×c).
+    """Returns `embedder.pool` of λ f_first + (1 − λ) f_second for all pairs (V×c).
 
     Args:
         embedder: a `dml.models.embedder.Embedder`.
         features: B×c×h×w or B×t×c.
-        first_V, second_V: rows of `features`.
-        lambda_V: weight of the first.
+        first_V, second_V: indices into `features`.
+        lambda_V: λ, weight of the first.
     """
     maps = embedder.backbone.kind == "maps"
     pooling = embedder.pooling if maps else "avg"  # one token or a mean of tokens: both are linear
@@ -75,7 +75,7 @@ class _MixedMax(torch.autograd.Function):
         rank_n1 = rank_n1.to(torch.uint8 if positions < 256 else torch.int32)
         pooled_Vc = maps_Bnc.new_empty(len(first_V), channels)
         where_Vc = rank_n1.new_empty(pooled_Vc.shape)
-        buffers: list[Tensor] = []  # new ones per chunk would cost more than the arithmetic
+        buffers: list[Tensor] = []  # allocation per chunk would cost more than the arithmetic
         for rows in _split_into_chunks(len(first_V), positions * channels, maps_Bnc.device):
             first_v, second_v = first_V[rows], second_V[rows]
             if not buffers:
@@ -103,7 +103,7 @@ class _MixedMax(torch.autograd.Function):
         gradient = gradient_Vc.new_zeros(ctx.shape).flatten()
         channel_c = torch.arange(channels, device=gradient.device)
         for rows in _split_into_chunks(len(first_V), 8 * channels, gradient.device):
-            # NaN equals no maximum and has rank 0: any position will do
+            # NaN equals no maximum and has rank 0: any position is valid
             position_vc = (positions - rank_Vc[rows].long()).clamp_(max=positions - 1)
             inside_vc = position_vc.mul_(channels).add_(channel_c)
             weight_v1, part_vc = lambda_V[rows, None], gradient_Vc[rows]

@@ -4,7 +4,7 @@ Embedding mixup builds no mixed embeddings: with v = (λ u_i + (1 − λ) u_j) /
 a·v follows from a·u_i, a·u_j and u_i·u_j.
 
 Shapes: B images, D embedding dimensions, C classes, A anchors, S sources of mixes, V distinct
-pairs, K the most pairs of an anchor.
+pairs, K the largest number of pairs per anchor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK = 2**24  # similarities of mixes and proxies computed at a time
 def mixed_similarity(
     anchors_AD: Tensor, sources_SD: Tensor, pairs: MixingPairs, lambda_V: Tensor
 ) -> Tensor:
-    """Returns the similarity of each anchor to its mixes (A×K), of unit anchors and sources."""
+    """Returns the similarity of each unit anchor to its mixes of unit sources (A×K)."""
     s_AS = anchors_AD @ sources_SD.T
     first_AK, second_AK = pairs.first[pairs.of_anchor], pairs.second[pairs.of_anchor]
     lambda_AK = lambda_V[pairs.of_anchor]
@@ -33,13 +33,13 @@ def mixed_similarity(
 
 
 def mixed_norms(gram_SS: Tensor, first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
-    """Returns ‖λ u_first + (1 − λ) u_second‖ from all inner products, at least 1e-3.
+    """Returns ‖λ u_first + (1 − λ) u_second‖, at least 1e-3, from the Gram matrix.
 
     `first`, `second`, λ (`weight`) and the result have the same shape.
     """
-    rest = 1 - weight
-    squared = weight.square() * gram_SS[first, first] + rest.square() * gram_SS[second, second]
-    return (squared + 2 * weight * rest * gram_SS[first, second]).clamp_min(1e-6).sqrt()
+    co_weight = 1 - weight
+    squared = weight.square() * gram_SS[first, first] + co_weight.square() * gram_SS[second, second]
+    return (squared + 2 * weight * co_weight * gram_SS[first, second]).clamp_min(1e-6).sqrt()
 
 
 def compute_mixed_proxy_loss(
@@ -54,13 +54,13 @@ def compute_mixed_proxy_loss(
     """Returns the mean loss of mixes as anchors, with proxies as positives and negatives.
 
     Args:
-        form: one with proxies as others.
-        proxies_CD: of any length.
-        u_BD: samples of length 1.
-        mixed_VD: mixes of length 1; None: mixes of `u_BD`.
-        labels: of the samples.
-        pairs: the mixed samples.
-        lambda_V: weight of the first.
+        form: a form with `others` = "proxies".
+        proxies_CD: proxies of any length.
+        u_BD: unit embeddings of the samples.
+        mixed_VD: unit embeddings of the mixes; None: mixes of `u_BD`.
+        labels: labels of the samples.
+        pairs: the mixed pairs of samples.
+        lambda_V: λ, weight of the first.
     """
     first_V, second_V = pairs.first, pairs.second
     classes = len(proxies_CD)

@@ -1,7 +1,7 @@
-"""Pairs of examples that are mixed for each anchor (metrix, M(a)), each distinct pair once.
+"""Pairs of examples that are mixed for each anchor (metrix, M(a)), without duplicates.
 
 Shapes: A anchors, S sources (the batch's samples, then proxies if they are mixed too), V distinct
-pairs, K the most pairs of an anchor, E (anchor, pair) incidences.
+pairs, K the largest number of pairs per anchor, E (anchor, pair) incidences.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class MixingPairs:
 
     Attributes:
         first, second: indices of the mixed sources (V); the first has weight λ.
-        of_anchor: indices of the pairs of each anchor (A×K), padded with 0.
-        present: mask without the padding (A×K).
+        of_anchor: pair indices of each anchor (A×K), padded with 0.
+        present: mask of the entries that are not padding (A×K).
         kind: one of `PAIRS`.
     """
 
@@ -43,16 +43,16 @@ class MixingPairs:
 
 
 def build_mixing_pairs(
-    kind: str, positive_AS: Tensor, negative_AS: Tensor, own_A: Tensor
+    kind: str, positive_AS: Tensor, negative_AS: Tensor, anchor_A: Tensor
 ) -> MixingPairs:
-    """Builds M(a) for all anchors.
+    """Returns the mixed pairs M(a) of all anchors.
 
     Args:
         kind: "pos_neg" (U⁺×U⁻), "anc_neg" (S×U⁻), "pos_pos" (U⁺×U⁺) or "neg_neg" (U⁻×U⁻). The
             last two include pairs of an example with itself, whose mix is the example.
-        positive_AS: mask of the positives of each anchor, itself excluded.
-        negative_AS: mask of its negatives.
-        own_A: index of the anchor itself among the sources, for "anc_neg".
+        positive_AS: mask of the positives of each anchor, without the anchor.
+        negative_AS: mask of the negatives of each anchor.
+        anchor_A: source index of each anchor, for "anc_neg".
     """
     number_of_sources = positive_AS.shape[1]
     first_AS = negative_AS if kind == "neg_neg" else positive_AS
@@ -60,18 +60,18 @@ def build_mixing_pairs(
     count_A = second_AS.sum(dim=1)
     if kind != "anc_neg":
         count_A = count_A * first_AS.sum(dim=1)
-    # The host needs these numbers for the sizes of all lists: one wait for a GPU, not one each.
+    # The CPU needs these sizes; reading them together waits for a GPU only once.
     firsts, incidences, longest = torch.stack(
         [first_AS.sum(), count_A.sum(), count_A.max()]
     ).tolist()
     if kind == "anc_neg":
         anchor_E, second_E = _list_true(second_AS, incidences)
-        first_E = own_A[anchor_E]
+        first_E = anchor_A[anchor_E]
     else:
         anchor_F, first_F = _list_true(first_AS, firsts)
         row_E, second_E = _list_true(second_AS[anchor_F], incidences)
         anchor_E, first_E = anchor_F[row_E], first_F[row_E]
-    # A mix does not depend on the anchor: anchors of a class share their mixes.
+    # A mix does not depend on the anchor: the anchors of a class share mixes.
     code_V, pair_E = (first_E * number_of_sources + second_E).unique(return_inverse=True)
     pair_AK, present_AK = _pad_by_anchor(anchor_E, pair_E, count_A, longest)
     first_V = code_V.div(number_of_sources, rounding_mode="floor")
@@ -79,7 +79,7 @@ def build_mixing_pairs(
 
 
 def keep_hardest(negative_AS: Tensor, s_AS: Tensor, k: int | None) -> Tensor:
-    """Keeps the k negatives of each anchor that are most similar to it; all for None (A×S)."""
+    """Returns the mask of each anchor's k most similar negatives (A×S); of all for None."""
     if k is None or k >= negative_AS.shape[1]:
         return negative_AS
     nearest_Ak = s_AS.detach().masked_fill(~negative_AS, -torch.inf).topk(k, dim=1).indices
@@ -88,9 +88,9 @@ def keep_hardest(negative_AS: Tensor, s_AS: Tensor, k: int | None) -> Tensor:
 
 
 def draw_lambdas(pairs: int, concentration: float, per: str, like: Tensor) -> Tensor:
-    """Draws λ ~ Beta(α, α): one for the batch (repeated) or one per pair.
+    """Returns λ ~ Beta(α, α): one value for the batch (repeated) or one per pair.
 
-    The generator is the CPU's, so that a GPU mixes with the same factors.
+    Values are drawn on the CPU, so that they are the same for a GPU.
 
     Args:
         pairs: number of values.
@@ -112,7 +112,7 @@ def _list_true(mask: Tensor, count: int) -> tuple[Tensor, ...]:
 def _pad_by_anchor(
     anchor_E: Tensor, pair_E: Tensor, count_A: Tensor, longest: int
 ) -> tuple[Tensor, Tensor]:
-    """Returns a list sorted by anchor as a padded matrix with a row per anchor, and its mask."""
+    """Returns pairs sorted by anchor as a padded matrix with one row per anchor, and its mask."""
     start_A = count_A.cumsum(0) - count_A
     column_E = torch.arange(len(anchor_E), device=anchor_E.device) - start_A[anchor_E]
     pair_AK = anchor_E.new_zeros(len(count_A), longest)

@@ -1,4 +1,4 @@
-"""The search engine for CPUs: the same proposals as `PlainSearch`, at a fraction of the time.
+"""The search engine for CPUs: the same candidates as `PlainSearch` in a fraction of the time.
 
 Shapes: n queries of one chunk, N' gallery rows, k neighbors, m candidates per query.
 """
@@ -15,7 +15,7 @@ from dml.retrieval.cpu_search.scans import Workers, scan_rows, scan_symmetric, w
 from dml.retrieval.plain_search import Candidates, PlainSearch, width
 from dml.retrieval.scaled_gallery import ScaledGallery
 
-MAX_QUERIES = 1024  # of one chunk
+MAX_QUERIES = 1024  # per chunk
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -39,9 +39,9 @@ class CpuSearch(PlainSearch):
         self._pool.__exit__(*exception)
 
     def prepare(self, rows: int, k: int) -> None:
-        """Finds the candidates of all items at once, where that pays and fits the memory.
+        """Finds the candidates of all gallery items at once if this is faster and fits into memory.
 
-        It does for more than half of the gallery: half of the product is enough then.
+        It is faster for queries that are more than half of the gallery, with half of the product.
         """
         gallery, m = self.gallery, width(k, self.available)
         bytes_needed = len(gallery.rows) * (RunningTop.bytes_per_query(m) + 8 * m)
@@ -50,21 +50,21 @@ class CpuSearch(PlainSearch):
             self._table = scan_symmetric(gallery, m, self._pool)
 
     def for_each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Returns the function's value for each item, computed on several threads."""
+        """Returns `function(item)` for all items, in order, computed in several threads."""
         return self._pool.for_each(function, items)
 
     def bytes_per_query(self, k: int) -> int:
-        """Memory for one query of k neighbors: a row of a tile, its candidates, the results."""
+        """Returns the memory per query: a row of a tile, its candidates and k results."""
         return 4 * self.gallery.tile + RunningTop.bytes_per_query(width(k, self.available)) + 40 * k
 
-    def propose(self, query_nD: Tensor, own_n: Tensor | None, k: int) -> Candidates:
+    def propose(self, query_nD: Tensor, self_n: Tensor | None, k: int) -> Candidates:
         """See `PlainSearch.propose`."""
-        if self._table is None or own_n is None:
-            return super().propose(query_nD, own_n, k)
-        place_n = self.gallery.place[own_n]
-        scores_nm, rows_nm = (part.index_select(0, place_n) for part in self._table)
-        return self.as_candidates(scores_nm, rows_nm, self.gallery.half_squares[place_n])
+        if self._table is None or self_n is None:
+            return super().propose(query_nD, self_n, k)
+        row_n = self.gallery.place[self_n]
+        scores_nm, rows_nm = (part.index_select(0, row_n) for part in self._table)
+        return self.as_candidates(scores_nm, rows_nm, self.gallery.half_squares[row_n])
 
-    def best(self, query_nD: Tensor, own_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
+    def best(self, query_nD: Tensor, self_n: Tensor | None, m: int) -> tuple[Tensor, Tensor]:
         """See `PlainSearch.best`."""
-        return scan_rows(self.gallery, query_nD, own_n, m)
+        return scan_rows(self.gallery, query_nD, self_n, m)

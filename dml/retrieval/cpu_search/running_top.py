@@ -1,14 +1,14 @@
-"""The best-scored gallery items of some queries while tiles of scores pass by.
+"""The best gallery items of queries, updated tile by tile of scores.
 
-Sorting every score would cost more than computing it. So only entries that beat the query's
-threshold are kept, unsorted until there are too many of them.
+Sorting all scores would cost more than computing them. Therefore only entries above the query's
+threshold are kept, unsorted until there are too many.
 
-Shapes: n queries and c gallery items of one tile, m entries wanted, w ranks, P entries.
+Shapes: n queries and c gallery items of one tile, m candidates, w ranks, P entries.
 
-An entry (query, score, gallery row) is one 64-bit integer: sorting such integers sorts the entries
-by query, then by score, best first, then by gallery row. Selection uses NumPy, whose comparisons,
-partitions and sorts use a CPU's vector instructions and release the lock of the interpreter;
-PyTorch's `topk`, `nonzero` and `sort` take three to eight times as long on a CPU.
+An entry (query, score, gallery row) is one 64-bit integer: sorting these integers sorts the entries
+by query, then by descending score, then by gallery row. Selection uses NumPy, whose comparisons,
+partitions and sorts use a CPU's vector instructions and release the interpreter lock; PyTorch's
+`topk`, `nonzero` and `sort` take three to eight times as long on a CPU.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from torch import Tensor
 Array = NDArray[Any]
 
 SCORE_BITS = 32
-BITS = 63  # of an int64 without its sign
+BITS = 63  # of an int64 without the sign
 HIGHEST = 0x7FFFFFFF
 
 
 def max_queries(items: int) -> int:
-    """Returns how many queries fit into an entry beside so many gallery rows, 1 to 2^31."""
+    """Returns the number of queries that entries can hold for 1 to 2^31 gallery rows."""
     return 1 << (BITS - SCORE_BITS - _bits(items))
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The layout of the entries of one gallery.
+    """The bit layout of the entries for a gallery.
 
     Args:
-        items: rows of the gallery, 1 to 2^31.
+        items: number of gallery rows, 1 to 2^31.
     """
 
     items: int
@@ -55,25 +55,25 @@ class Packing:
         """
         entries_P = query_P << SCORE_BITS
         entries_P += HIGHEST
-        entries_P -= _ordered(score_P.view(np.int32))  # the higher the score, the lower the number
+        entries_P -= _ordered(score_P.view(np.int32))  # a higher score is a lower number
         entries_P <<= self._row_bits
         entries_P += row_P
         return entries_P
 
     def rows(self, entries: Array) -> Array:
-        """Returns the gallery rows of some entries (int32)."""
+        """Returns the gallery rows of entries (int32)."""
         return (entries & ((1 << self._row_bits) - 1)).astype(np.int32)
 
     def scores(self, entries: Array) -> Array:
-        """Returns the scores of some entries (float32)."""
+        """Returns the scores of entries (float32)."""
         falling = (entries >> self._row_bits) & ((1 << SCORE_BITS) - 1)
         return _ordered((HIGHEST - falling).astype(np.int32)).view(np.float32)
 
     def starts(self, entries_P: Array, queries: int) -> Array:
-        """Returns where the entries of each query begin, and where the last ones end (n + 1).
+        """Returns the start of each query's entries, and the end of the last ones (n + 1 indices).
 
         Args:
-            entries_P: sorted.
+            entries_P: sorted entries.
             queries: n.
         """
         first_n = np.arange(queries) << (SCORE_BITS + self._row_bits)
@@ -85,7 +85,7 @@ class Packing:
 
 
 def _ordered(bits: Array) -> Array:
-    """Turns the bits of floats into integers of the same order, and back: its own inverse."""
+    """Converts the bits of floats to integers of the same order, and back (self-inverse)."""
     return bits ^ ((bits >> 31) & HIGHEST)
 
 
@@ -96,54 +96,54 @@ def _bits(items: int) -> int:
 def above_threshold(
     tile_nc: Array, threshold_n: Array, limit: float = math.inf
 ) -> tuple[Array, Array, Array] | None:
-    """Selects a tile's entries above their query's threshold.
+    """Returns the entries of a tile above the thresholds of their rows.
 
     Args:
         tile_nc: scores, in row-major or column-major order.
-        threshold_n: one for each row.
-        limit: how many may be selected.
+        threshold_n: threshold of each row.
+        limit: maximum number of entries.
 
     Returns:
-        Rows, columns and values (P each) in the order of the memory; None if there are more of
-        them than `limit`.
+        Rows, columns and values (P each) in the order of the memory; None if there are more than
+        `limit` entries.
     """
     row_major = tile_nc.flags.c_contiguous
     memory = tile_nc if row_major else tile_nc.T
     above = memory > (threshold_n[:, None] if row_major else threshold_n)
-    place_P = np.flatnonzero(above)
-    if len(place_P) > limit:
+    inner_P = np.flatnonzero(above)
+    if len(inner_P) > limit:
         return None
-    value_P = memory.reshape(-1)[place_P]
-    outer_P = place_P // memory.shape[1]
-    place_P -= outer_P * memory.shape[1]
-    return (outer_P, place_P, value_P) if row_major else (place_P, outer_P, value_P)
+    value_P = memory.reshape(-1)[inner_P]
+    outer_P = inner_P // memory.shape[1]
+    inner_P -= outer_P * memory.shape[1]
+    return (outer_P, inner_P, value_P) if row_major else (inner_P, outer_P, value_P)
 
 
 def kth_largest(tile_nc: Array, rank: int) -> Array:
-    """Returns the score (n) at a rank, 1 to c, of each row."""
-    place = tile_nc.shape[1] - rank
-    return np.partition(tile_nc, place, axis=1)[:, place].copy()
+    """Returns the score at a rank, 1 to c, in each row (n)."""
+    column = tile_nc.shape[1] - rank
+    return np.partition(tile_nc, column, axis=1)[:, column].copy()
 
 
 ENTRY_BYTES = 8
-SPARE = 8  # room for this many entries of a query beside m
-DEVIATIONS = 4.5  # margin of the thresholds: a few queries in a million are scored again
+SPARE = 8  # additional entries per query, in addition to m
+DEVIATIONS = 4.5  # margin of the thresholds: a few queries in a million are scanned again
 
 
 class RunningTop:
-    """The m best entries of each of n queries among the tiles seen so far.
+    """The m best entries of each of n queries in the tiles so far.
 
-    An entry is kept if it beats the query's threshold. Tiles are random samples of the gallery, so
-    after a share f of it about m·f of the final m best have been seen: the threshold is set to the
-    score of that rank (and some more), which lets far fewer entries pass than waiting for m of
-    them. A query whose threshold turns out to have been too high is reported by `finish` and has to
-    be scored again cautiously, with the m-th best so far as the threshold.
+    An entry is kept if it exceeds the query's threshold. Tiles are random samples of the gallery:
+    a share f of the gallery contains about m·f of the m best entries. The threshold is therefore
+    the score of this rank, with a margin, and far fewer entries pass than with the m-th best score.
+    `finish` reports queries whose threshold was too high; these must be scanned again with
+    `cautious`, where the threshold is the m-th best score so far.
 
-    Several threads may offer tiles at once.
+    Several threads may call `offer` at once.
 
     Args:
         queries: n, at most `max_queries(items)`.
-        m: entries wanted for each, at most `items` less the query itself.
+        m: number of best entries per query, at most `items` without the query itself.
         items: size of the gallery.
         cautious: never miss an entry.
     """
@@ -159,22 +159,22 @@ class RunningTop:
 
     @staticmethod
     def bytes_per_query(m: int) -> int:
-        """Memory for one query with m candidates."""
+        """Returns the memory per query with m candidates."""
         return ENTRY_BYTES * 3 * (m + SPARE)
 
     def offer(self, tile_nc: Array, first: int, seen: int) -> None:
-        """Keeps all entries of a tile that beat the thresholds.
+        """Keeps all entries of a tile above the thresholds.
 
         Args:
-            tile_nc: scores. A transposed matrix is fine.
-            first: row of the gallery where the tile begins.
-            seen: gallery items these queries have seen with this tile, or somewhat more.
+            tile_nc: scores; may be a transposed matrix.
+            first: first gallery row of the tile.
+            seen: number of gallery items offered so far, including this tile, or slightly more.
         """
         with self._lock:
             if not self._started:
                 self._start(tile_nc, seen)
             threshold_n = self._threshold_n
-        # another thread may raise the thresholds meanwhile: then more is kept than needed
+        # another thread may raise the thresholds meanwhile: then more entries are kept than needed
         selected = above_threshold(tile_nc, threshold_n, limit=self._room)
         query_P, column_P, score_P = selected or self._best_of_tile(tile_nc)
         column_P += first
@@ -186,18 +186,18 @@ class RunningTop:
                 self._drop_surplus(seen)
 
     def raise_thresholds(self, seen: int) -> None:
-        """Sets the thresholds to what the share seen allows."""
+        """Raises the thresholds according to the number of gallery items seen so far."""
         rank = self._rank(seen)
         with self._lock:
             _, score_nw = self._at_ranks(rank - 1, rank)
             self._threshold_n = np.maximum(self._threshold_n, score_nw[:, 0])
 
     def finish(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the m best entries of each query, and forgets all.
+        """Returns the m best entries of each query, and drops all entries.
 
         Returns:
-            Scores (n×m) and gallery rows (n×m, int32), best first; numbers of the queries that may
-            have missed an entry and have to be scored again.
+            Scores (n×m) and gallery rows (n×m, int32), best first; indices of queries that may have
+            missed an entry and must be scanned again.
         """
         with self._lock:
             entries_nm, score_nm = self._at_ranks(0, self.m)
@@ -208,11 +208,11 @@ class RunningTop:
 
     @property
     def _room(self) -> int:
-        """Most entries kept of one tile; twice as many are collected before a sort."""
+        """Largest number of entries kept from a tile; twice as many are collected before a sort."""
         return self.queries * (self.m + SPARE)
 
     def _rank(self, seen: int) -> int:
-        """The rank in a sample of `seen` items that is surely not above rank m in the gallery."""
+        """Returns the sample rank whose score is very likely not above the gallery's m-th best."""
         share = seen / self.items
         if self.cautious or share >= 1:
             return self.m
@@ -221,7 +221,7 @@ class RunningTop:
         return min(self.m, math.ceil(expected + DEVIATIONS * deviation + 1.5))
 
     def _start(self, tile_nc: Array, seen: int) -> None:
-        """Sets the first thresholds from a tile, unless they would let most of it pass."""
+        """Sets the first thresholds from a tile, unless most of its entries would pass."""
         self._started = True
         rank = self._rank(seen)
         if rank <= tile_nc.shape[1] // 2:
@@ -229,27 +229,27 @@ class RunningTop:
             self._threshold_n = np.nextafter(kth_largest(tile_nc, rank), np.float32(-np.inf))
 
     def _best_of_tile(self, tile_nc: Array) -> tuple[Array, Array, Array]:
-        """Selects the best of a tile that has more good entries than there is room for."""
+        """Returns the m best entries per query of a tile with too many good entries."""
         best = torch.from_numpy(tile_nc).topk(min(self.m, tile_nc.shape[1]), dim=1)
         query_P = np.arange(len(tile_nc)).repeat(best.indices.shape[1])
         return query_P, best.indices.flatten().numpy(), best.values.flatten().numpy()
 
     def _drop_surplus(self, seen: int) -> None:
-        """Keeps what can be among the m best and raises the thresholds accordingly."""
+        """Keeps the entries that can be among the m best, and raises the thresholds accordingly."""
         entries_nw, score_nw = self._at_ranks(0, self._rank(seen))
-        # what is dropped has at most the threshold, like all that is not kept from now on
+        # dropped entries have at most the threshold, like all entries that are not kept later
         self._threshold_n = np.maximum(self._threshold_n, score_nw[:, -1])
         self._parts = [entries_nw[score_nw > -np.inf]]
         self._kept = len(self._parts[0])
 
     def _at_ranks(self, start: int, stop: int) -> tuple[Array, Array]:
-        """Returns the entries at some ranks of each query and their scores (n×w), −∞ if absent."""
+        """Returns the entries of each query at some ranks, and their scores (n×w; −∞: no entry)."""
         entries_P = np.sort(np.concatenate(self._parts))
         self._parts = [entries_P]
         ends_n = self._packing.starts(entries_P, self.queries)
-        place_nw = ends_n[:-1, None] + np.arange(start, stop)
-        absent_nw = place_nw >= ends_n[1:, None]
-        entries_nw = entries_P[place_nw.clip(max=len(entries_P) - 1)]
+        index_nw = ends_n[:-1, None] + np.arange(start, stop)
+        absent_nw = index_nw >= ends_n[1:, None]
+        entries_nw = entries_P[index_nw.clip(max=len(entries_P) - 1)]
         score_nw = self._packing.scores(entries_nw)
         score_nw[absent_nw] = -np.inf
         return entries_nw, score_nw

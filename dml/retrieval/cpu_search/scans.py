@@ -1,12 +1,12 @@
-"""Scans of a whole gallery, tile by tile, for the best candidates of each query.
+"""Scans of the whole gallery, tile by tile, for the best candidates of each query.
 
-Where the queries are their own gallery, a tile serves its rows and its columns: half of the product
-suffices.
+If the queries are the gallery, a tile is used for its rows and for its columns, and half of the
+product is sufficient.
 
 Shapes: n queries, c items of one tile, D dimensions, m candidates per query, N' gallery rows.
 
-Threads take one tile each: a tile takes twenty short operations, and threads that shared each of
-them would wait for one another twenty times.
+Each thread processes a whole tile: threads that share the twenty short operations of a tile would
+wait for each other twenty times.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from dml.retrieval.scaled_gallery import ScaledGallery
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-BYTES_PER_WORKER = 24 << 20  # a tile of 9 MB and what selecting from it takes
+BYTES_PER_WORKER = 24 << 20  # a tile of 9 MB and the buffers for the selection
 
 
 def worker_count(memory_bytes: int) -> int:
-    """Returns how many tiles to work on at once, as memory and PyTorch's threads allow."""
+    """Returns the number of tiles to process in parallel, limited by memory and torch's threads."""
     return max(1, min(torch.get_num_threads(), memory_bytes // BYTES_PER_WORKER))
 
 
 class Workers:
-    """A pool of threads for as long as the context lasts.
+    """A pool of threads, as a context manager.
 
-    PyTorch's own threads are shared out among them, the caller included: what it does in between is
-    short, and threads woken for that go on spinning for milliseconds where workers want to run.
+    PyTorch's threads are divided among the workers and the caller: after short operations of the
+    caller, its threads would spin for milliseconds on the cores of the workers.
 
     Args:
-        count: how many; one means the caller alone.
+        count: number of threads; 1: only the thread of the caller.
     """
 
     def __init__(self, count: int) -> None:
@@ -56,11 +56,11 @@ class Workers:
 
     def __exit__(self, *exception: object) -> None:
         self._pool.shutdown()
-        # a new thread takes over what was set last, so the number must be set back at the end
+        # new threads inherit the last number that was set, so the number is restored at the end
         torch.set_num_threads(self._threads)
 
     def for_each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Returns the function's value for each item, computed without gradients."""
+        """Returns `function(item)` for all items, in order, computed without gradients."""
 
         def without_gradients(item: Item) -> Result:
             with torch.no_grad():
@@ -71,25 +71,25 @@ class Workers:
         return list(self._pool.map(without_gradients, items))
 
 
-# After so many tiles thresholds are refreshed, which takes a sort.
+# Numbers of tiles after which the thresholds are raised, which needs a sort.
 WORTH_RAISING = frozenset(3**power for power in range(1, 20))
 
 
 def scan_rows(
     gallery: ScaledGallery,
     query_nD: Tensor,
-    own_n: Tensor | None,
+    self_n: Tensor | None,
     m: int,
     *,
     cautious: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Scores some queries against the whole gallery.
+    """Returns the best candidates of queries in the whole gallery.
 
     Args:
-        gallery: what is searched.
-        query_nD: queries as `ScaledGallery.center_queries` gives them.
-        own_n: row of the gallery that is the query itself and is left out, or None.
-        m: candidates per query, fewer than a tile has items.
+        gallery: the gallery.
+        query_nD: queries from `ScaledGallery.center_queries`.
+        self_n: gallery row of each query itself, which is excluded, or None.
+        m: candidates per query, fewer than the items of a tile.
         cautious: see `RunningTop`.
 
     Returns:
@@ -97,37 +97,37 @@ def scan_rows(
     """
     n, total = len(query_nD), len(gallery.rows)
     top = RunningTop(n, m, total, cautious=cautious)
-    # few queries take several tiles at once
+    # for few queries, several tiles at once
     step = gallery.tile * max(1, min(gallery.tile // n, total // gallery.tile))
     buffer = query_nD.new_empty(n * step)
     for first in range(0, total, step):
         last = min(first + step, total)
         tile_nc = buffer[: n * (last - first)].view(n, -1)
         scores = gallery.scores(query_nD, None, slice(first, last), tile_nc)
-        if own_n is not None:
-            inside = ((own_n >= first) & (own_n < last)).nonzero().squeeze(1)
-            scores[inside, own_n[inside] - first] = -torch.inf
+        if self_n is not None:
+            inside = ((self_n >= first) & (self_n < last)).nonzero().squeeze(1)
+            scores[inside, self_n[inside] - first] = -torch.inf
         top.offer(scores.numpy(), first, last)
         if last // step in WORTH_RAISING and last < total:
             top.raise_thresholds(last)
     scores_nm, rows_nm, missed = top.finish()
     if len(missed):
-        own = None if own_n is None else own_n[missed]
-        again = scan_rows(gallery, query_nD[missed], own, m, cautious=True)
+        excluded = None if self_n is None else self_n[missed]
+        again = scan_rows(gallery, query_nD[missed], excluded, m, cautious=True)
         scores_nm[missed], rows_nm[missed] = again
     return scores_nm, rows_nm
 
 
 def scan_symmetric(gallery: ScaledGallery, m: int, workers: Workers) -> tuple[Tensor, Tensor]:
-    """Scores the gallery against itself with half of the products.
+    """Returns the best candidates of all gallery items in the gallery, with half of the products.
 
-    Tiles are visited diagonal by diagonal, so that all queries see new tiles at one pace and their
-    thresholds rise early.
+    Tiles are processed diagonal by diagonal, so that all queries are compared with equally many
+    tiles at a time, and thresholds rise early.
 
     Args:
-        gallery: what is searched, of two tiles or more.
-        m: candidates per item, fewer than a tile has items.
-        workers: who work on the tiles.
+        gallery: the gallery, of at least two tiles.
+        m: candidates per item, fewer than the items of a tile.
+        workers: threads that process the tiles.
 
     Returns:
         Scores (float32) and gallery rows (int32) of the m best, N'×m, for each row of the gallery.
@@ -141,7 +141,7 @@ def scan_symmetric(gallery: ScaledGallery, m: int, workers: Workers) -> tuple[Te
         offset, number = pair
         other = (number + offset) % len(blocks)
         rows, columns = blocks[number], blocks[other]
-        # others may lag behind, and less be seen than this: thresholds then are lower than needed
+        # other threads may be behind, so that fewer items are seen; thresholds then are lower
         seen = min(total, (2 * offset + 1) * tile)
         if not hasattr(buffers, "scores"):
             buffers.scores = gallery.rows.new_empty(tile, tile)
@@ -156,7 +156,7 @@ def scan_symmetric(gallery: ScaledGallery, m: int, workers: Workers) -> tuple[Te
         if offset > 0:
             tops[other].offer(scores.numpy().T, rows.start, seen)
 
-    # the last diagonal of an even number of blocks would meet every pair twice
+    # the last diagonal of an even number of blocks would contain every pair twice
     last, even = len(blocks) // 2, len(blocks) % 2 == 0
     counts = [last if even and offset == last else len(blocks) for offset in range(last + 1)]
     pairs = [(offset, number) for offset, count in enumerate(counts) for number in range(count)]
