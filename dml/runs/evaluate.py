@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from dml.runs.load import load_config, load_embedder
 from dml.runs.protocol import FOLDS, protocol_test
 from dml.training.device import autocast, resolve_device, set_precision
 
+EVALUATIONS = "evaluations"  # folder in `outputs`
 MODEL = "repeat0-fold0"  # the model of a run that is scored
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
 FOR_EMBEDDINGS = {"embeddings", "recall_at", "evaluation.backend", "device", "outputs"}
@@ -55,7 +58,7 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
     with open_display(console), translate_resource_errors():
         if config.embeddings is not None:
             source = Path(config.embeddings)
-            path = source.with_suffix(".evaluation.json")
+            path = _result_folder(source.parent, config, "") / f"{source.stem}.evaluation.json"
             embeddings = load_embeddings(source, resolve_device(config.device))
             scores = _scores(config, embeddings, (1, 2, 4, 8))
             result = {"name": source.name, "stand_in": False, "metrics": scores}
@@ -83,14 +86,16 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         index = builder.index()  # before the weights: a wrong path is reported at once
     backbone = trained.backbone["name"]
     if config.run is not None:
-        target = Path(config.run)
-        embedder = load_embedder(trained, target, MODEL)
+        target = _result_folder(Path(config.run), config, Path(config.run).name)
+        embedder = load_embedder(trained, config.run, MODEL)
         name = f"{method_name(trained.loss['name'], trained.method['name'])} on {trained.data.name}"
         models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
         if models > 1:  # the scores of the run are means over all of them
             name += f", {MODEL} of {models} models"
     else:
-        target = Path(config.outputs) / "evaluations" / f"{config.data.name}-{backbone}"
+        network = config.model_dump_json(include={"backbone", "embedder", "transform"})
+        id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
+        target = Path(config.outputs) / EVALUATIONS / f"{config.data.name}-{backbone}-{id}"
         embedder = builder.embedder()
         weights = " with random weights" if config.backbone.get("weights") == "none" else ""
         name = f"{backbone}{weights} on {config.data.name}"
@@ -118,6 +123,11 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         draw_neighbors(split, {"nearest": embeddings}, transforms.test, name, picture)
     print_line(f"picture     {picture}")
     return result, target / "evaluation.json"
+
+
+def _result_folder(source: Path, config: EvaluateConfig, name: str) -> Path:
+    """Returns the folder of what is scored or, if it is read-only, one of this name in outputs."""
+    return source if os.access(source, os.W_OK) else Path(config.outputs) / EVALUATIONS / name
 
 
 def _scores(

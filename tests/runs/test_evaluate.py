@@ -47,7 +47,17 @@ def test_an_off_the_shelf_network(evaluated, tmp_path):
     assert result["name"] == "small_cnn with random weights on digits"
     assert result["embedding_size"] == 16
     assert result["stand_in"] is True
-    assert (tmp_path / "evaluations" / "digits-small_cnn" / "evaluation.json").exists()
+    evaluated("backbone=small_cnn", "backbone.width=8", "data=digits")
+    assert len([*tmp_path.glob("evaluations/digits-small_cnn-*/evaluation.json")]) == 2
+
+
+def test_a_read_only_run(run_tiny, evaluated, tmp_path, monkeypatch):
+    _, folder = run_tiny("protocol.epochs=1")
+    before = sorted(folder.rglob("*"))
+    monkeypatch.setattr("os.access", lambda path, mode: tmp_path / "outputs" not in path.parents)
+    evaluated(f"run={folder}")
+    assert sorted(folder.rglob("*")) == before
+    assert (tmp_path / "evaluations" / folder.name / "evaluation.json").exists()
 
 
 def test_embeddings_of_other_software(evaluated, tmp_path):

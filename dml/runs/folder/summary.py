@@ -5,7 +5,9 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Sequence
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -17,6 +19,9 @@ from dml.core.installation import CLONE
 from dml.core.statistics import Estimate, mean_per_repeat
 from dml.data.image_index import Subset
 from dml.training.device import peak_memory_mb
+
+PACKAGES = ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning", "numpy",
+            "scipy", "pillow", "optuna", "scikit-learn", "faiss-cpu", "faiss-gpu")  # fmt: skip
 
 
 def summarize(
@@ -115,13 +120,24 @@ def device_name(device: torch.device) -> str:
     """Returns the name of the device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"cpu ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
+    return f"cpu ({_processor_name()}, {torch.get_num_threads()} threads)"
+
+
+def _processor_name() -> str:
+    with suppress(OSError):  # not Linux
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that results depend on."""
-    packages = ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    installed = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return installed
 
 
 def git_revision() -> str | None:
