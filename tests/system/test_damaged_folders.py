@@ -73,7 +73,7 @@ def test_a_finished_run_with_a_damaged_result(restored, undisturbed, name, damag
 def test_a_history_with_a_gap_is_refused(restored):
     cfg, folder = restored("killed")
     folder.history.write_text("".join(folder.history.read_text().splitlines(True)[:-1]))
-    with pytest.raises(UserError, match=r"history\.csv is damaged \(2 of the 3 rows"):
+    with pytest.raises(UserError, match=r"history\.csv is damaged \(2 of 3 rows"):
         start(cfg)
 
 
