@@ -153,7 +153,9 @@ def render_page(
         return [(name, list(columns)) for name, columns in found]
 
     about, own = reports[0].about, not any(report.about.source for report in reports)
-    title = (about.title if own else about.id) if len(reports) == 1 else "all experiments"
+    ids = [one.about.id for one in reports]
+    title = ", ".join(ids) if len(ids) <= MAX_TABLES else f"{len(ids)} experiments"
+    title = about.title if own and len(ids) == 1 else title
     return environment.get_template("page.html.j2").render(
         name=title,
         own=own,
