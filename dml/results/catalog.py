@@ -66,7 +66,7 @@ class Cell:
     trainings: int
 
     def result_keys(self) -> Iterator[ResultKey]:
-        """Yields what the cell's numbers will be measured on, one key per evaluation."""
+        """Yields the keys of the cell's results, one per evaluation."""
         from dml.runs.folder.summary import protocol_id, result_id  # late: it loads torch
 
         cfg: Any = self.config

@@ -46,7 +46,7 @@ MAX_ROWS = 16  # a larger table of tests is not readable
 
 @dataclass(frozen=True)
 class Caveat:
-    """A reason not to compare a row with published results, or to read it with care.
+    """A reason not to compare a row with published results, or a note on the comparison.
 
     Attributes:
         mark: a key of `MARKS`.
@@ -92,7 +92,7 @@ def list_caveats(
 
 
 def result_caveats(repeats: int, published: PublishedResult | None) -> Iterator[Caveat]:
-    """Yields what a reader must know of a published result beside our number of `repeats`."""
+    """Yields caveats of a published result, given our number of `repeats`."""
     if published and published.runs and 0 < repeats < published.runs:
         yield Caveat("R", f"{repeats} instead of {published.runs}")
     if published and published.origin != "own":

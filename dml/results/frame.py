@@ -145,7 +145,7 @@ def _percent(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def comparable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that make another configuration."""
+    """Returns the options that distinguish configurations: all but seeds and labels."""
     return {n: v for n, v in options.items() if v != {} and not f"{n}.".startswith(REPEATED)}
 
 
@@ -172,7 +172,7 @@ def estimates(rows: pd.DataFrame, metrics: Iterable[str], prefix: str = "") -> d
 
 
 def estimate(rows: pd.DataFrame, metric: str) -> Estimate | None:
-    """Returns one of `estimates`; None if no run has the metric."""
+    """Returns the estimate of a metric (see `estimates`); None if no run has it."""
     return estimates(rows, [metric]).get(metric)
 
 
@@ -195,7 +195,7 @@ def format_option(value: Any) -> str:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Returns dotted name → its last part, or all of it if that is not unique."""
+    """Returns dotted name → last part of the name, or the whole name if the part is not unique."""
     last = Counter([*(name.rpartition(".")[2] for name in names), *NAMES])
     return {name: leaf if last[leaf := name.rpartition(".")[2]] == 1 else name for name in names}
 

@@ -156,7 +156,7 @@ def find_reason(table: str, row: Mapping[str, str]) -> str | None:
 
 
 def unmatched_results(lines: Collection[int]) -> list[tuple[Mapping[str, str], str | None]]:
-    """Returns the published results that are on none of these lines, each with its reason."""
+    """Returns the published results that no line contains, each with its reason."""
     rest = [row for row in read_table("results.csv") if int(row["line"]) not in lines]
     return [(row, find_reason("out_of_scope.csv", row)) for row in rest]
 

@@ -1,4 +1,4 @@
-"""Report of one experiment: rows by what they were measured on, tests, baselines, missing cells."""
+"""Report of one experiment: rows by data and protocol, tests, baselines, missing cells."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Row:
         return list(self.runs.drop_duplicates("folder").sort_values("seed", kind="stable").run)
 
     def option_text(self, name: str) -> str:
-        """Returns the value of an option, or what was given with `name=`; a dash without one."""
+        """Returns the text of an option, or of the run's `name=`; a dash if it is not set."""
         if name == "name" and self.runs is not None:
             return ", ".join(filter(None, self.runs["name"].unique())) or DASH
         return format_option(self.options[name]) if name in self.options else DASH
@@ -114,7 +114,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Section:
-    """Rows that were measured on the same.
+    """Rows with the same data, protocol and evaluation.
 
     Attributes:
         title: data, backbone, embedding size, protocol and evaluation, as far as they tell.
@@ -137,7 +137,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything known about an experiment.
+    """Runs, tables and tests of an experiment.
 
     Attributes:
         about: its description; one without a source is of a folder of other runs.
@@ -292,7 +292,7 @@ def _values(row: Row, names: Sequence[str]) -> list[tuple]:
 
 
 def _label(row: Row, rows: Sequence[Row], swept: Sequence[str]) -> str:
-    """Returns what distinguishes a row from those of the same key.
+    """Returns the label of a row: the settings that rows with the same key do not share.
 
     The setting of the published table comes first, then the options in which they differ.
     """

@@ -40,7 +40,7 @@ AT_WORK = (State.RUNNING, State.SEARCHING)
 
 
 def find_run(word: str, runs: pd.DataFrame) -> Any:
-    """Returns the run that a word means: an id or its beginning, a `name=`, or a folder.
+    """Returns the run with an id, the beginning of an id, a `name=`, or a folder.
 
     Raises:
         UserError: no run, or several.
@@ -151,7 +151,7 @@ def _score_columns(runs: pd.DataFrame, texts: Callable[[str], list[str]]) -> lis
 
 
 def _option_columns(runs: pd.DataFrame) -> list[Column]:
-    """Returns the names and options in which runs differ; the last are left out first."""
+    """Returns columns of the names and options in which runs differ, the optional ones last."""
     names = [" ".join(name.split())[:24] for name in runs["name"].fillna("")]
     options = {"name": names} if len(set(names)) > 1 else {}
     ranks = {"name": 1, **dict.fromkeys(GROUPS, 0)}
@@ -353,10 +353,10 @@ def plan_removal(runs: Iterable[StoredRun]) -> list[Removal]:
 
 
 def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
-    """Returns what no run needs any more.
+    """Returns unused files.
 
-    These are set-ups without an evaluation, `previous.pt` and the trials of finished runs, and
-    files that a killed process left half-written. Runs at work are left alone.
+    They are folders of runs without an evaluation, `previous.pt` and the trials of finished runs,
+    and incomplete files of killed processes. Runs that are being trained keep all files.
     """
     from dml.runs.folder.run_folder import RunFolder  # late: lists need none
 
@@ -378,7 +378,7 @@ def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
 
 
 def remove(removals: Iterable[Removal]) -> Iterator[Path]:
-    """Removes files and folders, and yields each; empty parents of run folders go with them.
+    """Removes files and folders, and empty parents of run folders; yields each.
 
     Raises:
         Busy: a process has started in a run folder meanwhile.

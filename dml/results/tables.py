@@ -68,8 +68,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of equally many cells, with a title above, a caption below, and a line above the
-    last `below` rows."""
+    """Columns of equal length, with a title, a caption, and a line above the last `below` rows."""
 
     title: str
     columns: Sequence[Column]

@@ -88,7 +88,7 @@ SUPPLIED: dict[str, Collection[str]] = {
 
 
 def schedule_node(optim: OptimConfig, epochs: int) -> dict[str, Any] | None:
-    """Returns the class and the arguments of a schedule for so many epochs; None for none."""
+    """Returns the class and arguments of a learning-rate schedule; None without a schedule."""
     if optim.schedule is None:
         return None
     return named_schedule(optim.schedule, epochs) | optim.schedule_args
@@ -111,7 +111,7 @@ class Constructor:
         self.problems = [*find_argument_problems(node, option, *self.reserved, given=supplied)]
 
     def select_missing(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns those values that the signature accepts and the node does not set.
+        """Returns the values that the signature accepts and the node does not set.
 
         An option of the node takes precedence: `num_classes: null` of the margin loss means one β
         for all classes.

@@ -214,7 +214,7 @@ class JobRun:
 
     @cached_property
     def _loading(self) -> LoaderOptions:
-        """Of this process's part of each batch."""
+        """Returns the loader options of this process's part of each batch."""
         workers = loading_processes(self.config, self.context.index, self.device)
         images = self.transforms.to_input, self.device, workers, self.context.source
         return LoaderOptions(*images, rank=self.world.rank, world_size=self.world.size)
@@ -279,7 +279,7 @@ class JobRun:
         return Trainer(state, length, batches, best, self.checkpoints, callbacks, self.world)
 
     def _validate(self, validation: Evaluator, test_curve: bool) -> dict[str, float]:
-        """Returns the metrics of the network as it is now; keeps test embeddings of the best."""
+        """Returns the metrics of the current network; keeps the test embeddings of the best one."""
         embeddings = validation.embed(self.embedder)
         metrics = validation.score(embeddings)
         metrics |= self._extra_metrics.at_evaluation(embeddings)
@@ -354,7 +354,7 @@ class JobRun:
         return self.evaluator(split).score(embeddings) | extra
 
     def embed(self, split: Split) -> SplitEmbeddings:
-        """Returns the embeddings of a split by the network as it is now."""
+        """Returns the embeddings of a split by the current network."""
         with autocast(self.config.precision, self.device):
             return self.evaluator(split).embed(self.embedder)
 

@@ -102,7 +102,7 @@ def create_jobs(
 
 
 def _check_retrievable(split: Split, part: str) -> None:
-    """Raises before training the error that the first evaluation would raise after it."""
+    """Raises, before training, the error that the first evaluation would raise."""
     counts = np.bincount(split.query.index.labels[split.subsets[-1].rows])
     wanted = np.unique(split.query.index.labels[split.query.rows])
     least = 2 if split.gallery is None else 1  # an image does not retrieve itself

@@ -114,7 +114,7 @@ def _move_rows(history: History, folder: RunFolder, job: Job) -> None:
 
 @dataclass
 class _Training:
-    """The training of jobs in this process, or in one for each; see `train_jobs`."""
+    """Trains jobs in this process, or each in a process of its own; see `train_jobs`."""
 
     context: RunContext
     folder: RunFolder
@@ -206,7 +206,7 @@ class _JobProcess:
                     self.training.tracker.log(metrics, step)
 
     def conclude(self) -> None:
-        """Takes the rows of a process that has ended, and prints that it has.
+        """Moves the rows of a finished process into the history, and prints its end.
 
         Raises:
             RunStopped: it was stopped.

@@ -1,4 +1,4 @@
-"""The lines of a training: one for the present, and one of each evaluation, which stays."""
+"""The lines of a training: a live line of the current step, and one per evaluation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGE = 1e4  # losses from here on are shown without decimals
 
 @dataclass(frozen=True)
 class RunPosition:
-    """The place of a model among the models of a run and the trials of a search.
+    """The position of a model among the models of a run and the trials of a search.
 
     Attributes:
         repeats, folds: their numbers.
@@ -50,7 +50,7 @@ class RunPosition:
         return f"trial {self.trial + 1} of {self.trials}  {best}"
 
     def describe(self, key: tuple[int, int]) -> str:
-        """Returns the place of the model (repeat, fold); empty for a single model."""
+        """Returns the position of a model (repeat, fold); empty for a single model."""
         fold = f"fold {key[1] + 1} of {self.folds}  " if self.folds > 1 else ""
         repeat = f"repeat {key[0] + 1} of {self.repeats}  " if self.repeats > 1 else ""
         return self.describe_trial() + fold + repeat
@@ -105,7 +105,7 @@ class TrainingStatus:
 
     @property
     def place(self) -> str:
-        """The place of the model, for the beginning of the line."""
+        """The position of the model, for the beginning of the line."""
         return self.position.describe(self.key)
 
     @property
@@ -114,7 +114,7 @@ class TrainingStatus:
         return self.train.total_steps * (1 + self.position.models_after(self.key))
 
     def on_step(self, step: int, values: Mapping[str, Tensor]) -> None:
-        """Receives the values of a step; looks at them once a second."""
+        """Shows the values of a step, at most once a second."""
         self._step = step
         (before, looked), now = self._looked, time.monotonic()
         if now < looked + READ_SECONDS:

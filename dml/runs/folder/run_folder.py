@@ -134,7 +134,7 @@ class RunFolder:
         return stored.decode().strip()
 
     def clear(self) -> None:
-        """Removes everything of an earlier run except the locks."""
+        """Removes all files of an earlier run except the locks."""
         for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Reading of run folders in any state, whoever wrote them: config, summary, history, last error.
+"""Reading of run folders in any state: config, summary, history, last error.
 
 Reads small files only and imports neither PyTorch nor Hydra: hundreds of folders take a second.
 What a folder holds is data, never trusted: a config is plain values without `${…}`, aliases or
@@ -81,7 +81,7 @@ class Concatenated(Stored):
 
 
 class Summary(Stored):
-    """`summary.json`: what readers of results use of it."""
+    """The fields of `summary.json` that tables and reports read."""
 
     result_id: str
     stand_in: bool
@@ -101,7 +101,7 @@ class Summary(Stored):
 
 
 class StoredConfig(Stored):
-    """`config.yaml`: the names and choices that readers of results use of it."""
+    """The fields of `config.yaml` that tables and reports read."""
 
     name: str | None = None
     note: str | None = None
@@ -178,7 +178,7 @@ class StoredRun:
 
 
 def is_run(path: Path) -> bool:
-    """Returns True for the folder of a run, however little there is in it."""
+    """Returns whether a folder is the folder of a run, complete or not."""
     return any(os.path.exists(path / name) for name in ("config.yaml", "summary.json", "run.lock"))
 
 
@@ -193,7 +193,7 @@ def find_runs(root: Path) -> list[Path]:
 
 
 def read_run(folder: Path) -> StoredRun:
-    """Returns the run of a folder, whatever is in it."""
+    """Returns the run of a folder, with the state *damaged* if a file cannot be read."""
     run = StoredRun(folder)
     try:
         run.size, run.written = _measure(folder)
@@ -210,7 +210,7 @@ def read_run(folder: Path) -> StoredRun:
 
 
 def _read(path: Path, read: Callable[[Path], Any]) -> Any:
-    """Returns what a reader makes of a file; ValueError with its name if it cannot be read."""
+    """Returns the content of a file; raises ValueError with its name if it cannot be read."""
     try:
         return read(path)
     except (OSError, ValueError, TypeError, RecursionError) as error:
@@ -251,7 +251,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 @cache
 def _plain_value(text: str) -> Any:
-    """Returns what a text without quotes means: a number, true, null, or itself."""
+    """Returns the value of a YAML scalar without quotes: a number, a boolean, None, or the text."""
     return yaml.load(f" {text}", yaml.CSafeLoader)
 
 

@@ -1,4 +1,4 @@
-"""The configuration of a trial, as a function of the seed and of earlier trials.
+"""The parameters of a trial as a function of the seed and of earlier trials.
 
 There is no state that a killed process could lose: every trial has a new sampler with its own seed,
 which receives the trials of the study.
@@ -82,7 +82,7 @@ def _grid_point(number: int, space: Space) -> Params:
 
 
 def _sobol_point(number: int, space: Space, seed: int) -> Params:
-    """Returns point `number` of the sequence, which is more even than independent samples."""
+    """Returns point `number` of a scrambled Sobol sequence."""
     engine = SobolEngine(len(space), scramble=True, seed=seed)
     unit = engine.fast_forward(number).draw(1).double()[0].tolist()
     return {name: _scale(u, space[name]) for name, u in zip(sorted(space), unit, strict=True)}

@@ -45,7 +45,7 @@ POLL_SECONDS = 1.0
 
 
 def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) -> dict[str, Any]:
-    """Trains trials, with other workers if there are any, until all are finished.
+    """Trains trials, together with other workers, until all are finished.
 
     Args:
         cfg: of the run, as composed by Hydra.

@@ -108,7 +108,7 @@ class Study:
             return self.storage.get_trial(trial_id)
 
     def renew_lease(self, trial: FrozenTrial) -> None:
-        """Shows the others that this worker is alive; cheap enough for every step."""
+        """Renews the lease of a trial; cheap enough to call at every step."""
         if time.monotonic() - self._renewed > self.config.lease_seconds / 10:
             self._set_lease(trial)
 
@@ -119,7 +119,7 @@ class Study:
     def finish(
         self, trial: FrozenTrial, state: TrialState, value: float | None = None, reason: str = ""
     ) -> None:
-        """Ends a trial, unless another worker has taken it over."""
+        """Stores the result of a trial, unless another worker has taken it over."""
         with self._lock_numbering():
             stored = self.storage.get_trial(trial._trial_id)
             worker = stored.user_attrs.get(WORKER) or {}
@@ -186,7 +186,7 @@ def open_journal(path: Path) -> JournalStorage:
 
 
 def _cut_off_damage(path: Path) -> None:
-    """Removes what a crash, a full disk or another program left: it hides all lines after it."""
+    """Removes lines damaged by a crash or a full disk: they hide all later lines."""
     content = path.read_bytes()
     lines = [*takewhile(_is_operation, content.splitlines(keepends=True))]
     readable = sum(map(len, lines))
