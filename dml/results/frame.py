@@ -145,7 +145,7 @@ def _percent(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def comparable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that distinguish configurations: all but seeds and labels."""
+    """Returns the options of a configuration: all but seed, repeats and evaluation."""
     return {n: v for n, v in options.items() if v != {} and not f"{n}.".startswith(REPEATED)}
 
 
