@@ -34,13 +34,15 @@ from dml.config.schema import Config, ExperimentConfig
 from dml.core.atomic_io import write_text
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS, shell_command
+from dml.core.metric_names import LABELS
 from dml.core.option_values import SPLITS
 from dml.results.published import PublishedResult, ResultKey, find_reason, find_results
 from dml.runs.folder.run_folder import RunFolder
 
 PAPERS = ("mft", "pfml", "metrix", "ccp")  # in the order of docs/experiments.md
 KINDS = ("table", "figure", "text")
-METRICS = ["map_at_r", "precision_at_1", "r_precision", "best_epoch"]  # where a file names none
+# Metrics of experiments that name none; the usual selection metric is first.
+METRICS = [*sorted(LABELS, key=lambda name: name != "map_at_r"), "best_epoch"]
 FIGURES = ["learning_curves", "neighbors"]  # of runs of no experiment
 FOLDERS_KEPT = 4  # digests of a few checkouts, or of the last few edits
 
