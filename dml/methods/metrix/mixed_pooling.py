@@ -49,7 +49,8 @@ def mix(x: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor) -> Tenso
     """Returns λ x_first + (1 − λ) x_second, at least float32 (V×…)."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     weight = lambda_V.to(x.dtype).view(len(lambda_V), *[1] * (x.ndim - 1))
-    return torch.lerp(x[second_V], x[first_V], weight)
+    # The gradient of x[rows] depends on the order of threads on a CPU.
+    return torch.lerp(x.index_select(0, second_V), x.index_select(0, first_V), weight)
 
 
 def max_pool_mixes(maps: Tensor, first_V: Tensor, second_V: Tensor, lambda_V: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dml.losses.cosine import cosine_similarity
 from dml.losses.generic.forms import Form
+from dml.methods.metrix.mixed_pooling import mix
 from dml.methods.metrix.mixing_pairs import MixingPairs
 
 CHUNK = 2**24  # similarities of mixes and proxies computed at a time
@@ -71,7 +72,7 @@ def compute_mixed_proxy_loss(
     def part(rows: slice) -> Tensor:
         weight_v1 = lambda_V[rows, None]
         if mixed_VD is None:
-            s_vC = torch.lerp(s_BC[second_V[rows]], s_BC[first_V[rows]], weight_v1)
+            s_vC = mix(s_BC, first_V[rows], second_V[rows], lambda_V[rows])
             s_vC = s_vC / length_V1[rows]
         else:
             s_vC = cosine_similarity(mixed_VD[rows], proxies_CD)
