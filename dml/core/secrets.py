@@ -1,7 +1,7 @@
 """Keys and passwords, masked wherever something is printed, logged, stored or sent.
 
-Secret are options whose name ends in `api_key`, `token`, `password` or `secret`, and the password
-of a URL (`postgresql://user:password@host/runs`).
+Secret are options whose name ends in `api_key`, `secret_key`, `access_key`, `private_key`, `token`,
+`password` or `secret`, and the password of a URL (`postgresql://user:password@host/runs`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import re
 from typing import Any
 
 MASK = "***"
-_NAME = r"(?:api_?key|token|password|passwd|secret)"
+_NAME = r"(?:(?:api|access|private|secret)_?key|token|password|passwd|secret)"
 _SECRET_NAME = re.compile(rf"(?:.*[._])?{_NAME}", re.IGNORECASE)
-_OPTION = re.compile(rf"""(\b(?:[\w.]*[._])?{_NAME}=["']?)[^\s"',;}}]+""", re.IGNORECASE)
-_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/@:]*):([^\s/@]+)@", re.IGNORECASE)
+_VALUE = r"""("[^"]*"|'[^']*'|[^\s"';}]+)"""
+_OPTION = re.compile(rf"(\b(?:[\w.]*[._])?{_NAME}=){_VALUE}", re.IGNORECASE)
 _IN_MAPPING = re.compile(rf"""\b{_NAME}["']?:\s*["']?([^\s"',;}}]+)""", re.IGNORECASE)
-_MIN_LENGTH = 8  # characters of a value that is masked wherever it stands
+_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/@:]*):(\S+)@", re.IGNORECASE)
+_MIN_LENGTH = 6  # characters of a value that is masked wherever it stands
 
 _values: set[str] = set()
 
@@ -34,10 +35,20 @@ def is_masked(value: Any) -> bool:
 def remember_secrets(options: dict[str, Any]) -> None:
     """Makes `mask_text` hide the secrets among some options (dotted name → value)."""
     for name, value in options.items():
-        texts = [str(value)] if value is not None and is_secret_name(name) else []
-        texts += [match[2] for match in _URL.finditer(str(value))]
+        texts = [match[2] for match in _URL.finditer(str(value))]
         texts += _IN_MAPPING.findall(str(value))
-        _values.update(text for text in texts if len(text) >= _MIN_LENGTH and text != MASK)
+        if is_secret_name(name.lstrip("+~")):
+            texts += [str(leaf) for leaf in _leaves(value)]
+            texts += [part for text in texts for part in text.split(",")]  # of a grid
+        texts = [text.strip("\"'") for text in texts]
+        _values.update(text for text in texts if len(text) >= _MIN_LENGTH)
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict | list):
+        parts = value.values() if isinstance(value, dict) else value
+        return [leaf for part in parts for leaf in _leaves(part)]
+    return [value]
 
 
 def mask_text(text: str) -> str:
@@ -52,9 +63,7 @@ def mask_options(options: Any) -> Any:
     """Returns a copy of nested dictionaries and lists without secrets."""
     if isinstance(options, dict):
         return {
-            name: MASK
-            if is_secret_name(str(name)) and isinstance(value, str | int)
-            else mask_options(value)
+            name: MASK if value and is_secret_name(str(name)) else mask_options(value)
             for name, value in options.items()
         }
     if isinstance(options, list):

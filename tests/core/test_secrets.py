@@ -17,6 +17,7 @@ def forget(monkeypatch):
         ("tracking.settings.api_key", True),
         ("backbone.hub_token", True),
         ("password", True),
+        ("storage.secret_key", True),
         ("embedder.token_pooling", False),
         ("tokens", False),
         ("monkey", False),
@@ -31,6 +32,9 @@ def test_names(name, secret):
     [
         ("open postgresql://me:key@host/runs", "open postgresql://me:***@host/runs"),
         ("+tracking.api_key=abc seed=3", "+tracking.api_key=*** seed=3"),
+        ("postgresql://me:a/b@c@host/runs", "postgresql://me:***@host/runs"),
+        ('a.password="two words" b=1', "a.password=*** b=1"),
+        ("a.token=one,two", "a.token=***"),
         ("embedder.token_pooling=token", "embedder.token_pooling=token"),
         ("sqlite:////tmp/runs.db", "sqlite:////tmp/runs.db"),
         ("loss.token: expected a number", "loss.token: expected a number"),
@@ -42,11 +46,25 @@ def test_texts(text, masked):
 
 def test_a_remembered_secret_is_masked_wherever_it_stands():
     remember_secrets({"a.api_key": "abcdefgh1", "a.token": "short", "url": "x://a:pass-word@h"})
+    remember_secrets({"+a.token": "abcdefgh3,abcdefgh4", "b.token": {"c": ["abcdefgh5"]}})
+    assert mask_text("abcdefgh3 abcdefgh4 abcdefgh5") == "*** *** ***"
     remember_secrets({"+tracking": '{api_key:"abcdefgh2",mode:offline}'})
     assert mask_text("abcdefgh1 short abcdefgh2 pass-word") == "*** short *** ***"
 
 
 def test_options():
-    options = {"api_key": "abc", "token": None, "list": [{"password": 1}], "url": "x://a:b@h"}
-    masked = {"api_key": "***", "token": None, "list": [{"password": "***"}], "url": "x://a:***@h"}
+    options = {
+        "api_key": 1.5,
+        "secret": {"a": "b"},
+        "token": None,
+        "list": [{"password": 1}],
+        "url": "x://a:b@h",
+    }
+    masked = {
+        "api_key": "***",
+        "secret": "***",
+        "token": None,
+        "list": [{"password": "***"}],
+        "url": "x://a:***@h",
+    }
     assert mask_options(options) == masked
