@@ -81,10 +81,11 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
             if value not in list(State) and "*" not in value:
                 hint = nearest(value, State) or f"; one of {' | '.join(State)}"
                 raise UserError(f"state: '{value}' does not exist{hint}")
-        kept &= [
+        matches = (
             any(_is_equal(have, want) for have in run.get(name, ()) for want in wanted)
             for run in texts
-        ]
+        )
+        kept &= np.fromiter(matches, dtype=bool)
     return runs[kept]
 
 

@@ -20,7 +20,7 @@ from dml.config.explain import explain
 from dml.config.identity import ROOTS, flatten, identity
 from dml.config.presets import apply_params
 from dml.config.schema import Config
-from dml.core.errors import ConfigError, RunStopped, first_line
+from dml.core.errors import ConfigError, RunStopped, UserError, first_line
 from dml.core.installation import CONFIGS, shell_command
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
@@ -189,7 +189,22 @@ class Experiment:
         self.tracker: Tracker = self.world.run_on_main(self.builder.tracker) or Tracker()
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """Shows a finished run, and completes its copy at the tracker."""
+        """Shows a finished run, and completes its copy at the tracker.
+
+        Raises:
+            UserError: its summary is damaged.
+        """
+        try:
+            return self._show_again(summary)
+        except (KeyError, TypeError, AttributeError, StopIteration, ValueError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(
+                f"outputs: {self.folder.summary} is damaged ({type(error).__name__}: {error}); "
+                f"delete it, and the same command scores the trained models again"
+            ) from error
+
+    def _show_again(self, summary: dict[str, Any]) -> dict[str, Any]:
         if self.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
         print_line("finished before; overwrite=true runs it anew")

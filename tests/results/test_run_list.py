@@ -6,7 +6,7 @@ import json
 import pandas as pd
 import pytest
 
-from dml.results.frame import load_frame, one_per_run
+from dml.results.frame import load_frame, make_frame, one_per_run
 from dml.results.run_list import (
     best_table,
     format_age,
@@ -158,3 +158,7 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     assert (stopped / job / "previous.pt").exists()  # the run continues from it
     assert (finished / job / "best.pt").exists()
     assert plan_cleaning(map(read_run, find_runs(tmp_path))) == []
+
+
+def test_conditions_on_no_runs():
+    assert select_runs(make_frame([]), ["loss=ms", "nope=1"]).empty

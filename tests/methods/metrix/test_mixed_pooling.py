@@ -43,3 +43,18 @@ def test_maximum_of_mixes_equals_the_direct_form(side, chunk, monkeypatch):
     bound = mix(maps.amax(dim=(2, 3)), first, second, lam)
     assert (ours <= bound + 1e-12).all()
     assert side == 1 or (ours < bound - 1e-3).any()
+
+
+def test_gradients_do_not_depend_on_the_order_of_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        x = torch.randn(128, 512, requires_grad=True)
+        first, second = torch.randint(128, (2, 4000))
+        gradients = [
+            torch.autograd.grad(mix(x, first, second, torch.full((4000,), 0.3)).square().sum(), x)
+            for _ in range(5)
+        ]
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(gradient, gradients[0][0]) for (gradient,) in gradients)
