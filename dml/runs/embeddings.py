@@ -170,8 +170,10 @@ def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
                 dtype = np.int64 if whole else np.float64 if wide else np.float32
                 tensors.append(torch.from_numpy(array.astype(dtype, copy=False)).to(device))
     except Exception as error:  # of many classes, for bytes of any kind
+        reason = first_line(error)
+        reason = "not an .npz file of numbers" if "pickle" in reason else reason
         raise UserError(
-            f"embeddings: {path} cannot be read ({first_line(error)}); numpy.savez(file, "
+            f"embeddings: {path} cannot be read ({reason}); numpy.savez(file, "
             f"embeddings=…, labels=…) writes a matrix of numbers and one integer for each row"
         ) from error
     return SplitEmbeddings(*tensors)
