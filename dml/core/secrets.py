@@ -53,14 +53,21 @@ def _leaves(value: Any) -> list[Any]:
 
 def mask_text(text: str) -> str:
     """Replaces secrets in a text: of URLs, behind a name, and all that are remembered."""
-    text = _OPTION.sub(rf"\1{MASK}", _URL.sub(rf"\1:{MASK}@", text))
+    text = _mask_patterns(text)
     for value in sorted(_values, key=len, reverse=True):
         text = text.replace(value, MASK)
     return text
 
 
+def _mask_patterns(text: str) -> str:
+    return _OPTION.sub(rf"\1{MASK}", _URL.sub(rf"\1:{MASK}@", text))
+
+
 def mask_options(options: Any) -> Any:
-    """Returns a copy of nested dictionaries and lists without secrets."""
+    """Returns a copy of nested dictionaries and lists without secrets.
+
+    It depends on names and URLs alone, not on what is remembered: digests are made of it.
+    """
     if isinstance(options, dict):
         return {
             name: MASK if value and is_secret_name(str(name)) else mask_options(value)
@@ -68,7 +75,7 @@ def mask_options(options: Any) -> Any:
         }
     if isinstance(options, list):
         return [mask_options(value) for value in options]
-    return mask_text(options) if isinstance(options, str) else options
+    return _mask_patterns(options) if isinstance(options, str) else options
 
 
 class MaskingFormatter(logging.Formatter):

@@ -53,6 +53,8 @@ def test_a_remembered_secret_is_masked_wherever_it_stands():
 
 
 def test_options():
+    remember_secrets({"password": "digits"})
+    assert mask_options({"name": "digits"}) == {"name": "digits"}
     options = {
         "api_key": 1.5,
         "secret": {"a": "b"},
