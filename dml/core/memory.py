@@ -1,7 +1,7 @@
 """Settings of malloc that keep freed memory for the next allocation.
 
 Each training step on a CPU frees its activations and allocates them again. By default glibc returns
-large blocks to the kernel, which clears and maps them again: about a fifth of the CPU time of a
+large blocks to the kernel, which clears and maps them again: up to a quarter of the CPU time of a
 small network's epoch.
 """
 

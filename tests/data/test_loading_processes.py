@@ -60,13 +60,15 @@ def test_a_death_is_raised_while_a_batch_is_awaited():
 
 
 def test_a_death_after_the_iteration_keeps_no_process():
-    batches = iterate(DataLoader(Slow(), num_workers=2, prefetch_factor=2))
-    next(batches)
-    kill_worker()
-    await_death()
+    def iterate_until_a_death():
+        batches = iterate(DataLoader(Slow(), num_workers=2, prefetch_factor=2))
+        next(batches)
+        kill_worker()
+        await_death()
+
     gc.disable()
     try:
-        del batches
+        iterate_until_a_death()
         assert not multiprocessing.active_children()
     finally:
         gc.enable()
