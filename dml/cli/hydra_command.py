@@ -147,6 +147,7 @@ class _Jobs:
             print(f"waiting for {len(self.waiting)} runs of other processes")
         while self.waiting:
             cfg, hydra, lock = self.waiting.pop(0)
+            time.sleep(POLL_S)  # also where another machine's lock cannot be seen
             while is_locked(lock):
                 time.sleep(POLL_S)
             HydraConfig.instance().cfg = hydra

@@ -86,7 +86,7 @@ def download(
             with open(partial, mode) as file, show_task(f"downloading {target.name}") as update:
                 _receive_all(url, file, update, pause)
         except BaseException:
-            if partial.stat().st_size == 0:  # nothing to continue
+            if partial.is_file() and not partial.stat().st_size:  # nothing to continue
                 partial.unlink()
             raise
         if checksum is not None:
