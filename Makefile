@@ -31,7 +31,7 @@ demo: $(INSTALLED)
 	@$(BIN)/python train.py -m loss=mfcwms,proxy_anchor,contrastive
 
 test: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not soak"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --timeout 600 -m "not soak"
 
 soak: $(INSTALLED)
 	@$(BIN)/python -m pytest -m soak

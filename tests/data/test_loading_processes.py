@@ -18,7 +18,10 @@ from dml.data.loading_processes import DEAD_WORKER, iterate, prepare_process
 
 
 class Slow(Dataset):
-    """Rows whose last one takes a minute, in which its worker holds no lock of the others."""
+    """Rows whose last one takes a minute.
+
+    A worker that is killed or stopped during that minute holds no lock that torch's loader needs.
+    """
 
     def __len__(self):
         return 4
@@ -28,9 +31,21 @@ class Slow(Dataset):
         return row
 
 
-def kill_worker():
-    time.sleep(1)  # until it has begun with the last row
-    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+@pytest.fixture
+def others():
+    """Processes of other tests' loaders that are still running."""
+    gc.collect()
+    return set(multiprocessing.active_children())
+
+
+def busy_worker(others):
+    """Returns the process id of a worker that has begun with the last row."""
+    time.sleep(1)
+    return (set(multiprocessing.active_children()) - others).pop().pid
+
+
+def kill_worker(others):
+    os.kill(busy_worker(others), signal.SIGKILL)
 
 
 def await_death():
@@ -40,36 +55,36 @@ def await_death():
         threading.Lock()
 
 
-def test_a_death_is_held_back_until_the_next_batch():
+def test_a_death_is_held_back_until_the_next_batch(others):
     batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
     assert next(batches).item() == 0
-    kill_worker()
+    kill_worker(others)
     await_death()
     with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
         list(batches)
 
 
-def test_a_death_is_raised_while_a_batch_is_awaited():
+def test_a_death_is_raised_while_a_batch_is_awaited(others):
     batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
     assert [next(batches).item() for _ in range(3)] == [0, 1, 2]
-    threading.Thread(target=kill_worker).start()
+    threading.Thread(target=kill_worker, args=(others,)).start()
     start = time.monotonic()
     with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
         next(batches)
     assert time.monotonic() - start < 30
 
 
-def test_a_death_after_the_iteration_keeps_no_process():
+def test_a_death_after_the_iteration_keeps_no_process(others):
     def iterate_until_a_death():
         batches = iterate(DataLoader(Slow(), num_workers=2, prefetch_factor=2))
         next(batches)
-        kill_worker()
+        kill_worker(others)
         await_death()
 
     gc.disable()
     try:
         iterate_until_a_death()
-        assert not multiprocessing.active_children()
+        assert set(multiprocessing.active_children()) <= others
     finally:
         gc.enable()
 
@@ -90,22 +105,24 @@ def test_the_end_of_python_waits_for_no_process():
     """Of a loader that something keeps, as `sys.last_traceback` does in an interactive session."""
     child = os.fork()
     if child == 0:
-        batches = iterate(DataLoader(Slow(), num_workers=1, worker_init_fn=prepare_process))
-        next(batches)
-        atexit._run_exitfuncs()
-        os._exit(0)
+        try:
+            batches = iterate(DataLoader(Slow(), num_workers=1, worker_init_fn=prepare_process))
+            next(batches)
+            atexit._run_exitfuncs()
+        finally:
+            os._exit(0)
     end = time.monotonic() + 30
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         assert time.monotonic() < end
         time.sleep(0.1)
 
 
-def test_a_silent_process_is_reported_again_and_again(monkeypatch, caplog):
+def test_a_silent_process_is_reported_again_and_again(others, monkeypatch, caplog):
     monkeypatch.setattr(loading_processes, "SILENCE_S", 0.5)
     monkeypatch.setattr(loading_processes, "REPEAT_S", 0.5)
     batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
     next(batches)
-    worker = multiprocessing.active_children()[0].pid
+    worker = busy_worker(others)
     threading.Timer(2.0, os.kill, (worker, signal.SIGKILL)).start()
     os.kill(worker, signal.SIGSTOP)
     with pytest.raises(RuntimeError, match=DEAD_WORKER):

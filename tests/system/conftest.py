@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import DictConfig
@@ -12,6 +13,7 @@ from omegaconf import DictConfig
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.runs.folder.run_folder import RunFolder
+from dml.training.checkpoint_files import Checkpoints
 from tests.conftest import TINY, compose_config, without_pictures
 from tests.killed_process import KILLED, die_at
 from tests.system.finished_runs import Results, results_of, start
@@ -30,6 +32,19 @@ def prepared(tmp_path) -> Callable[..., tuple[DictConfig, RunFolder]]:
     return prepare
 
 
+def start_with_complete_saves(cfg: DictConfig) -> None:
+    """Starts a run that waits until each checkpoint is written."""
+    save = Checkpoints.save
+
+    def save_and_wait(checkpoints: Checkpoints, state: dict[str, Any]) -> None:
+        save(checkpoints, state)
+        checkpoints.wait()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoints, "save", save_and_wait)
+        start(cfg)
+
+
 @pytest.fixture(scope="session")
 def stored_runs(tmp_path_factory) -> Path:
     """A folder with `killed/`, a run on digits killed in its third epoch, and `finished/`."""
@@ -37,7 +52,7 @@ def stored_runs(tmp_path_factory) -> Path:
     cfg = compose_config(f"outputs={home}", *DIGITS)
     folder = RunFolder.of(cfg, check(cfg, Config))
     with without_pictures():
-        assert die_at("before_step:17", start, cfg) == KILLED
+        assert die_at("before_step:17", start_with_complete_saves, cfg) == KILLED
         shutil.copytree(folder.path, home / "killed")
         folder.clear()
         start(cfg)
