@@ -97,16 +97,14 @@ def command(
 def _find_resumed() -> str:
     """Returns the folder of the argument `resume=<folder>`; empty if there is none."""
     folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
-    if not folders:
-        return ""
-    if not os.path.isdir(folders[0]):
+    if folders and not os.path.isfile(os.path.join(folders[0], "config.yaml")):
         raise ConfigError(
             [
-                f"resume: folder {folders[0]} does not exist; an unfinished run continues by its "
-                f"own command, without resume"
+                f"resume: '{folders[0]}' is not a run folder; write resume=<run folder>, or "
+                f"continue an unfinished run by its own command"
             ]
         )
-    return folders[0]
+    return folders[0] if folders else ""
 
 
 @dataclass

@@ -47,6 +47,8 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
         problem = f"{error.full_key}: {first_line(error)}"
         raise _find_reason(error) or ConfigError([problem]) from error
     remember_secrets(flatten(plain))
+    if plain.get("search") == {}:  # after search.<option>=<value> without a search
+        raise ConfigError(["search: missing; add search=bayes"])
     try:
         # Validated as JSON: a list may become a tuple, but "3" does not become a number.
         config = schema.model_validate_json(json.dumps(plain))

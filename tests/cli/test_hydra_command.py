@@ -32,7 +32,7 @@ def test_a_mistake_in_a_sweep_is_one_line(command_line, tmp_path, word, name, re
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["resume=/no/such"], "resume: folder /no/such does not exist"),
+        (["resume=/no/such"], "resume: '/no/such' is not a run folder"),
         (["-m", "--cfg", "job"], "Only one of --run, --multirun, --cfg"),
     ],
 )

@@ -161,7 +161,8 @@ def _open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
     try:
         return open_journal(folder.journal) if url is None else optuna.storages.get_storage(url)
     except Exception as error:  # SQLAlchemy's and its drivers' errors have no common class
-        raise UserError(f"search.storage: cannot be opened: {first_line(error)}") from error
+        reason = first_line(error.__cause__ or error)  # the cause names a missing driver
+        raise UserError(f"search.storage: cannot be opened: {reason}") from error
 
 
 def open_journal(path: Path) -> JournalStorage:
