@@ -62,9 +62,10 @@ def refuse_interpolation(content: Any) -> None:
             raise ValueError(f"{name} holds ${{, which a stored config never does")
 
 
-def identity(cfg: DictConfig) -> dict[str, Any]:
+def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """Returns the options that determine the result: dotted name → plain value, sorted by name."""
-    return deciding_options(OmegaConf.to_container(cfg, resolve=True))
+    plain = cfg if isinstance(cfg, dict) else OmegaConf.to_container(cfg, resolve=True)
+    return deciding_options(plain)
 
 
 def deciding_options(cfg: Any) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def deciding_options(cfg: Any) -> dict[str, Any]:
     return {name: options[name] for name in sorted(options) if decides(name)}
 
 
-def digest(cfg: DictConfig) -> str:
+def digest(cfg: DictConfig | dict[str, Any]) -> str:
     """Returns eight hex digits of a hash of all options that determine the result."""
     return hashlib.sha256(json.dumps(identity(cfg)).encode()).hexdigest()[:8]
 

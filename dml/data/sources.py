@@ -134,3 +134,17 @@ SOURCES = {
         ),
     )
 }
+
+
+def require_folder(name: str, root: str | Path) -> None:
+    """Checks, without loading torch, that the folder of a published dataset exists.
+
+    Args:
+        name: of a dataset; those without sources are not checked.
+        root: the folder of datasets.
+
+    Raises:
+        UserError: there is none; the reader says what to do.
+    """
+    if name in SOURCES and not (Path(root) / SOURCES[name].folder).exists():
+        SOURCES[name].read(Path(root))

@@ -39,7 +39,7 @@ def estimate_hours(cell: Cell) -> float | None:
     """Returns the hours of all trainings of a cell; None if they are unknown."""
     if cell.trainings == 0:
         return 0.0
-    hours = estimate_training_hours(cell.config)
+    hours = estimate_training_hours(cell.options)
     return None if hours is None else hours * cell.trainings
 
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.runs.folder.summary import result_id
+from dml.runs.folder.result_ids import result_id
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -20,8 +20,8 @@ from dml.config.schema import Config
 from dml.core.errors import ConfigError
 from dml.core.installation import CONFIGS
 from dml.results.catalog import compose_config, experiment_ids, list_cells, load_experiment
+from dml.runs.folder.result_ids import result_id
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.folder.summary import result_id
 
 # The smallest of everything; `scale=standin` alone takes minutes.
 SMALLEST = (

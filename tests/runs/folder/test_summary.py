@@ -4,7 +4,8 @@ import pytest
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.runs.folder.summary import combine_scores, protocol_id
+from dml.runs.folder.result_ids import protocol_id
+from dml.runs.folder.summary import combine_scores
 
 
 @pytest.mark.parametrize(
