@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dml.cli.hydra_command import command
-from dml.cli.train_command import find_data, keep_memory
+from dml.cli.train_command import keep_memory
 
 
 def evaluate(cfg: Any) -> None:
@@ -14,12 +14,13 @@ def evaluate(cfg: Any) -> None:
     from dml.config.schema import EvaluateConfig
 
     config = check(cfg, EvaluateConfig)
-    from dml.runs.folder.stored_config import load_cfg
+    from dml.data.sources import require_folder
+    from dml.runs.folder.run_folder import load_cfg
 
     if config.run is not None:
         load_cfg(config.run)
     elif config.embeddings is None:
-        find_data(config)
+        require_folder(config.data.name, config.data.reader.get("root", config.data.root))
     # What is wrong above is reported before torch is loaded, which takes seconds.
     from hydra.core.hydra_config import HydraConfig
 

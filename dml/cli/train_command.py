@@ -17,25 +17,18 @@ def train(cfg: Any) -> float | None:
     from dml.config.schema import Config
 
     config, overrides = check(cfg, Config), typed_overrides()
+    from dml.data.sources import require_folder
     from dml.runs.folder.run_folder import RunFolder
 
     folder = RunFolder.of(cfg, config, overrides)
     if config.overwrite or not folder.summary.exists():
-        find_data(config)
+        require_folder(config.data.name, config.data.reader.get("root", config.data.root))
     # What is wrong above is reported before torch is loaded, which takes seconds.
     from dml.runs.experiment import run, selection_score
 
     keep_memory(config)
     _folders.append((Path(config.outputs), folder.path))
     return selection_score(run(cfg, config, overrides, sweep_place()))
-
-
-def find_data(config: Any) -> None:
-    """Raises UserError if the published dataset of a run is missing; see `require_folder`."""
-    from dml.data.sources import require_folder
-
-    if read_launch().size == 1:  # one of several processes reports it for all
-        require_folder(config.data.name, config.data.reader.get("root", config.data.root))
 
 
 def keep_memory(config: Any) -> None:
@@ -57,7 +50,7 @@ def sweep_place() -> str:
 
 def resume(folder: str, words: list[str]) -> None:
     """Resumes the run in a folder, which may have been moved; see `dml.runs.experiment`."""
-    from dml.runs.folder.stored_config import load_cfg
+    from dml.runs.folder.run_folder import load_cfg
 
     load_cfg(folder)  # a wrong folder is reported before torch is loaded
     from dml.runs.experiment import resume

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib.metadata import version
 from itertools import product
@@ -30,6 +31,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.grids import expand_grids
+from dml.config.identity import protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import write_text
@@ -38,7 +40,6 @@ from dml.core.installation import CONFIGS, PACKAGE, shell_command
 from dml.core.metric_names import LABELS
 from dml.core.option_values import SPLITS
 from dml.results.published import PublishedResult, ResultKey, find_reason, find_results
-from dml.runs.folder.result_ids import protocol_id, result_id
 from dml.runs.folder.run_folder import RunFolder
 
 PAPERS = ("mft", "pfml", "metrix", "ccp")  # in the order of docs/experiments.md
@@ -46,6 +47,7 @@ KINDS = ("table", "figure", "text")
 # Metrics of experiments that name none; the usual selection metric is first.
 METRICS = [*sorted(LABELS, key=lambda name: name != "map_at_r"), "best_epoch"]
 FIGURES = ["learning_curves", "neighbors"]  # of runs of no experiment
+PLACE = "outputs=[^$,(]+"  # decides where the folders are, and nothing else
 FOLDERS_KEPT = 4  # digests of a few checkouts, or of the last few edits
 
 
@@ -154,33 +156,15 @@ def list_cells(experiment: str, overrides: Sequence[str] = ()) -> list[Cell]:
     if experiment not in ids:
         raise ConfigError([f"experiment: no '{experiment}'{nearest(experiment, ids)}"])
     whole = f"experiment={experiment}"
-    place, others = _split(overrides)
-    if others or len(place) > 1 or not all(map(_only_moves, place)):
+    place = [one for one in _split(overrides)[0] if re.fullmatch(PLACE, one.input_line)]
+    if len(overrides) > len(place[:1]):
         found = _compose_cells(whole, *overrides)
     else:
-        found = _stored_cells(whole)
+        found = _stored(whole, partial(_compose_cells, whole), Options)
         for one, (job, options) in product(place, found):
             job.insert(job.index(whole) + 1, f"outputs={one.get_value_element_as_str()}")
             options["outputs"] = one.value()
     return [_make_cell(experiment, tuple(job), options) for job, options in found]
-
-
-def _only_moves(one: Any) -> bool:
-    """Returns whether a parsed override decides where the run folders are, and nothing else."""
-    value = one.value()
-    return one.key_or_group == "outputs" and isinstance(value, str) and "$" not in value
-
-
-def _stored_cells(experiment: str) -> list[tuple[list[str], Options]]:
-    """Returns overrides and options of the cells of a whole experiment."""
-    path = _cache_folder() / f"{experiment}.json"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
-        text = json.dumps(_compose_cells(experiment))
-        with suppress(OSError):  # a home that cannot be written to costs time, nothing else
-            write_text(path, text)
-    return json.loads(text, object_hook=Options)
 
 
 def _compose_cells(*words: str) -> list[tuple[list[str], Options]]:
@@ -237,21 +221,31 @@ def _groups() -> frozenset[str]:
 @cache
 def _compose(choices: tuple[str, ...]) -> tuple[DictConfig, dict[str, Any]]:
     """Returns the config of some files, and `params` and `grids` of its sweeper."""
-    path = _cache_folder() / f"{sha256(repr(choices).encode()).hexdigest()[:32]}.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+
+    def compose_files() -> dict[str, Any]:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose("train", overrides=list(choices), return_hydra_config=True)
         # Resolved as Hydra does on reading: an escaped ${} is interpolated by a job's config.
         sweeper = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
-        content = cast(dict[str, Any], OmegaConf.to_container(cfg)) | {"hydra": sweeper}
-        with suppress(OSError):  # a home that cannot be written to costs time, nothing else
-            write_text(path, json.dumps(content))
+        return cast(dict[str, Any], OmegaConf.to_container(cfg)) | {"hydra": sweeper}
+
+    content = _stored(sha256(repr(choices).encode()).hexdigest()[:32], compose_files)
     sweeper = content.pop("hydra")
     cfg = OmegaConf.create(content)
     OmegaConf.set_struct(cfg, True)  # as Hydra leaves it
     return cfg, sweeper
+
+
+def _stored(name: str, make: Callable[[], Any], kind: type[dict[str, Any]] = dict) -> Any:
+    """Returns a content of the cache, made anew if it is not there; its mappings are of a kind."""
+    path = _cache_folder() / f"{name}.json"
+    try:
+        return json.loads(path.read_bytes(), object_hook=kind)
+    except (OSError, ValueError):
+        text = json.dumps(make())
+    with suppress(OSError):  # a home that cannot be written to costs time, nothing else
+        write_text(path, text)
+    return json.loads(text, object_hook=kind)
 
 
 def _sort_key(name: str) -> tuple[int, int, int, str]:
@@ -268,11 +262,8 @@ def _cache_folder() -> Path:
     digest = sha256()
     for name in ("hydra-core", "omegaconf", "timm"):
         digest.update(f"\n{name} {version(name)}".encode())
-    code = [
-        PACKAGE / "core" / "timm_records.py",
-        *(PACKAGE / "config").glob("*.py"),
-    ]
-    for path in sorted([*CONFIGS.rglob("*.yaml"), *code, Path(__file__)]):
+    files = [*CONFIGS.rglob("*.yaml"), *(PACKAGE / "config").glob("*.py"), Path(__file__)]
+    for path in sorted(files):
         digest.update(f"\n{path.relative_to(PACKAGE.parent)}\n".encode())
         digest.update(path.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -11,9 +11,9 @@ dataset whose reader does not say how many images it trains on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
-from omegaconf import DictConfig
 
 from dml.core.atomic_io import read_json
 from dml.core.option_values import SPLITS
@@ -43,7 +43,7 @@ def estimate_hours(cell: Cell) -> float | None:
     return None if hours is None else hours * cell.trainings
 
 
-def estimate_training_hours(cfg: DictConfig) -> float | None:
+def estimate_training_hours(cfg: Any) -> float | None:
     """Returns the hours of one training; None if they are unknown."""
     protocol, data, method = cfg.protocol, cfg.data, cfg.method
     speeds = CPU_IMAGES_PER_SECOND if cfg.device == "cpu" else IMAGES_PER_SECOND

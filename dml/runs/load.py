@@ -27,8 +27,7 @@ from dml.core.installation import CONFIGS
 from dml.models.backbones import InputSpec
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder
-from dml.runs.folder.run_folder import RunFolder
-from dml.runs.folder.stored_config import load_config
+from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.training.checkpoint_files import read_checkpoint
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

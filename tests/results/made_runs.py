@@ -9,11 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.identity import digest
+from dml.config.identity import digest, protocol_id, result_id
 from dml.config.schema import ExperimentConfig
 from dml.results.catalog import Cell, Options
 from dml.results.report import Report, Row, build_report
-from dml.runs.folder.result_ids import protocol_id, result_id
 
 NODE = {
     "title": "made by hand",

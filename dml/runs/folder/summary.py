@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from dml.config.identity import protocol_id, result_id
 from dml.config.schema import Config
 from dml.core.installation import CLONE
 from dml.core.statistics import Estimate, mean_per_repeat
 from dml.data.image_index import Subset
-from dml.runs.folder.result_ids import protocol_id, result_id
 from dml.training.device import peak_memory_mb
 
 PACKAGES = ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning", "numpy",

@@ -3,8 +3,8 @@ import math
 import pytest
 
 from dml.config.check import check
+from dml.config.identity import protocol_id
 from dml.config.schema import Config
-from dml.runs.folder.result_ids import protocol_id
 from dml.runs.folder.summary import combine_scores
 
 
