@@ -21,7 +21,8 @@ def train(cfg: Any) -> float | None:
     from dml.runs.folder.run_folder import RunFolder
 
     folder = RunFolder.of(cfg, config, overrides)
-    if config.overwrite or not folder.summary.exists():
+    begins = config.overwrite or not folder.summary.exists()
+    if begins and config.tracking["_target_"] == "dml.tracking.Tracker":  # others may refuse first
         require_folder(config.data.name, config.data.reader.get("root", config.data.root))
     # What is wrong above is reported before torch is loaded, which takes seconds.
     from dml.runs.experiment import run, selection_score
