@@ -159,7 +159,7 @@ class DataConfig(Node):
     pair_sampler: Sampler
     batch_size: BatchSize
     images_per_class: BatchSize | None
-    eval_batch_size: Count
+    eval_batch_size: Literal["auto"] | Count
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)]
     cache: Literal["full"] | Pixels | None
     exif_orientation: bool

@@ -13,7 +13,7 @@ from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError
 from dml.core.progress import open_display, show_task
-from dml.data.loaders import LoaderOptions
+from dml.data.loaders import LoaderOptions, resolve_eval_batch_size
 from dml.retrieval import mean_average_precision
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
@@ -102,9 +102,11 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     transforms, split = builder.transforms(embedder), protocol_test(trained.protocol.splits, index)
     workers = loading_processes(config, index, device)
     loading = LoaderOptions(transforms.to_input, device, workers, builder.source(index))
+    pixels = trained.transform.size or embedder.input.size
+    batch_size = resolve_eval_batch_size(config.data.eval_batch_size, pixels, device)
     set_precision(config.precision, device)
     with autocast(config.precision, device):
-        evaluator = Evaluator(split, transforms.test, loading, config.data.eval_batch_size)
+        evaluator = Evaluator(split, transforms.test, loading, batch_size)
         embeddings = evaluator.embed(embedder.to(device))
     result = {
         "name": name,
