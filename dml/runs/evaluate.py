@@ -75,13 +75,13 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
 
     Writes embeddings and the picture beside it.
     """
-    trained: Config = config
+    device = resolve_device(config.device)
+    trained: Config = config.on_device(device.type == "cuda")
     if config.run is not None:
         root = config.data.root if "data.root" in given else None
-        trained = load_config(config.run, root)
-        if "precision" not in given:
-            config = config.model_copy(update={"precision": trained.precision})
-    builder, device = Builder(trained), resolve_device(config.device)
+        trained = load_config(config.run, root).on_device(device.type == "cuda")
+    precision = config.precision if "precision" in given else trained.precision
+    builder = Builder(trained)
     with show_task(f"reading {trained.data.name}"):
         index = builder.index()  # before the weights: a wrong path is reported at once
     backbone = trained.backbone["name"]
@@ -104,8 +104,8 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     loading = LoaderOptions(transforms.to_input, device, workers, builder.source(index))
     pixels = trained.transform.size or embedder.input.size
     batch_size = resolve_eval_batch_size(config.data.eval_batch_size, pixels, device)
-    set_precision(config.precision, device)
-    with autocast(config.precision, device):
+    set_precision(precision, device)
+    with autocast(precision, device):
         evaluator = Evaluator(split, transforms.test, loading, batch_size)
         embeddings = evaluator.embed(embedder.to(device))
     result = {
