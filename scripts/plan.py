@@ -28,7 +28,10 @@ from dml.results.tables import Column, Table, terminal_table
 from dml.runs.console import console
 
 BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
-COLUMNS = ("experiment", "cells", "done", "trainings", "hours (estimated)", "measured", "left")
+COLUMNS = (
+    *("experiment", "cells", "done", "trainings", "GB on disk"),
+    *("hours (estimated)", "measured", "left"),
+)
 
 
 @report_errors
@@ -70,9 +73,9 @@ def main(argv: list[str] | None = None) -> int:
 def _texts(name: str, plan: pd.DataFrame, left: float | None = None) -> list[str]:
     """Returns the cells of a line of the table."""
     counts = (len(plan), (plan.status == "done").sum(), plan.trainings.sum())
-    estimated = plan.estimated.sum(skipna=False)
-    hours = (estimated, plan.measured.sum(), hours_left(plan) if left is None else left)
-    return [name, *map(str, counts), *("unknown" if h != h else f"{h:,.1f}" for h in hours)]
+    disk, estimated = (plan[name].sum(skipna=False) for name in ("gigabytes", "estimated"))
+    costs = (disk, estimated, plan.measured.sum(), hours_left(plan) if left is None else left)
+    return [name, *map(str, counts), *("unknown" if c != c else f"{c:,.1f}" for c in costs)]
 
 
 if __name__ == "__main__":

@@ -71,6 +71,13 @@ def _no_pictures(request):
         yield
 
 
+@pytest.fixture
+def kept_states(monkeypatch):
+    """Keeps `last.pt` of finished trainings."""
+    name = "dml.training.checkpoint_files.Checkpoints.remove_states"
+    monkeypatch.setattr(name, lambda checkpoints: None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread():
     import torch

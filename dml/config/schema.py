@@ -159,7 +159,7 @@ class DataConfig(Node):
     pair_sampler: Sampler
     batch_size: BatchSize
     images_per_class: BatchSize | None
-    eval_batch_size: Count
+    eval_batch_size: Literal["auto"] | Count
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)]
     cache: Literal["full"] | Pixels | None
     exif_orientation: bool
@@ -288,6 +288,7 @@ class Config(Node):
     note: Text | None = None
     seed: CountFromZero
     device: Annotated[Text, AfterValidator(_check_device)]
+    speed: Literal["exact", "fast"]
     precision: Literal["fp32", "tf32", "bf16"]
     channels_last: bool
     compile: bool | Literal["reduce-overhead"]
@@ -308,6 +309,13 @@ class Config(Node):
     tracking: TargetNode
     search: SearchConfig | None = None
     space: dict[str, Any]
+
+    def on_device(self, gpu: bool) -> Config:
+        """Returns the config with the options that `speed=fast` sets on a GPU."""
+        if self.speed == "exact" or not gpu:
+            return self
+        precision = "tf32" if self.precision == "fp32" else self.precision
+        return self.model_copy(update={"precision": precision, "channels_last": True})
 
     @property
     def crop_size(self) -> int | None:

@@ -42,6 +42,21 @@ def resolve_workers(
     return max(1, min(MOST_WORKERS, (cores or 1) // processes))
 
 
+def resolve_eval_batch_size(batch_size: int | str, pixels: int | None, device: torch.device) -> int:
+    """Returns the number of images for the option `data.eval_batch_size`.
+
+    Args:
+        batch_size: the number, or "auto": 32 images of 224 pixels on a CPU, where more do not fit
+            into its caches, and 256 on a GPU; at most 256 of smaller ones and fewer of larger ones.
+        pixels: side of the images; None: small images in their own size.
+        device: of the network.
+    """
+    if batch_size != "auto":
+        return int(batch_size)
+    at_224 = 32 if device.type == "cpu" else 256
+    return max(1, min(256, int(at_224 * (224 / (pixels or 1)) ** 2)))
+
+
 class ScheduledSampler(Sampler[list[tuple[int, int]]]):
     """Yields one rank's (row, draw) pairs of the steps `start`..`stop`−1 of a schedule.
 

@@ -5,12 +5,15 @@ Shapes: B images in a batch, D embedding dimensions, C classes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from numbers import Integral
 
 import torch
 from torch import Tensor, nn
+
+READ_EVERY = 50  # batches on a GPU
 
 
 def to_working_precision(x: Tensor) -> Tensor:
@@ -26,7 +29,11 @@ def refuse_arguments(loss: nn.Module, **arguments: object) -> None:
 
 
 class ValueChecks:
-    """Checks of values on the device, which are read together to wait for a GPU only once."""
+    """Checks of the values of a batch, which are read together.
+
+    Reading waits for a GPU. There it is done at the first call and at every 50th, for all batches
+    since then: until then, wrong positions and labels are clamped.
+    """
 
     def __init__(self) -> None:
         self._checks: list[tuple[Tensor, Callable[[], str]]] = []
@@ -37,11 +44,23 @@ class ValueChecks:
 
     def read(self) -> None:
         """Raises ValueError for the first flag that is set."""
-        if self._checks:
-            flags = torch.stack([wrong for wrong, _ in self._checks]).tolist()
-            for wrong, (_, message) in zip(flags, self._checks, strict=True):
-                if wrong:
-                    raise ValueError(message())
+        if not self._checks:
+            return
+        checks = self._checks
+        if checks[0][0].is_cuda:
+            _unread.extend(checks)
+            if next(_calls) % READ_EVERY:
+                return
+            checks = [*_unread]
+            _unread.clear()
+        flags = torch.stack([wrong for wrong, _ in checks]).tolist()
+        for wrong, (_, message) in zip(flags, checks, strict=True):
+            if wrong:
+                raise ValueError(message())
+
+
+_unread: list[tuple[Tensor, Callable[[], str]]] = []  # checks on a GPU
+_calls = itertools.count()
 
 
 def check_batch(
@@ -84,6 +103,8 @@ def check_batch(
             outside.any(),
             lambda: f"{y} must be {bound}, got {int(labels.min())}..{int(labels.max())}",
         )
+        if labels.is_cuda and num_classes is not None:
+            return embeddings, labels.clamp(0, num_classes - 1)
     return embeddings, labels
 
 

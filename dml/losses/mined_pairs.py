@@ -53,6 +53,10 @@ def check_mined(
             f"negatives, in the {others} they are compared with"
         )
         checks.add(torch.stack(outside).any(), lambda: message)
+        if like.is_cuda:
+            mined = tuple(
+                part.clamp(0, limit - 1) for part, limit in zip(mined, limits, strict=True)
+            )
     return mined
 
 

@@ -1,11 +1,12 @@
-"""Cost and progress of experiments: GPU hours, or hours of one CPU core with `device=cpu`.
+"""Cost of experiments: GPU hours, or hours of one CPU core with `device=cpu`; disk space; progress.
 
 The estimate is the number of images to train on over the images per second that a network is
-assumed to train on one data-center GPU (A100 or newer, float32 with TF32, decoding fast enough).
-Training that may stop early is assumed to last for five times its patience. Methods that pass
-images through the network twice or more count as often. The estimate tells whether a table takes
-hours or months, not more. It is unknown for a network that is not in the list below, and for a
-dataset whose reader does not say how many images it trains on.
+assumed to train on one data-center GPU (A100 or newer, TF32, decoding fast enough); without TF32 it
+is half as fast. An image of an evaluation costs a third of one in training. Training that may stop
+early is assumed to last for five times its patience. Methods that pass images through the network
+twice or more count as often. The estimate tells whether a table takes hours or months, not more. It
+is unknown for a network that is not in the list below, and for a dataset whose reader does not say
+how many images it trains on.
 """
 
 from __future__ import annotations
@@ -32,6 +33,16 @@ CPU_IMAGES_PER_SECOND = {  # of one core, evaluations every 50 steps included
     "small_cnn": 600.0,
     "tf_efficientnet_lite0": 45.0,  # at 48 pixels
 }
+PARAMETERS = {  # millions
+    "bn_inception": 10.3,
+    "resnet50": 23.5,
+    "vit_s16": 21.7,
+    "dino_s16": 21.7,
+    "vit_b16": 85.8,
+    "small_cnn": 0.1,
+}
+FLOAT32_SPEED = 0.5  # on a GPU, relative to TF32
+EVALUATION_COST = 1 / 3  # of an image, relative to training
 PATIENCES = 5  # that training is assumed to last for, where it may stop early
 
 
@@ -46,25 +57,38 @@ def estimate_hours(cell: Cell) -> float | None:
 def estimate_training_hours(cfg: Any) -> float | None:
     """Returns the hours of one training; None if they are unknown."""
     protocol, data, method = cfg.protocol, cfg.data, cfg.method
-    speeds = CPU_IMAGES_PER_SECOND if cfg.device == "cpu" else IMAGES_PER_SECOND
-    speed = speeds.get(cfg.backbone.name)
+    on_cpu, share = cfg.device == "cpu", SPLITS[protocol.splits].training_share
+    speed = (CPU_IMAGES_PER_SECOND if on_cpu else IMAGES_PER_SECOND).get(cfg.backbone.name)
+    images = train_images(data.reader["_target_"])
     steps = protocol.steps_per_epoch
-    if steps is None and (images := train_images(data.reader["_target_"])) is not None:
-        steps = images * SPLITS[protocol.splits].training_share // data.batch_size
+    if steps is None and images is not None:
+        steps = images * share // data.batch_size
     if speed is None or steps is None:
         return None
+    if not on_cpu and cfg.precision == "fp32" and cfg.speed == "exact":
+        speed *= FLOAT32_SPEED
     epochs, patience = protocol.epochs, protocol.stopping.patience
+    every = protocol.evaluate_every / (steps if protocol.evaluate_unit == "steps" else 1)
     if patience is not None:
-        every = 1.0
-        if protocol.stopping.unit == "evaluations":
-            in_steps = protocol.evaluate_unit == "steps"
-            every = protocol.evaluate_every / (steps if in_steps else 1)
-        epochs = min(epochs, PATIENCES * patience * every)
+        in_epochs = protocol.stopping.unit == "epochs"
+        epochs = min(epochs, PATIENCES * patience * (1 if in_epochs else every))
     passes = 2.0 if method.name == "imix" else 1.0
     if method.name == "metrix" and "input" in method.types:
         # About three mixes of a batch with few images per class, in the steps that draw this type.
         passes = 1 + 3 / len(method.types)
-    return epochs * steps * data.batch_size * passes / speed / 3600
+    work = epochs * steps * data.batch_size * passes
+    if images is not None and not on_cpu:
+        # Published splits have about as many test images as training images.
+        validation = images * (1 - share if share < 1 else 1)
+        work += epochs / every * validation * EVALUATION_COST
+    return work / speed / 3600
+
+
+def estimate_gigabytes(cell: Cell) -> float | None:
+    """Returns the disk space of the models that a finished run keeps; None if it is unknown."""
+    millions = PARAMETERS.get(cell.config.backbone.name)
+    models = cell.config.protocol.repeats * SPLITS[cell.config.protocol.splits].folds
+    return None if millions is None else 4e-3 * millions * models * (cell.trainings > 0)
 
 
 def plan_frame(
@@ -73,8 +97,8 @@ def plan_frame(
     """Returns a row per run of an experiment, finished or not.
 
     Columns: `experiment`, `command`, `overrides`, `status` (done, started or missing), `trainings`,
-    `estimated` hours on a GPU, or on one core with `device=cpu` (NaN: unknown), and `measured`
-    hours of finished runs.
+    `estimated` hours on a GPU, or on one core with `device=cpu`, and `gigabytes` on disk (NaN:
+    unknown), and `measured` hours of finished runs.
 
     Args:
         experiment: id of the experiment.
@@ -88,10 +112,12 @@ def plan_frame(
         summary = read_json(cell.folder / "summary.json")
         started = (cell.folder / "config.yaml").exists()
         status = "done" if summary else "started" if started else "missing"
-        hours = (estimate_hours(cell), summary["wall_seconds"] / 3600 if summary else None)
-        rows.append((experiment, cell.command, cell.overrides, status, cell.trainings, *hours))
-    columns = ("experiment", "command", "overrides", "status", "trainings", "estimated", "measured")
-    return pd.DataFrame(rows, columns=columns).astype({"estimated": float, "measured": float})
+        measured = summary["wall_seconds"] / 3600 if summary else None
+        costs = estimate_hours(cell), estimate_gigabytes(cell), measured
+        rows.append((experiment, cell.command, cell.overrides, status, cell.trainings, *costs))
+    numbers = ["estimated", "gigabytes", "measured"]
+    columns = ["experiment", "command", "overrides", "status", "trainings", *numbers]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
 
 
 def hours_left(plan: pd.DataFrame) -> float:

@@ -356,8 +356,8 @@ def plan_removal(runs: Iterable[StoredRun]) -> list[Removal]:
 def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
     """Returns unused files.
 
-    They are folders of runs without an evaluation, `previous.pt` and the trials of finished runs,
-    and incomplete files of killed processes. Runs that are being trained keep all files.
+    They are folders of runs without an evaluation, the trials of finished runs, and incomplete
+    files of killed processes. Runs that are being trained keep all files.
     """
     from dml.runs.folder.run_folder import RunFolder  # late: lists need none
 
@@ -367,8 +367,6 @@ def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
         if run.state == State.EMPTY:
             found = [(run.folder, "set-up without results")]
         elif run.state == State.FINISHED:
-            former = run.folder.glob("checkpoints/*/previous.pt")
-            found += [(path, "former checkpoint") for path in former]
             trials = RunFolder(run.folder).trials
             found += [(trials, "trials of a finished search")] if trials.is_dir() else []
         for path, reason in found:

@@ -13,7 +13,7 @@ from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError
 from dml.core.progress import open_display, show_task
-from dml.data.loaders import LoaderOptions
+from dml.data.loaders import LoaderOptions, resolve_eval_batch_size
 from dml.retrieval import mean_average_precision
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
@@ -76,13 +76,13 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
 
     Writes embeddings and the picture beside it.
     """
-    trained: Config = config
+    device = resolve_device(config.device)
+    trained: Config = config.on_device(device.type == "cuda")
     if config.run is not None:
         root = config.data.root if "data.root" in given else None
-        trained = load_config(config.run, root)
-        if "precision" not in given:
-            config = config.model_copy(update={"precision": trained.precision})
-    builder, device = Builder(trained), resolve_device(config.device)
+        trained = load_config(config.run, root).on_device(device.type == "cuda")
+    precision = config.precision if "precision" in given else trained.precision
+    builder = Builder(trained)
     with show_task(f"reading {trained.data.name}"):
         index = builder.index()  # before the weights: a wrong path is reported at once
     backbone = trained.backbone["name"]
@@ -103,9 +103,11 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     transforms, split = builder.transforms(embedder), protocol_test(trained.protocol.splits, index)
     workers = loading_processes(config, index, device)
     loading = LoaderOptions(transforms.to_input, device, workers, builder.source(index))
-    set_precision(config.precision, device)
-    with autocast(config.precision, device):
-        evaluator = Evaluator(split, transforms.test, loading, config.data.eval_batch_size)
+    pixels = trained.transform.size or embedder.input.size
+    batch_size = resolve_eval_batch_size(config.data.eval_batch_size, pixels, device)
+    set_precision(precision, device)
+    with autocast(precision, device):
+        evaluator = Evaluator(split, transforms.test, loading, batch_size)
         embeddings = evaluator.embed(embedder.to(device))
     result = {
         "name": name,

@@ -41,6 +41,7 @@ from dml.runs.protocol import FOLDS, Job, validates_one_class
 from dml.runs.train_jobs import train_jobs
 from dml.runs.training_status import RunPosition
 from dml.tracking import RunInfo, Tracker, track_run
+from dml.training.device import resolve_device
 from dml.training.process_group import ProcessGroup, distributed_session
 
 Models = dict[tuple[int, int], JobRun]  # by repeat and fold
@@ -184,8 +185,13 @@ class Experiment:
     overrides: Sequence[str] | None
 
     def __post_init__(self) -> None:
-        self.builder = Builder(self.config)
+        self._set_config(self.config)
         self.tracker: Tracker = self.world.run_on_main(self.builder.tracker) or Tracker()
+
+    def _set_config(self, config: Config) -> None:
+        device = resolve_device(config.device, self.world)
+        self.config = config.on_device(device.type == "cuda")
+        self.builder = Builder(self.config)
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Shows a finished run, and completes its copy at the tracker.
@@ -263,9 +269,8 @@ class Experiment:
                 if (summary := folder.read_summary()) is not None:
                     return self._show(summary)
                 self.cfg = override(self.cfg, outcome["params"])
-                self.config = check(self.cfg, Config)
-                builder = Builder(self.config)
-                context = replace(context, builder=builder, identity=identity(self.cfg))
+                self._set_config(check(self.cfg, Config))
+                context = replace(context, builder=self.builder, identity=identity(self.cfg))
                 return self.train(context, stop, {}, search=outcome)
         except Busy as busy:
             print_line(f"the search is finished; its best is being trained ({busy})")
@@ -302,13 +307,15 @@ class Experiment:
         data, jobs = self.config.data, context.jobs()
         m = None if data.sampler == "random" else data.images_per_class
         drawn = f"{data.batch_size // m} groups of {m} of a class" if m else "drawn at random"
+        if self.config.speed == "fast" and context.device.type == "cuda":
+            print_line(f"speed: fast (precision={self.config.precision}, channels_last=true)")
         print_line(f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})")
         notes = [*find_notes(self.config)]
-        c, fast = self.config, self.config.channels_last or self.config.compile or data.cache
-        if context.device.type == "cuda" and c.precision == "fp32" and not (fast or data.stand_in):
+        c = self.config
+        if context.device.type == "cuda" and c.precision == "fp32" and not data.stand_in:
             notes.append(
-                "device: a GPU trains faster with precision=bf16 or tf32 (rounds differently: a "
-                "run of its own), channels_last=true, data.cache=full or compile=true"
+                "speed: on a GPU speed=fast, data.cache=full, precision=bf16 and compile=true save "
+                "time; all but the cache round differently: a run of its own"
             )
         if alike := sum(map(validates_one_class, jobs)):
             notes.append(

@@ -25,7 +25,14 @@ from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
-from dml.data.loaders import Batches, LoaderOptions, pool_batches, resolve_workers, train_batches
+from dml.data.loaders import (
+    Batches,
+    LoaderOptions,
+    pool_batches,
+    resolve_eval_batch_size,
+    resolve_workers,
+    train_batches,
+)
 from dml.data.loading_processes import DEAD_WORKER
 from dml.data.samplers import build_schedule
 from dml.runs.build import Builder
@@ -206,8 +213,12 @@ class JobRun:
                 result = self._describe_best(history, test, draw_test)
                 if untrained is not None:
                     result["untrained"] = untrained
-                path = self.checkpoints.folder / RESULT
-                self.world.broadcast_from_main(lambda: write_json(path, result))
+
+                def finish() -> None:
+                    write_json(self.checkpoints.folder / RESULT, result)
+                    self.checkpoints.remove_states()
+
+                self.world.broadcast_from_main(finish)
             return result
         finally:
             del self._trainer  # in a cycle with this object, its loading processes would wait
@@ -221,10 +232,19 @@ class JobRun:
 
     def evaluator(self, split: Split) -> Evaluator:
         """Returns the evaluator of a network on a split."""
-        batch_size, backend = self.config.data.eval_batch_size, self.config.evaluation.backend
         return Evaluator(
-            split, self.transforms.test, self._loading, batch_size, self.world, backend
+            split,
+            self.transforms.test,
+            self._loading,
+            self._eval_batch_size,
+            self.world,
+            self.config.evaluation.backend,
         )
+
+    @property
+    def _eval_batch_size(self) -> int:
+        pixels = self.config.transform.size or self.embedder.input.size
+        return resolve_eval_batch_size(self.config.data.eval_batch_size, pixels, self.device)
 
     def batches(self, epochs: int = 1) -> Batches:
         """Returns the augmented training batches of the first epochs, complete on any process."""
@@ -244,7 +264,7 @@ class JobRun:
             images_per_class=images_per_class,
             seed=self._batch_seed,
             number=number,
-            batch_size=self.config.data.eval_batch_size,
+            batch_size=self._eval_batch_size,
         )
 
     def _create_trainer(
@@ -368,7 +388,7 @@ def read_result(folder: Path) -> Result | None:
     """Returns the result of a finished job; None if it is not finished.
 
     Raises:
-        UserError: the file is damaged; without it the job is scored again, not trained again.
+        UserError: the file is damaged; without it the job is trained again.
     """
     result = read_json(folder / RESULT)
     if result is not None and not result.keys() >= RESULT_KEYS:

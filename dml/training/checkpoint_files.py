@@ -1,8 +1,8 @@
 """Checkpoints of the complete training state, in plain types and tensors.
 
-`last.pt` is written after every evaluation, `previous.pt` is the `last.pt` before it, and `best.pt`
-contains the weights of the best evaluation. Files are written atomically (`dml.core.atomic_io`), by
-a thread while training continues.
+`last.pt` is written after every evaluation, and `previous.pt` is the `last.pt` before it; both are
+removed when the training is finished. `best.pt` contains the weights of the best evaluation. Files
+are written atomically (`dml.core.atomic_io`), by a thread while training continues.
 
 They contain the state of `dml.training.train_state` and the progress of `dml.training.trainer`.
 """
@@ -82,6 +82,11 @@ class Checkpoints:
             UserError: a file could not be written.
         """
         self.world.broadcast_from_main(self._finish_writing)
+
+    def remove_states(self) -> None:
+        """Removes the state of a finished training: `best.pt` remains."""
+        for path in (self.last, self.previous):
+            path.unlink(missing_ok=True)
 
     def wait_quietly(self) -> None:
         """Waits on this process only, without raising errors, since the run already ends by one."""

@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from dml.data.cache import open_cache
 from dml.data.image_dataset import ImageDataset
 from dml.data.image_index import ImageIndex, Subset
-from dml.data.loaders import LoaderOptions, eval_batches, train_batches
+from dml.data.loaders import (
+    LoaderOptions,
+    eval_batches,
+    resolve_eval_batch_size,
+    train_batches,
+)
 from dml.data.samplers import RandomBatches, augmentation_seeds
 from dml.data.transforms import ToInput, eval_transform, train_transform
 
@@ -117,3 +122,13 @@ def test_small_images_get_the_same_pixels_alone_and_in_any_batch(
     assert torch.equal(images, torch.stack(alone))
     few, _ = dataset.__getitems__(keys[5:12])
     assert torch.equal(few, images[5:12])
+
+
+@pytest.mark.parametrize(
+    ("device", "pixels", "batch_size"),
+    [("cpu", 224, 32), ("cpu", 64, 256), ("cpu", None, 256), ("cpu", 2000, 1), ("cpu", 448, 8),
+     ("cuda", 224, 256), ("cuda", 448, 64)],
+)  # fmt: skip
+def test_batch_size_of_an_evaluation(device, pixels, batch_size):
+    assert resolve_eval_batch_size("auto", pixels, torch.device(device)) == batch_size
+    assert resolve_eval_batch_size(7, pixels, torch.device(device)) == 7

@@ -46,13 +46,16 @@ def around_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[Wait]:
     return found
 
 
-@pytest.mark.parametrize("options", [("precision=tf32", "channels_last=true", "optim.clip_norm=1")])
-def test_a_trainer_does_not_wait_at_its_steps(run_tiny, around_steps, options):
-    _, found = run_tiny(*RUN, "device=cuda", *options)
+def test_a_trainer_does_not_wait_at_its_steps(run_tiny, around_steps, capsys):
+    options = ("speed=fast", "optim.clip_norm=1")
+    summary, found = run_tiny(*RUN, "device=cuda", *options)
     assert not around_steps, listed(around_steps)
+    assert summary["precision"] == "tf32"
+    assert "speed: fast (precision=tf32, channels_last=true)" in capsys.readouterr().out
     found = found.rename(found.with_name("found"))
-    on_cpu = ("precision=fp32",)
-    assert_alike(found, run_tiny(*RUN, *options, *on_cpu)[1])
+    summary, expected = run_tiny(*RUN, *options)
+    assert summary["precision"] == "fp32"
+    assert_alike(found, expected)
 
 
 @pytest.mark.parametrize(("before", "after"), [("cuda", "cuda"), ("cpu", "cuda")])

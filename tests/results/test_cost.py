@@ -12,19 +12,21 @@ from dml.results.cost import estimate_hours, estimate_training_hours, hours_left
 
 def test_hours_by_hand(composed):
     # 60 epochs at most, but patience 5 × 5 evaluations: 25 epochs of 45 batches of 128 images,
-    # at 1200 images per second
-    cfg = composed("data=cub", "protocol=traditional")
-    assert estimate_training_hours(cfg) == pytest.approx(25 * 45 * 128 / 1200 / 3600)
+    # each with an evaluation of 5,864 images, at 1200 images per second with TF32
+    cub = ("data=cub", "protocol=traditional")
+    trained, evaluated = 25 * 45 * 128, 25 * 5864 / 3
+    exact = estimate_training_hours(composed(*cub))
+    assert exact == pytest.approx((trained + evaluated) / 600 / 3600)
+    for option in ("speed=fast", "precision=tf32"):
+        assert estimate_training_hours(composed(*cub, option)) == pytest.approx(exact / 2)
     # four mixes of the input in every step: 1 + 3 passes
-    mixed = composed(
-        "data=cub", "protocol=traditional", "method=metrix", "loss=ms", "method.types=[input]"
-    )
-    assert estimate_training_hours(mixed) == pytest.approx(4 * estimate_training_hours(cfg))
+    mixed = composed(*cub, "method=metrix", "loss=ms", "method.types=[input]")
+    assert estimate_training_hours(mixed) == pytest.approx(exact + 3 * trained / 600 / 3600)
 
 
 def test_steps_need_no_size_of_the_dataset(composed):
     cfg = composed("data=glyphs", "protocol.steps_per_epoch=20", "protocol.epochs=3")
-    assert estimate_training_hours(cfg) == pytest.approx(3 * 20 * 32 / 20000 / 3600)
+    assert estimate_training_hours(cfg) == pytest.approx(3 * 20 * 32 / 10000 / 3600)
 
 
 def test_no_training_costs_nothing():

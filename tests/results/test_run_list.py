@@ -149,7 +149,6 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     job = "checkpoints/repeat0-fold0"
     assert gone == {
         empty,
-        finished / job / "previous.pt",
         finished / job / ".best.pt.x.partial",
         finished / "search" / "trials",
         stopped / job / ".best.pt.x.partial",

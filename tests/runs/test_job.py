@@ -18,7 +18,7 @@ def rows(folder):
         return list(csv.DictReader(file))
 
 
-def test_loss_parameters_are_trained_and_saved(run_tiny):
+def test_loss_parameters_are_trained_and_saved(kept_states, run_tiny):
     _, folder = run_tiny("loss=proxy_anchor")
     job = folder / "checkpoints" / "repeat0-fold0"
     best = torch.load(job / "best.pt", weights_only=True)
@@ -27,6 +27,11 @@ def test_loss_parameters_are_trained_and_saved(run_tiny):
     names = [group["name"] for group in last["optimizer"]["param_groups"]]
     assert names == ["backbone", "head", "loss"]
     assert math.isclose(last["optimizer"]["param_groups"][2]["lr"], 100 * 3e-3)
+
+
+def test_a_finished_run_keeps_its_best_weights_alone(run_tiny):
+    _, folder = run_tiny("protocol.epochs=1")
+    assert [path.name for path in folder.rglob("*.pt")] == ["best.pt"]
 
 
 def test_a_network_that_maps_all_images_to_one_point_is_reported(run_tiny, monkeypatch, capsys):

@@ -209,7 +209,7 @@ def public_words(name: str, *more: str) -> list[str]:
         (["Fixed", "+loss.margin=1", "embedder.size=32"], "layer.weight", (5, 32)),
     ],
 )
-def test_public_losses_train_unmodified(public, command_line, words, parameter, shape):
+def test_public_losses_train_unmodified(kept_states, public, command_line, words, parameter, shape):
     status, _, err = command_line(*SMALL, *public_words(*words))
     assert status == 0, err
     (checkpoint,) = public.glob("outputs/**/last.pt")

@@ -114,7 +114,7 @@ def load_plainly(network, loss_function, state):
 
 
 @pytest.fixture
-def run_framework(composed, tmp_path, photos):
+def run_framework(composed, tmp_path, photos, kept_states):
     places = (f"outputs={tmp_path}/outputs", f"data.root={photos}", f"embedder.size={DIM}")
 
     def run_with(*overrides):
