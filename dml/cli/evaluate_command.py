@@ -13,7 +13,15 @@ def evaluate(cfg: Any) -> None:
     from dml.config.check import check
     from dml.config.schema import EvaluateConfig
 
-    config = check(cfg, EvaluateConfig)  # before torch is loaded
+    config = check(cfg, EvaluateConfig)
+    from dml.data.sources import require_folder
+    from dml.runs.folder.run_folder import load_cfg
+
+    if config.run is not None:
+        load_cfg(config.run)
+    elif config.embeddings is None:
+        require_folder(config.data.name, config.data.reader.get("root", config.data.root))
+    # What is wrong above is reported before torch is loaded, which takes seconds.
     from hydra.core.hydra_config import HydraConfig
 
     from dml.runs.evaluate import evaluate

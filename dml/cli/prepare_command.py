@@ -13,9 +13,7 @@ from dml.data.digits import read_digits
 from dml.data.emoji import read_emoji
 from dml.data.folder import read_folder
 from dml.data.glyphs import read_glyphs
-from dml.data.image_check import check_images
 from dml.data.image_index import ImageIndex
-from dml.data.prepare import prepare
 from dml.data.sources import SOURCES
 
 DESCRIPTION = """\
@@ -48,12 +46,15 @@ def main(
     if (options.archive or options.url) and (options.check or options.dataset not in downloads):
         parser.error(f"--archive and --url are for preparing {', '.join(downloads)}")
     if options.check:
+        from dml.data.image_check import check_images  # imported late: it loads torch, as below
+
         index = READERS[options.dataset](options.root)
         check_images(index)
         print(f"{options.dataset}: all {len(index.images):,} images can be decoded")
     elif options.dataset in SOURCES:
-        dataset = SOURCES[options.dataset]
-        prepare(dataset, options.root, options.archive, options.url)
+        from dml.data.prepare import prepare
+
+        prepare(SOURCES[options.dataset], options.root, options.archive, options.url)
     elif options.dataset == "emoji":
         if build_emoji is None:
             raise UserError(

@@ -16,13 +16,19 @@ def train(cfg: Any) -> float | None:
     from dml.config.check import check
     from dml.config.schema import Config
 
-    config = check(cfg, Config)  # before torch is loaded, which takes seconds
-    from dml.runs.experiment import run, selection_score
+    config, overrides = check(cfg, Config), typed_overrides()
+    from dml.data.sources import require_folder
     from dml.runs.folder.run_folder import RunFolder
 
+    folder = RunFolder.of(cfg, config, overrides)
+    begins = config.overwrite or not folder.summary.exists()
+    if begins and config.tracking["_target_"] == "dml.tracking.Tracker":  # others may refuse first
+        require_folder(config.data.name, config.data.reader.get("root", config.data.root))
+    # What is wrong above is reported before torch is loaded, which takes seconds.
+    from dml.runs.experiment import run, selection_score
+
     keep_memory(config)
-    overrides = typed_overrides()
-    _folders.append((Path(config.outputs), RunFolder.of(cfg, config, overrides).path))
+    _folders.append((Path(config.outputs), folder.path))
     return selection_score(run(cfg, config, overrides, sweep_place()))
 
 
@@ -45,6 +51,9 @@ def sweep_place() -> str:
 
 def resume(folder: str, words: list[str]) -> None:
     """Resumes the run in a folder, which may have been moved; see `dml.runs.experiment`."""
+    from dml.runs.folder.run_folder import load_cfg
+
+    load_cfg(folder)  # a wrong folder is reported before torch is loaded
     from dml.runs.experiment import resume
 
     resume(folder, words)

@@ -1,9 +1,13 @@
-"""Identity of a run: the options that determine its result, and the digest in its folder name."""
+"""Identity of a run: the options that determine its result, and the digest in its folder name.
+
+Also the ids of its method and protocol in the tables of published results.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from pkgutil import resolve_name
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -62,9 +66,10 @@ def refuse_interpolation(content: Any) -> None:
             raise ValueError(f"{name} holds ${{, which a stored config never does")
 
 
-def identity(cfg: DictConfig) -> dict[str, Any]:
+def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """Returns the options that determine the result: dotted name → plain value, sorted by name."""
-    return deciding_options(OmegaConf.to_container(cfg, resolve=True))
+    plain = cfg if isinstance(cfg, dict) else OmegaConf.to_container(cfg, resolve=True)
+    return deciding_options(plain)
 
 
 def deciding_options(cfg: Any) -> dict[str, Any]:
@@ -83,7 +88,7 @@ def deciding_options(cfg: Any) -> dict[str, Any]:
     return {name: options[name] for name in sorted(options) if decides(name)}
 
 
-def digest(cfg: DictConfig) -> str:
+def digest(cfg: DictConfig | dict[str, Any]) -> str:
     """Returns eight hex digits of a hash of all options that determine the result."""
     return hashlib.sha256(json.dumps(identity(cfg)).encode()).hexdigest()[:8]
 
@@ -93,3 +98,25 @@ def method_name(loss: str, method: str) -> str:
     if method == "untrained":
         return method
     return loss if method == "plain" else f"{loss} + {method}"
+
+
+def result_id(config: Any) -> str:
+    """Returns the id of loss and method in the tables of published results.
+
+    It is given in the file of the method (`result_id`), or by its class if it depends on options.
+    """
+    if "result_id" in config.method:
+        return config.method["result_id"]
+    loss_id = config.loss["result_id"]
+    if config.method["_target_"] == "dml.methods.plain.Plain":
+        return loss_id  # as the class says, without loading torch
+    method = resolve_name(config.method["_target_"])
+    if hasattr(method, "result_id"):
+        return method.result_id(loss_id, config.method)
+    return loss_id if config.method["name"] == "plain" else f"{loss_id}+{config.method['name']}"
+
+
+def protocol_id(config: Any) -> str:
+    """Returns the id of the protocol in the tables of published results, with its label noise."""
+    clean, noise = config.protocol.result_id, config.data.label_noise
+    return clean if not noise else f"{clean.removesuffix('_standard')}_noise{100 * noise:g}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import cache
 from typing import Any
 
 MASK = "***"
@@ -22,6 +23,7 @@ _MIN_LENGTH = 6  # characters of a value that is masked wherever it stands
 _values: set[str] = set()
 
 
+@cache
 def is_secret_name(name: str) -> bool:
     """Returns True if an option of this dotted name holds a key or password."""
     return _SECRET_NAME.fullmatch(name) is not None
@@ -60,6 +62,8 @@ def mask_text(text: str) -> str:
 
 
 def _mask_patterns(text: str) -> str:
+    if "=" not in text and "://" not in text:
+        return text  # most texts; hundreds of configs are masked at once
     return _OPTION.sub(rf"\1{MASK}", _URL.sub(rf"\1:{MASK}@", text))
 
 

@@ -290,7 +290,7 @@ class _RowPairSum(torch.autograd.Function):
         return grad_CD * g, None, None
 
 
-@torch.compiler.disable  # unrolling the loop over tiles into a graph has no benefit
+@torch._disable_dynamo  # unrolling the loop over tiles into a graph has no benefit
 def sum_over_row_pairs(m_CD: Tensor, pair_term: PairTerm) -> Tensor:
     """Returns the sum of φ(cos(m_c, m_c')) over ordered pairs c ≠ c'.
 

@@ -239,7 +239,7 @@ class _MeanEnergy(torch.autograd.Function):
         return gradient_ND * g, None, None, None
 
 
-@torch.compiler.disable(reason=NO_GRAPH)
+@torch._disable_dynamo  # the public decorator imports torch._dynamo at once: seconds
 def mean_energy(x_ND: Tensor, labels_N: Tensor, potential: Potential) -> Tensor:
     """Returns (1/N) Σ_{a≠b} ψ(‖x̂_a − x̂_b‖) over ordered pairs, a scalar.
 

@@ -4,23 +4,25 @@ for cell in list_cells("mft_table1", ["data=cub"]):
     print(cell.command, cell.folder.exists())
 
 Composing the configs of all experiments takes minutes, and a report or a plan needs every one of
-them. They depend on the files of `configs/` and on Hydra alone, so each is kept as a JSON file in
-the user's cache folder, below a digest of both: after a change of any config file, everything is
-composed anew.
+them. They depend on the files of `configs/`, the code of `dml/config` and a few packages alone, so
+the compositions and the cells of whole experiments are kept as JSON files in the user's cache
+folder, below a digest of these: after a change of any of them, everything is composed anew.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,11 +31,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.grids import expand_grids
+from dml.config.identity import protocol_id, result_id
 from dml.config.presets import apply_params
-from dml.config.schema import Config, ExperimentConfig
+from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import write_text
 from dml.core.errors import ConfigError, nearest
-from dml.core.installation import CONFIGS, shell_command
+from dml.core.installation import CONFIGS, PACKAGE, shell_command
 from dml.core.metric_names import LABELS
 from dml.core.option_values import SPLITS
 from dml.results.published import PublishedResult, ResultKey, find_reason, find_results
@@ -44,7 +47,18 @@ KINDS = ("table", "figure", "text")
 # Metrics of experiments that name none; the usual selection metric is first.
 METRICS = [*sorted(LABELS, key=lambda name: name != "map_at_r"), "best_epoch"]
 FIGURES = ["learning_curves", "neighbors"]  # of runs of no experiment
+PLACE = "outputs=[^$,(]+"  # decides where the folders are, and nothing else
 FOLDERS_KEPT = 4  # digests of a few checkouts, or of the last few edits
+
+
+class Options(dict[str, Any]):
+    """A resolved config: nested dictionaries, whose keys are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ class Cell:
     Attributes:
         experiment: id of the experiment.
         overrides: options that select this cell, as Hydra's sweeper passes them to the job.
-        config: composed config, with the values of `experiment.params`.
+        options: resolved config, with the values of `experiment.params`.
         folder: run folder; it holds `summary.json` once the run is finished.
         command: command that runs this cell and no other.
         trainings: models to train: trials × folds of the search, repeats × folds.
@@ -62,16 +76,19 @@ class Cell:
 
     experiment: str
     overrides: tuple[str, ...]
-    config: DictConfig
+    options: Options
     folder: Path
     command: str
     trainings: int
 
+    @cached_property
+    def config(self) -> DictConfig:
+        """The options as Hydra composes them, before interpolation."""
+        return compose_config(self.overrides)
+
     def result_keys(self) -> Iterator[ResultKey]:
         """Yields the keys of the cell's results, one per evaluation."""
-        from dml.runs.folder.summary import protocol_id, result_id  # late: it loads torch
-
-        cfg: Any = self.config
+        cfg: Any = self.options
         several = SPLITS[cfg.protocol.splits].folds > 1
         for evaluation in ("separated", "concatenated") if several else ("single",):
             # the ids read attributes only
@@ -138,13 +155,27 @@ def list_cells(experiment: str, overrides: Sequence[str] = ()) -> list[Cell]:
     ids = experiment_ids()
     if experiment not in ids:
         raise ConfigError([f"experiment: no '{experiment}'{nearest(experiment, ids)}"])
-    words = (f"experiment={experiment}", *overrides)
+    whole = f"experiment={experiment}"
+    place = [one for one in _split(overrides)[0] if re.fullmatch(PLACE, one.input_line)]
+    if len(overrides) > len(place[:1]):
+        found = _compose_cells(whole, *overrides)
+    else:
+        found = _stored(whole, partial(_compose_cells, whole), Options)
+        for one, (job, options) in product(place, found):
+            job.insert(job.index(whole) + 1, f"outputs={one.get_value_element_as_str()}")
+            options["outputs"] = one.value()
+    return [_make_cell(experiment, tuple(job), options) for job, options in found]
+
+
+def _compose_cells(*words: str) -> list[tuple[list[str], Options]]:
+    """Returns overrides and options of the cells that a command runs."""
     _, choices = _split(words)
     cfg, sweeper = _compose(tuple(w.input_line for w in choices if not w.is_sweep_override()))
     if not cfg.experiment.trains:
         return []
     jobs = expand_grids(sweeper["params"], sweeper["grids"], words)
-    return [_make_cell(experiment, tuple(job)) for job in jobs]
+    plain = [(job, OmegaConf.to_container(compose_config(job), resolve=True)) for job in jobs]
+    return json.loads(json.dumps(plain), object_hook=Options)
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
@@ -160,9 +191,8 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
     return apply_params(cfg, None, overrides)
 
 
-def _make_cell(experiment: str, overrides: tuple[str, ...]) -> Cell:
-    cfg = compose_config(overrides)
-    folder = RunFolder.of(cfg, cast(Config, cfg)).path
+def _make_cell(experiment: str, overrides: tuple[str, ...], cfg: Any) -> Cell:
+    folder = RunFolder.of(cfg, cfg).path
     typed = [word for word in overrides if not word.startswith("experiment.")]
     words = sorted(typed, key=lambda word: not word.startswith("experiment="))
     command = f"{shell_command('train')} {shlex.join(words)}"
@@ -191,21 +221,31 @@ def _groups() -> frozenset[str]:
 @cache
 def _compose(choices: tuple[str, ...]) -> tuple[DictConfig, dict[str, Any]]:
     """Returns the config of some files, and `params` and `grids` of its sweeper."""
-    path = _cache_folder() / f"{sha256(repr(choices).encode()).hexdigest()[:32]}.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+
+    def compose_files() -> dict[str, Any]:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose("train", overrides=list(choices), return_hydra_config=True)
         # Resolved as Hydra does on reading: an escaped ${} is interpolated by a job's config.
         sweeper = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
-        content = cast(dict[str, Any], OmegaConf.to_container(cfg)) | {"hydra": sweeper}
-        with suppress(OSError):  # a home that cannot be written to costs time, nothing else
-            write_text(path, json.dumps(content))
+        return cast(dict[str, Any], OmegaConf.to_container(cfg)) | {"hydra": sweeper}
+
+    content = _stored(sha256(repr(choices).encode()).hexdigest()[:32], compose_files)
     sweeper = content.pop("hydra")
     cfg = OmegaConf.create(content)
     OmegaConf.set_struct(cfg, True)  # as Hydra leaves it
     return cfg, sweeper
+
+
+def _stored(name: str, make: Callable[[], Any], kind: type[dict[str, Any]] = dict) -> Any:
+    """Returns a content of the cache, made anew if it is not there; its mappings are of a kind."""
+    path = _cache_folder() / f"{name}.json"
+    try:
+        return json.loads(path.read_bytes(), object_hook=kind)
+    except (OSError, ValueError):
+        text = json.dumps(make())
+    with suppress(OSError):  # a home that cannot be written to costs time, nothing else
+        write_text(path, text)
+    return json.loads(text, object_hook=kind)
 
 
 def _sort_key(name: str) -> tuple[int, int, int, str]:
@@ -220,10 +260,11 @@ def _sort_key(name: str) -> tuple[int, int, int, str]:
 def _cache_folder() -> Path:
     """Returns the folder for the present config files; the oldest of the others are deleted."""
     digest = sha256()
-    for name in ("hydra-core", "omegaconf"):
+    for name in ("hydra-core", "omegaconf", "timm"):
         digest.update(f"\n{name} {version(name)}".encode())
-    for path in sorted(CONFIGS.rglob("*.yaml")):
-        digest.update(f"\n{path.relative_to(CONFIGS)}\n".encode())
+    files = [*CONFIGS.rglob("*.yaml"), *(PACKAGE / "config").glob("*.py"), Path(__file__)]
+    for path in sorted(files):
+        digest.update(f"\n{path.relative_to(PACKAGE.parent)}\n".encode())
         digest.update(path.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = home / "dml-benchmark" / "compositions" / digest.hexdigest()[:16]

@@ -12,9 +12,9 @@ how many images it trains on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
-from omegaconf import DictConfig
 
 from dml.core.atomic_io import read_json
 from dml.core.option_values import SPLITS
@@ -50,11 +50,11 @@ def estimate_hours(cell: Cell) -> float | None:
     """Returns the hours of all trainings of a cell; None if they are unknown."""
     if cell.trainings == 0:
         return 0.0
-    hours = estimate_training_hours(cell.config)
+    hours = estimate_training_hours(cell.options)
     return None if hours is None else hours * cell.trainings
 
 
-def estimate_training_hours(cfg: DictConfig) -> float | None:
+def estimate_training_hours(cfg: Any) -> float | None:
     """Returns the hours of one training; None if they are unknown."""
     protocol, data, method = cfg.protocol, cfg.data, cfg.method
     on_cpu, share = cfg.device == "cpu", SPLITS[protocol.splits].training_share
@@ -86,8 +86,8 @@ def estimate_training_hours(cfg: DictConfig) -> float | None:
 
 def estimate_gigabytes(cell: Cell) -> float | None:
     """Returns the disk space of the models that a finished run keeps; None if it is unknown."""
-    millions = PARAMETERS.get(cell.config.backbone.name)
-    models = cell.config.protocol.repeats * SPLITS[cell.config.protocol.splits].folds
+    millions = PARAMETERS.get(cell.options.backbone.name)
+    models = cell.options.protocol.repeats * SPLITS[cell.config.protocol.splits].folds
     return None if millions is None else 4e-3 * millions * models * (cell.trainings > 0)
 
 

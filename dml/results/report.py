@@ -246,7 +246,7 @@ def swept_options(cells: Sequence[Cell]) -> list[str]:
 
 def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentConfig) -> list[Row]:
     """Returns the rows of the cells in their order, run or not, then of runs that fit no cell."""
-    options_of = [comparable(identity(cell.config)) for cell in cells]
+    options_of = [comparable(identity(cell.options)) for cell in cells]
     planned = [
         Row(key, options, cell)
         for cell, options in zip(cells, options_of, strict=True)

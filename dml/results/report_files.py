@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,7 +22,6 @@ from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_progress
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, OUTCOMES, VERDICTS, Caveat, is_comparable
-from dml.results.figures import Picture, draw_figures
 from dml.results.frame import format_option, read_runs, short_names, write_runs
 from dml.results.report import Family, Report, Row, Section, build_report, outputs_override
 from dml.results.tables import (
@@ -36,6 +35,9 @@ from dml.results.tables import (
 )
 from dml.runs.console import DASH
 from dml.runs.folder.stored_run import StoredRun
+
+if TYPE_CHECKING:
+    from dml.results.figures import Picture
 
 MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows a line each
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
@@ -97,7 +99,9 @@ def write_reports(
             lines += list_notes(report, MAX_COMMANDS)
         for line in lines:
             console.print(line, soft_wrap=True)  # unbroken, to be copied
-    to_draw = show_progress(reports if figures else (), "drawing figures of report", len(reports))
+    if with_runs := [report for report in reports if figures and len(report.runs)]:
+        from dml.results.figures import draw_figures  # imported late: it loads matplotlib
+    to_draw = show_progress(with_runs, "drawing figures of report", len(with_runs))
     drawn = {report.about.id: draw_figures(report) for report in to_draw}
     stem = ids[0] if len(ids) == 1 else "all" if "all" in names else "report"
     files = {

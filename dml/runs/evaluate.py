@@ -19,8 +19,9 @@ from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.embeddings import Evaluator, SplitEmbeddings, load_embeddings, save_embeddings
 from dml.runs.figures.run_figures import draw_neighbors
+from dml.runs.folder.run_folder import load_config
 from dml.runs.job import loading_processes, translate_resource_errors
-from dml.runs.load import load_config, load_embedder
+from dml.runs.load import load_embedder
 from dml.runs.protocol import FOLDS, protocol_test
 from dml.training.device import autocast, resolve_device, set_precision
 

@@ -17,7 +17,7 @@ from dml.config.check import check
 from dml.config.command_line import is_multirun
 from dml.config.compatibility import find_notes
 from dml.config.explain import explain
-from dml.config.identity import ROOTS, flatten, identity
+from dml.config.identity import ROOTS, flatten, identity, protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line
@@ -33,11 +33,10 @@ from dml.runs.console import console, print_line, print_results
 from dml.runs.dry_run import dry_run
 from dml.runs.embeddings import concatenate_models
 from dml.runs.figures.run_figures import draw_curves
-from dml.runs.folder.run_folder import SEARCH_LOCK, RunFolder
+from dml.runs.folder.run_folder import SEARCH_LOCK, RunFolder, load_cfg
 from dml.runs.folder.run_log import log_start, write_log
-from dml.runs.folder.summary import device_name, protocol_id, result_id, summarize, versions
+from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.job import EMBEDDINGS, JobRun, RunContext, read_result, translate_resource_errors
-from dml.runs.load import load_cfg
 from dml.runs.protocol import FOLDS, Job, validates_one_class
 from dml.runs.train_jobs import train_jobs
 from dml.runs.training_status import RunPosition

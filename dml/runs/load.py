@@ -15,22 +15,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import OmegaConf
 from torch import nn
 from torchvision.transforms import v2
 
-from dml.config.check import check
 from dml.config.identity import refuse_interpolation
 from dml.config.schema import Config, TransformConfig
 from dml.core.atomic_io import replace_file, write_json
-from dml.core.errors import ConfigError, UserError, first_line
+from dml.core.errors import UserError, first_line
 from dml.core.installation import CONFIGS
 from dml.models.backbones import InputSpec
 from dml.models.embedder import Embedder
 from dml.runs.build import Builder
-from dml.runs.folder.run_folder import RunFolder
-from dml.runs.folder.stored_run import read_config
+from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.training.checkpoint_files import read_checkpoint
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -148,43 +145,6 @@ def _select_model(run_folder: str | Path, repeat: int | None, fold: int | None) 
             stacklevel=3,
         )
     return name
-
-
-def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:
-    """Returns the config of a run, including the best values of its search; the device is `auto`.
-
-    Args:
-        run_folder: a run folder.
-        data_root: the place of the images; None: where they were during training.
-
-    Raises:
-        ConfigError: the config is absent or damaged.
-    """
-    cfg = load_cfg(run_folder)
-    cfg["device"] = "auto"
-    if data_root is not None:
-        cfg["data"]["root"] = data_root
-        if "root" in cfg["data"]["reader"]:
-            cfg["data"]["reader"]["root"] = data_root
-    best = RunFolder(run_folder).best
-    if cfg.get("search") and best.exists():
-        for option, value in _read_yaml(best).items():
-            OmegaConf.update(cfg, str(option), value)
-    return check(cfg, Config)
-
-
-def load_cfg(run_folder: str | Path) -> DictConfig:
-    """Returns the config of a run as it is stored; see `load_config`."""
-    cfg = _read_yaml(RunFolder(run_folder).config)
-    cfg["overwrite"] = False  # it applied to the earlier run only
-    return cfg
-
-
-def _read_yaml(path: Path) -> DictConfig:
-    try:
-        return OmegaConf.create(read_config(path))
-    except (ValueError, OmegaConfBaseException) as error:
-        raise ConfigError([f"run: {path} cannot be read: {first_line(error)}"]) from error
 
 
 def load_embedder(config: Config, run_folder: str | Path, job: str) -> Embedder:

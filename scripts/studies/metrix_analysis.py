@@ -17,9 +17,8 @@ from dml.methods.metrix.analysis import embed_mixes, measure_positivity
 from dml.retrieval.geometry import alignment, uniformity, utilization
 from dml.runs.build import Builder
 from dml.runs.figures.run_figures import draw_positivity
-from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.job import JobRun, RunContext
-from dml.runs.load import load_config
 from dml.runs.protocol import Job, Split
 from dml.training.checkpoint_files import read_checkpoint
 

@@ -8,9 +8,9 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from dml.config.check import check
+from dml.config.identity import result_id
 from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.runs.folder.summary import result_id
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

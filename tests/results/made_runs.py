@@ -9,11 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.identity import digest
+from dml.config.identity import digest, protocol_id, result_id
 from dml.config.schema import ExperimentConfig
-from dml.results.catalog import Cell
+from dml.results.catalog import Cell, Options
 from dml.results.report import Report, Row, build_report
-from dml.runs.folder.summary import protocol_id, result_id
 
 NODE = {
     "title": "made by hand",
@@ -39,7 +38,11 @@ def _word(value: Any) -> str:
 def make_cell(cfg: DictConfig, loss: str = "", overrides: tuple[str, ...] = ()) -> Cell:
     """A cell of an experiment; its command holds signs that HTML must escape."""
     command = f"python train.py loss={loss} <&>"
-    return Cell(cfg.experiment.id, overrides or (f"loss={loss}",), cfg, Path("none"), command, 1)
+    options = json.loads(json.dumps(OmegaConf.to_container(cfg, resolve=True)), object_hook=Options)
+    words = overrides or (f"loss={loss}",)
+    cell = Cell(cfg.experiment.id, words, options, Path("none"), command, 1)
+    vars(cell)["config"] = cfg
+    return cell
 
 
 def build(cells: Sequence[Cell], root: Path, **changes: Any) -> Report:

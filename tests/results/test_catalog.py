@@ -15,13 +15,13 @@ from omegaconf import OmegaConf
 
 from dml.config.check import check
 from dml.config.grids import expand_grids
-from dml.config.identity import digest, identity
+from dml.config.identity import digest, identity, result_id
 from dml.config.schema import Config
 from dml.core.errors import ConfigError
 from dml.core.installation import CONFIGS
+from dml.results import catalog
 from dml.results.catalog import compose_config, experiment_ids, list_cells, load_experiment
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.folder.summary import result_id
 
 # The smallest of everything; `scale=standin` alone takes minutes.
 SMALLEST = (
@@ -112,6 +112,18 @@ def test_the_sweeper_runs_the_cells_of_the_catalog(name):
     settings = {str(cell.config.experiment.setting) for cell in cells}
     assert len(settings) > 2  # and a job's own config gives its setting
     assert {str(compose_config(job).experiment.setting) for job in jobs} == settings
+
+
+def test_stored_cells_are_those_that_are_composed(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "_cache_folder", lambda: tmp_path)
+    name, place = "mft_table12", "outputs=some/where"
+    composed = catalog._compose_cells(f"experiment={name}", place)
+    for _ in ("written", "read"):
+        cells = list_cells(name, [place])
+        assert [[list(cell.overrides), cell.options] for cell in cells] == composed
+        assert digest(cells[-1].options) == digest(cells[-1].config)
+        assert cells[-1].config.outputs == "some/where"
+        assert (tmp_path / f"experiment={name}.json").exists()
 
 
 def test_an_experiment_of_a_script_is_not_trained(command_line):

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, the paths of its files, and its locks.
+"""The folder of a run: its name, the paths of its files, its locks, and its config.
 
 A name such as `seed0-epochs60-lr0.0003-1a2b3c4d` ends with the digest that identifies the run
 (`dml.config.identity`). The words before it, taken from the options that were typed, tell readers
@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from dml.config.check import check
 from dml.config.identity import digest, identity
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
-from dml.core.errors import UserError
+from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.locks import try_lock
 from dml.core.secrets import mask_options, mask_text
+from dml.runs.folder.stored_run import read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
 SEARCH_LOCK = "search.lock"  # shared by the workers of a search
@@ -189,3 +192,40 @@ def describe_overrides(cfg: DictConfig, overrides: Sequence[str]) -> str:
             between = "" if value[:1].isdigit() or value[:1] == "-" else "_"
             words.append(f"{option.rpartition('.')[2].strip('_')}{between}{value}")
     return "-".join(words)[:MAX_LENGTH]
+
+
+def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:
+    """Returns the config of a run, including the best values of its search; the device is `auto`.
+
+    Args:
+        run_folder: a run folder.
+        data_root: the place of the images; None: where they were during training.
+
+    Raises:
+        ConfigError: the config is absent or damaged.
+    """
+    cfg = load_cfg(run_folder)
+    cfg["device"] = "auto"
+    if data_root is not None:
+        cfg["data"]["root"] = data_root
+        if "root" in cfg["data"]["reader"]:
+            cfg["data"]["reader"]["root"] = data_root
+    best = RunFolder(run_folder).best
+    if cfg.get("search") and best.exists():
+        for option, value in _read_yaml(best).items():
+            OmegaConf.update(cfg, str(option), value)
+    return check(cfg, Config)
+
+
+def load_cfg(run_folder: str | Path) -> DictConfig:
+    """Returns the config of a run as it is stored; see `load_config`."""
+    cfg = _read_yaml(RunFolder(run_folder).config)
+    cfg["overwrite"] = False  # it applied to the earlier run only
+    return cfg
+
+
+def _read_yaml(path: Path) -> DictConfig:
+    try:
+        return OmegaConf.create(read_config(path))
+    except (ValueError, OmegaConfBaseException) as error:
+        raise ConfigError([f"run: {path} cannot be read: {first_line(error)}"]) from error

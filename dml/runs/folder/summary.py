@@ -12,8 +12,8 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from hydra.utils import get_class
 
+from dml.config.identity import protocol_id, result_id
 from dml.config.schema import Config
 from dml.core.installation import CLONE
 from dml.core.statistics import Estimate, mean_per_repeat
@@ -95,25 +95,6 @@ def combine_scores(
         mean = Estimate(tuple(scores.values()))
         combined[name] = {"mean": mean.mean, "ci95": mean.ci95, "std": mean.std, "repeats": mean.n}
     return combined
-
-
-def result_id(config: Config) -> str:
-    """Returns the id of loss and method in the tables of published results.
-
-    It is given in the file of the method (`result_id`), or by its class if it depends on options.
-    """
-    if "result_id" in config.method:
-        return config.method["result_id"]
-    loss_id, method = config.loss["result_id"], get_class(config.method["_target_"])
-    if hasattr(method, "result_id"):
-        return method.result_id(loss_id, config.method)
-    return loss_id if config.method["name"] == "plain" else f"{loss_id}+{config.method['name']}"
-
-
-def protocol_id(config: Config) -> str:
-    """Returns the id of the protocol in the tables of published results, with its label noise."""
-    clean, noise = config.protocol.result_id, config.data.label_noise
-    return clean if not noise else f"{clean.removesuffix('_standard')}_noise{100 * noise:g}"
 
 
 def device_name(device: torch.device) -> str:

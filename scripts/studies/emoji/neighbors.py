@@ -11,9 +11,9 @@ from torch import nn
 from dml.data.image_index import Subset
 from dml.runs.build import Builder
 from dml.runs.figures.run_figures import draw_neighbors
-from dml.runs.folder.run_folder import RunFolder
+from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.job import JobRun, RunContext
-from dml.runs.load import load_config, load_embedder
+from dml.runs.load import load_embedder
 from dml.runs.protocol import Split
 from scripts.studies.emoji.sets import PICTURE_SETS
 

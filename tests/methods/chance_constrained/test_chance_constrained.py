@@ -10,14 +10,13 @@ import torch
 from pytorch_metric_learning.losses import TripletMarginLoss
 
 from dml.config.check import check
-from dml.config.identity import identity
+from dml.config.identity import identity, result_id
 from dml.config.schema import Config
 from dml.core.errors import RunStopped
 from dml.losses import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
 from dml.runs.build import Builder
-from dml.runs.folder.summary import result_id
 from dml.runs.job import JobRun, RunContext
 from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import read_checkpoint

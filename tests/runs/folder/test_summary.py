@@ -3,8 +3,9 @@ import math
 import pytest
 
 from dml.config.check import check
+from dml.config.identity import protocol_id
 from dml.config.schema import Config
-from dml.runs.folder.summary import combine_scores, protocol_id
+from dml.runs.folder.summary import combine_scores
 
 
 @pytest.mark.parametrize(
