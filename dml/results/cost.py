@@ -86,8 +86,8 @@ def estimate_training_hours(cfg: Any) -> float | None:
 
 def estimate_gigabytes(cell: Cell) -> float | None:
     """Returns the disk space of the models that a finished run keeps; None if it is unknown."""
-    millions = PARAMETERS.get(cell.config.backbone.name)
-    models = cell.config.protocol.repeats * SPLITS[cell.config.protocol.splits].folds
+    millions = PARAMETERS.get(cell.options.backbone.name)
+    models = cell.options.protocol.repeats * SPLITS[cell.options.protocol.splits].folds
     return None if millions is None else 4e-3 * millions * models * (cell.trainings > 0)
 
 
