@@ -1,9 +1,9 @@
 """Exact search: candidates by float32 scores, exact order in float64.
 
 An engine (`PlainSearch`, `CpuSearch`, `FaissSearch`) proposes slightly more than k candidates with
-their scores and a bound on the rounding error. Candidates whose scores differ by less than the
-bound are compared again in float64 (`exact_order`), and queries that may miss a neighbor are
-searched again in float64 (`full_search`).
+their scores. Candidates whose scores differ by less than the bound on the rounding error are
+compared again in float64, and queries that may miss a neighbor are searched again in float64
+(`exact_order`).
 
 Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neighbors, m candidates.
 """
@@ -11,32 +11,29 @@ Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neig
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
-from typing import TypedDict, TypeVar
+from typing import NamedTuple, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
 from dml.core.option_values import BACKENDS
 from dml.retrieval.cpu_search import CpuSearch
-from dml.retrieval.exact_order import sort_near_ties, squared_distances
-from dml.retrieval.faiss_backend import FaissSearch
-from dml.retrieval.float32_products import full_float32
-from dml.retrieval.full_search import FullSearch
+from dml.retrieval.exact_order import (
+    nearest_of_all,
+    sort_near_ties,
+    squared_distances,
+    without_surplus_duplicates,
+)
 from dml.retrieval.inputs import (
     check_counts,
     check_embeddings,
     check_one_dimension,
     working_memory,
 )
-from dml.retrieval.plain_search import Candidates, PlainSearch, width
-from dml.retrieval.relevant_ranks import (
-    ClassMembers,
-    count_closer,
-    nearest_relevant,
-)
+from dml.retrieval.plain_search import FaissSearch, PlainSearch, full_float32
+from dml.retrieval.relevant_ranks import ClassMembers, count_closer
 from dml.retrieval.scaled_gallery import ScaledGallery, tile_size
 
 Result = TypeVar("Result")
@@ -44,48 +41,58 @@ Result = TypeVar("Result")
 PAIR_BYTES = 64  # memory of the exact comparison of a query and an item
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """Candidates of queries.
+class Neighbors(NamedTuple):
+    """Distances (B×k, ascending, in the embeddings' precision) and gallery indices (B×k)."""
 
-    Attributes:
-        queries: n×D.
-        self_n: gallery indices of the queries, which are excluded; None if not in the gallery.
-        candidates: more than k per query, unless the gallery has fewer items.
-        relevant_nm: mask of relevant candidates, if only their order relative to irrelevant
-            candidates matters.
-        complete: whether the candidates are all items that a query can find.
+    distances: Tensor
+    indices: Tensor
+
+
+def nearest_neighbors(
+    query: Tensor,
+    gallery: Tensor | None = None,
+    *,
+    k: int,
+    backend: str = "auto",
+    memory_mb: float | None = None,
+) -> Neighbors:
+    """Returns the exact k nearest gallery items of every query.
+
+    Items are ordered by Euclidean distance, computed in float64 (half precision is converted to
+    float32 first), and equal distances by gallery index, so that the result is the same on every
+    machine.
+
+    Args:
+        query: B×D embeddings on any device.
+        gallery: N×D embeddings; None: the queries are the gallery, and a query is not its own
+            neighbor.
+        k: neighbors per query, 1 to N (N − 1 without a gallery).
+        backend: "torch", "faiss" (must be installed) or "auto", which means torch.
+            `python scripts/benchmark.py retrieval --backends torch,faiss` compares them.
+        memory_mb: bound on the size of the working buffers, in addition to a float32 copy of the
+            gallery; None: 64 on a CPU, on a GPU a quarter of its free memory, at most 4,096.
+
+    Raises:
+        ValueError: shapes are incompatible, the gallery is empty, k is out of range, or embeddings
+            contain NaN or infinite values (the message has their count).
     """
+    search = ExactSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
+    indices = torch.empty(len(query), k, dtype=torch.long, device=query.device)
+    distances = torch.empty(len(query), k, dtype=search.query.dtype, device=query.device)
 
-    queries: Tensor
-    self_n: Tensor | None
-    candidates: Candidates
-    relevant_nm: Tensor | None
-    complete: bool
+    def store(rows: Tensor, indices_nk: Tensor) -> None:
+        indices[rows] = indices_nk
+        query_P = rows.repeat_interleave(k)
+        squared = squared_distances(search.query, search.gallery, query_P, indices_nk.reshape(-1))
+        distances[rows] = squared.sqrt_().view(-1, k).to(distances.dtype)
 
-    def resolve(self, gallery_ND: Tensor, full: FullSearch, k: int) -> Tensor:
-        """Returns the gallery indices (n×k) of the exact neighbors."""
-        scores_nm, indices_nm, error_n = self.candidates
-        sort_near_ties(
-            self.queries, gallery_ND, scores_nm, indices_nm, error_n, k, self.relevant_nm
-        )
-        indices_nk = indices_nm[:, :k]
-        if not self.complete:
-            unsure = self._may_miss(k)
-            if unsure.any():
-                self_u = None if self.self_n is None else self.self_n[unsure]
-                indices_nk[unsure] = full.nearest(self.queries[unsure], self_u, k)
-        return indices_nk
-
-    def _may_miss(self, k: int) -> Tensor:
-        """Returns the mask of queries (n) that may have a neighbor outside the candidates."""
-        # other items have at most the last score plus the error
-        scores_nm, _, error_n = self.candidates
-        return scores_nm[:, k - 1] - scores_nm[:, -1] <= 2 * error_n
+    everything = torch.arange(len(query), device=query.device)
+    search.map_chunks(everything, torch.full((len(query),), k), store)
+    return Neighbors(distances, indices)
 
 
 class SearchOptions(TypedDict, total=False):
-    """Options of the search that do not change the result; see `ExactSearch`."""
+    """Options of the search that do not change the result; see `nearest_neighbors`."""
 
     backend: str
     memory_mb: float | None
@@ -97,11 +104,8 @@ class ExactSearch:
     Args:
         query, gallery, memory_mb, backend: as for `nearest_neighbors`.
         most: the largest k of all queries.
-        self_index: position of each query in the gallery (B), which is excluded from its
-            neighbors. None: all queries search the whole gallery.
-
-    Attributes:
-        available: number of items that a query can find.
+        self_index: position of each query in the gallery (B), which is last among its neighbors; −1
+            for a query that is not in the gallery. None: no query is.
 
     Raises:
         ValueError: as `nearest_neighbors`.
@@ -118,7 +122,7 @@ class ExactSearch:
         self_index: Tensor | None = None,
     ) -> None:
         self.query = check_embeddings(query, "query")
-        self.own = gallery is None
+        self._own = gallery is None
         self.gallery = self.query if gallery is None else check_embeddings(gallery, "gallery")
         check_one_dimension(self.query, self.gallery, "query and gallery")
         if self.query.device != self.gallery.device:
@@ -131,16 +135,22 @@ class ExactSearch:
                 f"backend must be {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got {backend!r}"
             )
         check_counts([most], "k")
-        self.self_index = self_index
-        self.available = len(self.gallery) - (self.own or self_index is not None)
-        if not 1 <= most <= self.available:
+        available = len(self.gallery) - self._own
+        if most > available:
             raise ValueError(
-                f"k must lie between 1 and the {self.available} gallery items a query can find,"
+                f"k must lie between 1 and the {available} gallery items a query can find,"
                 f" got {most}"
             )
-        self.most = most
-        self.backend = backend
-        self.memory_bytes = working_memory(memory_mb, self.query.device)
+        self.self_index = self_index
+        if self._own:
+            self.self_index = torch.arange(len(self.query), device=self.query.device)
+        self._most = most
+        memory_bytes = working_memory(memory_mb, self.query.device)
+        engine = CpuSearch if self.query.device.type == "cpu" else PlainSearch
+        tile = tile_size(len(self.gallery), self._candidates(most))
+        self._engine: PlainSearch = (FaissSearch if backend == "faiss" else engine)(
+            ScaledGallery(self.gallery, self.query, tile), memory_bytes
+        )
 
     def map_chunks(
         self,
@@ -162,98 +172,105 @@ class ExactSearch:
         Returns:
             The result of `function` for each chunk.
         """
-        with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
-            if self.own:
-                engine.prepare(len(rows), self.most)
-            full = FullSearch(self.gallery, engine.gallery, self.most, engine.memory_bytes)
-            k_n = k_n.cpu()
+        engine, m = self._engine, self._candidates(self._most)
+        size = self._chunk_size(rows, engine.bytes_per_query(m))
+        largest = [int(part[-1]) for part in k_n.cpu().split(size)]
+        with full_float32(self.query.device), engine.threads() as for_each:
+            table = None
+            if self._own and 2 * len(rows) > len(self.gallery):
+                table = engine.table(m, for_each)
 
-            def search(chunk: slice) -> Result:
-                part, k = rows[chunk], int(k_n[chunk.stop - 1])
-                proposal = self._propose(engine, part, k, classes)
-                return function(part, proposal.resolve(self.gallery, full, k))
+            def search(chunk: tuple[Tensor, int]) -> Result:
+                return function(chunk[0], self._nearest(*chunk, table, classes))
 
-            return engine.for_each(search, _chunks(k_n, engine))
+            return for_each(search, zip(rows.split(size), largest, strict=True))
 
-    def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
+    def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor]) -> Tensor:
         """Returns the number of items before the nearest relevant item of each query.
 
         Args:
             rows: indices of the queries (n), each with a relevant item.
             classes: classes of all queries (B) and gallery items (N), 0..C−1.
-            limit: counts are exact below this.
-
-        Returns:
-            n counts, exact below `limit`.
         """
-        members = ClassMembers(classes[1])
+        members, gallery = ClassMembers(classes[1]), self._engine.gallery
 
         def rank(part: Tensor) -> Tensor:
             pairs = members.pairs(classes[0][part])
-            self_n = self._self_items(part)
-            targets = nearest_relevant(self.query[part], self.gallery, *pairs, self_n)
-            return count_closer(engine.gallery, self.gallery, targets, limit)
+            return count_closer(gallery, self.gallery, self.query[part], pairs, self._selves(part))
 
-        with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
-            # all items of a tile may pass, and all items of a class are compared
-            largest = int(members.counts[classes[0][rows]].max())
-            fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
-            size = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
-            return torch.cat(engine.for_each(rank, rows.split(size)))
+        # all items of a tile may be near the relevant one, and all items of a class are compared
+        largest = int(members.counts[classes[0][rows]].max())
+        size = self._chunk_size(rows, PAIR_BYTES * (gallery.tile + largest))
+        with full_float32(self.query.device), self._engine.threads() as for_each:
+            return torch.cat(for_each(rank, rows.split(size)))
 
-    def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
-        """Returns Euclidean distances (n×k, float64) from the queries `rows` to gallery items."""
-        n, k = indices_nk.shape
-        query_P = rows.repeat_interleave(k)
-        squared = squared_distances(self.query, self.gallery, query_P, indices_nk.reshape(-1))
-        return squared.sqrt_().view(n, k)
+    def _chunk_size(self, rows: Tensor, bytes_per_query: int) -> int:
+        engine = self._engine
+        fits = max(1, engine.memory_bytes // bytes_per_query)
+        return min(engine.max_queries, fits, math.ceil(len(rows) / engine.workers))
 
-    @cached_property
-    def _engine(self) -> PlainSearch:
-        """The search engine that proposes candidates on this device."""
-        kind: type[PlainSearch] = PlainSearch
-        if self.backend == "faiss":
-            kind = FaissSearch
-        elif self.query.device.type == "cpu":
-            kind = CpuSearch
-        tile = tile_size(len(self.gallery), width(self.most, self.available))
-        scaled = ScaledGallery(self.gallery, self.query, tile)
-        return kind(scaled, self.available, self.memory_bytes)
+    def _candidates(self, k: int) -> int:
+        """Returns the number of candidates for k neighbors, so that second searches are rare."""
+        return min(k + 4 + k // 16 + (self.self_index is not None), len(self.gallery))
 
-    def _self_items(self, rows: Tensor) -> Tensor | None:
-        """Returns the gallery indices (n) of the queries `rows`; None if not in the gallery."""
-        if self.own:
-            return rows
+    def _selves(self, rows: Tensor) -> Tensor | None:
         return None if self.self_index is None else self.self_index[rows]
 
-    def _propose(
-        self, engine: PlainSearch, rows: Tensor, k: int, classes: tuple[Tensor, Tensor] | None
-    ) -> Proposal:
-        """Returns the candidates of the queries `rows`."""
-        query_nD, self_n = self.query[rows], self._self_items(rows)
-        candidates = engine.propose(query_nD, self_n, k)
+    @cached_property
+    def _kept(self) -> Tensor:
+        return without_surplus_duplicates(self.gallery, self._most + 1)
+
+    def _nearest(
+        self,
+        rows: Tensor,
+        k: int,
+        table: tuple[Tensor, Tensor] | None,
+        classes: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        """Returns the gallery indices (n×k) of the exact neighbors of the queries `rows`."""
+        gallery, query_nD, self_n = self._engine.gallery, self.query[rows], self._selves(rows)
+        query_nE = gallery.queries(query_nD)
+        if table is None:
+            scores_nm, rows_nm = self._engine.best(query_nE, self._candidates(k))
+        else:
+            scores_nm, rows_nm = (part.index_select(0, gallery.place[rows]) for part in table)
+        error_n = gallery.error(query_nE)
+        last_n = scores_nm[:, -1]  # no other item has a higher score
+        # selecting by flat indices is twice as fast as indexing by a matrix
+        indices_nm = gallery.order.index_select(0, rows_nm.flatten()).view_as(rows_nm)
+        if self_n is not None:
+            scores_nm, indices_nm = _move_last(scores_nm, indices_nm, self_n)
         relevant_nm = None
         if classes is not None:
-            indices_nm = candidates.indices
             classes_nm = classes[1].index_select(0, indices_nm.flatten()).view_as(indices_nm)
             relevant_nm = classes_nm == classes[0][rows, None]
-        complete = candidates.scores.shape[1] >= self.available
-        return Proposal(query_nD, self_n, candidates, relevant_nm, complete)
+        sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k, relevant_nm)
+        indices_nk = indices_nm[:, :k]
+        if indices_nm.shape[1] < len(self.gallery):
+            unsure = scores_nm[:, k - 1] - last_n <= 2 * error_n
+            if unsure.any():
+                self._search_all(indices_nk, query_nD, self_n, unsure.nonzero().squeeze(1))
+        return indices_nk
+
+    def _search_all(
+        self, indices_nk: Tensor, query_nD: Tensor, self_n: Tensor | None, unsure: Tensor
+    ) -> None:
+        """Replaces the neighbors of some queries by those among all gallery items."""
+        scaled, k = self._engine.gallery.scaled, indices_nk.shape[1]
+        for part in unsure.split(max(1, self._engine.memory_bytes // (64 * len(self._kept)))):
+            self_u = None if self_n is None else self_n[part]
+            indices_nk[part] = nearest_of_all(
+                query_nD[part], self.gallery, self._kept, scaled, self_u, k
+            )
 
 
-def _chunks(k_n: Tensor, engine: PlainSearch) -> Iterator[slice]:
-    """Yields chunks of queries that fit into memory, for k_n neighbors per query (ascending)."""
-    start = 0
-    # enough chunks for all workers
-    largest = min(engine.max_queries, math.ceil(len(k_n) / engine.workers))
-    while start < len(k_n):
-        stop = min(start + largest, len(k_n))
-        while True:
-            per_query = engine.bytes_per_query(int(k_n[stop - 1]))
-            fits = max(1, engine.memory_bytes // per_query)
-            if stop - start <= fits:
-                break
-            # a shorter chunk may also need a smaller k, so try again
-            stop = start + max(fits, (stop - start) // 2)
-        yield slice(start, stop)
-        start = stop
+def _move_last(scores_nm: Tensor, indices_nm: Tensor, self_n: Tensor) -> tuple[Tensor, Tensor]:
+    """Moves the queries themselves to the end of their candidates, with a score of −∞."""
+    is_self = indices_nm == self_n[:, None]
+    last = indices_nm.shape[1] - 1
+    rank_m = torch.arange(last + 1, device=self_n.device)
+    self_n1 = torch.where(is_self, rank_m, last).amin(dim=1, keepdim=True)
+    column_nm = rank_m + (rank_m >= self_n1)
+    column_nm[:, -1:] = self_n1
+    scores_nm = scores_nm.masked_fill(is_self, -torch.inf)
+    return scores_nm.gather(1, column_nm), indices_nm.gather(1, column_nm)
