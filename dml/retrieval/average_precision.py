@@ -52,22 +52,22 @@ def mean_average_precision(
     query, searched, query_B, gallery_N = check_labeled(
         embeddings, labels, gallery_embeddings, gallery_labels
     )
-    is_gallery, gallery = searched is None, query if searched is None else searched
+    gallery = query if searched is None else searched
+    self_B = torch.full_like(query_B, -1)
+    if searched is None:
+        self_B = torch.arange(len(query), device=query.device)
     counts = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)
-    rows = (counts[query_B] > int(is_gallery)).nonzero().squeeze(1)
+    rows = (counts[query_B] > (self_B >= 0)).nonzero().squeeze(1)
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
     members = ClassMembers(gallery_N)
     memory_bytes = working_memory(memory_mb, query.device)
     chunk = max(1, memory_bytes // (ENTRY_BYTES * min(TILE, len(gallery))))
     total = 0.0
-    with torch.no_grad():
-        for part in rows.split(chunk):
-            relevant = _rank_relevant(
-                query[part], gallery, members, query_B[part], part if is_gallery else None
-            )
-            before_nR = _count_before(query[part], gallery, relevant, query_B[part], gallery_N)
-            total += float(_average_precision(before_nR, relevant[0]).sum())
+    for part in rows.split(chunk):
+        relevant = _rank_relevant(query[part], gallery, members, query_B[part], self_B[part])
+        before_nR = _count_before(query[part], gallery, relevant, query_B[part], gallery_N)
+        total += float(_average_precision(before_nR, relevant[0]).sum())
     return total / len(rows)
 
 
@@ -76,7 +76,7 @@ def _rank_relevant(
     gallery_ND: Tensor,
     members: ClassMembers,
     classes_n: Tensor,
-    self_n: Tensor | None,
+    self_n: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Returns squared distances (n×R, padded with ∞) and gallery indices of relevant items."""
     pairs = members.pairs(classes_n)

@@ -180,7 +180,7 @@ class RunningTop:
         with self._lock:
             self._parts.append(entries_P)
             self._kept += len(entries_P)
-            if self._kept > 2 * self.queries * (self.m + SPARE):
+            if self._kept > 3 * self.queries * (self.m + SPARE):
                 # dropped entries have at most the threshold, like all entries that are not kept
                 entries_nw, score_nw = self._first(self._rank(seen))
                 self._threshold_n = np.maximum(self._threshold_n, score_nw[:, -1])

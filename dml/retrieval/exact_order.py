@@ -140,7 +140,7 @@ def nearest_of_all(
     gallery_ND: Tensor,
     kept_M: Tensor,
     scaled: Callable[[Tensor], Tensor],
-    self_n: Tensor | None,
+    self_n: Tensor,
     k: int,
 ) -> Tensor:
     """Returns the gallery indices of the exact k nearest items (n×k), by float64 scores.
@@ -152,7 +152,7 @@ def nearest_of_all(
         gallery_ND: the gallery.
         kept_M: gallery indices without surplus duplicates.
         scaled: centers and scales vectors, as float64.
-        self_n: gallery indices of the queries, which are last; None if not in the gallery.
+        self_n: gallery indices of the queries, which are last; −1 if not in the gallery.
         k: number of neighbors.
     """
     n, D = query_nD.shape
@@ -164,15 +164,13 @@ def nearest_of_all(
         parts.append(query64_nD @ gallery64.T - 0.5 * square)
         largest = max(largest, math.sqrt(float(square.max())))
     scores_nM = torch.cat(parts, dim=1)
-    if self_n is not None:
-        scores_nM.masked_fill_(self_n[:, None] == kept_M, -torch.inf)
+    scores_nM.masked_fill_(self_n[:, None] == kept_M, -torch.inf)
     error_n = score_error(query64_nD.norm(dim=1), largest, D, 2.0**-53)
     kth_n = scores_nM.topk(k, dim=1).values[:, -1]
     rows_P, kept_P = (scores_nM >= (kth_n - 2 * error_n)[:, None]).nonzero(as_tuple=True)
     cols_P = kept_M[kept_P]
     squared_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
-    if self_n is not None:
-        squared_P.masked_fill_(cols_P == self_n[rows_P], torch.inf)
+    squared_P.masked_fill_(cols_P == self_n[rows_P], torch.inf)
     cols_P = cols_P[lexical_order(rows_P, squared_P, cols_P)]
     counts_n = torch.bincount(rows_P, minlength=n)
     first_n = counts_n.cumsum(dim=0) - counts_n

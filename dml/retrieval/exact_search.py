@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple, TypedDict, TypeVar
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -35,8 +35,6 @@ from dml.retrieval.inputs import (
 from dml.retrieval.plain_search import FaissSearch, PlainSearch, full_float32
 from dml.retrieval.relevant_ranks import ClassMembers, count_closer
 from dml.retrieval.scaled_gallery import ScaledGallery, tile_size
-
-Result = TypeVar("Result")
 
 PAIR_BYTES = 64  # memory of the exact comparison of a query and an item
 
@@ -104,8 +102,8 @@ class ExactSearch:
     Args:
         query, gallery, memory_mb, backend: as for `nearest_neighbors`.
         most: the largest k of all queries.
-        self_index: position of each query in the gallery (B), which is last among its neighbors; −1
-            for a query that is not in the gallery. None: no query is.
+        self_index: position of each query in a given gallery (B), which is last among its
+            neighbors; −1 for a query that is not in the gallery. None: no query is.
 
     Raises:
         ValueError: as `nearest_neighbors`.
@@ -141,9 +139,11 @@ class ExactSearch:
                 f"k must lie between 1 and the {available} gallery items a query can find,"
                 f" got {most}"
             )
-        self.self_index = self_index
         if self._own:
-            self.self_index = torch.arange(len(self.query), device=self.query.device)
+            self_index = torch.arange(len(self.query), device=self.query.device)
+        elif self_index is None:
+            self_index = torch.full((len(self.query),), -1, device=self.query.device)
+        self._self_index = self_index
         self._most = most
         memory_bytes = working_memory(memory_mb, self.query.device)
         engine = CpuSearch if self.query.device.type == "cpu" else PlainSearch
@@ -156,10 +156,10 @@ class ExactSearch:
         self,
         rows: Tensor,
         k_n: Tensor,
-        function: Callable[[Tensor, Tensor], Result],
+        function: Callable[[Tensor, Tensor], None],
         classes: tuple[Tensor, Tensor] | None = None,
-    ) -> list[Result]:
-        """Finds neighbors chunk by chunk, and returns the results of a function of each chunk.
+    ) -> None:
+        """Finds neighbors chunk by chunk, and calls a function with those of each chunk.
 
         Args:
             rows: indices of the queries.
@@ -168,9 +168,6 @@ class ExactSearch:
                 items, possibly in several threads at once.
             classes: classes of all queries (B) and gallery items (N). If given, near ties are
                 resolved only between relevant and irrelevant items, which is enough for metrics.
-
-        Returns:
-            The result of `function` for each chunk.
         """
         engine, m = self._engine, self._candidates(self._most)
         size = self._chunk_size(rows, engine.bytes_per_query(m))
@@ -180,10 +177,10 @@ class ExactSearch:
             if self._own and 2 * len(rows) > len(self.gallery):
                 table = engine.table(m, for_each)
 
-            def search(chunk: tuple[Tensor, int]) -> Result:
-                return function(chunk[0], self._nearest(*chunk, table, classes))
+            def search(chunk: tuple[Tensor, int]) -> None:
+                function(chunk[0], self._nearest(*chunk, table, classes))
 
-            return for_each(search, zip(rows.split(size), largest, strict=True))
+            for_each(search, zip(rows.split(size), largest, strict=True))
 
     def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor]) -> Tensor:
         """Returns the number of items before the nearest relevant item of each query.
@@ -196,7 +193,8 @@ class ExactSearch:
 
         def rank(part: Tensor) -> Tensor:
             pairs = members.pairs(classes[0][part])
-            return count_closer(gallery, self.gallery, self.query[part], pairs, self._selves(part))
+            self_n = self._self_index[part]
+            return count_closer(gallery, self.gallery, self.query[part], pairs, self_n)
 
         # all items of a tile may be near the relevant one, and all items of a class are compared
         largest = int(members.counts[classes[0][rows]].max())
@@ -211,10 +209,7 @@ class ExactSearch:
 
     def _candidates(self, k: int) -> int:
         """Returns the number of candidates for k neighbors, so that second searches are rare."""
-        return min(k + 4 + k // 16 + (self.self_index is not None), len(self.gallery))
-
-    def _selves(self, rows: Tensor) -> Tensor | None:
-        return None if self.self_index is None else self.self_index[rows]
+        return min(k + 5 + k // 16, len(self.gallery))  # the query may be one of them
 
     @cached_property
     def _kept(self) -> Tensor:
@@ -228,40 +223,32 @@ class ExactSearch:
         classes: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Returns the gallery indices (n×k) of the exact neighbors of the queries `rows`."""
-        gallery, query_nD, self_n = self._engine.gallery, self.query[rows], self._selves(rows)
-        query_nE = gallery.queries(query_nD)
+        gallery, query_nD, self_n = self._engine.gallery, self.query[rows], self._self_index[rows]
         if table is None:
+            query_nE = gallery.queries(query_nD)
             scores_nm, rows_nm = self._engine.best(query_nE, self._candidates(k))
+            error_n = gallery.error(query_nE[:, -1])
         else:
-            scores_nm, rows_nm = (part.index_select(0, gallery.place[rows]) for part in table)
-        error_n = gallery.error(query_nE)
+            place_n = gallery.place[rows]
+            scores_nm, rows_nm = (part.index_select(0, place_n) for part in table)
+            error_n = gallery.error(gallery.rows[place_n, -2])
         last_n = scores_nm[:, -1]  # no other item has a higher score
         # selecting by flat indices is twice as fast as indexing by a matrix
         indices_nm = gallery.order.index_select(0, rows_nm.flatten()).view_as(rows_nm)
-        if self_n is not None:
-            scores_nm, indices_nm = _move_last(scores_nm, indices_nm, self_n)
+        scores_nm, indices_nm = _move_last(scores_nm, indices_nm, self_n)
         relevant_nm = None
         if classes is not None:
             classes_nm = classes[1].index_select(0, indices_nm.flatten()).view_as(indices_nm)
             relevant_nm = classes_nm == classes[0][rows, None]
         sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k, relevant_nm)
-        indices_nk = indices_nm[:, :k]
-        if indices_nm.shape[1] < len(self.gallery):
-            unsure = scores_nm[:, k - 1] - last_n <= 2 * error_n
-            if unsure.any():
-                self._search_all(indices_nk, query_nD, self_n, unsure.nonzero().squeeze(1))
-        return indices_nk
-
-    def _search_all(
-        self, indices_nk: Tensor, query_nD: Tensor, self_n: Tensor | None, unsure: Tensor
-    ) -> None:
-        """Replaces the neighbors of some queries by those among all gallery items."""
-        scaled, k = self._engine.gallery.scaled, indices_nk.shape[1]
-        for part in unsure.split(max(1, self._engine.memory_bytes // (64 * len(self._kept)))):
-            self_u = None if self_n is None else self_n[part]
-            indices_nk[part] = nearest_of_all(
-                query_nD[part], self.gallery, self._kept, scaled, self_u, k
-            )
+        unsure = (scores_nm[:, k - 1] - last_n <= 2 * error_n).nonzero().squeeze(1)
+        if len(unsure) and indices_nm.shape[1] < len(self.gallery):
+            step = max(1, self._engine.memory_bytes // (64 * len(self._kept)))
+            for part in unsure.split(step):
+                indices_nm[part, :k] = nearest_of_all(
+                    query_nD[part], self.gallery, self._kept, gallery.scaled, self_n[part], k
+                )
+        return indices_nm[:, :k]
 
 
 def _move_last(scores_nm: Tensor, indices_nm: Tensor, self_n: Tensor) -> tuple[Tensor, Tensor]:

@@ -141,8 +141,7 @@ def retrieval_metrics(
 
     min_k = _list_length(recall_at, int(relevant_B.max()))
     k_n = relevant_B[rows].clamp(min=min_k, max=len(gallery_N) - (gallery is None))
-    excluded = None if gallery is None or self_index is None else self_B
-    exact = ExactSearch(query, gallery, most=int(k_n[-1]), self_index=excluded, **search)
+    exact = ExactSearch(query, gallery, most=int(k_n[-1]), self_index=self_B, **search)
     first_B = torch.full_like(relevant_B, len(gallery_N))
     values_MB = query.new_zeros(len(METRICS), len(relevant_B), dtype=torch.float64)
 

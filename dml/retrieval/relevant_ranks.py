@@ -38,7 +38,7 @@ class ClassMembers:
 
 
 def sort_relevant(
-    query_nD: Tensor, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor, self_n: Tensor | None
+    query_nD: Tensor, gallery_ND: Tensor, rows_P: Tensor, cols_P: Tensor, self_n: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Sorts the relevant items of each query by exact distance.
 
@@ -47,15 +47,14 @@ def sort_relevant(
         gallery_ND: the gallery.
         rows_P: query index of each pair, ascending.
         cols_P: gallery index of a relevant item of the query.
-        self_n: gallery index of each query itself, which is left out, or None.
+        self_n: gallery index of each query itself, which is left out; −1 for none.
 
     Returns:
         Query index, squared distance and gallery index of each pair (P); start and number of the
         pairs of each query (n).
     """
-    if self_n is not None:
-        others = cols_P != self_n[rows_P]
-        rows_P, cols_P = rows_P[others], cols_P[others]
+    others = cols_P != self_n[rows_P]
+    rows_P, cols_P = rows_P[others], cols_P[others]
     squared_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
     order_P = lexical_order(rows_P, squared_P, cols_P)
     counts_n = torch.bincount(rows_P, minlength=len(query_nD))
@@ -67,7 +66,7 @@ def count_closer(
     gallery_ND: Tensor,
     query_nD: Tensor,
     pairs: tuple[Tensor, Tensor],
-    self_n: Tensor | None,
+    self_n: Tensor,
 ) -> Tensor:
     """Returns the number of gallery items before each query's nearest relevant item (n).
 
@@ -76,12 +75,12 @@ def count_closer(
         gallery_ND: the gallery.
         query_nD: queries with a relevant item.
         pairs: query index, ascending, and gallery index of all relevant items (P, P).
-        self_n: gallery index of each query itself, which is not counted, −1 for none; or None.
+        self_n: gallery index of each query itself, which is not counted; −1 for none.
     """
     _, squared_P, cols_P, first_n, _ = sort_relevant(query_nD, gallery_ND, *pairs, self_n)
     target_n, index_n = squared_P[first_n], cols_P[first_n]
     query_nE = gallery.queries(query_nD)
-    error_n = SLACK * gallery.error(query_nE)
+    error_n = SLACK * gallery.error(query_nE[:, -1])
     score_n = -0.5 * (target_n * gallery.scale) * gallery.scale  # the square may overflow
     above_n, below_n = (score_n + error_n).float(), (score_n - error_n).float()
     closer_n = torch.zeros_like(index_n)
@@ -97,6 +96,5 @@ def count_closer(
         target_P = target_n[rows_P]
         precedes_P = (squared_P < target_P) | ((squared_P == target_P) & (cols_P < index_n[rows_P]))
         closer_n += torch.bincount(rows_P[precedes_P], minlength=len(closer_n))
-    if self_n is not None:  # its distance is 0
-        closer_n -= ((self_n >= 0) & ((target_n > 0) | (self_n < index_n))).long()
-    return closer_n
+    # the query itself, at distance 0
+    return closer_n - ((self_n >= 0) & ((target_n > 0) | (self_n < index_n))).long()

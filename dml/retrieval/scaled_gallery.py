@@ -86,10 +86,10 @@ class ScaledGallery:
         """Returns extended queries [q, 1, −½‖q‖²] (n×E)."""
         return as_queries(self._extended(query_nD))
 
-    def error(self, query_nE: Tensor) -> Tensor:
-        """Returns the bound on the errors of all scores of queries (n, float64)."""
-        norm_n = (-2.0 * query_nE[:, -1].double()).sqrt()
-        return score_error(norm_n, self.largest, query_nE.shape[1] - 2, FLOAT32_UNIT)
+    def error(self, half_n: Tensor) -> Tensor:
+        """Returns the bound on the errors of all scores of queries (n, float64) for −½‖q‖² (n)."""
+        norm_n = (-2.0 * half_n.double()).sqrt()
+        return score_error(norm_n, self.largest, self.rows.shape[1] - 2, FLOAT32_UNIT)
 
     def _extended(self, items_nD: Tensor) -> Tensor:
         scaled_nD = self.scaled(items_nD).float()
