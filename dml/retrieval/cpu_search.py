@@ -26,6 +26,7 @@ candidates, w ranks, P entries.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -112,12 +113,12 @@ class CpuSearch(PlainSearch):
             if offset > 0:
                 tops[other].offer(buffers.scores.numpy().T, number * tile, seen)
 
+        count = len(blocks)
+        diagonals = itertools.product(range(count // 2 + 1), range(count))
         # the last diagonal of an even number of blocks would contain every pair twice
-        last, even = len(blocks) // 2, len(blocks) % 2 == 0
-        counts = [last if even and offset == last else len(blocks) for offset in range(last + 1)]
         for_each(
             visit,
-            [(offset, number) for offset in range(last + 1) for number in range(counts[offset])],
+            [(step, number) for step, number in diagonals if 2 * step < count or number < step],
         )
         scores, found = zip(*for_each(RunningTop.finish, tops), strict=True)
         return torch.cat(scores), torch.cat(found)

@@ -94,7 +94,9 @@ def sort_near_ties(
             candidates matters: runs of one kind are not sorted.
     """
     m = scores_nm.shape[1]
-    close = _close_to_next(scores_nm, error_n, k)
+    close = scores_nm[:, :-1] - scores_nm[:, 1:] <= 2 * error_n[:, None]
+    # candidates after the k-th matter only if they belong to its run
+    close[:, k - 1 :] = close[:, k - 1 :].cumprod(dim=1).bool()
     in_run = torch.zeros_like(scores_nm, dtype=torch.bool)
     in_run[:, :-1] = close
     in_run[:, 1:] |= close
@@ -115,14 +117,6 @@ def sort_near_ties(
     distance_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
     order_P = lexical_order(run_P, distance_P, cols_P)
     indices_nm.view(-1)[slots_P] = cols_P[order_P]
-
-
-def _close_to_next(scores_nm: Tensor, error_n: Tensor, k: int) -> Tensor:
-    """Returns the mask of candidates that the next one may precede (n×(m − 1))."""
-    close = scores_nm[:, :-1] - scores_nm[:, 1:] <= 2 * error_n[:, None]
-    # candidates after the k-th matter only if they belong to its run
-    close[:, k - 1 :] = close[:, k - 1 :].cumprod(dim=1).bool()
-    return close
 
 
 def lexical_order(*keys_P: Tensor) -> Tensor:

@@ -123,11 +123,6 @@ class ExactSearch:
         self._own = gallery is None
         self.gallery = self.query if gallery is None else check_embeddings(gallery, "gallery")
         check_one_dimension(self.query, self.gallery, "query and gallery")
-        if self.query.device != self.gallery.device:
-            raise ValueError(
-                f"query and gallery must be on one device, got {self.query.device} and"
-                f" {self.gallery.device}"
-            )
         if backend not in BACKENDS:
             raise ValueError(
                 f"backend must be {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got {backend!r}"
@@ -182,19 +177,21 @@ class ExactSearch:
 
             for_each(search, zip(rows.split(size), largest, strict=True))
 
-    def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor]) -> Tensor:
+    def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
         """Returns the number of items before the nearest relevant item of each query.
 
         Args:
             rows: indices of the queries (n), each with a relevant item.
             classes: classes of all queries (B) and gallery items (N), 0..C−1.
+            limit: numbers from this on are lower bounds.
         """
         members, gallery = ClassMembers(classes[1]), self._engine.gallery
 
         def rank(part: Tensor) -> Tensor:
             pairs = members.pairs(classes[0][part])
-            self_n = self._self_index[part]
-            return count_closer(gallery, self.gallery, self.query[part], pairs, self_n)
+            return count_closer(
+                gallery, self.gallery, self.query[part], pairs, self._self_index[part], limit
+            )
 
         # all items of a tile may be near the relevant one, and all items of a class are compared
         largest = int(members.counts[classes[0][rows]].max())

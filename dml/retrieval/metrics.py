@@ -155,7 +155,7 @@ def retrieval_metrics(
     exact.map_chunks(rows, k_n, score, (query_B, gallery_N))
     unlisted = rows[first_B[rows] == len(gallery_N)]
     if len(unlisted) and max(recall_at, default=0) > int(k_n[0]):
-        first_B[unlisted] = exact.first_ranks(unlisted, (query_B, gallery_N))
+        first_B[unlisted] = exact.first_ranks(unlisted, (query_B, gallery_N), max(recall_at))
     recalls = [(first_B[rows] < K).double() for K in recall_at]
     values_Mn = torch.stack([*values_MB[:, rows], *recalls])
     means = values_Mn.mean(dim=1)

@@ -67,6 +67,7 @@ def count_closer(
     query_nD: Tensor,
     pairs: tuple[Tensor, Tensor],
     self_n: Tensor,
+    limit: int,
 ) -> Tensor:
     """Returns the number of gallery items before each query's nearest relevant item (n).
 
@@ -76,6 +77,7 @@ def count_closer(
         query_nD: queries with a relevant item.
         pairs: query index, ascending, and gallery index of all relevant items (P, P).
         self_n: gallery index of each query itself, which is not counted; −1 for none.
+        limit: numbers from this on are lower bounds.
     """
     _, squared_P, cols_P, first_n, _ = sort_relevant(query_nD, gallery_ND, *pairs, self_n)
     target_n, index_n = squared_P[first_n], cols_P[first_n]
@@ -83,18 +85,24 @@ def count_closer(
     error_n = SLACK * gallery.error(query_nE[:, -1])
     score_n = -0.5 * (target_n * gallery.scale) * gallery.scale  # the square may overflow
     above_n, below_n = (score_n + error_n).float(), (score_n - error_n).float()
-    closer_n = torch.zeros_like(index_n)
+    closer_n = -((self_n >= 0) & ((target_n > 0) | (self_n < index_n))).long()  # not the query
+    active = torch.arange(len(query_nE), device=query_nE.device)
     buffer = query_nE.new_empty(len(query_nE), gallery.tile)
     for first in range(0, len(gallery.rows), gallery.tile):
-        scores = torch.mm(query_nE, gallery.rows[first : first + gallery.tile].T, out=buffer)
+        active = active[closer_n[active] < limit]
+        if not len(active):
+            break
+        tile = gallery.rows[first : first + gallery.tile]
+        scores = torch.mm(query_nE[active], tile.T, out=buffer[: len(active)])
         # candidates, of which those between the bounds are compared exactly
-        rows_P, column_P = (scores > below_n[:, None]).nonzero(as_tuple=True)
-        surely_P = scores[rows_P, column_P] > above_n[rows_P]
+        row_P, column_P = (scores > below_n[active, None]).nonzero(as_tuple=True)
+        rows_P = active[row_P]
+        surely_P = scores[row_P, column_P] > above_n[rows_P]
         closer_n += torch.bincount(rows_P[surely_P], minlength=len(closer_n))
         rows_P, cols_P = rows_P[~surely_P], gallery.order[column_P[~surely_P] + first]
         squared_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
         target_P = target_n[rows_P]
-        precedes_P = (squared_P < target_P) | ((squared_P == target_P) & (cols_P < index_n[rows_P]))
+        tied_P = (squared_P == target_P) & (cols_P < index_n[rows_P])
+        precedes_P = (squared_P < target_P) | tied_P
         closer_n += torch.bincount(rows_P[precedes_P], minlength=len(closer_n))
-    # the query itself, at distance 0
-    return closer_n - ((self_n >= 0) & ((target_n > 0) | (self_n < index_n))).long()
+    return closer_n
