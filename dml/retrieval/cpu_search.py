@@ -106,20 +106,18 @@ class CpuSearch(PlainSearch):
             other = (number + offset) % len(blocks)
             # other threads may be behind, so that fewer items are seen; thresholds then are lower
             seen = min(total, (2 * offset + 1) * tile)
-            if not hasattr(buffers, "scores"):
-                buffers.scores = rows.new_empty(tile, tile)  # new memory would halve the speed
-            torch.mm(as_queries(blocks[number]), blocks[other].T, out=buffers.scores)
+            if not hasattr(buffers, "scores"):  # new memory would halve the speed
+                buffers.scores, buffers.queries = rows.new_empty(tile, tile), blocks[0].clone()
+            queries = as_queries(blocks[number], buffers.queries)
+            torch.mm(queries, blocks[other].T, out=buffers.scores)
             tops[number].offer(buffers.scores.numpy(), other * tile, seen)
             if offset > 0:
                 tops[other].offer(buffers.scores.numpy().T, number * tile, seen)
 
         count = len(blocks)
-        diagonals = itertools.product(range(count // 2 + 1), range(count))
+        pairs = itertools.product(range(count // 2 + 1), range(count))
         # the last diagonal of an even number of blocks would contain every pair twice
-        for_each(
-            visit,
-            [(step, number) for step, number in diagonals if 2 * step < count or number < step],
-        )
+        for_each(visit, [pair for pair in pairs if 2 * pair[0] < count or pair[1] < pair[0]])
         scores, found = zip(*for_each(RunningTop.finish, tops), strict=True)
         return torch.cat(scores), torch.cat(found)
 
@@ -181,7 +179,7 @@ class RunningTop:
         with self._lock:
             self._parts.append(entries_P)
             self._kept += len(entries_P)
-            if self._kept > 3 * self.queries * (self.m + SPARE):
+            if self._kept > 2 * self.queries * (self.m + SPARE):
                 # dropped entries have at most the threshold, like all entries that are not kept
                 entries_nw, score_nw = self._first(self._rank(seen))
                 self._threshold_n = np.maximum(self._threshold_n, score_nw[:, -1])

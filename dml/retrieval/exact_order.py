@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 4 << 20
 GPU_PAIRS = 1024, 1 << 16  # minimum and maximum number of distances that a GPU computes at once
 FLOAT32_UNIT = 2.0**-24
 TINIEST = 2.0**-120  # bound on the underflow error of float32 products, with a margin
@@ -51,7 +51,7 @@ def squared_distances(
     chunks of the same shape, so that the kernel does not depend on the position of a pair.
     """
     pairs, dim = rows_P.numel(), query_ND.shape[1]
-    chunk = max(1, CHUNK_BYTES // (128 * dim))
+    chunk = max(1, CHUNK_BYTES // (32 * dim))
     if query_ND.is_cuda:
         minimum, chunk = GPU_PAIRS
         if 0 < pairs < minimum:  # for few rows, a GPU divides the sums among more threads
@@ -151,13 +151,14 @@ def nearest_of_all(
     """
     n, D = query_nD.shape
     query64_nD = scaled(query_nD)
-    parts, largest = [], 0.0
-    for part in kept_M.split(max(1, CHUNK_BYTES // (16 * D))):
-        gallery64 = scaled(gallery_ND.index_select(0, part))
+    scores_nM = query64_nD.new_empty(n, len(kept_M))
+    largest, step = 0.0, max(1, CHUNK_BYTES // (16 * D))
+    for start in range(0, len(kept_M), step):
+        part = slice(start, start + step)
+        gallery64 = scaled(gallery_ND.index_select(0, kept_M[part]))
         square = gallery64.square().sum(dim=1)
-        parts.append(query64_nD @ gallery64.T - 0.5 * square)
+        scores_nM[:, part] = query64_nD @ gallery64.T - 0.5 * square
         largest = max(largest, math.sqrt(float(square.max())))
-    scores_nM = torch.cat(parts, dim=1)
     scores_nM.masked_fill_(self_n[:, None] == kept_M, -torch.inf)
     error_n = score_error(query64_nD.norm(dim=1), largest, D, 2.0**-53)
     kth_n = scores_nM.topk(k, dim=1).values[:, -1]
@@ -180,7 +181,10 @@ def without_surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
     N, D = gallery_ND.shape
     weights_D = torch.arange(1, D + 1, dtype=torch.float64, device=gallery_ND.device).sqrt()
     step = max(1, CHUNK_BYTES // (16 * D))
-    key_N = torch.cat([(part * weights_D).sum(dim=1) for part in gallery_ND.split(step)])
+    key_N = weights_D.new_empty(N)
+    for start in range(0, N, step):
+        part = slice(start, start + step)
+        torch.sum(gallery_ND[part] * weights_D, dim=1, out=key_N[part])
     order_N = key_N.argsort(stable=True)  # equal items are neighbors in this order
     same_N = torch.zeros(N, dtype=torch.bool, device=gallery_ND.device)
     for start in range(1, N, step):

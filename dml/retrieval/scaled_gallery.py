@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dml.retrieval.exact_order import CHUNK_BYTES, FLOAT32_UNIT, score_error
 
-SAMPLE = 4096  # items whose mean is the center
+SAMPLE = 1024  # items whose mean is the center
 PADDING_SCORE = -16.0  # below all true scores, which are at least −2
 TILE = 1536  # gallery items of a tile: 9 MB of scores fit into a CPU's cache
 SMALL_TILE = 640
@@ -98,6 +98,6 @@ class ScaledGallery:
         return torch.cat([scaled_nD, half_n1, torch.ones_like(half_n1)], dim=1)
 
 
-def as_queries(rows_nE: Tensor) -> Tensor:
+def as_queries(rows_nE: Tensor, out: Tensor | None = None) -> Tensor:
     """Returns extended queries (n×E) for rows of `ScaledGallery`."""
-    return torch.cat([rows_nE[:, :-2], rows_nE[:, -1:], rows_nE[:, -2:-1]], dim=1)
+    return torch.cat([rows_nE[:, :-2], rows_nE[:, -1:], rows_nE[:, -2:-1]], dim=1, out=out)
