@@ -1,6 +1,7 @@
 """Exact nearest neighbors, retrieval metrics and the geometry of embeddings."""
 
 from dml.retrieval.average_precision import mean_average_precision
+from dml.retrieval.exact_search import Neighbors, nearest_neighbors
 from dml.retrieval.geometry import (
     alignment,
     covering_radius,
@@ -12,7 +13,6 @@ from dml.retrieval.geometry import (
     uniformity,
     utilization,
 )
-from dml.retrieval.knn import Neighbors, nearest_neighbors
 from dml.retrieval.metrics import concatenate, retrieval_metrics
 
 __all__ = [

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from dml.retrieval.exact_order import score_error, squared_distances
-from dml.retrieval.inputs import Numbers, check_embeddings, check_labels, working_memory
-from dml.retrieval.metrics import common_classes
+from dml.retrieval.inputs import Numbers, check_labeled, working_memory
 from dml.retrieval.relevant_ranks import ClassMembers, sort_relevant
 
 TILE = 2048
@@ -50,29 +49,25 @@ def mean_average_precision(
         Raises:
             ValueError: embeddings or labels are invalid, or no query has a relevant item.
     """
-    query = check_embeddings(embeddings, "embeddings")
-    labels = check_labels(labels, len(query), "labels")
-    gallery, searched_labels = query, None
-    if gallery_embeddings is not None and gallery_labels is not None:
-        gallery = check_embeddings(gallery_embeddings, "gallery_embeddings")
-        searched_labels = check_labels(gallery_labels, len(gallery), "gallery_labels")
-    query_B, gallery_N = common_classes(labels.to(query.device), searched_labels)
-    is_gallery = searched_labels is None
+    query, searched, query_B, gallery_N = check_labeled(
+        embeddings, labels, gallery_embeddings, gallery_labels
+    )
+    gallery = query if searched is None else searched
+    self_B = torch.full_like(query_B, -1)
+    if searched is None:
+        self_B = torch.arange(len(query), device=query.device)
     counts = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)
-    rows = (counts[query_B] > int(is_gallery)).nonzero().squeeze(1)
+    rows = (counts[query_B] > (self_B >= 0)).nonzero().squeeze(1)
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
     members = ClassMembers(gallery_N)
     memory_bytes = working_memory(memory_mb, query.device)
     chunk = max(1, memory_bytes // (ENTRY_BYTES * min(TILE, len(gallery))))
     total = 0.0
-    with torch.no_grad():
-        for part in rows.split(chunk):
-            relevant = _rank_relevant(
-                query[part], gallery, members, query_B[part], part if is_gallery else None
-            )
-            before_nR = _count_before(query[part], gallery, relevant, query_B[part], gallery_N)
-            total += float(_average_precision(before_nR, relevant[0]).sum())
+    for part in rows.split(chunk):
+        relevant = _rank_relevant(query[part], gallery, members, query_B[part], self_B[part])
+        before_nR = _count_before(query[part], gallery, relevant, query_B[part], gallery_N)
+        total += float(_average_precision(before_nR, relevant[0]).sum())
     return total / len(rows)
 
 
@@ -81,7 +76,7 @@ def _rank_relevant(
     gallery_ND: Tensor,
     members: ClassMembers,
     classes_n: Tensor,
-    self_n: Tensor | None,
+    self_n: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Returns squared distances (n×R, padded with ∞) and gallery indices of relevant items."""
     pairs = members.pairs(classes_n)
@@ -117,9 +112,7 @@ def _count_before(
         square_c = tile_cD.square().sum(dim=1)
         squared_nc = square_n[:, None] + square_c - 2 * centered_nD @ tile_cD.T
         norm_c = float(square_c.max().sqrt())
-        error_n = 4 * score_error(
-            square_n.sqrt(), norm_c, query_nD.shape[1], FLOAT64_UNIT, squares_in_product=True
-        )
+        error_n = 4 * score_error(square_n.sqrt(), norm_c, query_nD.shape[1], FLOAT64_UNIT)
         rank_nc = torch.searchsorted(squared_nR, squared_nc - error_n[:, None])
         unsure_nc = next_nR.gather(1, rank_nc) <= squared_nc.add_(error_n[:, None])
         relevant_nc = gallery_N[first : first + TILE] == classes_n[:, None]

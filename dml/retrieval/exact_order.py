@@ -11,43 +11,35 @@ and for which queries a neighbor may be missing.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 4 << 20
 GPU_PAIRS = 1024, 1 << 16  # minimum and maximum number of distances that a GPU computes at once
 FLOAT32_UNIT = 2.0**-24
 TINIEST = 2.0**-120  # bound on the underflow error of float32 products, with a margin
 
 
-def score_error(
-    query_norm: Tensor,
-    gallery_norm: float,
-    dim: int,
-    unit: float,
-    *,
-    squares_in_product: bool = False,
-) -> Tensor:
+def score_error(query_norm: Tensor, gallery_norm: float, dim: int, unit: float) -> Tensor:
     """Returns a bound on |computed − true| of scores −½‖q − g‖² = q·g − ½‖g‖² − ½‖q‖² (n).
 
-    The bound on the product's error, dim · unit · ‖q‖‖g‖, holds for every order of summation
-    (Higham, Accuracy and Stability of Numerical Algorithms, §3.1). With A = ½(‖q‖ + ‖g‖)², rounding
-    q and g changes the score by at most 2A units, and rounding and adding the two squares by A
-    units each.
+    With A = ½(‖q‖ + ‖g‖)², the terms of this sum have absolute values of at most A in total, so
+    that its error is at most (dim + 2)·A units for every order of summation (Higham, Accuracy and
+    Stability of Numerical Algorithms, §3.1). Rounding q and g changes the score by at most 2A
+    units, rounding their squares by A.
 
     Args:
         query_norm: norms of the queries (n).
         gallery_norm: largest norm in the gallery.
         dim: length of the vectors.
         unit: unit roundoff of the arithmetic, 2^-24 for float32.
-        squares_in_product: −½‖g‖² was a term of the product instead of being added to it.
     """
-    product = dim * query_norm * gallery_norm
-    if squares_in_product:
-        product = product + 0.5 * (dim + 1) * (query_norm + gallery_norm) ** 2
-    squares = 3.0 * (query_norm + gallery_norm) ** 2
-    return 1.01 * unit * (product + squares) + dim * TINIEST
+    A = 0.5 * (query_norm + gallery_norm) ** 2
+    return 1.01 * unit * (dim + 5) * A + dim * TINIEST
 
 
 def squared_distances(
@@ -59,7 +51,7 @@ def squared_distances(
     chunks of the same shape, so that the kernel does not depend on the position of a pair.
     """
     pairs, dim = rows_P.numel(), query_ND.shape[1]
-    chunk = max(1, CHUNK_BYTES // (128 * dim))
+    chunk = max(1, CHUNK_BYTES // (32 * dim))
     if query_ND.is_cuda:
         minimum, chunk = GPU_PAIRS
         if 0 < pairs < minimum:  # for few rows, a GPU divides the sums among more threads
@@ -102,7 +94,9 @@ def sort_near_ties(
             candidates matters: runs of one kind are not sorted.
     """
     m = scores_nm.shape[1]
-    close = _close_to_next(scores_nm, error_n, k)
+    close = scores_nm[:, :-1] - scores_nm[:, 1:] <= 2 * error_n[:, None]
+    # candidates after the k-th matter only if they belong to its run
+    close[:, k - 1 :] = close[:, k - 1 :].cumprod(dim=1).bool()
     in_run = torch.zeros_like(scores_nm, dtype=torch.bool)
     in_run[:, :-1] = close
     in_run[:, 1:] |= close
@@ -125,14 +119,6 @@ def sort_near_ties(
     indices_nm.view(-1)[slots_P] = cols_P[order_P]
 
 
-def _close_to_next(scores_nm: Tensor, error_n: Tensor, k: int) -> Tensor:
-    """Returns the mask of candidates that the next one may precede (n×(m − 1))."""
-    close = scores_nm[:, :-1] - scores_nm[:, 1:] <= 2 * error_n[:, None]
-    # candidates after the k-th matter only if they belong to its run
-    close[:, k - 1 :] = close[:, k - 1 :].cumprod(dim=1).bool()
-    return close
-
-
 def lexical_order(*keys_P: Tensor) -> Tensor:
     """Returns the permutation that sorts by the first key, ties by the second, and so on."""
     if keys_P[0].device.type == "cpu":
@@ -141,3 +127,70 @@ def lexical_order(*keys_P: Tensor) -> Tensor:
     for key_P in reversed(keys_P[:-1]):
         order_P = order_P[torch.argsort(key_P[order_P], stable=True)]
     return order_P
+
+
+def nearest_of_all(
+    query_nD: Tensor,
+    gallery_ND: Tensor,
+    kept_M: Tensor,
+    scaled: Callable[[Tensor], Tensor],
+    self_n: Tensor,
+    k: int,
+) -> Tensor:
+    """Returns the gallery indices of the exact k nearest items (n×k), by float64 scores.
+
+    This is slow, for the few queries whose candidates may lack a neighbor.
+
+    Args:
+        query_nD: the queries.
+        gallery_ND: the gallery.
+        kept_M: gallery indices without surplus duplicates.
+        scaled: centers and scales vectors, as float64.
+        self_n: gallery indices of the queries, which are last; −1 if not in the gallery.
+        k: number of neighbors.
+    """
+    n, D = query_nD.shape
+    query64_nD = scaled(query_nD)
+    scores_nM = query64_nD.new_empty(n, len(kept_M))
+    largest, step = 0.0, max(1, CHUNK_BYTES // (16 * D))
+    for start in range(0, len(kept_M), step):
+        part = slice(start, start + step)
+        gallery64 = scaled(gallery_ND.index_select(0, kept_M[part]))
+        square = gallery64.square().sum(dim=1)
+        scores_nM[:, part] = query64_nD @ gallery64.T - 0.5 * square
+        largest = max(largest, math.sqrt(float(square.max())))
+    scores_nM.masked_fill_(self_n[:, None] == kept_M, -torch.inf)
+    error_n = score_error(query64_nD.norm(dim=1), largest, D, 2.0**-53)
+    kth_n = scores_nM.topk(k, dim=1).values[:, -1]
+    rows_P, kept_P = (scores_nM >= (kth_n - 2 * error_n)[:, None]).nonzero(as_tuple=True)
+    cols_P = kept_M[kept_P]
+    squared_P = squared_distances(query_nD, gallery_ND, rows_P, cols_P)
+    squared_P.masked_fill_(cols_P == self_n[rows_P], torch.inf)
+    cols_P = cols_P[lexical_order(rows_P, squared_P, cols_P)]
+    counts_n = torch.bincount(rows_P, minlength=n)
+    first_n = counts_n.cumsum(dim=0) - counts_n
+    return cols_P[first_n[:, None] + torch.arange(k, device=query_nD.device)]
+
+
+def without_surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
+    """Returns the indices of gallery items without those that equal k items of lower indices (M).
+
+    These can never be among the first k of a query, since ties go to the lower index. Without them
+    even a gallery of equal embeddings, of a collapsed network, is searched fast. Some may remain.
+    """
+    N, D = gallery_ND.shape
+    weights_D = torch.arange(1, D + 1, dtype=torch.float64, device=gallery_ND.device).sqrt()
+    step = max(1, CHUNK_BYTES // (16 * D))
+    key_N = weights_D.new_empty(N)
+    for start in range(0, N, step):
+        part = slice(start, start + step)
+        torch.sum(gallery_ND[part] * weights_D, dim=1, out=key_N[part])
+    order_N = key_N.argsort(stable=True)  # equal items are neighbors in this order
+    same_N = torch.zeros(N, dtype=torch.bool, device=gallery_ND.device)
+    for start in range(1, N, step):
+        items, previous = order_N[start : start + step], order_N[start - 1 : start - 1 + step]
+        equal = gallery_ND[items] == gallery_ND[previous[: len(items)]]
+        same_N[start : start + step] = equal.all(dim=1)
+    place_N = torch.arange(N, device=gallery_ND.device)
+    first_N = place_N.masked_fill(same_N, 0).cummax(dim=0).values
+    return order_N[place_N - first_N < k].sort().values

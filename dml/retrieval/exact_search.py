@@ -1,9 +1,9 @@
 """Exact search: candidates by float32 scores, exact order in float64.
 
 An engine (`PlainSearch`, `CpuSearch`, `FaissSearch`) proposes slightly more than k candidates with
-their scores and a bound on the rounding error. Candidates whose scores differ by less than the
-bound are compared again in float64 (`exact_order`), and queries that may miss a neighbor are
-searched again in float64 (`full_search`).
+their scores. Candidates whose scores differ by less than the bound on the rounding error are
+compared again in float64, and queries that may miss a neighbor are searched again in float64
+(`exact_order`).
 
 Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neighbors, m candidates.
 """
@@ -11,81 +11,86 @@ Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neig
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
-from typing import TypedDict, TypeVar
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
 from dml.core.option_values import BACKENDS
 from dml.retrieval.cpu_search import CpuSearch
-from dml.retrieval.exact_order import sort_near_ties, squared_distances
-from dml.retrieval.faiss_backend import FaissSearch
-from dml.retrieval.float32_products import full_float32
-from dml.retrieval.full_search import FullSearch
+from dml.retrieval.exact_order import (
+    nearest_of_all,
+    sort_near_ties,
+    squared_distances,
+    without_surplus_duplicates,
+)
 from dml.retrieval.inputs import (
     check_counts,
     check_embeddings,
     check_one_dimension,
     working_memory,
 )
-from dml.retrieval.plain_search import Candidates, PlainSearch, width
-from dml.retrieval.relevant_ranks import (
-    ClassMembers,
-    count_closer,
-    nearest_relevant,
-)
+from dml.retrieval.plain_search import FaissSearch, PlainSearch, full_float32
+from dml.retrieval.relevant_ranks import ClassMembers, count_closer
 from dml.retrieval.scaled_gallery import ScaledGallery, tile_size
-
-Result = TypeVar("Result")
 
 PAIR_BYTES = 64  # memory of the exact comparison of a query and an item
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """Candidates of queries.
+class Neighbors(NamedTuple):
+    """Distances (B×k, ascending, in the embeddings' precision) and gallery indices (B×k)."""
 
-    Attributes:
-        queries: n×D.
-        self_n: gallery indices of the queries, which are excluded; None if not in the gallery.
-        candidates: more than k per query, unless the gallery has fewer items.
-        relevant_nm: mask of relevant candidates, if only their order relative to irrelevant
-            candidates matters.
-        complete: whether the candidates are all items that a query can find.
+    distances: Tensor
+    indices: Tensor
+
+
+def nearest_neighbors(
+    query: Tensor,
+    gallery: Tensor | None = None,
+    *,
+    k: int,
+    backend: str = "auto",
+    memory_mb: float | None = None,
+) -> Neighbors:
+    """Returns the exact k nearest gallery items of every query.
+
+    Items are ordered by Euclidean distance, computed in float64 (half precision is converted to
+    float32 first), and equal distances by gallery index, so that the result is the same on every
+    machine.
+
+    Args:
+        query: B×D embeddings on any device.
+        gallery: N×D embeddings; None: the queries are the gallery, and a query is not its own
+            neighbor.
+        k: neighbors per query, 1 to N (N − 1 without a gallery).
+        backend: "torch", "faiss" (must be installed) or "auto", which means torch.
+            `python scripts/benchmark.py retrieval --backends torch,faiss` compares them.
+        memory_mb: bound on the size of the working buffers, in addition to a float32 copy of the
+            gallery; None: 64 on a CPU, on a GPU a quarter of its free memory, at most 4,096.
+
+    Raises:
+        ValueError: shapes are incompatible, the gallery is empty, k is out of range, or embeddings
+            contain NaN or infinite values (the message has their count).
     """
+    search = ExactSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
+    indices = torch.empty(len(query), k, dtype=torch.long, device=query.device)
+    distances = torch.empty(len(query), k, dtype=search.query.dtype, device=query.device)
 
-    queries: Tensor
-    self_n: Tensor | None
-    candidates: Candidates
-    relevant_nm: Tensor | None
-    complete: bool
+    def store(rows: Tensor, indices_nk: Tensor) -> None:
+        indices[rows] = indices_nk
+        query_P = rows.repeat_interleave(k)
+        squared = squared_distances(search.query, search.gallery, query_P, indices_nk.reshape(-1))
+        distances[rows] = squared.sqrt_().view(-1, k).to(distances.dtype)
 
-    def resolve(self, gallery_ND: Tensor, full: FullSearch, k: int) -> Tensor:
-        """Returns the gallery indices (n×k) of the exact neighbors."""
-        scores_nm, indices_nm, error_n = self.candidates
-        sort_near_ties(
-            self.queries, gallery_ND, scores_nm, indices_nm, error_n, k, self.relevant_nm
-        )
-        indices_nk = indices_nm[:, :k]
-        if not self.complete:
-            unsure = self._may_miss(k)
-            if unsure.any():
-                self_u = None if self.self_n is None else self.self_n[unsure]
-                indices_nk[unsure] = full.nearest(self.queries[unsure], self_u, k)
-        return indices_nk
-
-    def _may_miss(self, k: int) -> Tensor:
-        """Returns the mask of queries (n) that may have a neighbor outside the candidates."""
-        # other items have at most the last score plus the error
-        scores_nm, _, error_n = self.candidates
-        return scores_nm[:, k - 1] - scores_nm[:, -1] <= 2 * error_n
+    everything = torch.arange(len(query), device=query.device)
+    search.map_chunks(everything, torch.full((len(query),), k), store)
+    return Neighbors(distances, indices)
 
 
 class SearchOptions(TypedDict, total=False):
-    """Options of the search that do not change the result; see `ExactSearch`."""
+    """Options of the search that do not change the result; see `nearest_neighbors`."""
 
     backend: str
     memory_mb: float | None
@@ -97,11 +102,8 @@ class ExactSearch:
     Args:
         query, gallery, memory_mb, backend: as for `nearest_neighbors`.
         most: the largest k of all queries.
-        self_index: position of each query in the gallery (B), which is excluded from its
-            neighbors. None: all queries search the whole gallery.
-
-    Attributes:
-        available: number of items that a query can find.
+        self_index: position of each query in a given gallery (B), which is last among its
+            neighbors; −1 for a query that is not in the gallery. None: no query is.
 
     Raises:
         ValueError: as `nearest_neighbors`.
@@ -118,38 +120,41 @@ class ExactSearch:
         self_index: Tensor | None = None,
     ) -> None:
         self.query = check_embeddings(query, "query")
-        self.own = gallery is None
+        self._own = gallery is None
         self.gallery = self.query if gallery is None else check_embeddings(gallery, "gallery")
         check_one_dimension(self.query, self.gallery, "query and gallery")
-        if self.query.device != self.gallery.device:
-            raise ValueError(
-                f"query and gallery must be on one device, got {self.query.device} and"
-                f" {self.gallery.device}"
-            )
         if backend not in BACKENDS:
             raise ValueError(
                 f"backend must be {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got {backend!r}"
             )
         check_counts([most], "k")
-        self.self_index = self_index
-        self.available = len(self.gallery) - (self.own or self_index is not None)
-        if not 1 <= most <= self.available:
+        available = len(self.gallery) - self._own
+        if most > available:
             raise ValueError(
-                f"k must lie between 1 and the {self.available} gallery items a query can find,"
+                f"k must lie between 1 and the {available} gallery items a query can find,"
                 f" got {most}"
             )
-        self.most = most
-        self.backend = backend
-        self.memory_bytes = working_memory(memory_mb, self.query.device)
+        if self._own:
+            self_index = torch.arange(len(self.query), device=self.query.device)
+        elif self_index is None:
+            self_index = torch.full((len(self.query),), -1, device=self.query.device)
+        self._self_index = self_index
+        self._most = most
+        memory_bytes = working_memory(memory_mb, self.query.device)
+        engine = CpuSearch if self.query.device.type == "cpu" else PlainSearch
+        tile = tile_size(len(self.gallery), self._candidates(most))
+        self._engine: PlainSearch = (FaissSearch if backend == "faiss" else engine)(
+            ScaledGallery(self.gallery, self.query, tile), memory_bytes
+        )
 
     def map_chunks(
         self,
         rows: Tensor,
         k_n: Tensor,
-        function: Callable[[Tensor, Tensor], Result],
+        function: Callable[[Tensor, Tensor], None],
         classes: tuple[Tensor, Tensor] | None = None,
-    ) -> list[Result]:
-        """Finds neighbors chunk by chunk, and returns the results of a function of each chunk.
+    ) -> None:
+        """Finds neighbors chunk by chunk, and calls a function with those of each chunk.
 
         Args:
             rows: indices of the queries.
@@ -158,22 +163,19 @@ class ExactSearch:
                 items, possibly in several threads at once.
             classes: classes of all queries (B) and gallery items (N). If given, near ties are
                 resolved only between relevant and irrelevant items, which is enough for metrics.
-
-        Returns:
-            The result of `function` for each chunk.
         """
-        with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
-            if self.own:
-                engine.prepare(len(rows), self.most)
-            full = FullSearch(self.gallery, engine.gallery, self.most, engine.memory_bytes)
-            k_n = k_n.cpu()
+        engine, m = self._engine, self._candidates(self._most)
+        size = self._chunk_size(rows, engine.bytes_per_query(m))
+        largest = [int(part[-1]) for part in k_n.cpu().split(size)]
+        with full_float32(self.query.device), engine.threads() as for_each:
+            table = None
+            if self._own and 2 * len(rows) > len(self.gallery):
+                table = engine.table(m, for_each)
 
-            def search(chunk: slice) -> Result:
-                part, k = rows[chunk], int(k_n[chunk.stop - 1])
-                proposal = self._propose(engine, part, k, classes)
-                return function(part, proposal.resolve(self.gallery, full, k))
+            def search(chunk: tuple[Tensor, int]) -> None:
+                function(chunk[0], self._nearest(*chunk, table, classes))
 
-            return engine.for_each(search, _chunks(k_n, engine))
+            for_each(search, zip(rows.split(size), largest, strict=True))
 
     def first_ranks(self, rows: Tensor, classes: tuple[Tensor, Tensor], limit: int) -> Tensor:
         """Returns the number of items before the nearest relevant item of each query.
@@ -181,79 +183,78 @@ class ExactSearch:
         Args:
             rows: indices of the queries (n), each with a relevant item.
             classes: classes of all queries (B) and gallery items (N), 0..C−1.
-            limit: counts are exact below this.
-
-        Returns:
-            n counts, exact below `limit`.
+            limit: numbers from this on are lower bounds.
         """
-        members = ClassMembers(classes[1])
+        members, gallery = ClassMembers(classes[1]), self._engine.gallery
 
         def rank(part: Tensor) -> Tensor:
             pairs = members.pairs(classes[0][part])
-            self_n = self._self_items(part)
-            targets = nearest_relevant(self.query[part], self.gallery, *pairs, self_n)
-            return count_closer(engine.gallery, self.gallery, targets, limit)
+            return count_closer(
+                gallery, self.gallery, self.query[part], pairs, self._self_index[part], limit
+            )
 
-        with torch.no_grad(), full_float32(self.query.device), self._engine as engine:
-            # all items of a tile may pass, and all items of a class are compared
-            largest = int(members.counts[classes[0][rows]].max())
-            fits = engine.memory_bytes // (PAIR_BYTES * (engine.gallery.tile + largest))
-            size = min(engine.max_queries, max(1, fits), math.ceil(len(rows) / engine.workers))
-            return torch.cat(engine.for_each(rank, rows.split(size)))
+        # all items of a tile may be near the relevant one, and all items of a class are compared
+        largest = int(members.counts[classes[0][rows]].max())
+        size = self._chunk_size(rows, PAIR_BYTES * (gallery.tile + largest))
+        with full_float32(self.query.device), self._engine.threads() as for_each:
+            return torch.cat(for_each(rank, rows.split(size)))
 
-    def distances(self, rows: Tensor, indices_nk: Tensor) -> Tensor:
-        """Returns Euclidean distances (n×k, float64) from the queries `rows` to gallery items."""
-        n, k = indices_nk.shape
-        query_P = rows.repeat_interleave(k)
-        squared = squared_distances(self.query, self.gallery, query_P, indices_nk.reshape(-1))
-        return squared.sqrt_().view(n, k)
+    def _chunk_size(self, rows: Tensor, bytes_per_query: int) -> int:
+        engine = self._engine
+        fits = max(1, engine.memory_bytes // bytes_per_query)
+        return min(engine.max_queries, fits, math.ceil(len(rows) / engine.workers))
+
+    def _candidates(self, k: int) -> int:
+        """Returns the number of candidates for k neighbors, so that second searches are rare."""
+        return min(k + 5 + k // 16, len(self.gallery))  # the query may be one of them
 
     @cached_property
-    def _engine(self) -> PlainSearch:
-        """The search engine that proposes candidates on this device."""
-        kind: type[PlainSearch] = PlainSearch
-        if self.backend == "faiss":
-            kind = FaissSearch
-        elif self.query.device.type == "cpu":
-            kind = CpuSearch
-        tile = tile_size(len(self.gallery), width(self.most, self.available))
-        scaled = ScaledGallery(self.gallery, self.query, tile)
-        return kind(scaled, self.available, self.memory_bytes)
+    def _kept(self) -> Tensor:
+        return without_surplus_duplicates(self.gallery, self._most + 1)
 
-    def _self_items(self, rows: Tensor) -> Tensor | None:
-        """Returns the gallery indices (n) of the queries `rows`; None if not in the gallery."""
-        if self.own:
-            return rows
-        return None if self.self_index is None else self.self_index[rows]
-
-    def _propose(
-        self, engine: PlainSearch, rows: Tensor, k: int, classes: tuple[Tensor, Tensor] | None
-    ) -> Proposal:
-        """Returns the candidates of the queries `rows`."""
-        query_nD, self_n = self.query[rows], self._self_items(rows)
-        candidates = engine.propose(query_nD, self_n, k)
+    def _nearest(
+        self,
+        rows: Tensor,
+        k: int,
+        table: tuple[Tensor, Tensor] | None,
+        classes: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        """Returns the gallery indices (n×k) of the exact neighbors of the queries `rows`."""
+        gallery, query_nD, self_n = self._engine.gallery, self.query[rows], self._self_index[rows]
+        if table is None:
+            query_nE = gallery.queries(query_nD)
+            scores_nm, rows_nm = self._engine.best(query_nE, self._candidates(k))
+            error_n = gallery.error(query_nE[:, -1])
+        else:
+            place_n = gallery.place[rows]
+            scores_nm, rows_nm = (part.index_select(0, place_n) for part in table)
+            error_n = gallery.error(gallery.rows[place_n, -2])
+        last_n = scores_nm[:, -1]  # no other item has a higher score
+        # selecting by flat indices is twice as fast as indexing by a matrix
+        indices_nm = gallery.order.index_select(0, rows_nm.flatten()).view_as(rows_nm)
+        scores_nm, indices_nm = _move_last(scores_nm, indices_nm, self_n)
         relevant_nm = None
         if classes is not None:
-            indices_nm = candidates.indices
             classes_nm = classes[1].index_select(0, indices_nm.flatten()).view_as(indices_nm)
             relevant_nm = classes_nm == classes[0][rows, None]
-        complete = candidates.scores.shape[1] >= self.available
-        return Proposal(query_nD, self_n, candidates, relevant_nm, complete)
+        sort_near_ties(query_nD, self.gallery, scores_nm, indices_nm, error_n, k, relevant_nm)
+        unsure = (scores_nm[:, k - 1] - last_n <= 2 * error_n).nonzero().squeeze(1)
+        if len(unsure) and indices_nm.shape[1] < len(self.gallery):
+            step = max(1, self._engine.memory_bytes // (64 * len(self._kept)))
+            for part in unsure.split(step):
+                indices_nm[part, :k] = nearest_of_all(
+                    query_nD[part], self.gallery, self._kept, gallery.scaled, self_n[part], k
+                )
+        return indices_nm[:, :k]
 
 
-def _chunks(k_n: Tensor, engine: PlainSearch) -> Iterator[slice]:
-    """Yields chunks of queries that fit into memory, for k_n neighbors per query (ascending)."""
-    start = 0
-    # enough chunks for all workers
-    largest = min(engine.max_queries, math.ceil(len(k_n) / engine.workers))
-    while start < len(k_n):
-        stop = min(start + largest, len(k_n))
-        while True:
-            per_query = engine.bytes_per_query(int(k_n[stop - 1]))
-            fits = max(1, engine.memory_bytes // per_query)
-            if stop - start <= fits:
-                break
-            # a shorter chunk may also need a smaller k, so try again
-            stop = start + max(fits, (stop - start) // 2)
-        yield slice(start, stop)
-        start = stop
+def _move_last(scores_nm: Tensor, indices_nm: Tensor, self_n: Tensor) -> tuple[Tensor, Tensor]:
+    """Moves the queries themselves to the end of their candidates, with a score of −∞."""
+    is_self = indices_nm == self_n[:, None]
+    last = indices_nm.shape[1] - 1
+    rank_m = torch.arange(last + 1, device=self_n.device)
+    self_n1 = torch.where(is_self, rank_m, last).amin(dim=1, keepdim=True)
+    column_nm = rank_m + (rank_m >= self_n1)
+    column_nm[:, -1:] = self_n1
+    scores_nm = scores_nm.masked_fill(is_self, -torch.inf)
+    return scores_nm.gather(1, column_nm), indices_nm.gather(1, column_nm)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from dml.retrieval.exact_search import nearest_neighbors
 from dml.retrieval.inputs import check_counts, check_embeddings, check_labels, check_one_dimension
-from dml.retrieval.knn import nearest_neighbors
 
 TILE = 1024
 

@@ -60,6 +60,30 @@ def check_labels(labels: Numbers, length: int, name: str) -> Tensor:
     return labels
 
 
+def check_labeled(
+    embeddings: Numbers,
+    labels: Numbers,
+    gallery_embeddings: Numbers | None,
+    gallery_labels: Numbers | None,
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """Returns queries, gallery or None, and the classes 0..C−1 of queries (B) and gallery (N).
+
+    Raises:
+        ValueError: embeddings or labels are invalid, or only one of the gallery's is given.
+    """
+    query = check_embeddings(embeddings, "embeddings")
+    labels = check_labels(labels, len(query), "labels").to(query.device)
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        raise ValueError("gallery_embeddings and gallery_labels must be given together")
+    if gallery_embeddings is None or gallery_labels is None:
+        classes = labels.unique(return_inverse=True)[1]
+        return query, None, classes, classes
+    gallery = check_embeddings(gallery_embeddings, "gallery_embeddings")
+    searched = check_labels(gallery_labels, len(gallery), "gallery_labels").to(query.device)
+    classes = torch.cat([labels.long(), searched.long()]).unique(return_inverse=True)[1]
+    return query, gallery, classes[: len(query)], classes[len(query) :]
+
+
 def check_self_index(self_index: Numbers, query_B: Tensor, gallery_N: Tensor) -> Tensor:
     """Returns the positions of queries in the gallery as int64, −1 for queries not in the gallery.
 

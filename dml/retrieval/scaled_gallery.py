@@ -1,19 +1,18 @@
-"""The gallery, centered and scaled for fast and accurate float32 scores.
+"""The gallery, centered, scaled and extended, so that one float32 product gives all scores.
 
-Shapes: n queries, N gallery items, N' items with padding, c items of one tile, D dimensions.
+Shapes: n queries, N gallery items, N' items with padding, D dimensions, E = D + 2.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from dml.retrieval.exact_order import CHUNK_BYTES
+from dml.retrieval.exact_order import CHUNK_BYTES, FLOAT32_UNIT, score_error
 
-SAFE = 2.0**-60  # for norms between SAFE and 1 / SAFE, float32 differences are accurate
+SAMPLE = 1024  # items whose mean is the center
 PADDING_SCORE = -16.0  # below all true scores, which are at least −2
 TILE = 1536  # gallery items of a tile: 9 MB of scores fit into a CPU's cache
 SMALL_TILE = 640
@@ -37,111 +36,68 @@ def tile_size(items: int, candidates: int) -> int:
 class ScaledGallery:
     """Centered, scaled and shuffled float32 vectors, padded to whole tiles.
 
-    A score is −½‖q − g‖² = q·g − ½‖g‖² − ½‖q‖². Distances do not depend on the center, and rounding
-    errors are smallest for a center near the mean, so that float32 separates even nearly collapsed
-    embeddings. The fixed shuffle makes every tile a random sample of the whole gallery, for data in
-    any order.
+    A score is −½‖q − g‖² = [q, 1, −½‖q‖²]·[g, −½‖g‖², 1]. Distances do not depend on the center,
+    and rounding errors are smallest for a center near the mean, so that float32 separates even
+    nearly collapsed embeddings. The fixed shuffle makes every tile a random sample of the whole
+    gallery, for data in any order.
 
     Args:
         gallery_ND: the items.
-        query_BD: all queries; the tensor `gallery_ND` if the items are the queries.
+        query_BD: all queries.
         tile: number of items of a tile.
 
     Attributes:
-        rows: vectors (N'×D).
-        half_squares: −½‖g‖² of each row (N').
-        items: N.
+        rows: extended vectors [g, −½‖g‖², 1] (N'×E).
         tile: number of items of a tile.
-        order: gallery index of each row (N'), N and above for padding.
-        place: row of each gallery index (N').
-        center: a point near the mean of the items (D), float32 or float64.
-        scale: a power of two that scales all norms to [0, 1].
-        largest: largest norm of a scaled row.
+        order: gallery index of each row (N'), valid but meaningless for padding.
+        place: row of each gallery index (N).
+        scale: a power of two that scales all norms to at most 1.
+        largest: largest norm of a scaled item.
     """
 
     def __init__(self, gallery_ND: Tensor, query_BD: Tensor, tile: int) -> None:
         N, D = gallery_ND.shape
-        device = gallery_ND.device
-        self.items, self.tile = N, tile
-        self._step = max(1, CHUNK_BYTES // (64 * D))
-        # Any center is valid. With a center of the vectors' type, differences have a single
-        # rounding error, without conversion to float64.
-        dtype = torch.promote_types(gallery_ND.dtype, query_BD.dtype)
-        self.center, largest = self._middle(gallery_ND, query_BD, dtype)
-        if not SAFE < largest < 1 / SAFE:
-            self.center, largest = self._middle(gallery_ND, query_BD, torch.float64)
-        self.scale = math.ldexp(1.0, -math.frexp(largest)[1])
-
+        self.tile = tile
+        self.center = gallery_ND[:: 1 + N // SAMPLE].double().mean(dim=0)
+        ends = [end for x in (gallery_ND, query_BD) for end in (x.amin(dim=0), x.amax(dim=0))]
+        reach = (torch.stack(ends) - self.center).abs().amax(dim=0).sum()  # at least all norms
+        self.scale = math.ldexp(1.0, -math.frexp(float(reach))[1])
         # padding is distributed over all tiles, so that each is a random sample
         total = -(-N // tile) * tile
-        generator = torch.Generator().manual_seed(0)
-        self.order = torch.randperm(total, generator=generator).to(device)
-        self.place = torch.empty_like(self.order)
-        self.place[self.order] = torch.arange(total, device=device)
-        # explicit types, independent of torch.set_default_dtype
-        self.rows = torch.empty(total, D, dtype=torch.float32, device=device)
-        self.half_squares = torch.empty(total, dtype=torch.float32, device=device)
-        for start in range(0, total, self._step):
-            part = slice(start, start + self._step)
-            chosen_nD = gallery_ND.index_select(0, self.order[part].clamp(max=N - 1))
-            self.half_squares[part] = self._write(chosen_nD, self.rows[part])
-        self.largest = math.sqrt(-2.0 * float(self.half_squares.min()))
-        padding = self.place[N:]
-        self.rows[padding] = 0.0
-        self.half_squares[padding] = PADDING_SCORE
+        shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(0))
+        shuffled = shuffled.to(gallery_ND.device)
+        rows_of_all = shuffled.argsort()
+        self.place, padding = rows_of_all[:N], rows_of_all[N:]
+        self.order = shuffled.clamp_(max=N - 1)
+        # an explicit type, independent of torch.set_default_dtype
+        self.rows = torch.empty(total, D + 2, dtype=torch.float32, device=gallery_ND.device)
+        step = max(1, CHUNK_BYTES // (16 * D))
+        for start in range(0, total, step):
+            part = slice(start, start + step)
+            self.rows[part] = self._extended(gallery_ND.index_select(0, self.order[part]))
+        self.largest = math.sqrt(-2.0 * float(self.rows[:, -2].min()))
+        self.rows[padding, -2] = PADDING_SCORE
 
-    def center_queries(self, query_nD: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns centered and scaled queries (n×D, float32) and −½‖q‖² of each (n, float32)."""
-        rows_nD = torch.empty_like(query_nD, dtype=torch.float32)
-        return rows_nD, self._write(query_nD, rows_nD)
+    def scaled(self, items_nD: Tensor) -> Tensor:
+        """Returns centered and scaled items (n×D, float64)."""
+        return (items_nD.double() - self.center).mul_(self.scale)
 
-    def scores(
-        self, query_nD: Tensor, half_square_n: Tensor | None, tile: slice, out: Tensor
-    ) -> Tensor:
-        """Returns −½‖q − g‖² of queries and a tile of the gallery (n×c).
+    def queries(self, query_nD: Tensor) -> Tensor:
+        """Returns extended queries [q, 1, −½‖q‖²] (n×E)."""
+        return as_queries(self._extended(query_nD))
 
-        The squares are not terms of the product, whose rounding error grows with its length and its
-        terms (`score_error`).
+    def error(self, half_n: Tensor) -> Tensor:
+        """Returns the bound on the errors of all scores of queries (n, float64) for −½‖q‖² (n)."""
+        norm_n = (-2.0 * half_n.double()).sqrt()
+        return score_error(norm_n, self.largest, self.rows.shape[1] - 2, FLOAT32_UNIT)
 
-        Args:
-            query_nD: from `center_queries`.
-            half_square_n: from `center_queries`. None omits −½‖q‖², which does not change the
-                order of the scores of a query.
-            tile: gallery rows.
-            out: a buffer (n×c), which is returned.
-        """
-        torch.mm(query_nD, self.rows[tile].T, out=out)  # new memory would halve the speed
-        out.add_(self.half_squares[tile])
-        return out if half_square_n is None else out.add_(half_square_n[:, None])
-
-    @cached_property
-    def rows_and_squares(self) -> Tensor:
-        """Vectors with −½‖g‖² as an additional dimension (N'×(D + 1)), for faiss."""
-        return torch.cat([self.rows, self.half_squares[:, None]], dim=1)
-
-    def _middle(
-        self, gallery_ND: Tensor, query_BD: Tensor, dtype: torch.dtype
-    ) -> tuple[Tensor, float]:
-        """Returns a point near the gallery's mean, and a bound on the distances to this point."""
-        means = [part.to(dtype).mean(dim=0) for part in gallery_ND.split(self._step)]
-        center = torch.stack(means).mean(dim=0)
-        matrices = (gallery_ND,) if query_BD is gallery_ND else (gallery_ND, query_BD)
-        largest = [
-            torch.linalg.vector_norm(part.to(dtype) - center, dim=1).max()
-            for matrix in matrices
-            for part in matrix.split(self._step)
-        ]
-        return center, 1.001 * float(torch.stack(largest).max())
-
-    def _write(self, chosen_nD: Tensor, rows_nD: Tensor) -> Tensor:
-        """Writes centered and scaled vectors to `rows_nD`, and returns −½ of their squares."""
-        if self.center.dtype == torch.float32:
-            torch.sub(chosen_nD, self.center, out=rows_nD).mul_(self.scale)
-        else:
-            rows_nD.copy_((chosen_nD.double() - self.center).mul_(self.scale))
-        return -0.5 * norms(rows_nD).square().float()
+    def _extended(self, items_nD: Tensor) -> Tensor:
+        scaled_nD = self.scaled(items_nD).float()
+        norm_n = torch.linalg.vector_norm(scaled_nD, dim=1, dtype=torch.float64)
+        half_n1 = (-0.5 * norm_n.square()).float()[:, None]
+        return torch.cat([scaled_nD, half_n1, torch.ones_like(half_n1)], dim=1)
 
 
-def norms(rows_nD: Tensor) -> Tensor:
-    """Returns the norms (n) of vectors, summed in float64."""
-    return torch.linalg.vector_norm(rows_nD, dim=1, dtype=torch.float64)
+def as_queries(rows_nE: Tensor, out: Tensor | None = None) -> Tensor:
+    """Returns extended queries (n×E) for rows of `ScaledGallery`."""
+    return torch.cat([rows_nE[:, :-2], rows_nE[:, -1:], rows_nE[:, -2:-1]], dim=1, out=out)

@@ -41,9 +41,9 @@ def test_counting_takes_as_many_queries_at_once_as_memory_allows(generator, monk
     seen = []
     count = exact_search.count_closer
 
-    def watched(gallery, gallery_ND, targets, limit):
-        seen.append(len(targets) * gallery.tile)
-        return count(gallery, gallery_ND, targets, limit)
+    def watched(gallery, gallery_ND, query_nD, *arguments):
+        seen.append(len(query_nD) * gallery.tile)
+        return count(gallery, gallery_ND, query_nD, *arguments)
 
     monkeypatch.setattr(exact_search, "count_closer", watched)
     embeddings, labels = torch.ones(300, 4), torch.arange(300) // 10
