@@ -148,22 +148,22 @@ def composed() -> Callable[..., DictConfig]:
     return compose_with
 
 
+def run_config(cfg: DictConfig) -> tuple[dict[str, Any], Path]:
+    """Checks a composed config and runs it; returns the summary and the run folder."""
+    from dml.config.check import check
+    from dml.config.schema import Config
+    from dml.runs.experiment import run
+    from dml.runs.folder.run_folder import RunFolder
+
+    config = check(cfg, Config)
+    return run(cfg, config), RunFolder.of(cfg, config).path
+
+
 @pytest.fixture
 def run_tiny(composed, tmp_path) -> Callable[..., tuple[dict[str, Any], Path]]:
     """Runs a tiny experiment in process; returns its summary and its folder."""
 
-    def run_with(*overrides: str) -> tuple[dict[str, Any], Path]:
-        from dml.config.check import check
-        from dml.config.schema import Config
-        from dml.runs.experiment import run
-        from dml.runs.folder.run_folder import RunFolder
-
-        cfg = composed(f"outputs={tmp_path}/outputs", *TINY, *overrides)
-        config = check(cfg, Config)
-        summary = run(cfg, config)
-        return summary, RunFolder.of(cfg, config).path
-
-    return run_with
+    return lambda *overrides: run_config(composed(f"outputs={tmp_path}/outputs", *TINY, *overrides))
 
 
 @pytest.fixture
@@ -202,16 +202,9 @@ def run_small(composed, tmp_path, glyphs_root) -> Callable[..., Path]:
     """Runs MLRC on a few glyphs in process; returns the run folder."""
 
     def run_with(*overrides: str, name: str = "outputs") -> Path:
-        from dml.config.check import check
-        from dml.config.schema import Config
-        from dml.runs.experiment import run
-        from dml.runs.folder.run_folder import RunFolder
         from tests.runs.small_runs import SMALL
 
         places = (f"outputs={tmp_path / name}", f"data.root={glyphs_root}")
-        cfg = composed(*SMALL, *places, *overrides)
-        config = check(cfg, Config)
-        run(cfg, config)
-        return RunFolder.of(cfg, config).path
+        return run_config(composed(*SMALL, *places, *overrides))[1]
 
     return run_with

@@ -41,10 +41,7 @@ CASES: dict[str, tuple[PairLoss, Callable[..., Tensor]]] = {
     ),
     "c1": (C1Loss(), reference.c1_reference),
     "c2": (C2Loss(0.0, 0.9), lambda *batch: reference.c2_reference(*batch, 0.0, 0.9)),
-    "triplet": (
-        AllTripletsLoss(0.2),
-        lambda *batch: reference.triplet_reference(*batch, 0.2),
-    ),
+    "triplet": (AllTripletsLoss(0.2), lambda *batch: reference.triplet_reference(*batch, 0.2)),
     "ms": (
         MultiSimilarityLoss(2.0, 40.0, 0.5),
         lambda *batch: reference.multi_similarity_reference(*batch, 2.0, 40.0, 0.5),

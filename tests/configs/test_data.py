@@ -2,15 +2,13 @@ import inspect
 from pathlib import Path
 
 import pytest
-from hydra.utils import get_method, instantiate
+from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.resolvers import folder_name
-from tests.data.trees import TREES, class_folders
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "data"
 ALL = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
-BENCHMARKS = pytest.mark.parametrize("name", sorted(TREES))
 
 
 def config(name: str, root: Path) -> DictConfig:
@@ -18,13 +16,6 @@ def config(name: str, root: Path) -> DictConfig:
     assert isinstance(loaded, DictConfig)
     loaded.data.root = str(root)
     return loaded
-
-
-def test_every_dataset_has_its_file():
-    assert [
-        *("cars", "cub", "custom", "digits", "emoji"),
-        *("folder", "glyphs", "inshop", "sop"),
-    ] == ALL
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "custom"])
@@ -40,22 +31,6 @@ def test_file_names_itself_its_command_and_every_argument_of_its_reader(name: st
     for argument, parameter in arguments.items():
         if parameter.default is not parameter.empty:
             assert data.reader[argument] == parameter.default
-
-
-@BENCHMARKS
-def test_benchmarks_are_read_through_their_files(name: str, tmp_path: Path):
-    TREES[name](tmp_path)
-    data = config(name, tmp_path).data
-    index = instantiate(data.reader, images=12, classes=4)
-    assert (index.name, len(index.images)) == (name, 12)
-
-
-def test_own_images_and_stand_ins_are_read_through_their_files(tmp_path: Path):
-    class_folders(tmp_path)
-    assert len(instantiate(config("folder", tmp_path).data.reader).images) == 12
-    assert len(instantiate(config("digits", tmp_path).data.reader).images) == 1797
-    glyphs = instantiate(config("glyphs", tmp_path).data.reader, classes=4, per_class=2)
-    assert glyphs.name == "glyphs"
 
 
 PAIRS = {  # what batches of losses of pairs hold under the protocol of the dataset

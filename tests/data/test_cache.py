@@ -8,9 +8,7 @@ from torch import Tensor, nn
 from dml.core.errors import UserError
 from dml.data import cache as cache_module
 from dml.data.cache import PixelCache, open_cache, open_image_source
-from dml.data.decode import load_image
 from dml.data.folder import read_folder
-from dml.data.image_dataset import Decoder, ImageDataset
 from dml.data.image_index import ImageIndex
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches
@@ -37,26 +35,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> ImageIndex:
         mode = ["RGB", "L", "CMYK"][number % 3]
         save(root / str(number % 2) / f"{number}.jpg", number, mode, size)
     return read_folder(root)
-
-
-def test_full_cache_holds_what_the_decoder_gives(photos: ImageIndex, tmp_path: Path):
-    cache = open_cache(photos, None, tmp_path)
-    for row, path in enumerate(photos.images):
-        assert torch.equal(cache[row], load_image(path))
-
-
-@pytest.mark.parametrize(
-    "transform", [MLRC, eval_transform(227, resize=256)], ids=["train", "test"]
-)
-def test_mlrc_sees_the_same_pixels_with_and_without_the_256_cache(
-    photos: ImageIndex, tmp_path: Path, transform: nn.Module
-):
-    view = photos.subset("train", "test")
-    exact = ImageDataset(view, transform, Decoder(photos.images))
-    cached = ImageDataset(view, transform, open_cache(photos, 256, tmp_path))
-    for row in range(len(view)):
-        for draw in range(6):
-            assert torch.equal(exact[(row, draw)][0], cached[(row, draw)][0])  # tolerance: none
 
 
 @pytest.mark.parametrize("workers", [0, 2])

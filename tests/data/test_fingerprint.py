@@ -1,26 +1,20 @@
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dml.data.cars import read_cars
-from dml.data.cub import read_cub
 from dml.data.digits import read_digits
 from dml.data.folder import read_folder
 from dml.data.image_index import ImageIndex
-from dml.data.inshop import read_inshop
-from dml.data.sop import read_sop
+from dml.data.sources import SOURCES
 from tests.data.trees import TREES, class_folders, save
-
-READERS = {"cub": read_cub, "cars": read_cars, "sop": read_sop, "inshop": read_inshop}
 
 
 def trees(root: Path) -> dict[str, ImageIndex]:
     found = {}
     for name, build in TREES.items():
         build(root / name)
-        found[name] = partial(READERS[name], images=12, classes=4)(root / name)
+        found[name] = SOURCES[name].read(root / name, images=12, classes=4)
     class_folders(root / "folder")
     return {**found, "folder": read_folder(root / "folder")}
 

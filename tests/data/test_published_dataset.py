@@ -1,24 +1,16 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dml.core.errors import UserError
-from dml.data.cars import read_cars
 from dml.data.cub import read_cub
 from dml.data.decode import load_image
-from dml.data.image_index import ImageIndex
 from dml.data.inshop import read_inshop
-from dml.data.sop import read_sop
+from dml.data.sources import SOURCES
 from tests.data.trees import TREES, inshop_tree
 
-READERS: dict[str, Callable[..., ImageIndex]] = {
-    "cub": read_cub,
-    "cars": read_cars,
-    "sop": read_sop,
-    "inshop": read_inshop,
-}
-ALL = pytest.mark.parametrize("name", sorted(READERS))
+READERS = {name: SOURCES[name].read for name in sorted(TREES)}
+ALL = pytest.mark.parametrize("name", READERS)
 PUBLISHED = {
     "cub": (11_788, 200),
     "cars": (16_185, 196),

@@ -20,7 +20,7 @@ from PIL import Image
 from dml.cli import evaluate_command, prepare_command, report_command, runs_command, train_command
 from dml.config.check import check
 from dml.config.schema import Config
-from tests.conftest import TINY
+from tests.conftest import TINY, compose_config, run_config, without_pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
@@ -91,14 +91,9 @@ def workplace(stored_run, tmp_path, monkeypatch, own_modules):
 @pytest.fixture(scope="session")
 def stored_run(tmp_path_factory) -> Path:
     """A finished run on digits."""
-    from dml.runs.experiment import run
-    from dml.runs.folder.run_folder import RunFolder
-    from tests.conftest import compose_config, without_pictures
-
     cfg = compose_config(f"outputs={tmp_path_factory.mktemp('run')}", *TINY, "protocol.epochs=1")
     with without_pictures():
-        run(cfg, check(cfg, Config))
-    return RunFolder.of(cfg, check(cfg, Config)).path
+        return run_config(cfg)[1]
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)

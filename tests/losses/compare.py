@@ -26,11 +26,7 @@ def assert_close(actual: Tensor, expected: Tensor, dtype: torch.dtype, what: str
 
 
 def assert_matches(
-    loss: nn.Module,
-    reference: Reference,
-    embeddings: Tensor,
-    labels: Tensor,
-    dtype: torch.dtype,
+    loss: nn.Module, reference: Reference, embeddings: Tensor, labels: Tensor, dtype: torch.dtype
 ) -> None:
     """`reference(embeddings, labels, *parameters)` runs in float64 on the same rounded inputs."""
     loss = loss.to(dtype)

@@ -89,11 +89,7 @@ SCALES = [[0.01, 1.0, 20.0, 100.0], [0.01, 2.0, 80.0, 100.0], [0.0, 0.4, 0.8, 1.
 # loss, its equation, and the values of the hyperparameters of both
 EQUATIONS = [
     (MeanFieldContrastiveLoss, mfcont_reference, [*MARGINS, LAMBDA, ["sample", "class"]]),
-    (
-        MeanFieldClassWiseMultiSimilarityLoss,
-        mfcwms_reference,
-        [*SCALES, LAMBDA, ["code", "paper"]],
-    ),
+    (MeanFieldClassWiseMultiSimilarityLoss, mfcwms_reference, [*SCALES, LAMBDA, ["code", "paper"]]),
     (MeanFieldNCALoss, mfnca_reference, [[0.01, 1.0, 10.0, 100.0]]),
 ]
 

@@ -61,8 +61,7 @@ LEAVE_THE_GRAPH = {"mfcwms with regularizer", "pfml", "cpml"}
 
 
 @pytest.mark.parametrize(
-    "name",
-    [n if n == "mfcwms" else pytest.param(n, marks=pytest.mark.soak) for n in LOSSES],
+    "name", [n if n == "mfcwms" else pytest.param(n, marks=pytest.mark.soak) for n in LOSSES]
 )
 def test_compiled_equals_eager(name: str) -> None:
     torch.manual_seed(0)

@@ -68,13 +68,7 @@ def test_pfml_equals_equation(
     scale: str,
 ) -> None:
     loss = PotentialFieldLoss(
-        batch.num_classes,
-        batch.embedding_size,
-        per_class,
-        alpha,
-        delta,
-        delta_rep,
-        scale=scale,
+        batch.num_classes, batch.embedding_size, per_class, alpha, delta, delta_rep, scale=scale
     )
     x = squeeze_together(loss, batch, spread)
 

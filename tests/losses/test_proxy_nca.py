@@ -23,10 +23,7 @@ def proxy_nca_reference(x: Tensor, y: Tensor, proxies: Tensor, scale: float) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @SETTINGS
-@given(
-    batch=batches(zero_rows=False),
-    scale=st.sampled_from([0.01, 1.0, 13.98, 100.0]),
-)
+@given(batch=batches(zero_rows=False), scale=st.sampled_from([0.01, 1.0, 13.98, 100.0]))
 def test_proxy_nca_equals_equation(dtype: torch.dtype, batch: Batch, scale: float) -> None:
     torch.manual_seed(batch.seed)
     loss = ProxyNCALoss(batch.num_classes, batch.embedding_size, scale)

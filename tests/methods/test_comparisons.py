@@ -20,14 +20,8 @@ from tests.methods.tiny_embedder import tiny_embedder
 LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])
 SAMPLES = {
     "contrastive": (lambda: pml.ContrastiveLoss(0, 1.3), reference.contrastive_over_terms(1.3)),
-    "contrastive per anchor": (
-        lambda: generic.ContrastiveLoss(1.3),
-        reference.contrastive(1.3),
-    ),
-    "ms": (
-        lambda: pml.MultiSimilarityLoss(3, 7, 0.2),
-        reference.deviance(3, 7, 0.2, divided=True),
-    ),
+    "contrastive per anchor": (lambda: generic.ContrastiveLoss(1.3), reference.contrastive(1.3)),
+    "ms": (lambda: pml.MultiSimilarityLoss(3, 7, 0.2), reference.deviance(3, 7, 0.2, divided=True)),
 }
 
 

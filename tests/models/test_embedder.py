@@ -5,13 +5,7 @@ from torch import nn
 
 from dml.core.errors import UserError
 from dml.models.backbones import Backbone, InputSpec
-from dml.models.embedder import (
-    NORMALIZERS,
-    POOLINGS,
-    TOKEN_POOLINGS,
-    Embedder,
-    compile_backbone,
-)
+from dml.models.embedder import NORMALIZERS, POOLINGS, TOKEN_POOLINGS, Embedder, compile_backbone
 from dml.models.small_cnn import SmallCNN
 
 

@@ -6,12 +6,7 @@ import pytest
 
 from dml.core.statistics import Moments
 from dml.results.compare import BLOCKING, result_caveats
-from dml.results.published import (
-    ResultKey,
-    find_results,
-    parse_setting,
-    published_significance,
-)
+from dml.results.published import ResultKey, find_results, parse_setting, published_significance
 
 CUB = ResultKey("cub", "bn_inception", 128, "mlrc", "separated", "mf_cwms")
 ALPHA = ResultKey("cub", "bn_inception", 512, "traditional", "single", "mf_cwms", "alpha=10")

@@ -9,13 +9,7 @@ from omegaconf import DictConfig
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.results.catalog import (
-    PAPERS,
-    experiment_ids,
-    list_cells,
-    load_experiment,
-    match_cells,
-)
+from dml.results.catalog import PAPERS, experiment_ids, list_cells, load_experiment, match_cells
 from dml.results.cost import estimate_hours
 from dml.results.published import parse_setting, read_table, unmatched_results
 

@@ -24,10 +24,7 @@ def tried(cfg):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ["loss=ms", f"loss._target_={HERE}.failing"],
-            "loss: it fails on a batch",
-        ),
+        (["loss=ms", f"loss._target_={HERE}.failing"], "loss: it fails on a batch"),
         (
             ["loss=custom", f"loss._target_={HERE}.OneArgument"],
             r"fails on a batch, called as loss\(embeddings, labels\[, indices_tuple\]\): .*forward",
@@ -40,18 +37,9 @@ def tried(cfg):
             ["loss=custom", f"loss._target_={HERE}.Detached"],
             "loss: its value has no gradient; is it detached?",
         ),
-        (
-            ["loss=ms", f"loss._target_={HERE}.nothing"],
-            "loss._target_: .* not create a loss",
-        ),
-        (
-            [f"method._target_={HERE}.nothing"],
-            "method._target_: .* not create a method",
-        ),
-        (
-            [f"optim._target_={HERE}.nothing"],
-            "optim._target_: does not create a torch",
-        ),
+        (["loss=ms", f"loss._target_={HERE}.nothing"], "loss._target_: .* not create a loss"),
+        ([f"method._target_={HERE}.nothing"], "method._target_: .* not create a method"),
+        ([f"optim._target_={HERE}.nothing"], "optim._target_: does not create a torch"),
     ],
 )
 def test_errors_of_the_dry_run(composed, overrides, message):

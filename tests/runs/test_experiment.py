@@ -9,7 +9,7 @@ from PIL import Image
 
 import dml
 from dml.core.errors import ConfigError, UserError
-from tests.conftest import TINY
+from tests.conftest import TINY, run_config
 from tests.data.trees import class_folders
 
 SOAK = pytest.mark.soak
@@ -83,12 +83,7 @@ def test_repeats_differ_and_yield_an_interval(run_tiny):
     "loss", ["mfcwms", *(pytest.param(one, marks=SOAK) for one in ("mfcont", "proxy_anchor"))]
 )
 def test_training_helps_on_unseen_classes(composed, tmp_path, loss):
-    from dml.config.check import check
-    from dml.config.schema import Config
-    from dml.runs.experiment import run
-
-    cfg = composed(f"outputs={tmp_path}", f"loss={loss}", "device=cpu")
-    summary = run(cfg, check(cfg, Config))
+    summary, _ = run_config(composed(f"outputs={tmp_path}", f"loss={loss}", "device=cpu"))
     assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
 
 

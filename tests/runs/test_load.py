@@ -7,13 +7,10 @@ import torch
 from PIL import Image
 
 import dml
-from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.runs.experiment import resume, run
-from dml.runs.folder.run_folder import RunFolder
+from dml.runs.experiment import resume
 from dml.runs.load import CONFIG, WEIGHTS
-from tests.conftest import TINY, compose_config, without_pictures
+from tests.conftest import TINY, compose_config, run_config, without_pictures
 
 
 def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
@@ -83,8 +80,7 @@ def trained(tmp_path_factory):
     """The folder of a tiny run, which tests copy."""
     cfg = compose_config(f"outputs={tmp_path_factory.mktemp('trained')}", *TINY)
     with without_pictures():
-        run(cfg, check(cfg, Config))
-    return RunFolder.of(cfg, check(cfg, Config)).path
+        return run_config(cfg)[1]
 
 
 @pytest.fixture

@@ -1,34 +1,19 @@
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
 from tests.data.trees import class_folders, cub_tree, truncate
+from tests.scripts.loading import load_script
 
-REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "prepare_data", REPOSITORY / "scripts" / "prepare_data.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+main = load_script("prepare_data").main
 
 
-def test_check_decodes_every_image_and_names_the_bad_ones(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_check_decodes_every_image_and_names_the_bad_ones(tmp_path, capsys):
     class_folders(tmp_path)
     command = ["folder", "--root", str(tmp_path), "--check"]
-    assert script.main(command) == 0
+    assert main(command) == 0
     assert "all 12 images" in capsys.readouterr().out
     bad = [truncate(tmp_path / "class_1" / "2.jpg"), tmp_path / "class_3" / "0.jpg"]
     bad[1].write_text("no image")
-    assert script.main(command) == 1
+    assert main(command) == 1
     error = capsys.readouterr().err.splitlines()
     assert len(error) == 3
     assert str(bad[0]) in error[0]
@@ -36,20 +21,16 @@ def test_check_decodes_every_image_and_names_the_bad_ones(
     assert error[2] == f"error: {tmp_path.name}: 2 images are damaged; replace them"
 
 
-def test_check_of_a_partial_benchmark_counts(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_check_of_a_partial_benchmark_counts(tmp_path, capsys):
     cub_tree(tmp_path)
-    assert script.main(["cub", "--check", "--root", str(tmp_path)]) == 1
+    assert main(["cub", "--check", "--root", str(tmp_path)]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "found 12 of 11788 images" in error
 
 
-def test_script_prepares_what_needs_no_download(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert script.main(["digits", "--root", str(tmp_path)]) == 0
+def test_script_prepares_what_needs_no_download(tmp_path, capsys):
+    assert main(["digits", "--root", str(tmp_path)]) == 0
     assert "1,797 images, nothing to download" in capsys.readouterr().out
 
 
@@ -60,10 +41,8 @@ def test_script_prepares_what_needs_no_download(
         (["digits", "--url", "http://x"], "--archive and --url are for preparing"),
     ],
 )
-def test_command_that_makes_no_sense_is_explained(
-    script: ModuleType, command: list[str], message: str, capsys: pytest.CaptureFixture[str]
-):
+def test_command_that_makes_no_sense_is_explained(command, message, capsys):
     with pytest.raises(SystemExit) as stopped:
-        script.main(command)
+        main(command)
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err

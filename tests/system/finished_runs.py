@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
-from dml.config.check import check
-from dml.config.schema import Config
-from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
+from tests.conftest import run_config
 
 JOB = "repeat0-fold0"  # the only model of a run of `traditional`
 
@@ -45,4 +43,4 @@ def only_run_folder(outputs: Path) -> RunFolder:
 
 def start(cfg: DictConfig) -> dict[str, Any]:
     """Checks a composed config and runs it; returns the summary."""
-    return run(cfg, check(cfg, Config))
+    return run_config(cfg)[0]

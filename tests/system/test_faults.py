@@ -192,12 +192,7 @@ def full_disk(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "number"),
-    [
-        ("history.csv", 3),
-        ("best.pt", 1),
-        ("summary.json", 1),
-    ],
+    ("name", "number"), [("history.csv", 3), ("best.pt", 1), ("summary.json", 1)]
 )
 def test_a_full_disk(
     command_line, assert_continues, full_disk, tmp_path, monkeypatch, name, number

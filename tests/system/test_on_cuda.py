@@ -96,11 +96,7 @@ def assert_alike(found, expected):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        ("precision=tf32", "channels_last=true"),
-        ("precision=bf16",),
-        ("data.workers=2",),
-    ],
+    [("precision=tf32", "channels_last=true"), ("precision=bf16",), ("data.workers=2",)],
     ids=" ".join,
 )
 def test_a_short_training(run_tiny, options):

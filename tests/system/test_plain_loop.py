@@ -13,12 +13,9 @@ import torch
 from PIL import Image
 from pytorch_metric_learning import losses as pml
 
-from dml.config.check import check
-from dml.config.schema import Config
 from dml.data.samplers import RandomBatches
-from dml.runs.experiment import run
-from dml.runs.folder.run_folder import RunFolder
 from dml.training.checkpoint_files import read_checkpoint
+from tests.conftest import run_config
 
 STEPS, BATCH, CLASSES, SIZE, DIM = 10, 12, 6, 32, 16
 RUN = (
@@ -117,13 +114,7 @@ def load_plainly(network, loss_function, state):
 def run_framework(composed, tmp_path, photos, kept_states):
     places = (f"outputs={tmp_path}/outputs", f"data.root={photos}", f"embedder.size={DIM}")
 
-    def run_with(*overrides):
-        cfg = composed("device=cpu", *RUN, *places, *overrides)
-        config = check(cfg, Config)
-        run(cfg, config)
-        return RunFolder.of(cfg, config).path
-
-    return run_with
+    return lambda *more: run_config(composed("device=cpu", *RUN, *places, *more))[1]
 
 
 def test_ten_steps_equal_a_plain_loop(run_framework, photos):

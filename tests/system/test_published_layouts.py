@@ -86,7 +86,3 @@ def test_corrupt_images_of_ones_own_are_listed_or_skipped(run_tiny, tmp_path):
     assert all(str(path) in str(error.value) for path in broken)
     summary, _ = run_tiny(*options("folder", tmp_path / "data"), "data.skip_corrupt=true")
     assert summary["skipped_images"] == 2
-
-
-def images(view):
-    return [view.index.images[row] for row in view.rows]

@@ -3,10 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-BATCH_NORM_FROZEN = {
-    "embedder.freeze_batch_norm": True,
-    "embedder.freeze_batch_norm_affine": True,
-}
+BATCH_NORM_FROZEN = {"embedder.freeze_batch_norm": True, "embedder.freeze_batch_norm_affine": True}
 CLIPPED_TOGETHER = {
     "optim.clip_norm": 10,
     "optim.clip_value": 10,

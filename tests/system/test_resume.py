@@ -48,10 +48,7 @@ class TestResumeFromTheFolder:
         assert results_of(moved) == undisturbed
         assert not folder.path.exists()
 
-    @pytest.mark.parametrize(
-        ("option", "value"),
-        [("backbone.width", 8), ("seed", 3)],
-    )
+    @pytest.mark.parametrize(("option", "value"), [("backbone.width", 8), ("seed", 3)])
     def test_a_changed_config_is_refused_with_the_difference(self, restored, option, value):
         _, folder = restored("killed")
         stored = OmegaConf.load(folder.config)
@@ -94,8 +91,7 @@ class TestStopped:
     """Runs that are asked to stop finish their step, save, and say how they ended."""
 
     @pytest.mark.parametrize(
-        ("number", "status"),
-        [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+        ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
     )
     def test_by_a_signal(self, prepared, undisturbed, monkeypatch, number, status):
         forward, calls = Plain.forward, 0

@@ -4,12 +4,12 @@ import pytest
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import History, JobTracker, RunInfo, track_run
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
 from tests.killed_process import die_at
+from tests.system.finished_runs import start
 
 
 @pytest.fixture
@@ -22,10 +22,6 @@ def prepared(composed, tmp_path):
         return cfg, RunFolder.of(cfg, check(cfg, Config))
 
     return prepare
-
-
-def start(cfg):
-    return run(cfg, check(cfg, Config))
 
 
 def history_of(folder, job=(0, 0)):
@@ -93,10 +89,6 @@ def test_a_killed_run_continues_without_gap_or_repeat(prepared, service, point, 
     assert len(service.pictures(name)) == pictures
     assert service.summary(name)["test/map_at_r"] == summary["metrics"]["map_at_r"]["mean"]
     assert service.exits(name) == [0]
-
-
-# What happens to a run of one model, in any order: an evaluation, a kill that loses rows on their
-# way to W&B and goes back to an older checkpoint.
 
 
 @pytest.fixture

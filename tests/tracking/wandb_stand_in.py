@@ -17,12 +17,11 @@ from dml.core.fault_injection import fault_point
 class Run:
     """What `wandb.init` returns."""
 
-    def __init__(self, service: Service, folder: Path) -> None:
-        self.service, self.folder = service, folder
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.rows_file = folder / "rows.jsonl"
         self.step = max([row["_step"] for row in self.rows], default=-1) + 1
         self.summary: dict[str, Any] = {}
-        self.metrics: dict[str, dict[str, Any]] = {}
         self.url, self.dir = f"https://example.org/{folder.name}", str(folder / "files")
 
     @property
@@ -31,11 +30,10 @@ class Run:
         return [json.loads(line) for line in text.splitlines()]
 
     def define_metric(self, name: str, **options: Any) -> None:
-        self.metrics[name] = options
+        pass
 
     def log(self, values: dict[str, Any], step: int | None = None, commit: bool = True) -> None:
         fault_point("wandb_log")
-        self.service.answer()
         number = self.step if step is None else step
         name = "rows.jsonl" if number >= self.step else "dropped.jsonl"
         with open(self.folder / name, "a") as file:
@@ -44,7 +42,6 @@ class Run:
 
     def finish(self, exit_code: int = 0) -> None:
         fault_point("wandb_finish")
-        self.service.answer()
         (self.folder / "summary.json").write_text(json.dumps(self.summary))
         with open(self.folder / "exits.txt", "a") as file:
             file.write(f"{exit_code}\n")
@@ -60,14 +57,6 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.key = True
-        self.calls = 0
-        self.crash_at: int | None = None  # the call that finds the service dead, and all after it
-        self.torn_down = False
-
-    def answer(self) -> None:
-        self.calls += 1
-        if self.crash_at is not None and self.calls >= self.crash_at:
-            raise ConnectionResetError("Connection lost\nand more")
 
     def login(self, prompt: bool = True, verify: bool = True) -> bool:
         assert not prompt
@@ -82,16 +71,15 @@ class Service:
         return f"image {Path(path).name}"
 
     def init(self, **options: Any) -> Run:
-        self.answer()
         name = options.get("id") or os.environ["WANDB_RUN_ID"]
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "inits.jsonl", "a") as file:
             file.write(json.dumps(options) + "\n")
-        return Run(self, folder)
+        return Run(folder)
 
     def teardown(self, exit_code: int = 0) -> None:
-        self.torn_down = True
+        pass
 
     def ids(self) -> list[str]:
         """All runs of the server."""
@@ -104,11 +92,11 @@ class Service:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """A run's history without the rows of pictures."""
-        return [row for row in Run(self, self.folder / name).rows if "epoch" in row]
+        return [row for row in Run(self.folder / name).rows if "epoch" in row]
 
     def pictures(self, name: str) -> dict[str, str]:
         """A run's pictures."""
-        rows = [row for row in Run(self, self.folder / name).rows if "epoch" not in row]
+        rows = [row for row in Run(self.folder / name).rows if "epoch" not in row]
         return {key: value for row in rows for key, value in row.items() if key != "_step"}
 
     def summary(self, name: str) -> dict[str, Any]:

@@ -12,17 +12,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hydra import compose, initialize_config_dir
-
-from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
-from dml.core.installation import CONFIGS
 from dml.core.launcher import read_launch
-from dml.runs import experiment
-from dml.runs.folder.run_folder import RunFolder
 from dml.training import trainer
-from tests.conftest import TINY, without_pictures
+from tests.conftest import TINY, compose_config, run_config, without_pictures
 
 FROZEN = "embedder.freeze_batch_norm=true"  # required of several processes without GPUs
 SHORT = (FROZEN, "data.batch_size=60", "protocol.steps_per_epoch=3", "protocol.epochs=4")
@@ -39,12 +32,9 @@ STOPPED_AT = 5
 
 def start(place: Path, *overrides: str, pictures: bool = False) -> Path:
     """A run from its options to its folder, which is returned."""
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        cfg = compose("train", [f"outputs={place}", *TINY, *overrides])
-    config = check(cfg, Config)
+    cfg = compose_config(f"outputs={place}", *TINY, *overrides)
     with nullcontext() if pictures else without_pictures():  # they take longer than the run
-        experiment.run(cfg, config)
-    return RunFolder.of(cfg, config).path
+        return run_config(cfg)[1]
 
 
 def history(folder: Path) -> list[dict[str, float]]:

@@ -4,11 +4,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.training.optim import (
-    GroupOptions,
-    named_schedule,
-    parameter_groups,
-)
+from dml.training.optim import GroupOptions, named_schedule, parameter_groups
 
 
 class Net(nn.Module):
@@ -39,8 +35,7 @@ def test_a_loss_without_learning_rate_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [("cosine", [1, 0.75, 0.25, 0]), ("step", [1, 1, 1, 1])],
+    ("schedule", "expected"), [("cosine", [1, 0.75, 0.25, 0]), ("step", [1, 1, 1, 1])]
 )
 def test_schedules_by_name(schedule, expected):
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)

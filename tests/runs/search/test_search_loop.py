@@ -3,7 +3,6 @@
 import json
 import math
 import multiprocessing
-import signal
 
 import pytest
 from optuna.storages import JournalStorage
@@ -11,13 +10,12 @@ from optuna.storages.journal import JournalFileBackend
 
 from dml.config.check import check
 from dml.config.schema import Config
-from dml.runs.experiment import run
 from dml.runs.folder.run_folder import RunFolder
-from tests.killed_process import die_at
+from tests.killed_process import KILLED, die_at
 from tests.runs.small_runs import SMALL, essence
+from tests.system.finished_runs import start
 
 SEARCH = ("loss=contrastive", "search=bayes", "search.trials=4", "search.startup=2")
-KILLED = -signal.SIGKILL
 
 
 @pytest.fixture
@@ -30,10 +28,6 @@ def prepared(composed, tmp_path, glyphs_root):
         return cfg, RunFolder.of(cfg, check(cfg, Config))
 
     return prepare
-
-
-def start(cfg):
-    return run(cfg, check(cfg, Config))
 
 
 def trials(folder):

@@ -9,11 +9,9 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from dml.config.check import check
-from dml.config.schema import Config
 from dml.results.catalog import list_cells
-from dml.runs.experiment import run
 from scripts.studies.pilot_page import write_pilot_page
+from tests.conftest import run_config
 
 SHIPPED = Path(__file__).resolve().parents[3] / "docs" / "results"
 PAGES = [path for path in sorted(SHIPPED.glob("claims_*.csv")) if "_curves" not in path.stem]
@@ -27,7 +25,7 @@ def test_page_tables_and_picture(glyphs_root, tmp_path):
     places = (f"outputs={tmp_path / 'outputs'}", f"data.root={glyphs_root}")
     cells = list_cells("claims_cross_batch", [*SMALL, *places])
     for cell in cells:
-        run(cell.config, check(cell.config, Config))
+        run_config(cell.config)
     write_pilot_page(cells, tmp_path / "page")
     assert sorted(path.name for path in (tmp_path / "page").iterdir()) == [
         "claims_cross_batch.csv", "claims_cross_batch.md", "claims_cross_batch.png",
