@@ -251,7 +251,7 @@ def final_state(composed, folder, stop_at=()):
     return read_checkpoint(run.checkpoints.last), (folder / "history.csv").read_text()
 
 
-def test_resuming_in_the_middle_of_a_stage_changes_nothing(composed, tmp_path):
+def test_resuming_in_the_middle_of_a_stage_changes_nothing(composed, tmp_path, kept_states):
     whole, history = final_state(composed, tmp_path / "whole")
     stages = [int(row["stage"] or -1) for row in csv.DictReader(history.splitlines())]
     assert max(stages) >= 2
