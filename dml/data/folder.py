@@ -89,7 +89,46 @@ def read_folder(root: str | Path) -> ImageIndex:
     )
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def list_images(source: str | Path) -> tuple[list[Path], list[str] | None]:
+    """Returns the images of a source and, if it tells them, the names of their classes.
+
+    Args:
+        source: a folder, searched with its subfolders, whose images have the class `<class>` if all
+            are in `<class>/` or `<split>/<class>/`; a CSV file with the column path and, for
+            classes, label; a text file with a path per line; or one image. Paths in a file are
+            absolute, or relative to its folder.
+
+    Raises:
+        UserError: there is no such file, it cannot be read, or an image or all images are missing.
+    """
+    source, labels = Path(source), None
+    if source.is_dir():
+        files = sorted(_images(source))
+        folders = [file.relative_to(source).parts[:-1] for file in files]
+        level = int({parts[0] for parts in folders if parts} <= {*ROLES})
+        if all(len(parts) > level for parts in folders):
+            labels = [parts[level] for parts in folders]
+    elif source.name.lower().endswith(SUFFIXES):
+        files = [source]
+    elif source.suffix.lower() == ".csv":
+        table = _read_csv(source, ("path",))
+        files = table["path"].tolist()
+        labels = table["label"].tolist() if "label" in table else None
+    else:
+        try:
+            lines = source.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "not a text file in UTF-8"
+            raise UserError(f"images: cannot read {source}: {reason}") from error
+        files = [source.parent / line.strip() for line in lines if line.strip()]
+    if not files:
+        raise UserError(f"images: {source} has no images; their names end in {' '.join(SUFFIXES)}")
+    if missing := find_missing(files):
+        raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {missing[0]}")
+    return files, labels
+
+
+def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.DataFrame:
     """Returns path, label and, if given, split of the images in a CSV file.
 
     The file is UTF-8 with a header, separated by commas, semicolons or tabs. Spaces around a value
@@ -97,6 +136,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
     Args:
         path: the file; the paths in it are absolute, or relative to its folder.
+        required: columns that it must have.
 
     Raises:
         UserError: the file is not a table of this form.
@@ -111,11 +151,11 @@ def _read_csv(path: Path) -> pd.DataFrame:
         _refuse(path, f"no table of comma-separated values in UTF-8 ({first_line(error)})")
     table = table.rename(columns=str.strip)
     columns = [name for name in ("path", "label", "split") if name in table]
-    if not {"path", "label"} <= {*columns}:
+    if not {*required} <= {*columns}:
         _refuse(
             path,
-            f"the first line must name the columns path,label and, optionally, split; they are: "
-            f"{', '.join(table)[:80]}",
+            f"the first line must name the columns {','.join(required)} and, optionally, split; "
+            f"they are: {', '.join(table)[:80]}",
         )
     table = table[columns].apply(lambda column: column.str.strip()).replace("", None)
     table = table.dropna(how="all")
