@@ -13,14 +13,14 @@ Embeds images with a trained or a pretrained network.
   {embed} <run folder> photos photos.npz
   {embed} timm:convnext_tiny list.csv photos.npz --float16
 
-The .npz file holds `embeddings` N×D, `paths`, `labels` (names of class folders, or of a column
+The .npz file holds `embeddings`, `paths`, `labels` (names of class folders, or of a column
 label), and `made_by`. After an interruption the same command continues.
 """
 
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 on success, 1 or 2 on a mistake in the command, 130 interrupted."""
+    """Returns the exit status: 0 on success, 1 or 2 on a mistake, 130 interrupted."""
     parser = argparse.ArgumentParser(
         description=DESCRIPTION.format(embed=shell_command("embed")),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -37,10 +37,10 @@ def main(argv: list[str] | None = None) -> int:
     add_model_options(parser)
     parser.add_argument("--device", help="auto | cpu | cuda | cuda:<n>")
     options = {k: v for k, v in vars(parser.parse_args(argv)).items() if v is not None}
-    dtype = "float16" if options.pop("float16") else "float32"
+    options["dtype"] = "float16" if options.pop("float16") else "float32"
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
-    embeddings, _, labels, _ = embed(**options, dtype=dtype)
+    embeddings, _, labels, _ = embed(**options)
     classes = "" if labels is None else f", {len({*labels.tolist()})} classes"
     images, width = embeddings.shape
     print(f"{options['output']}  {images:,} images, {width} dimensions{classes}")

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dml.config.schema import check_device
 from dml.core.atomic_io import output_folder, read_json, replace_file, write_json
@@ -94,15 +94,12 @@ def embed(
             written, or an embedding is not finite.
     """
     with ExitStack() as stack:
+        hint = "; --skip-corrupt (skip_corrupt=True) leaves it out"
         if output is None:
+            hint = ""
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
         path = _check_output(Path(output))
-        labels: dict[Path, str] = {}
-        if isinstance(images, (str, Path)):
-            files, names = list_images(images)
-            labels, images = dict(zip(files, names or (), strict=False)), files
-        elif not isinstance(images, np.ndarray):
-            images = [Path(file) for file in images]
+        index, labels = _list(images)
         try:
             place = resolve_device(check_device(device))
         except ValueError as error:
@@ -110,6 +107,7 @@ def embed(
         config, embedder = open_network(network, repeat, fold)
         config = config.on_device(place.type == "cuda")
         pixels = config.transform.size or embedder.input.size
+        size = resolve_eval_batch_size(batch_size, pixels, place)
         made_by = {
             "network": str(network),
             "repeat": repeat,
@@ -120,44 +118,47 @@ def embed(
             "transform": config.transform.model_dump(mode="json"),
             "precision": config.precision,
             "dtype": dtype,
-            "batch_size": resolve_eval_batch_size(batch_size, pixels, place),
+            "batch_size": size,
             "device": place.type,
         }
+        transforms = Builder(config).transforms(embedder)
+        workers = resolve_workers("auto", index, place)
+        loading = LoaderOptions(transforms.to_input, place, workers)
+        embedder.to(place)
+
+        def load(start: int) -> Batches:
+            rest = Subset(index, np.arange(start, len(index.images)))
+            return eval_batches(rest, transforms.test, loading, size)
+
+        def forward(images: Tensor) -> Tensor:
+            return embedder.pool(embedder.features(images)) if features else embedder(images)
+
+        set_precision(config.precision, place)
         stack.enter_context(open_display(console))
         folder = path.with_name(f".{path.name}.partial")
         with try_lock(folder / "run.lock"):
-            everything = np.arange(len(images))
-            index = ImageIndex(
-                "images", images, everything, np.full(len(images), "test"), apply_orientation=True
-            )
             if skip_corrupt:
                 index = exclude_undecodable(index, True, folder)
             if not len(index.images):
-                raise UserError("images: none is left to embed")
-            transforms = Builder(config).transforms(embedder)
-            workers = resolve_workers("auto", index, place)
-            loading = LoaderOptions(transforms.to_input, place, workers)
-
-            def load(start: int) -> Batches:
-                rest = Subset(index, np.arange(start, len(index.images)))
-                return eval_batches(rest, transforms.test, loading, made_by["batch_size"])
-
-            set_precision(config.precision, place)
-            forward = _features(embedder.to(place)) if features else embedder.to(place)
+                raise UserError("images: there is none")
             state = {**made_by, "images": _digest_images(index)}
-            with translate_resource_errors(), autocast(config.precision, place):
-                width = _append_rows(folder, forward, load, state)
-            shape = len(index.images), width
-            arrays = {"embeddings": np.memmap(folder / "rows", dtype, "r", shape=shape)}
-            if isinstance(index.images, np.ndarray):
-                arrays["paths"] = everything.astype(str)
-            else:
-                arrays["paths"] = np.array([str(file) for file in index.images])
+            try:
+                with translate_resource_errors(), autocast(config.precision, place):
+                    width = _append_rows(folder, forward, load, state)
+            except UserError as error:
+                damaged = "cannot decode" in str(error)
+                raise UserError(f"{error}{hint * damaged}") from None
+            in_memory = isinstance(index.images, np.ndarray)
+            names = [str(i) for i in (range(len(index.images)) if in_memory else index.images)]
+            arrays: dict[str, Any] = {
+                "embeddings": np.memmap(folder / "rows", dtype, "r", shape=(len(names), width)),
+                "paths": np.array(names),
+                "made_by": np.array(json.dumps(made_by)),
+            }
             if labels:
-                arrays["labels"] = np.array([labels[Path(file)] for file in index.images])
-            arrays["made_by"] = np.array(json.dumps(made_by))
+                arrays["labels"] = np.array([labels[name] for name in names])
             with replace_file(path) as temporary, open(temporary, "wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
+                np.savez(file, **arrays)
         shutil.rmtree(folder)
         return open_embeddings(path)
 
@@ -167,6 +168,22 @@ def _check_output(path: Path) -> Path:
         raise UserError(f"output: {path} must be a file that ends in .npz")
     output_folder(path.parent)
     return path
+
+
+def _list(
+    images: str | Path | Sequence[str | Path] | np.ndarray,
+) -> tuple[ImageIndex, dict[str, str]]:
+    """Returns the index of the images, and path → name of the class of those that have one."""
+    labels: dict[str, str] = {}
+    if isinstance(images, (str, Path)):
+        files, names = list_images(images)
+        labels = dict(zip(map(str, files), names or (), strict=False))
+    elif not isinstance(images, np.ndarray):
+        files = [Path(file) for file in images]
+    listed = images if isinstance(images, np.ndarray) else files
+    count = len(listed)
+    roles = np.full(count, "test")
+    return ImageIndex("images", listed, np.arange(count), roles, apply_orientation=True), labels
 
 
 def _digest(embedder: Embedder) -> str:
@@ -183,14 +200,10 @@ def _digest_images(index: ImageIndex) -> str:
     return hash_listing(index.images)
 
 
-def _features(embedder: Embedder) -> Callable[[Tensor], Tensor]:
-    return lambda images: embedder.pool(embedder.features(images)).float()
-
-
 @torch.inference_mode()
 def _append_rows(
     folder: Path,
-    forward: Callable[[Tensor], Tensor] | nn.Module,
+    forward: Callable[[Tensor], Tensor],
     load: Callable[[int], Batches],
     state: dict[str, Any],
 ) -> int:
@@ -213,19 +226,15 @@ def _append_rows(
     batches = load(done)
     with open(rows, "ab") as file:
         file.truncate(done * width * size)
-        try:
-            for images, _ in show_progress(batches, "embedding batch", len(batches)):
-                values = forward(images).cpu().numpy().astype(state["dtype"])
-                if not np.isfinite(values).all():
-                    raise UserError(f"{state['network']}: its embeddings are not finite")
-                if not width:
-                    width = values.shape[1]
-                    write_json(settings, {**state, "width": width})
-                file.write(values.tobytes())
-                file.flush()
-        except UserError as error:
-            hint = "; --skip-corrupt (skip_corrupt=True) leaves it out" * ("decode" in str(error))
-            raise UserError(f"{error}{hint}") from None
+        for images, _ in show_progress(batches, "embedding batch", len(batches)):
+            values = forward(images).float().cpu().numpy().astype(state["dtype"])
+            if not np.isfinite(values).all():
+                raise UserError(f"{state['network']}: its embeddings are not finite")
+            if not width:
+                width = values.shape[1]
+                write_json(settings, {**state, "width": width})
+            file.write(values.tobytes())
+            file.flush()
     return width
 
 
