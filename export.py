@@ -3,7 +3,7 @@
 import sys
 
 import scripts.environment  # noqa: F401
-from dml.cli.export_command import main
+from dml.cli.network_commands import export
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(export())

@@ -89,43 +89,43 @@ def read_folder(root: str | Path) -> ImageIndex:
     )
 
 
-def list_images(source: str | Path) -> tuple[list[Path], list[str] | None]:
-    """Returns the images of a source and, if it tells them, the names of their classes.
+def list_images(source: str | Path | Sequence[str | Path]) -> tuple[list[Path], dict[str, str]]:
+    """Returns the images of a source, and path → name of the class, empty if it tells no classes.
 
     Args:
         source: a folder, searched with its subfolders, whose images have the class `<class>` if all
             are in `<class>/` or `<split>/<class>/`; a CSV file with the column path and, for
-            classes, label; a text file with a path per line; or one image. Paths in a file are
-            absolute, or relative to its folder.
+            classes, label; a text file with a path per line; one image; or paths. Paths in a file
+            are absolute, or relative to its folder.
 
     Raises:
         UserError: there is no such file, it cannot be read, or an image or all images are missing.
     """
-    source, labels = Path(source), None
-    if source.is_dir():
-        files = sorted(_images(source))
-        folders = [file.relative_to(source).parts[:-1] for file in files]
+    place, labels = Path(source) if isinstance(source, str | Path) else Path(), []
+    if not isinstance(source, str | Path):
+        files = [Path(file) for file in source]
+    elif place.is_dir():
+        files = sorted(_images(place))
+        folders = [file.relative_to(place).parts[:-1] for file in files]
         level = int({parts[0] for parts in folders if parts} <= {*ROLES})
         if all(len(parts) > level for parts in folders):
             labels = [parts[level] for parts in folders]
-    elif source.name.lower().endswith(SUFFIXES):
-        files = [source]
-    elif source.suffix.lower() == ".csv":
-        table = _read_csv(source, ("path",))
-        files = table["path"].tolist()
-        labels = table["label"].tolist() if "label" in table else None
+    elif place.name.lower().endswith(SUFFIXES):
+        files = [place]
+    elif place.suffix.lower() == ".csv":
+        table = _read_csv(place, ("path",))
+        files, labels = table["path"].tolist(), table.get("label", pd.Series()).tolist()
     else:
         try:
-            lines = source.read_text(encoding="utf-8-sig").splitlines()
+            lines = place.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "not a text file in UTF-8"
-            raise UserError(f"images: cannot read {source}: {reason}") from error
-        files = [source.parent / line.strip() for line in lines if line.strip()]
+            raise UserError(f"images: cannot read the list {place}: {first_line(error)}") from error
+        files = [place.parent / line.strip() for line in lines if line.strip()]
     if not files:
-        raise UserError(f"images: {source} has no images; their names end in {' '.join(SUFFIXES)}")
+        raise UserError(f"images: none in {source}; their names end in {' '.join(SUFFIXES)}")
     if missing := find_missing(files):
         raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {missing[0]}")
-    return files, labels
+    return files, dict(zip(map(str, files), labels, strict=False))
 
 
 def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.DataFrame:

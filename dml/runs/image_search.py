@@ -53,7 +53,8 @@ def search(
     stored = open_embeddings(embeddings)
     own = np.array([_find_row(str(query), stored) for query in queries])
     new = [Path(str(query)) for query, row in zip(queries, own, strict=True) if row < 0]
-    vectors = np.empty((len(own), stored.embeddings.shape[1]), _dtype(stored))
+    wide = stored.embeddings.itemsize > 4
+    vectors = np.empty((len(own), stored.embeddings.shape[1]), np.float64 if wide else np.float32)
     vectors[own >= 0] = stored.embeddings[own[own >= 0]]
     if new:
         vectors[own < 0] = _embed_queries(new, stored, network, device)
@@ -64,24 +65,21 @@ def search(
     except ValueError as error:
         raise UserError(f"embeddings: {embeddings}: {error}") from error
     labels = np.full(len(stored.paths), None) if stored.labels is None else stored.labels
+    own_labels = [labels[row] if row >= 0 else None for row in own]
     columns = {
         "query": np.repeat([str(query) for query in queries], k),
-        "query_label": np.repeat([labels[row] if row >= 0 else None for row in own], k),
+        "query_label": pd.Series(np.repeat(np.array(own_labels, object), k), dtype=object),
         "rank": np.tile(np.arange(1, k + 1), len(own)),
         "distance": distances.ravel(),
         "row": rows.ravel(),
-        "label": labels[rows.ravel()],
+        "label": pd.Series(labels[rows.ravel()], dtype=object),
         "path": stored.paths[rows.ravel()],
     }
-    found = pd.DataFrame(columns).astype({"query_label": object, "label": object})
+    found = pd.DataFrame(columns)
     if picture is not None:
         shown = [str(q) if r < 0 else stored.paths[r] for q, r in zip(queries, own, strict=True)]
         draw_found(shown, found, Path(picture))
     return found
-
-
-def _dtype(stored: ImageEmbeddings) -> type[np.floating]:
-    return np.float64 if stored.embeddings.itemsize > 4 else np.float32
 
 
 def _find_row(query: str, stored: ImageEmbeddings) -> int:
@@ -104,14 +102,12 @@ def _embed_queries(
         raise UserError("network: the file does not say which network made it; give --network")
     model = {} if network else {key: made_by[key] for key in ("repeat", "fold")}
     made = embed(source, queries, features=made_by.get("features", False), device=device, **model)
-    weights, widths = (
-        made.made_by["weights"],
-        (made.embeddings.shape[1], stored.embeddings.shape[1]),
-    )
+    weights, width = made.made_by["weights"], stored.embeddings.shape[1]
     if made_by.get("weights", weights) != weights:
         raise UserError(f"network: the weights of {source} are not those that made the file")
-    if len({*widths}) > 1:
-        raise UserError("network: {} has {} dimensions, the file {}".format(source, *widths))
+    if made.embeddings.shape[1] != width:
+        size = made.embeddings.shape[1]
+        raise UserError(f"network: {source} has {size} dimensions, the file {width}")
     return made.embeddings
 
 

@@ -19,26 +19,17 @@ ONNX, CARD = "model.onnx", "README.md"
 TOLERANCE = 1e-5  # largest difference of an embedding's values between ONNX Runtime and PyTorch
 TEXT = """\
 ---
-license: other  # TODO: the license of the weights, which that of the images may limit
+license: other  # TODO: the license of the weights; that of the images may limit it
 library_name: dml-benchmark
 tags: [metric-learning, image-retrieval, feature-extraction]
 ---
+# {loss} on {data}
 
-# {title}
+A network ({backbone}) that embeds images in {size} dimensions: neighbors are of the same class.
+`embedder, transform = dml.load(<this folder, or its name on the hub>)` loads it.
 
-{backbone} that embeds images in {size} dimensions, so that neighbors are of the same class.
-
-| | |
-|---|---|
-{rows}
-
-{scores}
-
-```python
-import dml
-
-embedder, transform = dml.load("<this folder, or user/name on the hub>")
-```
+Data {data}, loss {loss}, method {method}, protocol {protocol}, seed {seed}, repeat {repeat}, fold
+{fold}. {scores}
 """
 
 
@@ -49,28 +40,16 @@ def write_card(run_folder: str | Path, folder: Path) -> Path:
         UserError: a file cannot be read.
     """
     config: dict[str, Any] = read_json(folder / CONFIG) or {}
-    summary, training = read_json(RunFolder(run_folder).summary), config["training"]
-    _, embedder = open_network(folder)
-    scores = "The run is not finished: no scores."
+    summary = read_json(RunFolder(run_folder).summary)
+    scores, backbone = "The run is not finished: no scores.", config["backbone"].get("name")
     if summary is not None:
-        cells = {
-            metric_label(name): f"{100 * value['mean']:.2f}"
-            for name, value in summary["metrics"].items()
-            if is_retrieval_metric(name)
-        }
-        scores = (
-            f"Scores of the run in percent, on {summary['classes_tested']}, best epoch by "
-            f"{summary['selected_by']}:\n\n| {' | '.join(cells)} |\n{'|---' * len(cells)}|\n"
-            f"| {' | '.join(cells.values())} |"
-        )
-    text = TEXT.format(
-        title=f"{training['loss']} on {training['data']}",
-        backbone=config["backbone"].get("name"),
-        size=embedder.embedding_size,
-        rows="\n".join(f"| {name} | {value} |" for name, value in training.items()),
-        scores=scores,
-    )
-    write_text(folder / CARD, text)
+        means = {name: 100 * value["mean"] for name, value in summary["metrics"].items()}
+        cells = [f"{metric_label(n)} {v:.2f}" for n, v in means.items() if is_retrieval_metric(n)]
+        scores = f"In percent, on {summary['classes_tested']}, the best epoch selected by "
+        scores += f"{summary['selected_by']}:\n\n- " + "\n- ".join(cells)
+    size = open_network(folder)[1].embedding_size
+    card = TEXT.format(**config["training"], backbone=backbone, size=size, scores=scores)
+    write_text(folder / CARD, card)
     return folder / CARD
 
 
@@ -92,35 +71,24 @@ def export_onnx(folder: Path) -> float | None:
     size, auto = config.transform.size or embedder.input.size, torch.export.Dim.AUTO
     images = torch.rand(2, 3, size or 64, size or 64)
     dims = {0: auto} if size else {0: auto, 2: auto, 3: auto}
+    options: dict[str, Any] = {"input_names": ["images"], "output_names": ["embeddings"]}
+    options |= {"dynamic_shapes": (dims,), "dynamo": True, "external_data": False, "verbose": False}
     with replace_file(folder / ONNX) as temporary:
         try:
-            torch.onnx.export(
-                embedder,
-                (images,),
-                temporary,
-                input_names=["images"],
-                output_names=["embeddings"],
-                dynamic_shapes=(dims,),
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
+            torch.onnx.export(embedder, (images,), temporary, **options)
         except Exception as error:  # of many classes, of torch and of its converter
             raise UserError(f"onnx: this network has no ONNX form: {first_line(error)}") from error
-        return _check_onnx(temporary, embedder, torch.rand(3, *images.shape[1:]))
+        if find_spec("onnxruntime") is None:
+            return None
+        from onnxruntime import InferenceSession
 
-
-def _check_onnx(path: Path, embedder: torch.nn.Module, images: torch.Tensor) -> float | None:
-    if find_spec("onnxruntime") is None:
-        return None
-    from onnxruntime import InferenceSession
-
-    session = InferenceSession(path, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"images": images.numpy()})
-    with torch.inference_mode():
-        difference = float(np.abs(found - embedder(images).numpy()).max())
-    if not difference <= TOLERANCE:
-        raise UserError(f"onnx: differs from PyTorch by {difference:.1e}, more than {TOLERANCE}")
+        session = InferenceSession(temporary, providers=["CPUExecutionProvider"])
+        images = torch.rand(3, *images.shape[1:])
+        (found,) = session.run(None, {"images": images.numpy()})
+        with torch.inference_mode():
+            difference = float(np.abs(found - embedder(images).numpy()).max())
+        if not difference <= TOLERANCE:
+            raise UserError(f"onnx: differs from PyTorch by {difference:.1e} > {TOLERANCE}")
     return difference
 
 
