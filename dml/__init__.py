@@ -7,6 +7,8 @@ FOR_USERS = {
     "load_all": "dml.runs.load",
     "export": "dml.runs.load",
     "train": "dml.runs.experiment",
+    "embed": "dml.runs.image_embeddings",
+    "search": "dml.runs.image_search",
 }
 
 

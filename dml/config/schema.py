@@ -69,7 +69,12 @@ def _check_output_folder(path: str) -> str:
     return path
 
 
-def _check_device(device: str) -> str:
+def check_device(device: str) -> str:
+    """Returns the value of the option `device`.
+
+    Raises:
+        ValueError: it is none, or this machine has no such device.
+    """
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
         raise ValueError("must be auto, cpu, cuda or cuda:<n>")
@@ -287,7 +292,7 @@ class Config(Node):
     name: Text | None = None
     note: Text | None = None
     seed: CountFromZero
-    device: Annotated[Text, AfterValidator(_check_device)]
+    device: Annotated[Text, AfterValidator(check_device)]
     speed: Literal["exact", "fast"]
     precision: Literal["fp32", "tf32", "bf16"]
     channels_last: bool

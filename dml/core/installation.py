@@ -13,6 +13,9 @@ INSTALLED_PREFIX = "dml-"
 SCRIPTS = {
     "train": "train.py",
     "evaluate": "evaluate.py",
+    "embed": "embed.py",
+    "search": "search.py",
+    "export": "export.py",
     "report": "scripts/report.py",
     "prepare": "scripts/prepare_data.py",
     "runs": "scripts/runs.py",

@@ -89,7 +89,46 @@ def read_folder(root: str | Path) -> ImageIndex:
     )
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def list_images(source: str | Path | Sequence[str | Path]) -> tuple[list[Path], dict[str, str]]:
+    """Returns the images of a source, and path → name of the class, empty if it tells no classes.
+
+    Args:
+        source: a folder, searched with its subfolders, whose images have the class `<class>` if all
+            are in `<class>/` or `<split>/<class>/`; a CSV file with the column path and, for
+            classes, label; a text file with a path per line; one image; or paths. Paths in a file
+            are absolute, or relative to its folder.
+
+    Raises:
+        UserError: there is no such file, it cannot be read, or an image or all images are missing.
+    """
+    place, labels = Path(source) if isinstance(source, str | Path) else Path(), []
+    if not isinstance(source, str | Path):
+        files = [Path(file) for file in source]
+    elif place.is_dir():
+        files = sorted(_images(place))
+        folders = [file.relative_to(place).parts[:-1] for file in files]
+        level = int({parts[0] for parts in folders if parts} <= {*ROLES})
+        if all(len(parts) > level for parts in folders):
+            labels = [parts[level] for parts in folders]
+    elif place.name.lower().endswith(SUFFIXES):
+        files = [place]
+    elif place.suffix.lower() == ".csv":
+        table = _read_csv(place, ("path",))
+        files, labels = table["path"].tolist(), table.get("label", pd.Series()).tolist()
+    else:
+        try:
+            lines = place.read_text(encoding="utf-8-sig").split("\n")
+        except (OSError, ValueError) as error:
+            raise UserError(f"images: cannot read the list {place}: {first_line(error)}") from error
+        files = [place.parent / line.strip() for line in lines if line.strip()]
+    if not files:
+        raise UserError(f"images: none in {source}; their names end in {' '.join(SUFFIXES)}")
+    if missing := find_missing(files):
+        raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {missing[0]}")
+    return files, dict(zip(map(str, files), labels, strict=False))
+
+
+def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.DataFrame:
     """Returns path, label and, if given, split of the images in a CSV file.
 
     The file is UTF-8 with a header, separated by commas, semicolons or tabs. Spaces around a value
@@ -97,6 +136,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
     Args:
         path: the file; the paths in it are absolute, or relative to its folder.
+        required: columns that it must have.
 
     Raises:
         UserError: the file is not a table of this form.
@@ -111,11 +151,11 @@ def _read_csv(path: Path) -> pd.DataFrame:
         _refuse(path, f"no table of comma-separated values in UTF-8 ({first_line(error)})")
     table = table.rename(columns=str.strip)
     columns = [name for name in ("path", "label", "split") if name in table]
-    if not {"path", "label"} <= {*columns}:
+    if not {*required} <= {*columns}:
         _refuse(
             path,
-            f"the first line must name the columns path,label and, optionally, split; they are: "
-            f"{', '.join(table)[:80]}",
+            f"the first line must name the columns {','.join(required)} and, optionally, split; "
+            f"they are: {', '.join(table)[:80]}",
         )
     table = table[columns].apply(lambda column: column.str.strip()).replace("", None)
     table = table.dropna(how="all")

@@ -15,12 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 from torchvision.transforms import v2
 
 from dml.config.identity import refuse_interpolation
-from dml.config.schema import Config, TransformConfig
+from dml.config.schema import Config, EvaluateConfig, TransformConfig
 from dml.core.atomic_io import replace_file, write_json
 from dml.core.errors import UserError, first_line
 from dml.core.installation import CONFIGS
@@ -31,6 +33,7 @@ from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.training.checkpoint_files import read_checkpoint
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+TIMM = "timm:"  # prefix of an off-the-shelf network
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
@@ -40,8 +43,9 @@ def load(
     """Returns a trained network and the transform of its input images.
 
     Args:
-        source: a run folder (`outputs/…/seed<seed>-<digest>`), the folder of an exported model, or
-            `<user>/<name>` of a model on the Hugging Face hub.
+        source: a run folder (`outputs/…/seed<seed>-<digest>`), the folder of an exported model,
+            `<user>/<name>` of a model on the Hugging Face hub, or `timm:<model>` for the pooled
+            features of a pretrained network of timm, of length 1.
         repeat, fold: numbers of the model, from 0, in a run with several; without them a warning
             names the one that is returned, the first.
         device: of the network.
@@ -53,17 +57,40 @@ def load(
     Raises:
         UserError: there is no such run or model.
     """
+    config, embedder = open_network(source, repeat, fold)
+    return embedder.to(device), _image_transform(config, embedder)
+
+
+def open_network(
+    source: str | Path, repeat: int | None = None, fold: int | None = None
+) -> tuple[Config, Embedder]:
+    """Returns a network on the CPU in evaluation mode, and its config; see `load`.
+
+    Of an exported model the config has network, head, transform, and the precision of float32.
+    """
     path = Path(source)
+    if str(source).startswith(TIMM):
+        return _off_the_shelf(str(source).removeprefix(TIMM))
     from_hub = HUB_ID.fullmatch(str(source)) is not None and not path.parent.is_dir()
     if from_hub or ((path / WEIGHTS).is_file() and not RunFolder(path).config.exists()):
         if repeat is not None or fold is not None:
             raise UserError(f"load: {source} is one model; leave out repeat and fold")
         folder = _download(str(source)) if from_hub else path
-        config, embedder = _load_exported(folder, trusted=not from_hub)
-    else:
-        config = load_config(path)
-        embedder = load_embedder(config, path, _select_model(path, repeat, fold))
-    return embedder.to(device), _image_transform(config, embedder)
+        return _load_exported(folder, trusted=not from_hub)
+    config = load_config(path)
+    return config, load_embedder(config, path, _select_model(path, repeat, fold, stacklevel=4))
+
+
+def _off_the_shelf(model: str) -> tuple[Config, Embedder]:
+    """Returns a pretrained network as `evaluate.py` would score it on a user's images."""
+    options = ["data=folder", "backbone=timm", f"backbone.model='{model}'"]
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            cfg = compose("evaluate", overrides=options)
+        config = check(cfg, EvaluateConfig)
+    except OmegaConfBaseException as error:  # of the resolver that reads timm's record
+        raise ConfigError([first_line(error)]) from error
+    return config, Builder(config).embedder().eval()
 
 
 def load_all(
@@ -135,14 +162,16 @@ def _list_models(run_folder: str | Path) -> list[tuple[int, int]]:
     return sorted((int(repeat), int(fold)) for repeat, fold in numbers)
 
 
-def _select_model(run_folder: str | Path, repeat: int | None, fold: int | None) -> str:
+def _select_model(
+    run_folder: str | Path, repeat: int | None, fold: int | None, stacklevel: int = 3
+) -> str:
     """Returns the name of a model, and warns if nothing says which of several it is."""
     name, count = f"repeat{repeat or 0}-fold{fold or 0}", len(_list_models(run_folder))
     if repeat is None and fold is None and count > 1:
         warnings.warn(
             f"{run_folder} has {count} models; this is {name}: choose one with repeat= and fold=, "
             f"or load all with dml.load_all",
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     return name
 
@@ -193,6 +222,8 @@ def _load_exported(folder: Path, trusted: bool) -> tuple[Config, Embedder]:
             backbone=dict(description["backbone"]),
             embedder=dict(description["embedder"]),
             transform=TransformConfig.model_validate(description["transform"]),
+            speed="exact",
+            precision="fp32",
         )
         lists = {k: tuple(v) for k, v in description["input"].items() if isinstance(v, list)}
         spec = InputSpec(**{**description["input"], **lists})

@@ -17,7 +17,14 @@ import pytest
 import torch
 from PIL import Image
 
-from dml.cli import evaluate_command, prepare_command, report_command, runs_command, train_command
+from dml.cli import (
+    evaluate_command,
+    network_commands,
+    prepare_command,
+    report_command,
+    runs_command,
+    train_command,
+)
 from dml.config.check import check
 from dml.config.schema import Config
 from tests.conftest import TINY, compose_config, run_config, without_pictures
@@ -31,6 +38,9 @@ FILE = re.compile(r"^`(my_\S+\.py)`:\n\n```python\n(.*?)```", re.M | re.S)
 COMMANDS = {
     "train.py": train_command.main,
     "evaluate.py": evaluate_command.main,
+    "embed.py": network_commands.embed,
+    "search.py": network_commands.search,
+    "export.py": network_commands.export,
     "scripts/runs.py": runs_command.main,
     "scripts/report.py": report_command.main,
     "scripts/prepare_data.py": prepare_command.main,

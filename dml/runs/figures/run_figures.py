@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from PIL import Image, ImageOps
-from torch import nn
+from torch import Tensor, nn
 
 from dml.config.identity import method_name
 from dml.config.schema import Config
@@ -103,25 +103,54 @@ def draw_neighbors(
 
     # A single image of all cells, since an axis for each of a hundred images would take seconds.
     columns = [column(split.query, queries, [GREY] * len(queries))]
-    ticks, words = [CELL / 2], ["query"]
-    size = 0.85 * (1 + len(networks) * (1 + k)) - 0.65, 0.85 * len(queries) + 0.85
-    figure, axis = plt.subplots(figsize=size)
+    shares = []
     for title, embeddings in networks.items():
         neighbors = nearest_neighbors(embeddings.query, embeddings.gallery, k=k).indices[queries]
         labels = embeddings.query_labels
         found = labels if embeddings.gallery_labels is None else embeddings.gallery_labels
         correct = (found[neighbors] == labels[queries][:, None]).cpu().numpy()
-        columns.append(np.full((len(queries) * CELL, CELL // 3, 3), 255, dtype=np.uint8))
-        left = sum(part.shape[1] for part in columns)
         for rank, rows in enumerate(neighbors.cpu().numpy().T):
             frames = [GREEN if right else RED for right in correct[:, rank]]
             columns.append(column(gallery, rows, frames))
-            ticks.append(left + rank * CELL + CELL / 2)
-            words.append(str(rank + 1))
-        share = f"{title}: {correct.mean():.0%} are of the query's class"
-        axis.text(left + k * CELL / 2, -0.5 * CELL, share, ha="center", va="center", fontsize=9)
+        shares.append(f"{title}: {correct.mean():.0%} are of the query's class")
+    _draw_columns(columns, k, shares, name, path)
+
+
+def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
+    """Draws queries and the images that `dml.search` found for them, the nearest first.
+
+    Images of the query's class are framed green, others red, and all grey if it is not known.
+
+    Args:
+        queries: files.
+        found: k rows for each query, in their order, with query_label, label and path.
+        path: PNG to write.
+    """
+    frames = np.where(found["label"] == found["query_label"], GREEN, RED)
+    frames[found["query_label"].isna()] = GREY
+    cells = [_file_cell(*pair) for pair in zip(found["path"], frames, strict=True)]
+    k = len(found) // len(queries)
+    columns = [np.concatenate([_file_cell(query, GREY) for query in queries])]
+    columns += [np.concatenate(cells[rank::k]) for rank in range(k)]
+    _draw_columns(columns, k, ["nearest images"], "", path)
+
+
+def _draw_columns(
+    columns: Sequence[np.ndarray], k: int, captions: Sequence[str], name: str, path: Path
+) -> None:
+    """Draws a column of queries and, below each caption, k columns of neighbors."""
+    size = 0.85 * (1 + len(captions) * (1 + k)) - 0.65, 0.85 * len(columns[0]) / CELL + 0.85
+    figure, axis = plt.subplots(figsize=size)
+    parts, ticks, words = [columns[0]], [CELL / 2], ["query"]
+    for number, caption in enumerate(captions):
+        parts.append(np.full((len(columns[0]), CELL // 3, 3), 255, dtype=np.uint8))
+        left = sum(part.shape[1] for part in parts)
+        parts += columns[1 + number * k : 1 + (number + 1) * k]
+        ticks += [left + rank * CELL + CELL / 2 for rank in range(k)]
+        words += [str(rank + 1) for rank in range(k)]
+        axis.text(left + k * CELL / 2, -0.5 * CELL, caption, ha="center", va="center", fontsize=9)
     figure.subplots_adjust(0.01, 0.01, 0.99, 1 - 0.85 / size[1])
-    axis.imshow(np.concatenate(columns, axis=1))
+    axis.imshow(np.concatenate(parts, axis=1))
     axis.set_xticks(ticks, words)
     axis.set_yticks([])
     axis.tick_params(top=False, bottom=False, labeltop=True, labelbottom=False)
@@ -134,10 +163,19 @@ def _cell(subset: Subset, row: int, transform: nn.Module, frame: str) -> np.ndar
     """Returns an image of a subset in a colored frame on white, CELL×CELL×3."""
     index = subset.index
     image = transform(load_image(index.images[subset.rows[row]], index.apply_orientation))
+    return _framed(image, frame)
+
+
+def _file_cell(file: str, frame: str) -> np.ndarray:
+    return _framed(load_image(Path(file), apply_orientation=True), frame)
+
+
+def _framed(image: Tensor, frame: str) -> np.ndarray:
     small = max(image.shape[1:]) < CELL / 2  # keep the pixels of a digit sharp
     resampling = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
     picture = Image.fromarray(image.permute(1, 2, 0).numpy())
-    picture = picture.resize((CELL - 2 * (MARGIN + FRAME),) * 2, resampling)
+    side = (CELL - 2 * (MARGIN + FRAME),) * 2
+    picture = ImageOps.pad(picture, side, resampling, color="white")
     return np.asarray(ImageOps.expand(ImageOps.expand(picture, FRAME, frame), MARGIN, "white"))
 
 

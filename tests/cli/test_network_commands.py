@@ -1,0 +1,68 @@
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dml.cli.network_commands import embed, export, search
+
+
+@pytest.fixture
+def place(run_tiny, tmp_path, monkeypatch):
+    """The current folder, with a run, three photos and their embeddings."""
+    _, folder = run_tiny("protocol.epochs=1")
+    monkeypatch.chdir(tmp_path)
+    folder.rename("run")
+    for number in range(3):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        Image.effect_noise((8, 8), 50 * number + 10).save(f"photos/{number}.png")
+    assert embed(["run", "photos", "photos.npz", "--device", "cpu"]) == 0
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "list.txt").write_text("absent.png\n")
+    return tmp_path
+
+
+def test_from_a_run_to_neighbors(place, capsys):
+    assert export(["run", "net"]) == 0
+    assert embed(["net", "photos", "again.npz", "--float16", "--batch-size", "2"]) == 0
+    assert capsys.readouterr().out.endswith("again.npz  3 images, 8 dimensions\n")
+    with np.load("photos.npz") as one, np.load("again.npz") as other:
+        np.testing.assert_allclose(one["embeddings"], other["embeddings"], atol=1e-3)
+    assert search(["photos.npz", "photos/1.png", "-k", "2", "--json", "--picture", "x.png"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sorted(row["row"] for row in found) == [0, 2]
+    assert (place / "x.png").is_file()
+    assert search(["photos.npz", "0", "-k", "1", "--csv"]) == 0
+    assert capsys.readouterr().out.startswith("query,query_label,rank,distance,row,label,path\n0,")
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [
+        (embed, "nowhere photos x.npz", "nowhere/config.yaml cannot be read"),
+        (embed, "timm:resnot50 photos x.npz", "did you mean 'resnet50'?"),
+        (embed, "run absent x.npz", "images: cannot read the list absent"),
+        (embed, "run empty x.npz", "images: none in empty"),
+        (embed, "run list.txt x.npz", "images: 1 of 1 do not exist, first absent.png"),
+        (embed, "run photos.npz x.npz", "images: cannot read the list photos.npz"),
+        (embed, "run photos x.txt", "must be a file that ends in .npz"),
+        (embed, "run photos list.txt/x.npz", "list.txt: not a folder"),
+        (search, "absent.npz 0", "embeddings: absent.npz cannot be read"),
+        (search, "list.txt 0", "embeddings: list.txt cannot be read"),
+        (search, "photos.npz 3", "row 3 does not exist; the last one is 2"),
+        (search, "photos.npz 0 -k 3", "k: 3 is not between 1 and 2"),
+        (search, "photos.npz absent.png", "first absent.png"),
+        (search, "bare.npz photos/0.png", "does not say which network made it"),
+        (search, "bare.npz photos/0.png --network run", "has 8 dimensions, the file 2"),
+        (export, "photos net", "photos/config.yaml cannot be read"),
+        (export, "run list.txt", "list.txt: File exists"),
+    ],
+)
+def test_mistakes_are_one_line(place, capsys, command, words, message):
+    np.savez("bare.npz", embeddings=np.eye(2))
+    capsys.readouterr()
+    assert command(words.split()) in (1, 2)
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1

@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+import dml
+from dml.core.errors import UserError
+from dml.runs import image_embeddings, model_export
+from dml.runs.build import Builder
+from dml.runs.load import load_config
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Twelve images of three classes."""
+    for number in range(12):
+        path = tmp_path / "photos" / f"kind{number // 4}" / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((8, 8), 20 * number + 10).save(path)
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def net(run_tiny, tmp_path):
+    _, folder = run_tiny("protocol.epochs=1")
+    return dml.export(folder, tmp_path / "net")
+
+
+def test_equal_to_evaluate(run_tiny, evaluated):
+    _, folder = run_tiny("protocol.epochs=1")
+    evaluated(f"run={folder}", "save=float32")
+    index = Builder(load_config(folder)).index()
+    made = dml.embed(folder, index.images[index.roles == "test"], device="cpu")
+    with np.load(folder / "embeddings.npz") as file:
+        assert np.array_equal(made.embeddings, file["embeddings"])
+    assert (made.paths[-1], made.labels) == ("895", None)
+    assert made.made_by["network"] == str(folder)
+
+
+def test_an_interrupted_call_continues(net, photos, tmp_path, monkeypatch):
+    expected, passed = dml.embed(net, photos, batch_size=5), []
+    show = image_embeddings.show_progress
+    output = tmp_path / "x.npz"
+    monkeypatch.setattr(image_embeddings, "show_progress", lambda *more: _break(show(*more)))
+    with pytest.raises(KeyboardInterrupt):
+        dml.embed(net, photos, output, batch_size=5)
+    assert not output.exists()
+    (rows,) = (path for path in (tmp_path / ".x.npz.partial").iterdir() if len(path.name) == 64)
+    with open(rows, "ab") as file:
+        file.write(b"part of a row")
+    monkeypatch.setattr(
+        image_embeddings, "show_progress", lambda *more: _count(show(*more), passed)
+    )
+    result = dml.embed(net, photos, output, batch_size=5)
+    assert passed == [5, 2]  # images in the batches that were left
+    assert np.array_equal(result.embeddings, expected.embeddings)
+    assert not (tmp_path / ".x.npz.partial").exists()
+
+
+def _break(batches):
+    yield next(iter(batches))
+    raise KeyboardInterrupt
+
+
+def _count(batches, passed):
+    for images, labels in batches:
+        passed.append(len(images))
+        yield images, labels
+
+
+def test_labels_and_lists(net, photos, tmp_path, evaluated):
+    made = dml.embed(net, photos, tmp_path / "x.npz", dtype="float16")
+    scored = evaluated(f"embeddings={tmp_path}/x.npz")["metrics"]
+    assert (scored["queries"], scored["queries_without_match"]) == (12, 0)
+    assert made.embeddings.dtype == "float16"
+    assert made.labels.tolist() == ["kind0"] * 4 + ["kind1"] * 4 + ["kind2"] * 4
+    assert dml.embed(net, photos / "kind1").labels is None
+    (photos / "a.csv").write_text("path,label\nkind0/00.png,cup\nkind2/09.png,hat\n")
+    (photos / "a.txt").write_text("kind0/00.png\n\nkind2/09.png\n")
+    assert dml.embed(net, photos / "a.csv").labels.tolist() == ["cup", "hat"]
+    listed = dml.embed(net, photos / "a.txt", features=True)
+    assert (listed.labels, listed.embeddings.shape) == (None, (2, 16))
+
+
+def test_damaged_images(net, photos):
+    (photos / "kind1" / "05.png").write_text("no image")
+    with pytest.raises(UserError, match=r"cannot decode .*05\.png.*; --skip-corrupt") as error:
+        dml.embed(net, photos, photos.parent / "x.npz")
+    assert "\n" not in str(error.value)
+    made = dml.embed(net, photos, skip_corrupt=True)
+    assert made.labels.tolist() == ["kind0"] * 4 + ["kind1"] * 3 + ["kind2"] * 4
+
+
+@pytest.mark.parametrize("block", [40, 10_000])
+def test_search_is_exact(block, tmp_path, monkeypatch):
+    monkeypatch.setattr("dml.runs.image_search.BLOCK", block)
+    points = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+    points[[7, 130, 255]] = points[20]  # ties go to the lower row
+    np.savez(tmp_path / "x.npz", embeddings=points)
+    found = dml.search(tmp_path / "x.npz", [20, 299], k=9)
+    for query, rows in found.groupby("query", sort=False):
+        squared = ((points.astype(float) - points[int(query)]) ** 2).sum(1)
+        squared[int(query)] = np.inf
+        nearest = np.argsort(squared, kind="stable")[:9]
+        assert rows["row"].tolist() == nearest.tolist()
+        assert rows["distance"].to_numpy() == pytest.approx(np.sqrt(squared[nearest]))
+
+
+def test_search_by_pictures(net, photos, tmp_path):
+    made = dml.embed(net, photos, tmp_path / "x.npz")
+    copied = tmp_path / "new.png"
+    copied.write_bytes((photos / "kind1" / "06.png").read_bytes())
+    queries = [copied, photos / "kind1" / "06.png"]
+    found = dml.search(tmp_path / "x.npz", queries, k=2, picture=tmp_path / "found.png")
+    assert found["row"].iloc[0] == 6
+    assert found["row"].iloc[1] == found["row"].iloc[2]  # without itself
+    assert found["query_label"].tolist() == [None, None, "kind1", "kind1"]
+    assert found["path"].iloc[0] == made.paths[6]
+    assert Image.open(tmp_path / "found.png").size[0] > 300
+
+
+def test_a_model_card(run_tiny, tmp_path):
+    summary, folder = run_tiny("protocol.epochs=1")
+    card = model_export.write_card(folder, dml.export(folder, tmp_path / "net")).read_text()
+    assert card.startswith("---\nlicense: other")
+    assert "mfcwms on digits" in card
+    assert f"MAP@R {100 * summary['metrics']['map_at_r']['mean']:.2f}" in card
+
+
+def test_onnx(net):
+    pytest.importorskip("onnxscript")
+    difference = model_export.export_onnx(net)
+    assert difference is None or difference <= 1e-5
+    assert (net / "model.onnx").is_file()
