@@ -81,9 +81,7 @@ def pfml_reference(x: Tensor, labels: Tensor) -> Tensor:
     ],
     ids=["cpml", "pfml"],
 )
-def test_float64_is_exact_where_charges_nearly_touch(
-    potential, reference, near, few, monkeypatch
-) -> None:
+def test_float64_is_exact_where_charges_nearly_touch(potential, reference, near, few, monkeypatch):
     """The references, by difference vectors, keep ten digits here; 2 − 2s keeps three."""
     monkeypatch.setattr(pair_distances, "FEW", few)
     monkeypatch.setattr(potential_energy, "CPU_TILE", (16, 24))

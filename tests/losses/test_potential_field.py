@@ -108,9 +108,7 @@ def test_forces_on_proxies_exceed_their_weight_decay(options, least, most) -> No
         pytest.param(6.0, 0.05, 11318, 2, 32, marks=pytest.mark.soak),
     ],
 )
-def test_all_charges_in_one_place_leave_training_finite(
-    alpha, delta, classes, per_class, size
-) -> None:
+def test_all_charges_in_one_place_leave_training_finite(alpha, delta, classes, per_class, size):
     """As far apart as forces are largest, in float32: their norm needs more."""
     torch.manual_seed(0)
     loss = PotentialFieldLoss(classes, size, per_class, alpha, delta)
