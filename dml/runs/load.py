@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 from torchvision.transforms import v2
 
+from dml.config.check import check
 from dml.config.identity import refuse_interpolation
 from dml.config.schema import Config, EvaluateConfig, TransformConfig
 from dml.core.atomic_io import replace_file, write_json
-from dml.core.errors import UserError, first_line
+from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import CONFIGS
 from dml.models.backbones import InputSpec
 from dml.models.embedder import Embedder

@@ -26,9 +26,7 @@ print((pages() - before) * os.sysconf("SC_PAGE_SIZE") >> 20)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
 @pytest.mark.parametrize(("word", "kept"), [("keep", True), ("return", False)])
-def test_a_freed_block_stays_in_the_process_only_if_asked(
-    monkeypatch: pytest.MonkeyPatch, word: str, kept: bool
-) -> None:
+def test_a_freed_block_stays_in_the_process_only_if_asked(monkeypatch, word, kept):
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)  # of a run in this process
     result = subprocess.run(
         [sys.executable, "-c", CHILD, word], capture_output=True, text=True, check=True

@@ -38,9 +38,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> ImageIndex:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_loaders_deliver_the_same_batches_from_every_source(
-    photos: ImageIndex, tmp_path: Path, workers: int
-):
+def test_loaders_deliver_the_same_batches_from_every_source(photos, tmp_path, workers):
     view = photos.subset("train", "test")
 
     def everything(cache: int | str | None) -> list[Tensor]:
@@ -57,9 +55,7 @@ def test_loaders_deliver_the_same_batches_from_every_source(
         assert all(map(torch.equal, everything(cache), decoded))
 
 
-def test_second_opening_reads_the_file_and_decodes_nothing(
-    index: ImageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_second_opening_reads_the_file_and_decodes_nothing(index, tmp_path, monkeypatch):
     first = open_cache(index, 20, tmp_path)
     monkeypatch.setattr(cache_module, "load_image", None)
     again = open_cache(index, 20, tmp_path)

@@ -1,8 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from dml.data.digits import read_digits
 from dml.data.folder import read_folder
 from dml.data.image_index import ImageIndex
@@ -19,9 +17,7 @@ def trees(root: Path) -> dict[str, ImageIndex]:
     return {**found, "folder": read_folder(root / "folder")}
 
 
-def test_same_dataset_in_another_place_has_the_same_fingerprint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_same_dataset_in_another_place_has_the_same_fingerprint(tmp_path, monkeypatch):
     here = {name: index.fingerprint() for name, index in trees(tmp_path / "here").items()}
     there = {name: index.fingerprint() for name, index in trees(tmp_path / "there").items()}
     assert here == there

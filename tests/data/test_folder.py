@@ -153,9 +153,7 @@ def test_csv_of_every_spreadsheet_is_read(tmp_path: Path, content: str):
         ("path,label", ["class_0/0.jpg,a", "class_0/1.jpg,a"], "images of 1 classes"),
     ],
 )
-def test_csv_that_does_not_fit_is_explained(
-    tmp_path: Path, header: str, rows: list[str], message: str
-):
+def test_csv_that_does_not_fit_is_explained(tmp_path, header, rows, message):
     class_folders(tmp_path, classes=2)
     with pytest.raises(UserError, match=r"^data\.root: .*" + message) as caught:
         read_folder(table(tmp_path, rows, header))

@@ -15,9 +15,7 @@ def index(tmp_path: Path) -> ImageIndex:
     return read_folder(class_folders(tmp_path / "birds", classes=4, per_class=3))
 
 
-def test_all_undecodable_images_are_listed_with_the_option_that_skips_them(
-    index: ImageIndex, tmp_path: Path
-):
+def test_all_undecodable_images_are_listed_with_the_option_that_skips_them(index, tmp_path):
     for row in (2, 7):
         truncate(index.images[row])
     with pytest.raises(UserError) as error:
@@ -40,9 +38,7 @@ def test_skipped_images_leave_contiguous_labels(index: ImageIndex, tmp_path: Pat
     assert len(kept.images) == len(kept.roles) == 8
 
 
-def test_unchanged_files_are_decoded_once(
-    index: ImageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_unchanged_files_are_decoded_once(index, tmp_path, monkeypatch):
     truncate(index.images[7])
     first = exclude_undecodable(index, True, tmp_path / "cache")
     monkeypatch.setattr(image_check, "find_undecodable", None)

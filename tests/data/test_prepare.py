@@ -80,9 +80,7 @@ def test_killed_preparation_leaves_no_dataset_and_is_repeated(root: Path, tmp_pa
 
 @pytest.mark.parametrize("breaks", [0, 3])
 @pytest.mark.parametrize("name", sorted(TREES))
-def test_whole_way_from_a_server_that_breaks_off(
-    name: str, breaks: int, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_whole_way_from_a_server_that_breaks_off(name, breaks, root, tmp_path, monkeypatch):
     monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
     dataset, said = publish(name, tmp_path), []
     behavior = Behavior(break_after=1000, breaks=breaks)

@@ -19,15 +19,7 @@ def similarity(x: Tensor, references: Tensor) -> Tensor:
 
 
 def cwms_reference(
-    x: Tensor,
-    y: Tensor,
-    references: Tensor,
-    y_ref: Tensor,
-    self_of: Rows,
-    alpha: float,
-    beta: float,
-    delta: float,
-    include_self: bool = True,
+    x, y, references, y_ref, self_of: Rows, alpha, beta, delta, include_self=True
 ) -> Tensor:
     s = similarity(x, references)
     is_self = torch.zeros(s.shape, dtype=torch.bool)
@@ -48,9 +40,7 @@ def cwms_reference(
     return positive / (alpha * len(present)) + negative / (2 * beta * len(present))
 
 
-def cbcont_reference(
-    x: Tensor, y: Tensor, references: Tensor, y_ref: Tensor, m_p: float, m_n: float
-) -> Tensor:
+def cbcont_reference(x, y, references, y_ref, m_p, m_n) -> Tensor:
     d = 1 - similarity(x, references)
     present = y.unique().tolist()
     total = torch.zeros((), dtype=x.dtype)
@@ -75,7 +65,7 @@ def pairs(y: Tensor, y_ref: Tensor, self_of: Rows) -> list[tuple[int, int, bool]
     ]
 
 
-def c1_reference(x: Tensor, y: Tensor, references: Tensor, y_ref: Tensor, self_of: Rows) -> Tensor:
+def c1_reference(x, y, references, y_ref, self_of: Rows) -> Tensor:
     s = clipped(x) @ clipped(references).T
     total = 0 * x.sum()
     for i, j, positive in pairs(y, y_ref, self_of):
@@ -83,9 +73,7 @@ def c1_reference(x: Tensor, y: Tensor, references: Tensor, y_ref: Tensor, self_o
     return total / len(x)
 
 
-def c2_reference(
-    x: Tensor, y: Tensor, references: Tensor, y_ref: Tensor, self_of: Rows, m_p: float, m_n: float
-) -> Tensor:
+def c2_reference(x, y, references, y_ref, self_of: Rows, m_p, m_n) -> Tensor:
     u, v = clipped(x), clipped(references)
     terms: dict[bool, list[Tensor]] = {True: [], False: []}
     for i, j, positive in pairs(y, y_ref, self_of):
@@ -97,9 +85,7 @@ def c2_reference(
     return sum((torch.stack(t).mean() if t else zero for t in terms.values()), zero)
 
 
-def triplet_reference(
-    x: Tensor, y: Tensor, references: Tensor, y_ref: Tensor, self_of: Rows, margin: float
-) -> Tensor:
+def triplet_reference(x, y, references, y_ref, self_of: Rows, margin) -> Tensor:
     terms = []
     listed = pairs(y, y_ref, self_of)
     for i, p, positive in listed:
@@ -111,9 +97,7 @@ def triplet_reference(
     return torch.stack(terms).mean() if terms else 0 * x.sum()
 
 
-def multi_similarity_reference(
-    x: Tensor, y: Tensor, references: Tensor, y_ref: Tensor, self_of: Rows, *exponents: float
-) -> Tensor:
+def multi_similarity_reference(x, y, references, y_ref, self_of: Rows, *exponents) -> Tensor:
     beta, gamma, margin = exponents
     s = similarity(x, references)
     total = 0 * x.sum()

@@ -27,8 +27,6 @@ def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
         (torch.full((2, 5), torch.inf), [0, 1], "embeddings must be finite"),
     ],
 )
-def test_wrong_batches_are_refused(
-    embeddings: torch.Tensor, labels: list[int], message: str
-) -> None:
+def test_wrong_batches_are_refused(embeddings, labels, message):
     with pytest.raises(ValueError, match=message):
         MeanFieldNCALoss(7, 5)(embeddings, torch.tensor(labels))

@@ -40,12 +40,10 @@ COSINE = distances.CosineSimilarity()
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (generic.MultiSimilarityLoss(3, 7, 0.2), pml.MultiSimilarityLoss(3, 7, 0.2)),
         (
             generic.LiftedStructureLoss(0.3),
             pml.GeneralizedLiftedStructureLoss(neg_margin=0.3, distance=COSINE),
         ),
-        (generic.ProxyAnchorLoss(6, 5, 0.1, 8), pml.ProxyAnchorLoss(6, 5, 0.1, 8)),
         (generic.ProxyNCAPlusPlusLoss(6, 5, 0.3), dml.losses.ProxyNCAPlusPlusLoss(6, 5, 0.3)),
     ],
 )

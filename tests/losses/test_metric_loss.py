@@ -34,6 +34,7 @@ def test_autocast_is_off(loss: nn.Module, dtype: torch.dtype) -> None:
             return loss(x, y)
 
     assert all(map(torch.equal, value_and_gradients(call, loss, x, y), expected))
+    assert torch.equal(call(x.half(), y), loss(x.half().float(), y))
 
 
 @pytest.mark.parametrize("name", LOSSES)

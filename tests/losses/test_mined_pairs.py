@@ -108,6 +108,7 @@ SAME: list[tuple[nn.Module, nn.Module]] = [
     (ProxyNCALoss(7, 5, 3.0), pml.ProxyNCALoss(7, 5, softmax_scale=3.0)),
 ]
 MINED = {
+    "nothing": None,
     "triplets": TRIPLETS,
     "pairs": PAIRS,
     "none": NONE,

@@ -1,7 +1,6 @@
 """Energies and forces computed in tiles, with and without screening."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 from dml.losses import distances as pair_distances
 from dml.losses import potential_energy
 from dml.losses.potential_energy import mean_energy
-from dml.losses.potential_functions import DecayingPotential, GrowingPotential, Potential
+from dml.losses.potential_functions import DecayingPotential, GrowingPotential
 from tests.losses.potential_references import cpml_energy, pfml_energy
 
 
@@ -32,9 +31,7 @@ POTENTIALS = [
 @pytest.mark.parametrize("potential", POTENTIALS)
 @pytest.mark.parametrize("near", [0.002, 0.1, 0.5])
 @pytest.mark.parametrize("few", [0.0, 1.0])
-def test_screen_and_single_pairs_change_nothing(
-    potential: DecayingPotential, near: float, few: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_screen_and_single_pairs_change_nothing(potential, near, few, monkeypatch) -> None:
     x, labels = crowd(120, near)
     x.requires_grad_()
     expected = mean_energy(x, labels, potential)
@@ -84,13 +81,7 @@ def pfml_reference(x: Tensor, labels: Tensor) -> Tensor:
     ],
     ids=["cpml", "pfml"],
 )
-def test_float64_is_exact_where_charges_nearly_touch(
-    potential: Potential,
-    reference: Callable[[Tensor, Tensor], Tensor],
-    near: float,
-    few: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_float64_is_exact_where_charges_nearly_touch(potential, reference, near, few, monkeypatch):
     """The references, by difference vectors, keep ten digits here; 2 − 2s keeps three."""
     monkeypatch.setattr(pair_distances, "FEW", few)
     monkeypatch.setattr(potential_energy, "CPU_TILE", (16, 24))

@@ -46,14 +46,6 @@ def test_proxy_nca_pp_equals_equation(dtype: torch.dtype, batch: Batch, temperat
     assert_matches(loss, reference, batch.x, batch.y, dtype)
 
 
-def test_proxy_nca_equals_pml_where_that_does_not_underflow() -> None:
-    torch.manual_seed(0)
-    x, y = torch.randn(8, 5), torch.randint(0, 6, (8,))
-    ours, theirs = ProxyNCALoss(6, 5, 3.0), pml.ProxyNCALoss(6, 5, softmax_scale=3.0)
-    ours.load_state_dict(theirs.state_dict())
-    torch.testing.assert_close(ours(x, y), theirs(x, y))
-
-
 def test_proxy_nca_is_large_where_pml_drops_the_image() -> None:
     """An image on the proxy of another class: its probability underflows, pml leaves it out."""
     x, y = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])

@@ -1,4 +1,4 @@
-"""Metrix and its comparisons as runs: configs, result ids, resuming, mixed precision."""
+"""Metrix and its comparisons as runs: configs, refused losses, mixed precision."""
 
 import inspect
 from pathlib import Path
@@ -7,9 +7,6 @@ import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from dml.config.check import check
-from dml.config.identity import result_id
-from dml.config.schema import Config
 from dml.core.errors import UserError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -34,29 +31,6 @@ def test_every_constructor_argument_is_listed_with_its_default(name):
         if key != "loss":
             default = parameter.default
             assert node[key] == (list(default) if isinstance(default, tuple) else default)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        (["loss=contrastive", "method=metrix", "method.types=[embed]"], "contrastive+metrix_embed"),
-        (["loss=ms", "method=metrix"], "ms+metrix_feature"),
-        (
-            ["loss=contrastive", "method=metrix", "method.types=[feature,input]"],
-            "contrastive+metrix_input_feature",
-        ),
-        (
-            ["loss=proxy_nca_pp", "method=metrix", "method.types=[embed,feature,input]"],
-            "proxy_nca_pp+metrix_input_feature_embed",
-        ),
-        (["loss=contrastive", "method=imix"], "contrastive+imix"),
-        (["loss=contrastive", "method=mochi"], "contrastive+mochi"),
-        (["loss=proxy_anchor", "method=proxy_synthesis"], "proxy_anchor+ps"),
-        (["loss=mfcwms"], "mf_cwms"),
-    ],
-)
-def test_result_ids_are_those_of_the_printed_tables(composed, overrides, expected):
-    assert result_id(check(composed(*overrides), Config)) == expected
 
 
 @pytest.mark.parametrize(

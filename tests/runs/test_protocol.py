@@ -107,51 +107,6 @@ def test_every_protocol_composes_with_every_dataset(composed, protocol, data):
         assert config.embedder["freeze_batch_norm"] is False
 
 
-@pytest.mark.parametrize(
-    ("overrides", "options"),
-    [
-        (
-            "protocol=mlrc data=cub loss=contrastive",
-            "data.images_per_class=4 protocol.stopping.patience=9",
-        ),
-        ("protocol=mlrc data=sop", "protocol.evaluate_every=20 protocol.stopping.patience=39"),
-        ("protocol=mlrc_ccp data=sop loss=c2", "protocol.evaluate_every=250 optim.warmup_epochs=0"),
-        (
-            "protocol=pfml data=cub",
-            "data.batch_size=180 optim.weight_decay=5e-4 optim.warmup_epochs=1",
-        ),
-        (
-            "protocol=pfml data=sop backbone=vit_s16",
-            "optim.lr=1e-5 optim.loss_lr=1e-2 optim.warmup_epochs=0",
-        ),
-        (
-            "protocol=metrix data=sop",
-            "optim.lr=3e-5 data.images_per_class=5 optim.schedule.gamma=0.25",
-        ),
-        ("protocol=metrix data=inshop loss=ms", "optim.lr=1e-4 data.images_per_class=5"),
-        (
-            "protocol=conventional data=cub backbone=resnet50",
-            "data.batch_size=96 optim.weight_decay=4e-4",
-        ),
-        (
-            "protocol=conventional data=inshop",
-            "protocol.stopping.patience=15 optim.schedule.patience=2",
-        ),
-        ("protocol=traditional data=cars", "optim.schedule.step_size=20 optim.schedule.gamma=0.5"),
-        ("protocol=traditional data=sop", "optim.lr=6e-4 optim.schedule.gamma=0.25"),
-    ],
-)  # fmt: skip
-def test_settings_of_the_papers(composed, overrides, options):
-    cfg = composed(*overrides.split())
-    check(cfg, Config)
-    for option in options.split():
-        name, _, value = option.partition("=")
-        node = cfg
-        for part in name.split("."):
-            node = node[part]
-        assert node == float(value), name
-
-
 def test_an_evaluation_by_steps_has_fractional_epochs(run_small):
     folder = run_small("protocol=holdout", "protocol.steps_per_epoch=4", "protocol.epochs=1",
                        "protocol.evaluate_every=3", "loss=contrastive")  # fmt: skip

@@ -110,16 +110,7 @@ def hardest(candidates: list[int], s: Tensor, k: int | None) -> list[int]:
 
 
 def mixed_loss_of_samples(
-    form: Callable,
-    embedder: nn.Module,
-    kind: str,
-    pairs: str,
-    given: Tensor,
-    x: Tensor,
-    labels: Tensor,
-    lam: Callable[[int, int], float],
-    k: int | None = None,
-    lone_only: bool = False,
+    form, embedder, kind, pairs, given, x, labels, lam, k=None, lone_only=False
 ) -> Tensor:
     """Mean of ℓ̃ over samples as anchors; `lam` gives the factor of a pair."""
     u = F.normalize(x, dim=1)
@@ -140,16 +131,7 @@ def mixed_loss_of_samples(
 
 
 def mixed_loss_of_proxy_anchors(
-    form: Callable,
-    embedder: nn.Module,
-    kind: str,
-    pairs: str,
-    given: Tensor,
-    x: Tensor,
-    labels: Tensor,
-    proxies: Tensor,
-    lam: Callable[[int, int], float],
-    k: int | None = None,
+    form, embedder, kind, pairs, given, x, labels, proxies, lam, k=None
 ) -> Tensor:
     """Anchors: the proxies of the classes in the batch; in `lam`, they follow the samples."""
     u, p = F.normalize(x, dim=1), F.normalize(proxies, dim=1)
@@ -170,16 +152,7 @@ def mixed_loss_of_proxy_anchors(
 
 
 def mixed_loss_of_proxy_others(
-    form: Callable,
-    embedder: nn.Module,
-    kind: str,
-    pairs: str,
-    given: Tensor,
-    x: Tensor,
-    labels: Tensor,
-    proxies: Tensor,
-    lam: Callable[[int, int], float],
-    k: int | None = None,
+    form, embedder, kind, pairs, given, x, labels, proxies, lam, k=None
 ) -> Tensor:
     """Anchors: mixes of two samples, of the same class for pos_pos, else of different ones."""
     u, p = F.normalize(x, dim=1), F.normalize(proxies, dim=1)
