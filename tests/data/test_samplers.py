@@ -49,17 +49,15 @@ def test_class_stream_runs_through_all_classes_before_any_returns():
     assert stream[:10] != stream[10:20]
 
 
-def test_class_stream_repeats_images_only_in_classes_that_are_too_small():
-    schedule = ClassStreamBatches(LABELS, batch_size=8, images_per_class=4, seed=0)
-    seen_small = False
+@pytest.mark.parametrize(("sampler", "size"), [(ClassStreamBatches, 8), (BalancedBatches, 40)])
+def test_images_are_repeated_only_in_classes_that_are_too_small(sampler, size):
+    schedule, small = sampler(LABELS, batch_size=size, images_per_class=4, seed=0), set()
     for step in range(25):
-        for rows in schedule.batch(step).reshape(2, 4):
+        for rows in schedule.batch(step).reshape(-1, 4):
             (label,) = set(LABELS[rows])
-            if np.bincount(LABELS)[label] >= 4:
-                assert len(set(rows)) == 4
-            else:
-                seen_small = True
-    assert seen_small
+            if len(set(rows)) < 4:
+                small.add(label)
+    assert small == set(np.flatnonzero(np.bincount(LABELS) < 4))
 
 
 def test_balanced_batches_hold_different_classes_with_as_many_images_each():
@@ -77,14 +75,6 @@ def test_balanced_uses_all_classes_and_images_evenly():
     for cycle in range(3):
         rows = np.concatenate([schedule.batch(step) for step in range(8 * cycle, 8 * cycle + 8)])
         assert sorted(rows) == list(range(48))
-
-
-def test_balanced_repeats_images_only_in_classes_that_are_too_small():
-    schedule = BalancedBatches(LABELS, batch_size=40, images_per_class=4, seed=0)
-    for step in range(10):
-        for rows in schedule.batch(step).reshape(10, 4):
-            enough = np.bincount(LABELS)[LABELS[rows[0]]] >= 4
-            assert len(set(rows)) == 4 or not enough
 
 
 def test_steps_per_epoch_is_kept_by_every_sampler():

@@ -107,46 +107,6 @@ def balanced_batch() -> tuple[Tensor, Tensor]:
     return torch.randn(8, 5, dtype=torch.float64), torch.tensor([0, 3, 5, 2, 2, 5, 3, 0])
 
 
-@pytest.mark.parametrize("index", range(3))
-@pytest.mark.parametrize("t", [1e-3, 0.7, 40.0])
-def test_value_does_not_depend_on_the_length_of_mean_fields(index, t) -> None:
-    x, y = balanced_batch()
-    loss = mean_field_losses(7, 5)[index].double()
-    before = loss(x, y)
-    with torch.no_grad():
-        loss.mean_fields *= t
-    torch.testing.assert_close(loss(x, y), before, rtol=1e-12, atol=0)
-
-
-def test_mfcwms_does_not_change_when_the_batch_is_duplicated() -> None:
-    x, y = balanced_batch()
-    loss = mean_field_losses(7, 5)[1].double()
-    once, twice = loss(x, y), loss(torch.cat([x, x]), torch.cat([y, y]))
-    torch.testing.assert_close(once, twice, rtol=1e-12, atol=0)
-
-
-def test_mfcwms_positive_term_for_small_alpha() -> None:
-    """Slope in d tends to 1/(2 n_c C_B), value − log 2 / α to ½ mean_c mean_i (d + δ − 1)."""
-    torch.manual_seed(0)
-    y = torch.tensor([0, 0, 0, 4, 2])
-    s_BC = torch.randn(5, 6, dtype=torch.float64).tanh().requires_grad_()
-    alpha, delta = 1e-6, 0.8
-    loss = MeanFieldClassWiseMultiSimilarityLoss(6, 3, alpha, beta=1000.0, delta=delta)
-    s_far = torch.where(F.one_hot(y, 6).bool(), s_BC, s_BC - 50)  # no repulsion at all
-    value = loss.image_terms(s_far, y)
-    (slope_in_s,) = torch.autograd.grad(value, s_BC)
-    own_s = s_BC.detach()[range(5), y]
-    counts = torch.tensor([3, 3, 3, 1, 1])
-    slope_in_d = -slope_in_s[range(5), y]
-    torch.testing.assert_close(
-        slope_in_d, 1 / (2.0 * counts * 3), rtol=1e-5, atol=0, check_dtype=False
-    )
-    means = torch.stack([(delta - own_s)[y == c].mean() for c in (0, 2, 4)])
-    torch.testing.assert_close(
-        value.detach() - math.log(2) / alpha, means.mean() / 2, rtol=0, atol=1e-5
-    )
-
-
 def test_mfnca_with_every_class_once_is_row_plus_column_cross_entropy() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(6, 4, dtype=torch.float64), torch.randperm(6)
@@ -155,15 +115,6 @@ def test_mfnca_with_every_class_once_is_row_plus_column_cross_entropy() -> None:
     rows = F.cross_entropy(logits, y)
     columns = F.cross_entropy(logits.T, y.argsort())
     torch.testing.assert_close(loss(x, y), rows + columns, rtol=1e-12, atol=0)
-
-
-def test_mfcont_averages_agree_on_balanced_batches_only() -> None:
-    x, y = balanced_batch()
-    by_sample = MeanFieldContrastiveLoss(7, 5, 0.1, 0.9, average="sample").double()
-    by_class = MeanFieldContrastiveLoss(7, 5, 0.1, 0.9, average="class").double()
-    by_class.load_state_dict(by_sample.state_dict())
-    torch.testing.assert_close(by_sample(x, y), by_class(x, y), rtol=1e-12, atol=0)
-    assert not torch.isclose(by_sample(x[:5], y[:5]), by_class(x[:5], y[:5]))
 
 
 @pytest.mark.parametrize("index", range(2))

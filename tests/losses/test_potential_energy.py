@@ -94,27 +94,3 @@ def test_float64_is_exact_where_charges_nearly_touch(potential, reference, near,
     torch.testing.assert_close(value, expected, rtol=1e-8, atol=0)
     scale = expected_gradient.abs().max()
     torch.testing.assert_close(gradient / scale, expected_gradient / scale, rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("potential", POTENTIALS)
-def test_forces_sum_to_zero_before_projection(potential: DecayingPotential) -> None:
-    x, labels = crowd(60, 0.1)
-    state = potential_energy._Charges(x, labels, potential, True)
-    state.add_all()
-    assert state.force_ND is not None
-    total = state.force_ND.sum(dim=0).abs().max()
-    assert total < 1e-10 * state.force_ND.abs().max()
-    assert state.force_ND.abs().max() > 0
-
-
-def test_two_charges_of_a_class_rest_inside_delta_and_cpml_pulls_them_likewise() -> None:
-    """PFML's attraction is constant inside δ; a CPML pair is pulled harder the farther it is."""
-    pfml = DecayingPotential(4.0, 0.2, 0.2, 0.01)
-    cpml = GrowingPotential(0.2, "hinge")
-    r = torch.tensor([0.1, 0.19, 0.3, 0.6, 1.2], dtype=torch.float64)
-    energy = pfml.attraction(r**2)[0]
-    assert energy[0] == energy[1] == -1
-    assert (energy.diff()[1:] > 0).all()
-    pull_pfml, pull_cpml = (2 * r * p.attraction(r**2)[1] for p in (pfml, cpml))
-    assert (pull_pfml[2:].diff() < 0).all()
-    assert (pull_cpml[2:].diff() > 0).all()

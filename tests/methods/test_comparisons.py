@@ -37,11 +37,13 @@ def over_anchors(form, members):
     return reference.mean([form(own) for own in members])
 
 
-def assert_same(value, expected, parameters):
-    assert torch.allclose(value, expected, rtol=1e-9, atol=1e-12)
-    mine = torch.autograd.grad(value, parameters)
-    for a, b in zip(mine, torch.autograd.grad(expected, parameters), strict=True):
-        assert torch.allclose(a, b, rtol=1e-7, atol=1e-10)
+def assert_same(value, expected, parameters, rtol=(1e-9, 1e-7), atol=(1e-12, 1e-10)):
+    """Of the value, and of the gradients, of which those expected are returned."""
+    assert torch.allclose(value, expected, rtol=rtol[0], atol=atol[0])
+    mine, theirs = (torch.autograd.grad(one, parameters) for one in (value, expected))
+    for a, b in zip(mine, theirs, strict=True):
+        assert torch.allclose(a, b, rtol=rtol[1], atol=atol[1])
+    return theirs
 
 
 @pytest.fixture
@@ -185,10 +187,7 @@ def test_proxy_synthesis(loss, labels, distance, classes, factors):
     u, p = F.normalize(embedder(images), dim=1), F.normalize(clean.proxies, dim=1)
     expected = plain(*synthesize(u, p, labels, partners, factors[0].item(), classes == "pair"))
     parameters = [*embedder.parameters(), clean.proxies]
-    assert abs(value - expected) <= 1e-12
-    gradients = torch.autograd.grad(value, parameters), torch.autograd.grad(expected, parameters)
-    for mine, theirs in zip(*gradients, strict=True):
-        assert (mine - theirs).abs().max() <= 1e-12
+    assert_same(value, expected, parameters, (0, 0), (1e-12, 1e-12))
 
 
 @pytest.mark.parametrize(
@@ -220,12 +219,9 @@ def test_without_mixes_it_is_the_plain_loss(method, name, monkeypatch):
     options = {"w": 0} if method is Metrix else {}
     value, _ = method(loss, miner, **options)(embedder, images, labels)
     expected, _ = Plain(loss, miner)(embedder, images, labels)
-    assert abs(value - expected) <= 1e-10
     parameters = [*embedder.parameters(), *loss.parameters()]
-    gradients = torch.autograd.grad(value, parameters), torch.autograd.grad(expected, parameters)
-    assert gradients[1][0].abs().max() > 1e-6
-    for mine, theirs in zip(*gradients, strict=True):
-        assert (mine - theirs).abs().max() <= 1e-10
+    gradients = assert_same(value, expected, parameters, (0, 0), (1e-10, 1e-10))
+    assert gradients[0].abs().max() > 1e-6
 
 
 @pytest.mark.parametrize(

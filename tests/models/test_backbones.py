@@ -2,6 +2,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -83,25 +84,23 @@ def test_forward_and_backward(named):
         assert parameter.grad.any(), parameter_name
 
 
-def _small(kind):
-    """Networks of timm's own test suite: the code of the full ones in little."""
-    return {
-        "maps": lambda **options: TimmBackbone("test_resnet.r160_in1k", input_size=64, **options),
-        "tokens": lambda **options: TimmBackbone("test_vit.r160_in1k", input_size=64, **options),
-    }[kind]
+# Networks of timm's own test suite: the code of the full ones in little.
+SMALL = {"maps": "test_resnet", "tokens": "test_vit"}
+
+
+def _small(kind, **options):
+    return TimmBackbone(f"{SMALL[kind]}.r160_in1k", input_size=64, **options)
 
 
 def _release(kind):
     """What the hub holds for `_small(kind)`: 160 pixels, classifier included."""
-    import timm
-
     torch.manual_seed(5)
-    return timm.create_model({"maps": "test_resnet", "tokens": "test_vit"}[kind])
+    return timm.create_model(SMALL[kind])
 
 
 @pytest.mark.parametrize("kind", ["maps", "tokens"])
 def test_features_are_those_of_timm(kind):
-    backbone = _small(kind)(weights="none").eval()
+    backbone = _small(kind, weights="none").eval()
     assert backbone.kind == kind
     images = _images(backbone)
     features = backbone(images)
@@ -118,13 +117,12 @@ def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, caches)
     from timm.layers import resample_abs_pos_embed
 
     release = _release(kind).state_dict()
-    name = {"maps": "test_resnet", "tokens": "test_vit"}[kind]
-    snapshot = caches / "hub" / f"models--timm--{name}.r160_in1k"
+    snapshot = caches / "hub" / f"models--timm--{SMALL[kind]}.r160_in1k"
     (snapshot / "snapshots" / "1234").mkdir(parents=True)
     (snapshot / "refs").mkdir()
     (snapshot / "refs" / "main").write_text("1234")
     save_file(release, snapshot / "snapshots" / "1234" / "model.safetensors")
-    backbone = _small(kind)(weights="imagenet")
+    backbone = _small(kind, weights="imagenet")
     state = backbone.network.state_dict()
     classifier = {"maps": "fc.", "tokens": "head."}[kind]
     assert set(state) == {n for n in release if not n.startswith(classifier)}
@@ -147,7 +145,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
     torch.save(_release("tokens").state_dict(), tmp_path / "tokens.pth")
     for kind, other in (("tokens", "maps"), ("maps", "tokens")):
         with pytest.raises(UserError, match="belongs to another network: it lacks") as error:
-            _small(kind)(weights=str(tmp_path / f"{other}.pth"))
+            _small(kind, weights=str(tmp_path / f"{other}.pth"))
         assert "\n" not in str(error.value)
 
 
@@ -157,7 +155,7 @@ def test_a_size_that_patches_do_not_tile_is_refused():
 
 
 def test_a_transformer_without_class_token_needs_mean_pooling():
-    backbone = _small("tokens")(weights="none")
+    backbone = _small("tokens", weights="none")
     backbone.prefix_tokens = 0
     with pytest.raises(UserError, match=r"embedder\.token_pooling=token"):
         Embedder(backbone, None)
@@ -166,7 +164,7 @@ def test_a_transformer_without_class_token_needs_mean_pooling():
 
 @pytest.mark.parametrize("kind", ["maps", "tokens"])
 def test_channels_last_gives_the_same_embeddings(kind):
-    backbone = _small(kind)(weights="none")
+    backbone = _small(kind, weights="none")
     embedder = Embedder(backbone, 16, pooling="avg+max").eval()
     images = _images(backbone)
     with torch.no_grad():

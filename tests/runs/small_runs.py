@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ SMALL = (
     "protocol.epochs=1",
     "protocol.evaluate_every=1",
 )
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """The rows of `history.csv`."""
+    with open(folder / "history.csv", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def essence(folder: Path) -> tuple[bytes, Any, Any, Any]:

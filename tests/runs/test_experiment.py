@@ -1,4 +1,3 @@
-import csv
 import json
 import math
 
@@ -11,13 +10,9 @@ import dml
 from dml.core.errors import ConfigError, UserError
 from tests.conftest import TINY, run_config
 from tests.data.trees import class_folders
+from tests.runs.small_runs import rows
 
 SOAK = pytest.mark.soak
-
-
-def rows(folder):
-    with open(folder / "history.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.pictures

@@ -1,6 +1,6 @@
-import csv
 import math
 
+import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning.losses import ProxyAnchorLoss, SoftTripleLoss
@@ -10,28 +10,25 @@ from dml.data.protocol_splits import merge_query_and_gallery
 from dml.losses import PotentialFieldLoss
 from dml.methods.plain import Plain
 from dml.runs.extra_metrics import cluster_agreement, loss_proxies
-
-
-def history(folder):
-    return list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+from tests.runs.small_runs import rows
 
 
 def test_curves_are_in_the_history_and_their_mean_in_the_summary(run_tiny):
     summary, folder = run_tiny(
         "loss=pfml", "loss.proxies_per_class=2", "evaluation.measures=[w2,covering_radius]"
     )
-    rows = history(folder)
-    assert len(rows) == 3
-    values = [float(row["w2"]) for row in rows]
+    history = rows(folder)
+    assert len(history) == 3
+    values = [float(row["w2"]) for row in history]
     assert all(0 < value <= 2 for value in values)
     assert summary["metrics"]["w2"]["mean"] == pytest.approx(sum(values[1:]) / 2)
-    best = rows[int(summary["best_epoch"][0])]
+    best = history[int(summary["best_epoch"][0])]
     assert summary["metrics"]["covering_radius"]["mean"] == float(best["covering_radius"])
 
 
 def test_the_regularizer_is_logged_at_lambda_zero(run_tiny):
     _, folder = run_tiny("loss=mfcwms", "evaluation.measures=[regularizer]")
-    assert all(float(row["regularizer"]) >= 0 for row in history(folder))
+    assert all(float(row["regularizer"]) >= 0 for row in rows(folder))
 
 
 def test_metrics_of_the_best_network(run_tiny):
@@ -43,7 +40,7 @@ def test_metrics_of_the_best_network(run_tiny):
     assert 0 < values["alignment"] < 4
     assert values["uniformity"] < 0
     assert 0 < values["utilization"] < 4
-    assert not set(names) & history(folder)[0].keys()
+    assert not set(names) & rows(folder)[0].keys()
 
 
 def test_proxies_of_losses_are_ordered_by_class():
@@ -57,17 +54,11 @@ def test_proxies_of_losses_are_ordered_by_class():
 
 
 def test_queries_and_gallery_as_one_set():
-    roles = ["train", "query", "gallery", "gallery"]
-    index = ImageIndex("x", torch.zeros(4, 2, 2, 3).byte().numpy(), *_arrays([0, 1, 1, 2], roles))
+    roles = np.array(["train", "query", "gallery", "gallery"])
+    index = ImageIndex("x", np.zeros((4, 2, 2, 3), np.uint8), np.array([0, 1, 1, 2]), roles)
     assert merge_query_and_gallery(index).roles.tolist() == ["train", "test", "test", "test"]
     published = merge_query_and_gallery(index)
     assert merge_query_and_gallery(published) is published
-
-
-def _arrays(labels, roles):
-    import numpy as np
-
-    return np.array(labels), np.array(roles)
 
 
 def blobs(centers: torch.Tensor, count: int = 20) -> torch.Tensor:

@@ -1,4 +1,3 @@
-import csv
 import math
 from collections import Counter
 from functools import wraps
@@ -11,11 +10,7 @@ from dml.losses import MeanFieldContrastiveLoss
 from dml.models.embedder import NORMALIZERS
 from dml.runs.embeddings import Evaluator
 from dml.runs.job import translate_resource_errors
-
-
-def rows(folder):
-    with open(folder / "history.csv", newline="") as file:
-        return list(csv.DictReader(file))
+from tests.runs.small_runs import rows
 
 
 def test_loss_parameters_are_trained_and_saved(kept_states, run_tiny):
@@ -41,13 +36,6 @@ def test_a_network_that_maps_all_images_to_one_point_is_reported(run_tiny, monke
     assert not any("collapsed" in part for part in (summary["metrics"], summary["untrained"]))
     assert "maps all images to one point" in " ".join(capsys.readouterr().out.split())
     assert [row["collapsed"] for row in rows(folder)] == ["1.0", "1.0"]
-
-
-def test_bf16_trains(run_tiny):
-    summary, folder = run_tiny("precision=bf16", "protocol.epochs=4", "loss=mfcont")
-    losses = [float(row["loss"]) for row in rows(folder)[1:]]
-    assert losses[-1] < losses[0]
-    assert summary["precision"] == "bf16"
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,11 @@ from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
 from dml.runs.dry_run import dry_run
+from tests.conftest import TINY
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "losses_in_your_code.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-SMALL = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
+SMALL = (*TINY, "protocol.epochs=1")
 MINER = "pytorch_metric_learning.miners.MultiSimilarityMiner"
 
 
@@ -64,23 +65,16 @@ def test_a_loss_on_the_command_line(my_folder, command_line):
     assert "digits-traditional-center-plain-small_cnn" in out
 
 
-def test_a_loss_in_a_config_folder(my_folder, command_line):
-    folder = my_folder / "my_configs" / "loss"
+def test_a_loss_in_a_config_folder_and_one_of_pml(my_folder, command_line):
+    folder, place = my_folder / "my_configs" / "loss", "`my_configs/loss/center.yaml`"
     folder.mkdir(parents=True)
-    (folder / "center.yaml").write_text(find_block("`my_configs/loss/center.yaml`", "yaml"))
-    words = words_of(find_block("`my_configs/loss/center.yaml`", ""))
-    status, out, err = command_line(*words, *SMALL)
-    assert status == 0, err
-    assert "digits-traditional-CenterLoss-plain-small_cnn" in out
-    (config,) = my_folder.glob("outputs/single/*/*/config.yaml")
+    (folder / "center.yaml").write_text(find_block(place, "yaml"))
+    for command, name in ((place, "CenterLoss"), ("All others are named", "CircleLoss")):
+        status, out, err = command_line(*words_of(find_block(command, "")), *SMALL)
+        assert status == 0, err
+        assert f"digits-traditional-{name}-plain-small_cnn" in out
+    (config,) = my_folder.glob("outputs/single/*CenterLoss*/*/config.yaml")
     assert "loss_lr: 0.01" in config.read_text()
-
-
-def test_a_loss_of_pml(my_folder, command_line):
-    words = words_of(find_block("All others are named", ""))
-    status, out, err = command_line(*words, *SMALL)
-    assert status == 0, err
-    assert "digits-traditional-CircleLoss-plain-small_cnn" in out
 
 
 IN_TABLE = {
@@ -114,28 +108,6 @@ def test_what_the_page_says_of_a_loss_of_pml(composed, name):
         value, _ = builder.method(12, 8)(embedder, torch.rand(60, 3, 8, 8), labels)
         value.backward()
         assert value.isfinite()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "loss._target_: missing"),
-        (["loss._target_=my_losses.Center"], "did you mean 'CenterLoss'?"),
-        (
-            ["loss._target_=my_losses.CenterLoss", "+loss.scael=2"],
-            "loss.scael: CenterLoss takes no such argument; did you mean 'scale'?",
-        ),
-        (
-            ["loss._target_=my_losses.CenterLoss", "loss.scale=2"],
-            "loss.scale: no such option; valid are loss.batch_kind; +loss.scale=<value> adds it",
-        ),
-    ],
-)
-def test_mistakes_are_answered_in_one_line(my_folder, command_line, words, message):
-    status, _, err = command_line("loss=custom", *words, *SMALL)
-    assert status == 2
-    assert message in err
-    assert len(err.splitlines()) == 1
 
 
 PUBLIC = """

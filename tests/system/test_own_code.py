@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import TINY
+
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "own_code.md").read_text("utf-8")
-TINY = ("protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
 COMMANDS = [
     shlex.split(block.replace("\\\n", " "))[2:]
     for block in re.findall(r"```\n(python train\.py .*?)```", DOCUMENT, re.S)
@@ -37,7 +38,7 @@ def own_folder(tmp_path, monkeypatch, own_modules):
     ],
 )
 def test_examples(own_folder, command_line, number, title, folder):
-    status, out, err = command_line("data=digits", *COMMANDS[number], *TINY)
+    status, out, err = command_line(*TINY, *COMMANDS[number], "protocol.epochs=1")
     assert status == 0, err
     assert title in out
     assert (own_folder / "outputs" / "single" / folder).is_dir()

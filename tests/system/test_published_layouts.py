@@ -5,20 +5,15 @@ import pytest
 from dml.core.errors import UserError
 from tests.data.trees import TREES, class_folders, truncate
 
+SMALL = (
+    *("protocol=traditional", "protocol.epochs=1", "data.batch_size=4", "backbone=small_cnn"),
+    *("transform.size=16", "transform.test_resize=20"),
+)
+
 
 def options(name, root):
     counts = [] if name == "folder" else ["data.reader.images=12", "data.reader.classes=4"]
-    return [
-        f"data={name}",
-        f"data.root={root}",
-        *counts,
-        "protocol=traditional",
-        "backbone=small_cnn",
-        "transform.size=16",
-        "transform.test_resize=20",
-        "data.batch_size=4",
-        "protocol.epochs=1",
-    ]
+    return [f"data={name}", f"data.root={root}", *counts, *SMALL]
 
 
 @pytest.fixture

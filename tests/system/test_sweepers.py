@@ -15,10 +15,9 @@ from hydra.plugins.sweeper import Sweeper
 
 from dml.cli import command, hydra_command
 from dml.core.errors import UserError
+from tests.conftest import TINY
 from tests.forked import context
 from tests.system.conftest import DIGITS
-
-TINY = ("data=digits", "protocol.epochs=1", "embedder.size=8", "backbone.width=4", "device=cpu")
 
 
 class Climber(Sweeper):

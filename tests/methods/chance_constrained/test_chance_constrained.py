@@ -20,7 +20,9 @@ from dml.runs.build import Builder
 from dml.runs.job import JobRun, RunContext
 from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import read_checkpoint
+from tests.conftest import TINY
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
+from tests.runs.small_runs import rows
 
 LABELS = torch.arange(4).repeat_interleave(5)
 IMAGES = images_of(LABELS)
@@ -179,38 +181,26 @@ def test_radii_are_those_of_clipped_vectors():
 # Whole runs
 
 
-TINY = (
-    "device=cpu",
-    "method=ccp",
-    "method.stage_patience=1",
-    "method.proxies_per_class=2",
-    "method.pool_size=3",
-    "method.lambda_pull=0.1",
-    "data=digits",
-    "data.batch_size=64",
-    "data.eval_batch_size=1000",
-    "protocol.steps_per_epoch=3",
-    "protocol.epochs=8",
-    "embedder.size=8",
-    "backbone.width=4",
+SMALL = (
+    *("method=ccp", "method.stage_patience=1", "method.proxies_per_class=2"),
+    *("method.pool_size=3", "method.lambda_pull=0.1", "data.batch_size=64"),
+    *("protocol.steps_per_epoch=3", "protocol.epochs=8"),
 )
 
 
 @pytest.mark.parametrize("loss", ["c1", "c2", "ms", "triplet"])
 def test_every_loss_of_the_paper_runs_through_stages(run_tiny, loss):
-    summary, folder = run_tiny(*TINY[1:], "protocol.epochs=4", f"loss={loss}")
+    summary, folder = run_tiny(*SMALL, "protocol.epochs=4", f"loss={loss}")
     assert summary["result_id"] == f"{loss}_ccp_l"
-    with open(folder / "history.csv") as file:
-        rows = list(csv.DictReader(file))
-    assert rows[0]["stage"] == ""  # untrained
-    assert rows[1]["stage"] == "0"
-    assert float(rows[1]["radius_after"]) < float(rows[1]["radius_before"])
-    assert rows[1]["lr_loss"] == rows[1]["lr_backbone"]
+    untrained, first, *_ = rows(folder)
+    assert (untrained["stage"], first["stage"]) == ("", "0")
+    assert float(first["radius_after"]) < float(first["radius_before"])
+    assert first["lr_loss"] == first["lr_backbone"]
 
 
 def final_state(composed, folder, stop_at=()):
     """Runs one job, interrupted at the given steps; returns its last checkpoint and history."""
-    cfg = composed(*TINY, "loss=c2")
+    cfg = composed(*TINY, *SMALL, "loss=c2")
     config = check(cfg, Config)
     builder = Builder(config)
     context = RunContext(builder, identity(cfg), builder.index())
