@@ -165,7 +165,7 @@ def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
         with np.load(path, allow_pickle=False) as file:
             for name in ARRAYS if "gallery_embeddings" in file else ARRAYS[:2]:
                 array = file[name]
-                if array.dtype.kind == "U":  # names of classes, of `dml.embed`
+                if name == "labels" and "made_by" in file:  # names of classes, of `dml.embed`
                     array = np.array([classes.setdefault(x, len(classes)) for x in array.tolist()])
                 # PyTorch knows the machine's byte order only, and no type longer than float64.
                 whole, wide = array.dtype.kind in "iu", array.itemsize > 4
