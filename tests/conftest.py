@@ -31,11 +31,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # The smallest run that still trains, evaluates and stops by itself.
 TINY = (
-    "data=digits",
-    "device=cpu",
-    "protocol.epochs=2",
-    "embedder.size=8",
-    "backbone.width=4",
+    *("data=digits", "device=cpu", "protocol.epochs=2", "embedder.size=8", "backbone.width=4"),
     "data.eval_batch_size=1000",
 )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,7 @@ import yaml
 
 
 def write_stored_run(
-    outputs: Path,
-    score: float | None = 0.5,
-    curve: Sequence[float] = (0.1, 0.2),
-    selected_on: str = "test",
-    **options: Any,
+    outputs: Path, score=0.5, curve=(0.1, 0.2), selected_on="test", **options: Any
 ) -> Path:
     """Writes a run folder and returns it.
 

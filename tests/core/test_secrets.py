@@ -11,20 +11,10 @@ def forget(monkeypatch):
     monkeypatch.setattr(secrets, "_values", set())
 
 
-@pytest.mark.parametrize(
-    ("name", "secret"),
-    [
-        ("tracking.settings.api_key", True),
-        ("backbone.hub_token", True),
-        ("password", True),
-        ("storage.secret_key", True),
-        ("embedder.token_pooling", False),
-        ("tokens", False),
-        ("monkey", False),
-    ],
-)
-def test_names(name, secret):
-    assert is_secret_name(name) is secret
+def test_names():
+    secrets = ("tracking.settings.api_key", "backbone.hub_token", "password", "storage.secret_key")
+    assert all(map(is_secret_name, secrets))
+    assert not any(map(is_secret_name, ("embedder.token_pooling", "tokens", "monkey")))
 
 
 @pytest.mark.parametrize(
@@ -55,18 +45,7 @@ def test_a_remembered_secret_is_masked_wherever_it_stands():
 def test_options():
     remember_secrets({"password": "digits"})
     assert mask_options({"name": "digits"}) == {"name": "digits"}
-    options = {
-        "api_key": 1.5,
-        "secret": {"a": "b"},
-        "token": None,
-        "list": [{"password": 1}],
-        "url": "x://a:b@h",
-    }
-    masked = {
-        "api_key": "***",
-        "secret": "***",
-        "token": None,
-        "list": [{"password": "***"}],
-        "url": "x://a:***@h",
-    }
+    options = {"api_key": 1.5, "secret": {"a": "b"}, "token": None, "list": [{"password": 1}]}
+    masked = {"api_key": "***", "secret": "***", "token": None, "list": [{"password": "***"}]}
     assert mask_options(options) == masked
+    assert mask_options({"url": "x://a:b@h"}) == {"url": "x://a:***@h"}

@@ -99,6 +99,16 @@ def test_the_head_is_the_textbook_one(head, layer_norm, bias):
     torch.testing.assert_close(embedder.project(pooled), expected)
 
 
+@pytest.mark.parametrize("backbone", [lambda: SmallCNN(width=4), Patches])
+def test_features_then_embed_equals_forward(backbone, images):
+    embedder = Embedder(backbone(), 5, pooling="avg+max").eval()
+    expected = embedder(images)
+    assert expected.shape == (6, 5)
+    torch.testing.assert_close(embedder.embed(embedder.features(images)), expected)
+    pooled = embedder.pool(embedder.features(images))
+    torch.testing.assert_close(embedder.project(pooled), expected)
+
+
 def _statistics(embedder):
     return {k: v.clone() for k, v in embedder.state_dict().items() if "running" in k}
 

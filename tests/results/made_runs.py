@@ -64,12 +64,7 @@ def spread_over_folds(values: Sequence[float]) -> list[list[float]]:
 
 
 def write_run(
-    root: Path,
-    cfg: DictConfig,
-    separated: Sequence[Sequence[float]],
-    concatenated: Sequence[float] | None = None,
-    metric: str = "map_at_r",
-    **more: Any,
+    root: Path, cfg: DictConfig, separated, concatenated=None, metric="map_at_r", **more: Any
 ) -> Path:
     """A finished run whose `metric` is `separated[repeat][fold]`, as shares of one."""
     folder = root / cfg.experiment.id / "some-run" / f"seed{cfg.seed}-{digest(cfg)}"

@@ -25,13 +25,8 @@ from dml.runs.folder.run_folder import RunFolder
 
 # The smallest of everything; `scale=standin` alone takes minutes.
 SMALLEST = (
-    "scale=standin",
-    "device=cpu",
-    "backbone.width=4",
-    "data.eval_batch_size=1000",
-    "protocol.epochs=1",
-    "protocol.steps_per_epoch=2",
-    "protocol.repeats=1",
+    *("scale=standin", "device=cpu", "backbone.width=4", "data.eval_batch_size=1000"),
+    *("protocol.epochs=1", "protocol.steps_per_epoch=2", "protocol.repeats=1"),
 )
 DIGITS = ("data=digits",)
 # a search needs several classes for validation

@@ -8,17 +8,9 @@ from pathlib import Path
 from typing import Any
 
 SMALL = (
-    "protocol=mlrc",
-    "data=glyphs",
-    "data.reader.classes=24",
-    "data.reader.per_class=6",
-    "device=cpu",
-    "backbone.width=4",
-    "embedder.size=8",
-    "data.batch_size=8",
-    "data.eval_batch_size=200",
-    "protocol.steps_per_epoch=2",
-    "protocol.epochs=1",
+    *("protocol=mlrc", "data=glyphs", "data.reader.classes=24", "data.reader.per_class=6"),
+    *("device=cpu", "backbone.width=4", "embedder.size=8", "data.batch_size=8"),
+    *("data.eval_batch_size=200", "protocol.steps_per_epoch=2", "protocol.epochs=1"),
     "protocol.evaluate_every=1",
 )
 

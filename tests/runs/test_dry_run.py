@@ -82,11 +82,8 @@ def test_all_invalid_arguments_are_reported_together(composed):
     cfg = composed("loss.alpha=a", "backbone.width=b", "embedder.bias=c")
     with pytest.raises(ConfigError) as caught:
         tried(cfg)
-    assert [line.partition(":")[0] for line in caught.value.problems] == [
-        "loss.alpha",
-        "backbone.width",
-        "embedder.bias",
-    ]
+    names = [line.partition(":")[0] for line in caught.value.problems]
+    assert names == ["loss.alpha", "backbone.width", "embedder.bias"]
 
 
 def test_a_schedule_made_for_fewer_epochs(composed):

@@ -9,6 +9,7 @@ from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.data.image_index import ImageIndex
 from dml.runs import protocol
+from tests.runs.small_runs import rows
 
 
 def index_of(classes, per_class=2, trained=None, query=False):
@@ -110,12 +111,8 @@ def test_every_protocol_composes_with_every_dataset(composed, protocol, data):
 def test_an_evaluation_by_steps_has_fractional_epochs(run_small):
     folder = run_small("protocol=holdout", "protocol.steps_per_epoch=4", "protocol.epochs=1",
                        "protocol.evaluate_every=3", "loss=contrastive")  # fmt: skip
-    lines = (folder / "history.csv").read_text().splitlines()
-    assert [line.split(",")[2:4] for line in lines[1:]] == [
-        ["0.0", "0"],
-        ["0.75", "3"],
-        ["1.0", "4"],
-    ]
+    evaluated = [(float(row["epoch"]), int(row["step"])) for row in rows(folder)]
+    assert evaluated == [(0.0, 0), (0.75, 3), (1.0, 4)]
 
 
 def test_images_without_another_of_their_class_are_refused_before_training():

@@ -1,6 +1,7 @@
 """Damaged files in a run folder: the run still gives its result, or ends with one clear line."""
 
 import json
+import re
 
 import pytest
 from omegaconf import OmegaConf
@@ -21,14 +22,7 @@ CASES = [
     *((CHECKPOINTS[0], damage) for damage in DAMAGES),
     *((CHECKPOINTS[1], "gone"), (CHECKPOINTS[2], "half"), (CHECKPOINTS[2], "gone")),
 ]
-REMEDIES = (
-    "overwrite=true",
-    "delete it",
-    "not a run folder",
-    "repair that",
-    "restores it",
-    "cannot be read",
-)
+REMEDY = "overwrite=true|delete it|not a run folder|repair that|restores it|cannot be read"
 
 
 def error_of(work):
@@ -37,7 +31,7 @@ def error_of(work):
         work()
     except UserError as error:
         message = str(error)
-        assert any(remedy in message for remedy in REMEDIES), message
+        assert re.search(REMEDY, message), message
         assert len(message.splitlines()) == 1
         return message
     return ""

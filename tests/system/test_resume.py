@@ -19,10 +19,7 @@ from tests.system.finished_runs import JOB, results_of, start
 
 # Three epochs of seven steps; a point is passed once per step, evaluation or file.
 POINTS = [
-    "before_step:3",
-    "after_step:10",
-    "after_evaluation:3",
-    "before_rename:2",
+    *("before_step:3", "after_step:10", "after_evaluation:3", "before_rename:2"),
     "between_checkpoints:3",
 ]
 

@@ -47,15 +47,9 @@ def test_all_actions_are_shown():
 
 def test_a_sweep_ends_with_a_table_and_a_picture(tmp_path, monkeypatch, capsys):
     sweep = next(words for words in COMMANDS if "-m" in words)
-    small = [
-        f"outputs={tmp_path}",
-        *TINY,
-        "data=digits",
-        "protocol.epochs=1",
-        "loss=ms,contrastive",
-    ]
+    small = [f"outputs={tmp_path}", *TINY, "protocol.epochs=1", "loss=ms,contrastive"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [*sweep, *small, "loss=ms,contrastive"])
+    monkeypatch.setattr("sys.argv", [*sweep, *small])
     assert train_command.main() == 0
     end = capsys.readouterr().out.partition("2 runs, best first: digits (stand-in), ")[2]
     for words in ("loss", "MAP@R", "epoch", "contrastive", "untrained"):

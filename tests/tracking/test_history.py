@@ -1,11 +1,5 @@
-import csv
-
 from dml.tracking import History, JobTracker, Tracker
-
-
-def read(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+from tests.runs.small_runs import rows
 
 
 def row(repeat, step, **more):
@@ -17,7 +11,7 @@ def test_rows_and_late_columns(tmp_path):
     history.append(row(0, 0, map_at_r=0.5))
     history.append(row(0, 1, map_at_r=1 / 3, loss=2.0))
     history.append(row(0, 2, map_at_r=0.25, loss=1.0))
-    found = read(history.path)
+    found = rows(tmp_path)
     assert [r["loss"] for r in found] == ["", "2.0", "1.0"]
     assert float(found[1]["map_at_r"]) == 1 / 3  # every digit is there
     assert list(found[0])[:4] == ["repeat", "fold", "epoch", "step"]
@@ -30,14 +24,9 @@ def test_rewind_keeps_other_jobs(tmp_path):
         for step in range(3):
             history.append(row(repeat, step, x=step))
     history.rewind((1, 0), 1)
-    assert [(r["repeat"], r["step"]) for r in read(history.path)] == [
-        ("0", "0"),
-        ("0", "1"),
-        ("0", "2"),
-        ("1", "0"),
-    ]
+    assert [r["repeat"] + r["step"] for r in rows(tmp_path)] == ["00", "01", "02", "10"]
     history.append(row(1, 1, x=9))
-    assert read(history.path)[-1]["x"] == "9"
+    assert rows(tmp_path)[-1]["x"] == "9"
 
 
 def test_a_line_cut_short_is_dropped(tmp_path):
