@@ -46,8 +46,8 @@ def resolve_eval_batch_size(batch_size: int | str, pixels: int | None, device: t
     """Returns the number of images for the option `data.eval_batch_size`.
 
     Args:
-        batch_size: the number, or "auto": 32 images of 224 pixels on a CPU, where more do not fit
-            into its caches, and 256 on a GPU; at most 256 of smaller ones and fewer of larger ones.
+        batch_size: the number, or "auto": 32 images of 224 pixels on a CPU and 256 on a GPU; at
+            most 256 of smaller ones and fewer of larger ones.
         pixels: side of the images; None: small images in their own size.
         device: of the network.
     """

@@ -314,8 +314,8 @@ class Experiment:
         c = self.config
         if context.device.type == "cuda" and c.precision == "fp32" and not data.stand_in:
             notes.append(
-                "speed: on a GPU speed=fast, data.cache=full, precision=bf16 and compile=true save "
-                "time; all but the cache round differently: a run of its own"
+                "speed: on a GPU, speed=fast and precision=bf16 may save time (runs of their own: "
+                "they round differently), and so may data.cache=full and compile=true"
             )
         if alike := sum(map(validates_one_class, jobs)):
             notes.append(

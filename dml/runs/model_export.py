@@ -25,7 +25,7 @@ tags: [metric-learning, image-retrieval, feature-extraction]
 ---
 # {loss} on {data}
 
-A network ({backbone}) that embeds images in {size} dimensions: neighbors are of the same class.
+A network ({backbone}) that embeds images in {size} dimensions, trained to bring a class together.
 `embedder, transform = dml.load(<this folder, or its name on the hub>)` loads it.
 
 Data {data}, loss {loss}, method {method}, protocol {protocol}, seed {seed}, repeat {repeat}, fold
@@ -45,7 +45,7 @@ def write_card(run_folder: str | Path, folder: Path) -> Path:
     if summary is not None:
         means = {name: 100 * value["mean"] for name, value in summary["metrics"].items()}
         cells = [f"{metric_label(n)} {v:.2f}" for n, v in means.items() if is_retrieval_metric(n)]
-        scores = f"In percent, on {summary['classes_tested']}, the best epoch selected by "
+        scores = f"Mean of the run's models, percent on {summary['classes_tested']}, best epoch by "
         scores += f"{summary['selected_by']}:\n\n- " + "\n- ".join(cells)
     size = open_network(folder)[1].embedding_size
     card = TEXT.format(**config["training"], backbone=backbone, size=size, scores=scores)
