@@ -11,7 +11,8 @@ from dml.config.schema import Config, EvaluateConfig
 from dml.core.launcher import read_launch
 from dml.core.option_values import SPLITS
 
-METRIX = "dml.methods.metrix.Metrix"
+METRIX, I_MIX = "dml.methods.metrix.Metrix", "dml.methods.comparisons.IMix"
+FEATURES, IDENTITY = "dml.data.features.read_features", "dml.models.identity.Identity"
 
 
 def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -34,6 +35,13 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
             "before; use embedder.pooling=avg (tokens: with embedder.token_pooling=mean), or "
             "'method.types=[embed]'",
         )
+    on_features = config.data.reader.get("_target_") == FEATURES
+    if on_features != (config.backbone["_target_"] == IDENTITY):
+        advice = "leave backbone out" if on_features else "it is for data=features only"
+        yield "backbone", f"{config.backbone['name']} with data={config.data.name}: {advice}"
+    if on_features and (config.method["_target_"] == I_MIX or {*(mixes or ())} - {"embed"}):
+        advice = "; use 'method.types=[embed]'" if mixes else ""
+        yield "method", f"it mixes images, and data=features has none{advice}"
     protocol = config.protocol
     if config.search is not None:
         yield from search_space.find_problems(config.space, options)

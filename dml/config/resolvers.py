@@ -6,13 +6,16 @@ composed; run folder, summary, reports and trackers all read the result.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.search_space import grid_size
+from dml.core.npz_files import map_array
 from dml.core.timm_records import find_record
 
 
@@ -54,14 +57,34 @@ def class_name(target: str) -> str:
 
 
 def folder_name(root: str) -> str:
-    """Returns the name of a folder of images, or of the folder of a CSV file.
+    """Returns the name of a folder of images, of a CSV file's folder, or of a file of features.
 
     Characters that are invalid in a run folder's name become `_`; leading punctuation is removed.
     """
     path = Path(root).expanduser().absolute()
+    if path.suffix == ".npz":
+        path = path.with_suffix("")
     folder = path.parent if path.is_file() or path.suffix.lower() == ".csv" else path
     return re.sub(r"[^\w.+=,@-]", "_", folder.resolve().name).lstrip(".+=,@-") or "folder"
 
 
-for resolver in (by, timm, class_name, folder_name, grid_size):
+def features(root: str, key: str) -> Any:
+    """Returns a property of a file of features.
+
+    Args:
+        root: the file. Of one that cannot be read, which its reader reports, a default is returned.
+        key: "channels" of a row (default: 1), or "network" that made the features, as for
+            `dml.load` (default: None).
+    """
+    try:
+        if key == "channels":
+            return map_array(Path(root), "embeddings").shape[1]
+        with np.load(root, allow_pickle=False) as file:
+            made_by = json.loads(str(file["made_by"]))
+        return made_by["network"] if made_by["repeat"] is made_by["fold"] is None else None
+    except Exception:  # of many classes, for bytes of any kind
+        return 1 if key == "channels" else None
+
+
+for resolver in (by, timm, class_name, folder_name, features, grid_size):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

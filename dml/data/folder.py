@@ -55,6 +55,15 @@ def read_folder(root: str | Path) -> ImageIndex:
             f"{len(missing)} of {len(files)} images do not exist, first {missing[0]}"
             + ("" if root.is_dir() else "; paths are relative to the folder of the CSV file"),
         )
+    return index_table(root, table)
+
+
+def index_table(root: Path, table: pd.DataFrame) -> ImageIndex:
+    """Returns the index of a table with the columns path, label and, optionally, split.
+
+    Raises:
+        UserError: see `read_folder`.
+    """
     names = _class_names(table["label"])
     if len(names) < 2:
         _refuse(
@@ -80,7 +89,7 @@ def read_folder(root: str | Path) -> ImageIndex:
     folder = root if root.is_dir() else root.parent
     return ImageIndex(
         name=folder.resolve().name or "folder",
-        images=files,
+        images=table["path"].tolist(),
         labels=labels,
         roles=roles,
         own_split="split" in table,

@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from dml.data.fingerprint import fingerprint
 
 ROLES = ("train", "test", "query", "gallery")
+
+
+class StoredFeatures(NamedTuple):
+    """Features of N images, in memory or memory-mapped.
+
+    Attributes:
+        plain: N×F, of the images as they are evaluated.
+        views: N×V×F, of V augmented views of each image; None: there are none.
+    """
+
+    plain: np.ndarray
+    views: np.ndarray | None
+
+    def sample(self) -> np.ndarray:
+        """Returns up to a thousand rows, evenly spaced, of plain features and views, k×F."""
+        rows = np.linspace(0, len(self.plain) - 1, min(1000, len(self.plain))).astype(int)
+        parts = [self.plain[rows]] + (
+            [] if self.views is None else [*self.views[rows].swapaxes(0, 1)]
+        )
+        return np.concatenate(parts)
 
 
 @dataclass(frozen=True)
@@ -29,6 +50,7 @@ class ImageIndex:
         fingerprint_name: replaces `name` in the fingerprint, if not empty.
         apply_orientation: rotate images upright by their EXIF orientation.
         skipped: number of corrupt images that were excluded.
+        features: to train and test on instead of the images; None: the images.
 
     Raises:
         ValueError: the lengths differ, a role is unknown, or a class is in both training and test.
@@ -45,6 +67,7 @@ class ImageIndex:
     fingerprint_name: str = ""
     apply_orientation: bool = False
     skipped: int = 0
+    features: StoredFeatures | None = None
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.labels) == len(self.roles):
@@ -71,7 +94,8 @@ class ImageIndex:
     def fingerprint(self) -> str:
         """Returns 16 hex digits that depend on images, labels and roles, but not on `root`."""
         name = self.fingerprint_name or self.name
-        return fingerprint(name, self.images, self.labels, self.roles, self.root)
+        images = self.images if self.features is None else self.features.sample()
+        return fingerprint(name, images, self.labels, self.roles, self.root)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, default_collate
 
 from dml.core.errors import UserError
+from dml.data.features import FeatureDataset
 from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loading_processes import iterate, prepare_process
@@ -36,7 +37,8 @@ def resolve_workers(
     """
     if workers != "auto":
         return int(workers)
-    if isinstance(index.images, np.ndarray) or device.type == "cpu":
+    in_memory = isinstance(index.images, np.ndarray) or index.features is not None
+    if in_memory or device.type == "cpu":
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(MOST_WORKERS, (cores or 1) // processes))
@@ -148,8 +150,9 @@ class LoaderOptions:
 
         With `keep_workers`, the workers are kept for the next iteration.
         """
+        features = subset.index.features is not None
         loader = DataLoader(
-            ImageDataset(subset, transform, self.source),
+            FeatureDataset(subset) if features else ImageDataset(subset, transform, self.source),
             num_workers=self.workers,
             persistent_workers=keep_workers and self.workers > 0,
             pin_memory=self.device.type == "cuda",

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -32,11 +33,12 @@ from dml.data import transforms
 from dml.data.cache import open_image_source
 from dml.data.image_check import exclude_undecodable
 from dml.data.image_dataset import ImageSource
-from dml.data.image_index import ImageIndex
+from dml.data.image_index import ImageIndex, Subset
 from dml.data.protocol_splits import merge_query_and_gallery
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder, compile_backbone
+from dml.models.identity import Identity
 from dml.models.plain_network import complete
 from dml.tracking import Tracker
 from dml.training.data_parallel import synchronize_batch_norm
@@ -194,7 +196,7 @@ class Builder:
         data = self.config.data
         reader = self.constructor("data.reader")
         index = reader(**reader.select_missing({"root": data.root}))
-        if data.identified_by == "place":
+        if data.identified_by == "place" and index.features is None:
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
         index = replace(index, apply_orientation=data.exif_orientation)
@@ -202,6 +204,8 @@ class Builder:
 
     def source(self, index: ImageIndex) -> ImageSource | None:
         """The cache of `data.cache`, or None to decode images at every access."""
+        if index.features is not None:
+            return None
         return open_image_source(index, self.config.data.cache, self.config.data.root)
 
     def embedder(self) -> Embedder:
@@ -217,14 +221,18 @@ class Builder:
         except UserError as error:
             raise ConfigError(str(error).splitlines()) from error
 
-    def network(self, world: ProcessGroup, device: torch.device) -> Embedder:
-        """The embedder on its device, as the processes of `world` train it.
+    def network(self, train: Subset, world: ProcessGroup, device: torch.device) -> Embedder:
+        """The embedder on its device, as the processes of `world` train it on `train`.
 
         Raises:
             UserError: the device does not support an option.
         """
         set_precision(self.config.precision, device)
-        embedder = world.run_main_first(self.embedder).to(device)
+        embedder = world.run_main_first(self.embedder)
+        if isinstance(embedder.backbone, Identity) and train.index.features is not None:
+            plain = train.index.features.plain[train.rows]
+            embedder.backbone.fit(torch.from_numpy(plain.astype(np.float32, copy=False)))
+        embedder.to(device)
         if self.config.channels_last:
             embedder.backbone.to(memory_format=torch.channels_last)
         if world.size > 1 and not embedder.freeze_batch_norm:
@@ -234,6 +242,8 @@ class Builder:
 
     def transforms(self, embedder: Embedder) -> Transforms:
         """Crops and flips, in the size and colors of the backbone's input."""
+        if isinstance(embedder.backbone, Identity):  # of features
+            return Transforms(nn.Identity(), nn.Identity(), nn.Identity())
         t, spec = self.config.transform, embedder.input
         size = t.size or spec.size
         options = t.model_dump(include={"resize", "scale", "ratio", "flip", "padding", "degrees"})

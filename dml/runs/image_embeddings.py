@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import zipfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +23,7 @@ from dml.config.schema import check_device
 from dml.core.atomic_io import output_folder, replace_file
 from dml.core.errors import UserError, first_line
 from dml.core.locks import try_lock
+from dml.core.npz_files import map_array
 from dml.core.progress import show_progress
 from dml.data import loaders
 from dml.data.folder import list_images
@@ -171,7 +171,7 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
         UserError: the file cannot be read, or its arrays do not fit together.
     """
     try:
-        embeddings = _map_array(Path(path), "embeddings.npy")
+        embeddings = map_array(Path(path), "embeddings")
         with np.load(path, allow_pickle=False) as file:
             paths = file["paths"] if "paths" in file else np.arange(len(embeddings)).astype(str)
             labels = file["labels"].astype(str) if "labels" in file else None
@@ -182,17 +182,3 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
     except Exception as error:  # of many classes, for bytes of any kind
         raise UserError(f"embeddings: {path} cannot be read ({first_line(error)})") from error
     return ImageEmbeddings(embeddings, paths, labels, made_by)
-
-
-def _map_array(path: Path, name: str) -> np.ndarray:
-    """Returns an array of an `.npz` file, left on the disk unless it is compressed."""
-    with zipfile.ZipFile(path) as archive, archive.open(name) as member:
-        info, version = archive.getinfo(name), np.lib.format.read_magic(member)
-        if info.compress_type != zipfile.ZIP_STORED or version != (1, 0):
-            return np.load(path, allow_pickle=False)[name.removesuffix(".npy")]
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
-        start = info.header_offset + 30 + member.tell()
-    with open(path, "rb") as file:
-        file.seek(info.header_offset + 26)  # the lengths of two fields of the local header
-        start += int(np.fromfile(file, "<u2", 2).sum())
-    return np.memmap(path, dtype, "c", start, shape, "F" if fortran else "C")

@@ -128,6 +128,8 @@ class JobRun:
         seeds = np.random.SeedSequence([self.config.seed, *job.key]).generate_state(2)
         model_seed, self._batch_seed = (int(seed) for seed in seeds)
         data = self.config.data
+        if job.train.index.features is not None and self.device.type == "cpu":
+            torch.set_num_threads(1)  # a step is too small for several, which wait for each other
         try:
             self.schedule = build_schedule(
                 data.sampler,
@@ -140,7 +142,7 @@ class JobRun:
         except ValueError as error:
             raise UserError(f"data.{error}") from error
         torch.manual_seed(model_seed)
-        self.embedder = context.builder.network(self.world, self.device)
+        self.embedder = context.builder.network(job.train, self.world, self.device)
         self.transforms = context.builder.transforms(self.embedder)
         classes, size = job.train.num_classes, self.embedder.embedding_size
         self.method = context.builder.method(classes, size).to(self.device)
@@ -163,7 +165,8 @@ class JobRun:
             history: receives a row per evaluation.
             tracker: receives the rows too.
             should_stop: called after every step.
-            test: False leaves the test images unused, as a search must.
+            test: False leaves the test images unused, as a search must, and the network before
+                training without scores.
             draw_test: receives the embeddings of the test images before and after training.
 
         Returns:
@@ -189,7 +192,9 @@ class JobRun:
             untrained = self.evaluator(self.job.test).score(embeddings)
         self.method.attach(self._pool)
         test_curve = tests_apart and self.config.evaluation.test_curve
-        self._trainer = trainer = self._create_trainer(history, tracker, should_stop, test_curve)
+        self._trainer = trainer = self._create_trainer(
+            history, tracker, should_stop, test, test_curve
+        )
         try:
             if stored is not None:
                 state, note = stored
@@ -272,13 +277,16 @@ class JobRun:
         history: History,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
+        test: bool,
         test_curve: bool,
     ) -> Trainer:
         c, p, steps = self.config, self.config.protocol, self.schedule.steps_per_epoch
         every = p.evaluate_every * (steps if p.evaluate_unit == "epochs" else 1)
         limits = {"warmup_epochs", "clip_value", "clip_norm", "clip_loss_parameters"}
         options = {"precision": c.precision, **c.optim.model_dump(include=limits)}
-        length = TrainConfig(p.epochs, steps, every, p.select_metric, **options)
+        length = TrainConfig(
+            p.epochs, steps, every, p.select_metric, score_untrained=test, **options
+        )
         optimizer, scheduler = self.context.builder.optimizer(self.embedder, self.method)
         state = TrainState(self.embedder, self.method, optimizer, scheduler)
         best = Stopping(**p.stopping.model_dump())

@@ -29,6 +29,7 @@ from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import CONFIGS
 from dml.models.backbones import InputSpec
 from dml.models.embedder import Embedder
+from dml.models.identity import FeatureNetwork, Identity
 from dml.runs.build import Builder
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.training.checkpoint_files import read_checkpoint
@@ -79,7 +80,24 @@ def open_network(
         folder = _download(str(source)) if from_hub else path
         return _load_exported(folder, trusted=not from_hub)
     config = load_config(path)
-    return config, load_embedder(config, path, _select_model(path, repeat, fold, stacklevel=4))
+    embedder = load_embedder(config, path, _select_model(path, repeat, fold, stacklevel=4))
+    return _from_images(config, embedder)
+
+
+def _from_images(config: Config, embedder: Embedder) -> tuple[Config, Embedder]:
+    """Puts the network that made the features below a head that was trained on them.
+
+    Raises:
+        UserError: it is unknown.
+    """
+    head = embedder.backbone
+    if not isinstance(head, Identity):
+        return config, embedder
+    if head.network is None:
+        raise UserError("load: the file of features that the head was trained on names no network")
+    config, network = open_network(head.network)
+    embedder.backbone, embedder.input = FeatureNetwork(network, head), network.input
+    return config, embedder
 
 
 def _off_the_shelf(model: str) -> tuple[Config, Embedder]:
@@ -241,7 +259,7 @@ def _load_exported(folder: Path, trusted: bool) -> tuple[Config, Embedder]:
         )
     embedder = Builder(config).embedder()
     embedder.input = spec  # as in training, even if the record of the network has changed
-    return config, _restore(embedder, folder / WEIGHTS, load_file)
+    return _from_images(config, _restore(embedder, folder / WEIGHTS, load_file))
 
 
 def _is_of_this_package(config: Config) -> bool:

@@ -69,6 +69,7 @@ class TrainConfig:
         clip_value, clip_norm: limits of the network's gradients; None: no limit.
         clip_loss_parameters: also clip the gradients of loss parameters, together with these.
         precision: precision of the network, see `dml.training.device`.
+        score_untrained: score the network before training too.
     """
 
     epochs: int
@@ -80,6 +81,7 @@ class TrainConfig:
     clip_norm: float | None = None
     clip_loss_parameters: bool = False
     precision: str = "fp32"
+    score_untrained: bool = True
 
     @property
     def total_steps(self) -> int:

@@ -79,7 +79,7 @@ class Trainer:
                 checkpoint is kept.
         """
         try:
-            if self.step == 0 and self.rows == 0:
+            if self.step == 0 and self.rows == 0 and (self.config.score_untrained or self._at_end):
                 self.first_metrics = self._score()
                 self._log(self.first_metrics)
                 if self._at_end:  # no epochs: the untrained network is the result

@@ -19,6 +19,7 @@ from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_task
 from dml.data.decode import load_image
 from dml.data.image_index import Subset
+from dml.data.published_dataset import find_missing
 from dml.methods.metrix.analysis import Positivity, measure_positivity
 from dml.retrieval import nearest_neighbors
 from dml.runs.embeddings import SplitEmbeddings
@@ -46,13 +47,20 @@ def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], fol
     name = _title(model.config)
     with show_task("drawing the figures"):
         transform = model.transforms.test
-        draw_neighbors(model.job.test, networks, transform, name, folder / "neighbors.png")
+        if _has_images(model.job.test):
+            draw_neighbors(model.job.test, networks, transform, name, folder / "neighbors.png")
         draw_embedding_maps(networks, name, folder / "embedding_map.png")
         if "positivity" in model.config.evaluation.measures:
             model.embedder.eval()
             loss: Any = model.method.loss
             curve = measure_positivity(loss, model.embedder, model.batches(1))
             draw_positivity(curve, folder / "positivity.png")
+
+
+def _has_images(split: Split) -> bool:
+    """Returns False for features whose images are elsewhere."""
+    index = split.query.index
+    return index.features is None or not find_missing([Path(file) for file in index.images])
 
 
 def draw_curves(
