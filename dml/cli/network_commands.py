@@ -21,8 +21,10 @@ def embed(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("network", help=NETWORK)
     add("images", help="folder, CSV file path[,label], text file of paths, or image")
-    add("output", help="<file>.npz: embeddings, paths, labels (names of classes) and made_by")
+    add("output", help="<file>.npz or .parquet: embeddings, paths, labels and made_by")
     add("--features", action="store_true", help="pooled features of the backbone")
+    add("--views", type=_positive, metavar="N", help="also embed N augmentations of each image")
+    add("--seed", type=int, help="of the augmentations (default: 0)")
     add("--float16", dest="dtype", action="store_const", const="float16", help="half the size")
     add("--batch-size", type=_positive, help="default: by device and size of the images")
     add("--skip-corrupt", action="store_true", help="leave out images that cannot be decoded")
@@ -31,9 +33,9 @@ def embed(argv: Sequence[str] | None = None) -> int:
     options = {name: v for name, v in vars(parser.parse_args(argv)).items() if v is not None}
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
-    embeddings, _, labels, _ = embed(**options)
-    classes = "" if labels is None else f", {len({*labels.tolist()})} classes"
-    images, width = embeddings.shape
+    made = embed(**options)
+    classes = "" if made.labels is None else f", {len({*made.labels.tolist()})} classes"
+    images, width = made.embeddings.shape
     print(f"{options['output']}  {images:,} images, {width} dimensions{classes}")
     return 0
 

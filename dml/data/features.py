@@ -1,9 +1,4 @@
-"""Stored features: rows of a file of `dml.embed`, which are trained on instead of images.
-
-Arrays of the `.npz` file: `embeddings` N×F (of the plain images), optionally `views` N×V×F (of
-augmented ones), `paths` N, `labels` N (names of classes), `splits` N (roles, such as `train`) and
-`made_by`, a JSON text with the network. They are memory-mapped, unless they are compressed.
-"""
+"""Stored features: rows of a file of `dml.embed`, which are trained on instead of images."""
 
 from __future__ import annotations
 
@@ -17,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from dml.core.errors import UserError, first_line
-from dml.core.npz_files import map_array
+from dml.core.errors import UserError
+from dml.data.embedding_file import open_embeddings
 from dml.data.folder import index_table
 from dml.data.image_index import ImageIndex, StoredFeatures, Subset
 
@@ -34,28 +29,19 @@ def read_features(root: str | Path) -> ImageIndex:
         root: the `.npz` file.
 
     Raises:
-        UserError: the file cannot be read, its arrays do not fit together, it names no classes, or
-            they cannot be split.
+        UserError: the file cannot be read, it names no classes, or they cannot be split.
     """
     path = Path(root)
-    if not path.is_file():
-        raise UserError(f"data.root: no file {path} of features; to write one: {WRITE}")
-    try:
-        plain = map_array(path, "embeddings")
-        with np.load(path, allow_pickle=False) as file:
-            views = map_array(path, "views") if "views" in file else None
-            columns = {"path": "paths", "label": "labels", "split": "splits"}
-            table = pd.DataFrame({k: file[v].astype(str) for k, v in columns.items() if v in file})
-        shape = plain.shape if views is None else views.shape[::2]
-        if not plain.ndim == 2 or plain.dtype.kind != "f" or shape != (len(table), plain.shape[1]):
-            raise ValueError("the number of rows differs")
-    except Exception as error:  # of many classes, for bytes of any kind
-        raise UserError(f"data.root: {path} cannot be read ({first_line(error)})") from error
-    if "label" not in table:
+    if not path.is_file() or path.suffix != ".npz":
+        raise UserError(f"data.root: no .npz file {path} of features; to write one: {WRITE}")
+    stored = open_embeddings(path)
+    if stored.labels is None:
         raise UserError(f"data.root: {path} has no labels; embed images whose classes are known")
-    table["path"] = [Path(file) for file in table.get("path", table.index.astype(str))]
-    index = index_table(path, table)
-    return replace(index, name=path.stem, features=StoredFeatures(plain, views))
+    table = pd.DataFrame({"path": map(Path, stored.paths), "label": stored.labels})
+    if stored.splits is not None:
+        table["split"] = stored.splits
+    features = StoredFeatures(stored.embeddings, stored.views)
+    return replace(index_table(path, table), name=path.stem, features=features)
 
 
 class FeatureDataset(Dataset[tuple[Tensor, int]]):

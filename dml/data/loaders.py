@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,15 +192,21 @@ def train_batches(
 
 
 def eval_batches(
-    subset: Subset, transform: nn.Module, options: LoaderOptions, batch_size: int
+    subset: Subset,
+    transform: nn.Module,
+    options: LoaderOptions,
+    batch_size: int,
+    draws: Sequence[int] | None = None,
 ) -> Batches:
     """Returns all images of a subset in order; each rank loads one contiguous part.
 
-    Workers are kept for later evaluations.
+    Workers are kept for later evaluations. A transform with random numbers needs a seed per image,
+    `draws`.
     """
     cuts = np.linspace(0, len(subset), options.world_size + 1).astype(int)
     rows = range(cuts[options.rank], cuts[options.rank + 1])
-    sampling = {"batch_size": batch_size, "sampler": rows}
+    keys = rows if draws is None else [(row, draws[row]) for row in rows]
+    sampling = {"batch_size": batch_size, "sampler": keys}
     return options.batches(subset, transform, keep_workers=True, **sampling)
 
 
@@ -229,7 +235,7 @@ def pool_batches(
 def collate(
     items: list[tuple[Tensor, int]] | tuple[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Stacks images to B×3×H×W with channels innermost in memory, as decoders deliver them."""
+    """Stacks images …×3×H×W with channels innermost in memory, as decoders deliver them."""
     if isinstance(items, tuple):  # already a batch
         return items
     sizes = {tuple(image.shape[1:]) for image, _ in items}
@@ -238,5 +244,5 @@ def collate(
             f"transform.size: images of a batch differ in size ({min(sizes)}, {max(sizes)}); "
             f"set a number of pixels"
         )
-    images, labels = default_collate([(image.permute(1, 2, 0), label) for image, label in items])
-    return images.permute(0, 3, 1, 2), labels
+    images, labels = default_collate([(image.movedim(-3, -1), label) for image, label in items])
+    return images.movedim(-1, -3), labels

@@ -145,6 +145,23 @@ class RandomResizedCrop(v2.RandomResizedCrop):
         return resize_image(region, self.size, self.interpolation)
 
 
+class Views(nn.Module):
+    """An image as it is evaluated, and `count` augmentations of it, as one tensor.
+
+    Args:
+        test, train: transforms of a uint8 image to one size.
+        count: number of augmentations.
+    """
+
+    def __init__(self, test: nn.Module, train: nn.Module, count: int) -> None:
+        super().__init__()
+        self.steps = [test, *[train] * count]
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Returns (1 + count)×3×h×w."""
+        return torch.stack([step(image) for step in self.steps])
+
+
 class ToInput(nn.Module):
     """Converts batches of uint8 RGB images to the float input of a backbone.
 

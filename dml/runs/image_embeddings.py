@@ -1,8 +1,4 @@
-"""Embeddings of any images by a network: `dml.embed`, and the file that it writes.
-
-Arrays of the `.npz` file: `embeddings` N×D, `paths` N, `labels` N (names of classes, if they are
-known) and `made_by`, a JSON text with the network and the settings.
-"""
+"""Embeddings of any images by a network: `dml.embed`."""
 
 from __future__ import annotations
 
@@ -13,42 +9,33 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dml.config.schema import check_device
-from dml.core.atomic_io import output_folder, replace_file
-from dml.core.errors import UserError, first_line
+from dml.core.atomic_io import output_folder
+from dml.core.errors import UserError
 from dml.core.locks import try_lock
-from dml.core.npz_files import map_array
 from dml.core.progress import show_progress
 from dml.data import loaders
+from dml.data.embedding_file import (
+    ImageEmbeddings,
+    check_format,
+    open_embeddings,
+    write_embeddings,
+)
 from dml.data.folder import list_images
 from dml.data.image_check import exclude_undecodable
 from dml.data.image_index import ImageIndex, Subset
+from dml.data.samplers import augmentation_seeds
+from dml.data.transforms import Views
 from dml.runs.build import Builder
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import open_network
 from dml.training.device import autocast, resolve_device, set_precision
-
-
-class ImageEmbeddings(NamedTuple):
-    """Embeddings of images.
-
-    Attributes:
-        embeddings: N×D; on the disk, of which only the parts that are used are read.
-        paths: N; row numbers for images without files.
-        labels: N names of classes; None if they are not known.
-        made_by: the network and the settings; empty for files of other software.
-    """
-
-    embeddings: np.ndarray
-    paths: np.ndarray
-    labels: np.ndarray | None
-    made_by: dict[str, Any]
 
 
 def embed(
@@ -59,6 +46,8 @@ def embed(
     repeat: int | None = None,
     fold: int | None = None,
     features: bool = False,
+    views: int = 0,
+    seed: int = 0,
     dtype: Literal["float32", "float16"] = "float32",
     batch_size: int | Literal["auto"] = "auto",
     skip_corrupt: bool = False,
@@ -72,9 +61,11 @@ def embed(
         network: see `dml.load`.
         images: a folder, a list of paths in a file (see `dml.data.folder.list_images`) or in
             Python, or uint8 pixels N×H×W×3. Files are rotated upright by their EXIF orientation.
-        output: the `.npz` file; None: a temporary one.
+        output: a file that ends in `.npz` or `.parquet`; None: a temporary one.
         repeat, fold: see `dml.load`.
         features: the pooled features of the backbone instead of embeddings.
+        views: augmentations of each image that are embedded too, as the network was trained.
+        seed: of the augmentations.
         dtype: of the file; `float16` has half the size and about three digits.
         batch_size: images per batch; "auto": by device and image size.
         skip_corrupt: leave out images that cannot be decoded; each image is decoded twice.
@@ -88,8 +79,7 @@ def embed(
         if output is None:
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
         path, labels = Path(output), dict[str, str]()
-        if path.suffix != ".npz" or path.is_dir():
-            raise UserError(f"output: {path} must be a file that ends in .npz")
+        check_format(path)
         output_folder(path.parent)
         if not isinstance(images, np.ndarray):
             images, labels = list_images(images)
@@ -109,7 +99,10 @@ def embed(
         made_by = {"network": str(network), "repeat": repeat, "fold": fold, "features": features}
         made_by |= {"weights": weights.hexdigest()[:16], "precision": config.precision}
         made_by |= {"dtype": dtype, "batch_size": size, "device": place.type}
+        if views:
+            made_by |= {"views": views, "seed": seed, "augmentation": config.transform.augmentation}
         transforms = Builder(config).transforms(embedder)
+        transform = Views(transforms.test, transforms.train, views) if views else transforms.test
         workers = loaders.resolve_workers("auto", index, place)
         loading = loaders.LoaderOptions(transforms.to_input, place, workers)
         set_precision(config.precision, place)
@@ -130,15 +123,18 @@ def embed(
             store = folder / hashlib.sha256(json.dumps(state).encode()).hexdigest()
             side = pixels or 64
             width = forward(torch.zeros(1, 3, side, side, device=place)).shape[1]
-            bytes_per_row = width * np.dtype(dtype).itemsize
+            bytes_per_row = (1 + views) * width * np.dtype(dtype).itemsize
             with open(store, "ab") as file:  # complete batches of an interrupted call are kept
                 done = file.tell() // (bytes_per_row * size) * size
                 file.truncate(done * bytes_per_row)
                 rest = Subset(index, np.arange(done, len(index.images)))
-                batches = loaders.eval_batches(rest, transforms.test, loading, size)
+                draws = augmentation_seeds(seed, 0, len(index.images))[done:] if views else None
+                batches = loaders.eval_batches(rest, transform, loading, size, draws)
                 try:
                     for inputs, _ in show_progress(batches, "embedding batch", len(batches)):
-                        values = forward(inputs).cpu().numpy().astype(dtype)
+                        parts = inputs.unbind(1) if views else [inputs]
+                        made = torch.stack([forward(part) for part in parts], 1)
+                        values = made.cpu().numpy().astype(dtype)
                         if not np.isfinite(values).all():
                             raise UserError(
                                 f"network: {network} makes embeddings that are not finite"
@@ -151,34 +147,11 @@ def embed(
                     raise UserError(f"{error}{hint * damaged}") from None
             in_memory = isinstance(index.images, np.ndarray)
             names = [str(i) for i in (range(len(index.images)) if in_memory else index.images)]
-            arrays: dict[str, Any] = {
-                "embeddings": np.memmap(store, dtype, "r", shape=(len(names), width)),
-                "paths": np.array(names),
-                "made_by": np.array(json.dumps(made_by)),
-            }
-            if labels:
-                arrays["labels"] = np.array([labels[name] for name in names])
-            with replace_file(path) as temporary, open(temporary, "wb") as file:
-                np.savez(file, **arrays)
+            classes = np.array([labels[name] for name in names]) if labels else None
+            rows = np.memmap(store, dtype, "r", shape=(len(names), 1 + views, width))
+            augmented = rows[:, 1:] if views else None
+            write_embeddings(
+                path, ImageEmbeddings(rows[:, 0], np.array(names), classes, made_by, augmented)
+            )
         shutil.rmtree(folder)
         return open_embeddings(path)
-
-
-def open_embeddings(path: str | Path) -> ImageEmbeddings:
-    """Opens a file of `embed`, of `evaluate.py save=`, or of other software with `embeddings`.
-
-    Raises:
-        UserError: the file cannot be read, or its arrays do not fit together.
-    """
-    try:
-        embeddings = map_array(Path(path), "embeddings")
-        with np.load(path, allow_pickle=False) as file:
-            paths = file["paths"] if "paths" in file else np.arange(len(embeddings)).astype(str)
-            labels = file["labels"].astype(str) if "labels" in file else None
-            made_by = json.loads(str(file["made_by"])) if "made_by" in file else {}
-        counts = {len(rows) for rows in (embeddings, paths, labels) if rows is not None}
-        if embeddings.ndim != 2 or embeddings.dtype.kind != "f" or len(counts) > 1:
-            raise ValueError("embeddings must be a matrix, with a path and a label for each row")
-    except Exception as error:  # of many classes, for bytes of any kind
-        raise UserError(f"embeddings: {path} cannot be read ({first_line(error)})") from error
-    return ImageEmbeddings(embeddings, paths, labels, made_by)

@@ -13,10 +13,11 @@ import pandas as pd
 import torch
 
 from dml.core.errors import UserError
+from dml.data.embedding_file import ImageEmbeddings, open_embeddings
 from dml.retrieval import nearest_neighbors
 from dml.retrieval.exact_order import squared_distances
 from dml.runs.figures.run_figures import draw_found
-from dml.runs.image_embeddings import ImageEmbeddings, embed, open_embeddings
+from dml.runs.image_embeddings import embed
 
 BLOCK = 16_384  # rows that are read and searched at once
 

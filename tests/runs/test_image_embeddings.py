@@ -4,6 +4,7 @@ from PIL import Image
 
 import dml
 from dml.core.errors import UserError
+from dml.data import embedding_file
 from dml.runs import image_embeddings, model_export
 from dml.runs.build import Builder
 from dml.runs.load import load_config
@@ -36,13 +37,14 @@ def test_equal_to_evaluate(run_tiny, evaluated):
     assert made.made_by["network"] == str(folder)
 
 
-def test_an_interrupted_call_continues(net, photos, tmp_path, monkeypatch):
-    expected, passed = dml.embed(net, photos, batch_size=5), []
+@pytest.mark.parametrize("views", [0, 3])
+def test_an_interrupted_call_continues(net, photos, tmp_path, monkeypatch, views):
+    expected, passed = dml.embed(net, photos, batch_size=5, views=views), []
     show = image_embeddings.show_progress
     output = tmp_path / "x.npz"
     monkeypatch.setattr(image_embeddings, "show_progress", lambda *more: _break(show(*more)))
     with pytest.raises(KeyboardInterrupt):
-        dml.embed(net, photos, output, batch_size=5)
+        dml.embed(net, photos, output, batch_size=5, views=views)
     assert not output.exists()
     (rows,) = (path for path in (tmp_path / ".x.npz.partial").iterdir() if len(path.name) == 64)
     with open(rows, "ab") as file:
@@ -50,10 +52,35 @@ def test_an_interrupted_call_continues(net, photos, tmp_path, monkeypatch):
     monkeypatch.setattr(
         image_embeddings, "show_progress", lambda *more: _count(show(*more), passed)
     )
-    result = dml.embed(net, photos, output, batch_size=5)
+    result = dml.embed(net, photos, output, batch_size=5, views=views)
     assert passed == [5, 2]  # images in the batches that were left
     assert np.array_equal(result.embeddings, expected.embeddings)
+    assert np.array_equal(result.views, expected.views)
     assert not (tmp_path / ".x.npz.partial").exists()
+
+
+def test_views_are_augmented_and_reproducible(net, photos):
+    plain = dml.embed(net, photos, features=True)
+    made, same = (dml.embed(net, photos, features=True, views=2, batch_size=b) for b in (12, 5))
+    other = dml.embed(net, photos, features=True, views=2, seed=1)
+    assert plain.views is None
+    assert np.array_equal(made.embeddings, plain.embeddings)
+    assert made.views.shape == (12, 2, 16)
+    np.testing.assert_allclose(made.views, same.views, atol=1e-6)
+    for one, two in ((made.views[:, 0], made.views[:, 1]), (made.views, other.views)):
+        assert (np.abs(one - two).max(-1) > 1e-4).mean() > 0.5
+    assert made.made_by["views"] == 2
+
+
+def test_parquet(net, photos, tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(embedding_file, "ROWS", 5)
+    files = [tmp_path / name for name in ("x.npz", "x.parquet")]
+    made, stored = (dml.embed(net, photos, f, views=2, dtype="float16") for f in files)
+    for name in ("embeddings", "paths", "labels", "views"):
+        assert np.array_equal(getattr(made, name), getattr(stored, name))
+    assert (stored.embeddings.dtype, stored.made_by) == ("float16", made.made_by)
+    assert dml.search(files[1], [0], k=3).equals(dml.search(files[0], [0], k=3))
 
 
 def _break(batches):

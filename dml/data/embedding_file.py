@@ -1,0 +1,127 @@
+"""The file of `dml.embed`: embeddings of images, with the views that training draws from.
+
+Arrays of an `.npz` file, or columns of a `.parquet` file: `embeddings` N×D, `views` N×V×D if there
+are any, `paths` N, `labels` N (names of classes) and `splits` N (such as `train`) if they are known,
+and `made_by`, a JSON text with the network and the settings.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dml.core.atomic_io import replace_file
+from dml.core.errors import UserError, first_line
+from dml.core.npz_files import map_array
+
+PARQUET = ".parquet"
+SMALL = ("paths", "labels", "splits", "made_by")  # read at once
+ROWS = 4096  # written to a Parquet file at once
+
+
+class ImageEmbeddings(NamedTuple):
+    """Embeddings of images.
+
+    Attributes:
+        embeddings: N×D; of an `.npz` file on the disk, of which only what is used is read.
+        paths: N; row numbers for images without files.
+        labels: N names of classes; None if they are not known.
+        made_by: the network and the settings; empty for files of other software.
+        views: N×V×D, of V augmentations of each image, as `embeddings`; None if there are none.
+        splits: N roles of the images in their dataset; None if they are not known.
+    """
+
+    embeddings: np.ndarray
+    paths: np.ndarray
+    labels: np.ndarray | None
+    made_by: dict[str, Any]
+    views: np.ndarray | None = None
+    splits: np.ndarray | None = None
+
+
+def check_format(path: Path) -> None:
+    """Checks that embeddings can be written to a file of this name.
+
+    Raises:
+        UserError: another ending, a folder, or a missing package.
+    """
+    if path.suffix not in (".npz", PARQUET) or path.is_dir():
+        raise UserError(f"output: {path} must be a file that ends in .npz or {PARQUET}")
+    if path.suffix == PARQUET and find_spec("pyarrow") is None:
+        raise UserError(f"output: {path} needs pyarrow: pip install pyarrow")
+
+
+def write_embeddings(path: Path, made: ImageEmbeddings) -> None:
+    """Writes a file, in memory that the number of images does not change."""
+    arrays = {name: array for name, array in made._asdict().items() if array is not None}
+    arrays["made_by"] = np.array(json.dumps(made.made_by))
+    with replace_file(path) as temporary:
+        if path.suffix != PARQUET:
+            with open(temporary, "wb") as file:
+                np.savez(file, **arrays)
+            return
+        import pyarrow
+        from pyarrow import parquet
+
+        metadata, writer = {"made_by": str(arrays.pop("made_by"))}, None
+        for start in range(0, len(made.paths), ROWS):
+            columns = {}
+            for name, array in arrays.items():
+                columns[name] = pyarrow.array(np.ravel(array[start : start + ROWS]))
+                for size in reversed(array.shape[1:]):
+                    columns[name] = pyarrow.FixedSizeListArray.from_arrays(columns[name], size)
+            table = pyarrow.table(columns).replace_schema_metadata(metadata)
+            writer = writer or parquet.ParquetWriter(temporary, table.schema)
+            writer.write_table(table)
+        if writer:
+            writer.close()
+
+
+def open_embeddings(path: str | Path) -> ImageEmbeddings:
+    """Opens a file of `dml.embed`, of `evaluate.py save=`, or of other software with `embeddings`.
+
+    Raises:
+        UserError: the file cannot be read, or its arrays do not fit together.
+    """
+    try:
+        arrays = (_read_parquet if Path(path).suffix == PARQUET else _read_npz)(Path(path))
+        embeddings, views = arrays["embeddings"], arrays.get("views")
+        paths = arrays.get("paths", np.arange(len(embeddings)).astype(str))
+        labels = arrays["labels"].astype(str) if "labels" in arrays else None
+        made_by = json.loads(str(arrays.get("made_by", "{}")))
+        splits = arrays["splits"].astype(str) if "splits" in arrays else None
+        columns = (embeddings, paths, labels, views, splits)
+        counts = {len(rows) for rows in columns if rows is not None}
+        if embeddings.ndim != 2 or embeddings.dtype.kind != "f" or len(counts) > 1:
+            raise ValueError("embeddings must be a matrix, with a path and a label for each row")
+        if views is not None and views.shape[::2] != embeddings.shape:
+            raise ValueError("views must be several embeddings for each row")
+    except Exception as error:  # of many classes, for bytes of any kind
+        raise UserError(f"embeddings: {path} cannot be read ({first_line(error)})") from error
+    return ImageEmbeddings(embeddings, paths, labels, made_by, views, splits)
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as file:
+        small = {name: file[name] for name in SMALL if name in file}
+        large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}
+    return small | large
+
+
+def _read_parquet(path: Path) -> dict[str, np.ndarray]:
+    from pyarrow import parquet
+
+    table, arrays = parquet.read_table(path), {}
+    for name in table.column_names:
+        column, shape = table[name].combine_chunks(), [len(table)]
+        while hasattr(column.type, "list_size"):
+            shape.append(column.type.list_size)
+            column = column.flatten()
+        arrays[name] = np.reshape(column.to_numpy(zero_copy_only=False), shape)
+    arrays["made_by"] = (table.schema.metadata or {}).get(b"made_by", b"{}").decode()
+    arrays["paths"] = arrays.get("paths", np.arange(len(table))).astype(str)
+    return arrays
