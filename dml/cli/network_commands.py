@@ -20,7 +20,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("network", help=NETWORK)
-    add("images", help="folder, CSV file path[,label], text file of paths, or image")
+    add("images", help="folder, CSV file path[,label], text file of paths, image, or dataset")
     add("output", help="<file>.npz or .parquet: embeddings, paths, labels and made_by")
     add("--features", action="store_true", help="pooled features of the backbone")
     add("--views", type=_positive, metavar="N", help="also embed N augmentations of each image")
@@ -29,8 +29,10 @@ def embed(argv: Sequence[str] | None = None) -> int:
     add("--batch-size", type=_positive, help="default: by device and size of the images")
     add("--skip-corrupt", action="store_true", help="leave out images that cannot be decoded")
     add("--device", help=DEVICE)
+    add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
     _add_model(parser)
-    options = {name: v for name, v in vars(parser.parse_args(argv)).items() if v is not None}
+    given = vars(parser.parse_intermixed_args(argv))
+    options = {name: v for name, v in given.items() if v is not None}
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
     made = embed(**options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +74,16 @@ def features(root: str, key: str) -> Any:
 
     Args:
         root: the file. Of one that cannot be read, which its reader reports, a default is returned.
-        key: "channels" of a row (default: 1), or "network" that made the features, as for
-            `dml.load` (default: None).
+        key: "channels" of a row (default: 1), or "network" and options that made
+            the features, as on the command line (default: None).
     """
     try:
         if key == "channels":
             return map_array(Path(root), "embeddings").shape[1]
         with np.load(root, allow_pickle=False) as file:
             made_by = json.loads(str(file["made_by"]))
-        return made_by["network"] if made_by["repeat"] is made_by["fold"] is None else None
+        alone = made_by["features"] and made_by["repeat"] is made_by["fold"] is None
+        return shlex.join([made_by["network"], *made_by["options"]]) if alone else None
     except Exception:  # of many classes, for bytes of any kind
         return 1 if key == "channels" else None
 

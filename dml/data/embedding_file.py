@@ -1,8 +1,8 @@
 """The file of `dml.embed`: embeddings of images, with the views that training draws from.
 
 Arrays of an `.npz` file, or columns of a `.parquet` file: `embeddings` N×D, `views` N×V×D if there
-are any, `paths` N, `labels` N (names of classes) and `splits` N (such as `train`) if they are known,
-and `made_by`, a JSON text with the network and the settings.
+are any, `paths` N, if they are known `labels` N (names of classes) and `splits` N (`train`, …), and
+`made_by`, a JSON text with the network and the settings.
 """
 
 from __future__ import annotations

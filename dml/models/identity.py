@@ -18,7 +18,7 @@ class Identity(Backbone):
         channels: number c of a row of features.
         standardize: subtract the mean of each channel and divide by its standard deviation, which
             `fit` takes from the training features and checkpoints keep.
-        network: that made the features, as for `dml.load`; None: unknown.
+        network: that made the features, as for `dml.load`, and its options; None: unknown.
     """
 
     kind: Literal["maps", "tokens", "vectors"] = "vectors"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from dml.config.schema import check_device
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
+from dml.core.installation import CONFIGS
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
 from dml.data import loaders
@@ -34,7 +35,7 @@ from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
 from dml.runs.build import Builder
 from dml.runs.job import translate_resource_errors
-from dml.runs.load import open_network
+from dml.runs.load import compose_network, open_network
 from dml.training.device import autocast, resolve_device, set_precision
 
 
@@ -52,6 +53,7 @@ def embed(
     batch_size: int | Literal["auto"] = "auto",
     skip_corrupt: bool = False,
     device: str = "auto",
+    options: Sequence[str] = (),
 ) -> ImageEmbeddings:
     """Embeds images in batches, as `evaluate.py` does, in memory that their number does not change.
 
@@ -60,7 +62,8 @@ def embed(
     Args:
         network: see `dml.load`.
         images: a folder, a list of paths in a file (see `dml.data.folder.list_images`) or in
-            Python, or uint8 pixels N×H×W×3. Files are rotated upright by their EXIF orientation.
+            Python, uint8 pixels N×H×W×3, or the name of a dataset (`cub`), with its splits. Files
+            of a user are rotated upright by their EXIF orientation.
         output: a file that ends in `.npz` or `.parquet`; None: a temporary one.
         repeat, fold: see `dml.load`.
         features: the pooled features of the backbone instead of embeddings.
@@ -70,6 +73,8 @@ def embed(
         batch_size: images per batch; "auto": by device and image size.
         skip_corrupt: leave out images that cannot be decoded; each image is decoded twice.
         device: `auto`, `cpu`, `cuda` or `cuda:<n>`.
+        options: of `evaluate.py`, for a network of timm and for a dataset:
+            `["backbone.input_size=64", "data.root=data"]`.
 
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, the file cannot be
@@ -78,25 +83,25 @@ def embed(
     with ExitStack() as stack:
         if output is None:
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
-        path, labels = Path(output), dict[str, str]()
+        path = Path(output)
         check_format(path)
         output_folder(path.parent)
-        if not isinstance(images, np.ndarray):
-            images, labels = list_images(images)
-        rows, roles = np.arange(len(images)), np.full(len(images), "test")
-        index = ImageIndex("images", images, rows, roles, apply_orientation=True)
+        index, labels, splits = _read_images(images, options)
         try:
             place = resolve_device(check_device(device))
         except ValueError as error:
             raise UserError(f"device: {device} {error}") from error
-        config, embedder = open_network(network, repeat, fold)
+        data = index.name if splits else "folder"
+        options = [f"data={data}", *options]
+        config, embedder = open_network(network, repeat, fold, options)
         config = config.on_device(place.type == "cuda")
         pixels = config.transform.size or embedder.input.size
         size = loaders.resolve_eval_batch_size(batch_size, pixels, place)
         weights = hashlib.sha256()
         for name, value in embedder.state_dict().items():
             weights.update(name.encode() + value.numpy().tobytes())
-        made_by = {"network": str(network), "repeat": repeat, "fold": fold, "features": features}
+        made_by: dict[str, Any] = {"network": str(network), "repeat": repeat, "fold": fold}
+        made_by |= {"options": options, "features": features}
         made_by |= {"weights": weights.hexdigest()[:16], "precision": config.precision}
         made_by |= {"dtype": dtype, "batch_size": size, "device": place.type}
         if views:
@@ -145,13 +150,36 @@ def embed(
                     hint = "; --skip-corrupt (skip_corrupt=True) leaves it out"
                     damaged = "cannot decode" in str(error)
                     raise UserError(f"{error}{hint * damaged}") from None
-            in_memory = isinstance(index.images, np.ndarray)
-            names = [str(i) for i in (range(len(index.images)) if in_memory else index.images)]
+            names = _names(index)
             classes = np.array([labels[name] for name in names]) if labels else None
+            roles = np.array([splits[name] for name in names]) if splits else None
             rows = np.memmap(store, dtype, "r", shape=(len(names), 1 + views, width))
             augmented = rows[:, 1:] if views else None
-            write_embeddings(
-                path, ImageEmbeddings(rows[:, 0], np.array(names), classes, made_by, augmented)
-            )
+            columns = rows[:, 0], np.array(names), classes, made_by, augmented, roles
+            write_embeddings(path, ImageEmbeddings(*columns))
         shutil.rmtree(folder)
         return open_embeddings(path)
+
+
+def _read_images(
+    images: str | Path | Sequence[str | Path] | np.ndarray, options: Sequence[str]
+) -> tuple[ImageIndex, dict[str, str], dict[str, str]]:
+    """Returns the index of images, and name → class and name → split, empty if they are unknown."""
+    published = isinstance(images, str) and (CONFIGS / "data" / f"{images}.yaml").is_file()
+    if published and not Path(str(images)).exists():
+        index = Builder(compose_network([f"data={images}", *options])).index()
+        names = _names(index)
+        pairs = (map(str, index.labels.tolist()), index.roles.tolist())
+        labels, splits = (dict(zip(names, values, strict=True)) for values in pairs)
+        return index, labels, splits
+    labels = {}
+    if not isinstance(images, np.ndarray):
+        images, labels = list_images(images)
+    rows, roles = np.arange(len(images)), np.full(len(images), "test")
+    return ImageIndex("images", images, rows, roles, apply_orientation=True), labels, {}
+
+
+def _names(index: ImageIndex) -> list[str]:
+    """Returns the paths of the images, or row numbers of images without files."""
+    in_memory = isinstance(index.images, np.ndarray)
+    return [str(image) for image in (range(len(index.images)) if in_memory else index.images)]

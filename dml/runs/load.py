@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 from torchvision.transforms import v2
 
 from dml.config.check import check
+from dml.config.explain import explain
 from dml.config.identity import refuse_interpolation
 from dml.config.schema import Config, EvaluateConfig, TransformConfig
 from dml.core.atomic_io import replace_file, write_json
@@ -64,15 +65,21 @@ def load(
 
 
 def open_network(
-    source: str | Path, repeat: int | None = None, fold: int | None = None
+    source: str | Path,
+    repeat: int | None = None,
+    fold: int | None = None,
+    options: Sequence[str] = ("data=folder",),
 ) -> tuple[Config, Embedder]:
     """Returns a network on the CPU in evaluation mode, and its config; see `load`.
 
     Of an exported model the config has network, head, transform, and the precision of float32.
+    `options` are those of `evaluate.py` for a network of timm.
     """
     path = Path(source)
     if str(source).startswith(TIMM):
-        return _off_the_shelf(str(source).removeprefix(TIMM))
+        model = f"backbone.model='{str(source).removeprefix(TIMM)}'"
+        of_timm = compose_network(["backbone=timm", model, *options])
+        return of_timm, Builder(of_timm).embedder().eval()
     from_hub = HUB_ID.fullmatch(str(source)) is not None and not path.parent.is_dir()
     if from_hub or ((path / WEIGHTS).is_file() and not RunFolder(path).config.exists()):
         if repeat is not None or fold is not None:
@@ -95,21 +102,24 @@ def _from_images(config: Config, embedder: Embedder) -> tuple[Config, Embedder]:
         return config, embedder
     if head.network is None:
         raise UserError("load: the file of features that the head was trained on names no network")
-    config, network = open_network(head.network)
+    name, *options = shlex.split(head.network)
+    config, network = open_network(name, options=options)
     embedder.backbone, embedder.input = FeatureNetwork(network, head), network.input
     return config, embedder
 
 
-def _off_the_shelf(model: str) -> tuple[Config, Embedder]:
-    """Returns a pretrained network as `evaluate.py` would score it on a user's images."""
-    options = ["data=folder", "backbone=timm", f"backbone.model='{model}'"]
+def compose_network(options: Sequence[str]) -> EvaluateConfig:
+    """Returns the config of `evaluate.py` with options.
+
+    Raises:
+        ConfigError: a wrong option.
+    """
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = compose("evaluate", overrides=options)
-        config = check(cfg, EvaluateConfig)
-    except OmegaConfBaseException as error:  # of the resolver that reads timm's record
-        raise ConfigError([first_line(error)]) from error
-    return config, Builder(config).embedder().eval()
+            cfg = compose("evaluate", overrides=list(options))
+    except Exception as error:  # Hydra refuses overrides with errors of many classes
+        raise ConfigError(explain(options, "evaluate") or [first_line(error)]) from error
+    return check(cfg, EvaluateConfig)
 
 
 def load_all(
