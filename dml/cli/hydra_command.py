@@ -23,8 +23,8 @@ from dml.core.locks import Busy, is_locked
 from dml.core.secrets import mask_text, remember_secrets
 
 TEST_SCORES = (
-    "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp and holdout have "
-    "validation classes"
+    "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp, mlrc_features and "
+    "holdout have validation classes"
 )
 POLL_S = 5.0  # between two looks at a run of another process
 NAMED_JOBS = 3  # per reason of failure

@@ -49,7 +49,7 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
             yield (
                 "search",
                 f"protocol '{protocol.name}' has no validation data to search on, only test data; "
-                f"use protocol=validation, holdout, mlrc or mlrc_ccp",
+                f"use protocol=validation, holdout, mlrc, mlrc_ccp or mlrc_features",
             )
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"

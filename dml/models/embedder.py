@@ -50,7 +50,9 @@ class Embedder(nn.Module):
         token_pooling: pooling of the tokens of a transformer: "token" (the class token) or "mean"
             (over the patches). Separate from `pooling`, so that a protocol's choice for
             convolutional networks does not affect transformers.
-        head: "linear", "linear+relu" or "none".
+        head: "linear", "linear+relu", "mlp" (a hidden layer with ReLU before the linear one) or
+            "none".
+        hidden: width of the hidden layer of "mlp".
         layer_norm: add a LayerNorm before the head, as in ProxyNCA++; without parameters, since the
             linear layer after it makes them redundant.
         init: initialization of the head: "default" (PyTorch's), "kaiming_fan_out" (normal; bias 0)
@@ -76,7 +78,8 @@ class Embedder(nn.Module):
         size: int | None,
         pooling: Literal["avg", "max", "avg+max", "native"] = "avg",
         token_pooling: Literal["token", "mean"] = "token",
-        head: Literal["linear", "linear+relu", "none"] = "linear",
+        head: Literal["linear", "linear+relu", "mlp", "none"] = "linear",
+        hidden: int = 256,
         layer_norm: bool = False,
         init: Literal["default", "kaiming_fan_out", "xavier_uniform"] = "default",
         bias: bool = True,
@@ -119,7 +122,8 @@ class Embedder(nn.Module):
             )
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
         self.freeze_batch_norm = freeze_batch_norm
-        self.head = _build_head(channels, self.embedding_size, head, layer_norm, init, bias)
+        widths = channels, hidden, self.embedding_size
+        self.head = _build_head(*widths, head, layer_norm, init, bias)
         for layer in self._batch_norms():
             if freeze_batch_norm_affine:
                 layer.requires_grad_(False)
@@ -178,11 +182,14 @@ class Embedder(nn.Module):
 
 
 def _build_head(
-    channels: int, size: int, head: str, layer_norm: bool, init: str, bias: bool
+    channels: int, hidden: int, size: int, head: str, layer_norm: bool, init: str, bias: bool
 ) -> nn.Sequential:
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     if layer_norm:
         layers["layer_norm"] = nn.LayerNorm(channels, elementwise_affine=False)
+    if head == "mlp":
+        layers["hidden"], layers["hidden_relu"] = nn.Linear(channels, hidden), nn.ReLU()
+        channels = hidden
     if head != "none":
         linear = nn.Linear(channels, size, bias=bias)
         if init == "kaiming_fan_out":

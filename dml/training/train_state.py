@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ class TrainState:
     @property
     def device(self) -> torch.device:
         """The device of the network."""
-        return next(self.embedder.parameters()).device
+        return next(chain(self.embedder.parameters(), self.embedder.buffers())).device
 
     def train(self, mode: bool = True) -> None:
         """Sets network and method to training mode, or to evaluation mode."""

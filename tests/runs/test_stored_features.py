@@ -1,0 +1,194 @@
+"""Training on stored features: `data=features`."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import dml
+from dml.cli import CONFIGS
+from dml.core.errors import ConfigError, UserError
+from dml.data.features import FeatureDataset, read_features
+from tests.conftest import run_config
+
+CLASSES, PER_CLASS, WIDTH, VIEWS = 12, 6, 10, 3
+LOSSES = sorted({path.stem for path in (CONFIGS / "loss").glob("*.yaml")} - {"custom"})
+METHODS = {
+    "ccp": ["loss=triplet"],
+    "metrix": ["loss=ms", "method.types=[embed]"],
+    "mochi": ["loss=contrastive"],
+    "proxy_synthesis": ["loss=proxy_anchor"],
+    "untrained": ["embedder.size=null", "protocol.epochs=0"],
+    "xbm": ["loss=contrastive"],
+}
+BATCHES = ["data.batch_size=8", "data.sampler=balanced", "data.images_per_class=4"]
+SHORT = ["protocol.epochs=2", "protocol.steps_per_epoch=2", "protocol.evaluate_every=1"]
+
+
+def write(path, **changes):
+    """Writes features of 12 classes that differ."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(CLASSES), PER_CLASS)
+    plain = rng.normal(size=(CLASSES, WIDTH))[labels] + rng.normal(size=(len(labels), WIDTH))
+    arrays = {
+        "embeddings": plain.astype(np.float32),
+        "views": plain[:, None].astype(np.float16) + np.arange(1, VIEWS + 1)[:, None],
+        "paths": np.array([f"gone/{row}.png" for row in range(len(labels))]),
+        "labels": np.array([f"class {label:02}" for label in labels]),
+    }
+    arrays = {name: array for name, array in (arrays | changes).items() if array is not None}
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.fixture
+def on_features(composed, tmp_path):
+    """Trains on a file; returns summary and folder."""
+
+    def run(*overrides, file=None):
+        file = file or write(tmp_path / "made.npz")
+        words = ["data=features", f"data.root={file}", "device=cpu", "embedder.size=8"]
+        return run_config(composed(f"outputs={tmp_path}/outputs", *words, *overrides))
+
+    return run
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss(on_features, loss):
+    summary, _ = on_features(f"loss={loss}", *BATCHES, *SHORT)
+    assert 0 < summary["metrics"]["map_at_r"]["mean"] <= 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_that_needs_no_images(on_features, method):
+    summary, _ = on_features(f"method={method}", *BATCHES, *SHORT, *METHODS[method])
+    assert 0 < summary["metrics"]["map_at_r"]["mean"] <= 1
+
+
+@pytest.mark.pictures
+@pytest.mark.parametrize("views", [True, False])
+def test_mlrc_of_an_mlp(on_features, tmp_path, views):
+    file = write(tmp_path / "made.npz", **({} if views else {"views": None}))
+    summary, folder = on_features(
+        "protocol=mlrc_features", "loss=ms", "embedder.head=mlp", *BATCHES, *SHORT, file=file
+    )
+    assert len(summary["jobs"]) == 4
+    trained = summary["concatenated"]["metrics"]["map_at_r"]["mean"]
+    assert trained > summary["untrained"]["map_at_r"]["mean"]
+    assert not (folder / "figures/neighbors.png").exists()  # the images are elsewhere
+
+
+def test_views_are_drawn_for_training_only(tmp_path):
+    index = read_features(write(tmp_path / "made.npz"))
+    data = FeatureDataset(index.subset("train"))
+    plain, labels = data.__getitems__([7, 8])
+    assert torch.equal(plain, torch.from_numpy(index.features.plain[7:9]))
+    assert labels.tolist() == [1, 1]
+    drawn, _ = data.__getitems__([(7, seed) for seed in range(VIEWS)])
+    shift = (drawn - plain[:1]).mean(1)
+    assert shift.tolist() == pytest.approx([1, 2, 3], abs=0.01)
+    assert drawn.dtype == torch.float32  # of a file of float16
+
+
+def test_standardized_by_the_training_features(on_features, tmp_path):
+    _, folder = on_features("protocol=mlrc_features", "loss=ms", *BATCHES, *SHORT)
+    plain = np.load(tmp_path / "made.npz")["embeddings"]
+    rows = json.loads((folder / "summary.json").read_text())["jobs"]
+    means = []
+    for fold in range(len(rows)):
+        path = folder / f"checkpoints/repeat0-fold{fold}/best.pt"
+        means.append(torch.load(path, weights_only=True)["embedder"]["backbone.mean"])
+    assert len({tuple(mean.tolist()) for mean in means}) == 4  # of each fold's training classes
+    half = torch.from_numpy(plain[: CLASSES // 2 * PER_CLASS])
+    assert torch.stack(means).mean(0).numpy() == pytest.approx(half.mean(0).numpy(), abs=0.3)
+
+
+def losses(folder):
+    with open(folder / "history.csv", newline="") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file) if row["loss"]]
+
+
+@pytest.mark.parametrize("method", [["loss=mfcwms"], ["loss=ms", "method=xbm"]], ids=str)
+def test_equal_to_a_frozen_backbone(run_tiny, on_features, tmp_path, monkeypatch, method):
+    """Ten steps on images that are not augmented, and on their stored features."""
+
+    def fill(layer):  # otherwise head and loss are drawn after the backbone
+        torch.manual_seed(0)
+        torch.nn.init.normal_(layer.weight, std=0.1)
+        torch.nn.init.zeros_(layer.bias)
+
+    monkeypatch.setattr(torch.nn.Linear, "reset_parameters", fill)
+    shared = ["protocol=traditional", "embedder.init=default", "optim.warmup_epochs=0", *method]
+    shared += ["protocol.steps_per_epoch=10", "protocol.epochs=1", "protocol.evaluate_unit=steps"]
+    shared += ["protocol.evaluate_every=1", "protocol.stopping.patience=null", "optim.lr=1e-3"]
+    shared += ["data.batch_size=32", "optim.loss_lr=1e-2", "data.pair_sampler=random"]
+    shared += ["optim.weight_decay=0"]
+    backbone = ["backbone.weights=glyphs", "backbone.width=32", "embedder.freeze_batch_norm=true"]
+    still = "++optim.groups={backbone:{lr:0},batch_norm:{lr:0}}"
+    on_images, folder = run_tiny(*shared, *backbone, "transform.augmentation=none", still)
+    file = tmp_path / "digits.npz"
+    dml.embed(folder, "digits", file, features=True, device="cpu")
+    plain = "backbone.standardize=false"
+    on_rows, of_rows = on_features(*shared, plain, "data.eval_batch_size=1000", file=file)
+    assert len(losses(folder)) == 10
+    assert losses(of_rows) == pytest.approx(losses(folder), rel=1e-6, abs=1e-5)
+    for name, score in on_images["metrics"].items():
+        assert on_rows["metrics"][name]["mean"] == pytest.approx(score["mean"], abs=1e-5)
+
+
+def test_a_head_loads_with_the_network_below_it(run_tiny, on_features, tmp_path):
+    _, network = run_tiny("protocol.epochs=0")
+    file = tmp_path / "digits.npz"
+    features = dml.embed(network, "digits", file, features=True, device="cpu")
+    assert {*features.splits} == {"train", "test"}
+    _, head = on_features("loss=ms", *SHORT, "data.batch_size=32", file=file)
+    exported = dml.export(head, tmp_path / "exported")
+    expected = None
+    for source in (head, exported):
+        embedder, transform = dml.load(source)
+        images = torch.zeros(2, 3, 8, 8)
+        assert embedder(images).shape == (2, 8)
+        assert transform is not None
+        made = dml.embed(source, "digits", device="cpu").embeddings
+        expected = made if expected is None else expected
+        assert np.array_equal(made, expected)
+    trained = torch.load(head / "checkpoints/repeat0-fold0/best.pt", weights_only=True)["embedder"]
+    rows = (torch.from_numpy(features.embeddings) - trained["backbone.mean"]) * trained[
+        "backbone.scale"
+    ]
+    by_hand = rows @ trained["head.linear.weight"].T + trained["head.linear.bias"]
+    by_hand = torch.nn.functional.normalize(by_hand)
+    assert expected == pytest.approx(by_hand.numpy(), abs=1e-5)
+
+
+def test_what_needs_images_is_refused(on_features):
+    for words, problem in (
+        (["method=metrix", "loss=ms"], "use 'method.types=\\[embed\\]'"),
+        (["method=imix", "loss=ms"], "mixes images"),
+        (["backbone=resnet50"], "leave backbone out"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            on_features(*words)
+    with pytest.raises(ConfigError, match="for data=features only"):
+        dml.train(["data=digits", "backbone=identity"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"labels": None}, "has no labels"),
+        ({"labels": np.array(["a"])}, "cannot be read"),
+        ({"views": np.zeros((CLASSES * PER_CLASS, 2, 3))}, "cannot be read"),
+        ({"splits": np.array(["train"] * CLASSES * PER_CLASS)}, "the splits are train"),
+        ({"labels": np.array(["a"] * CLASSES * PER_CLASS)}, "images of 1 classes"),
+        (None, "no .npz file"),
+    ],
+)
+def test_files_that_are_refused(on_features, tmp_path, changes, problem):
+    file = tmp_path / "made.npz"
+    if changes is not None:
+        write(file, **changes)
+    with pytest.raises(UserError, match=problem):
+        on_features(file=file)
