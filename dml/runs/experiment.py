@@ -38,13 +38,11 @@ from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.job import EMBEDDINGS, JobRun, RunContext, read_result, translate_resource_errors
 from dml.runs.protocol import FOLDS, Job, validates_one_class
-from dml.runs.train_jobs import train_jobs
+from dml.runs.train_jobs import Models, assist, train_jobs, wait
 from dml.runs.training_status import RunPosition
 from dml.tracking import RunInfo, Tracker, track_run
 from dml.training.device import resolve_device
 from dml.training.process_group import ProcessGroup, distributed_session
-
-Models = dict[tuple[int, int], JobRun]  # by repeat and fold
 
 
 def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -159,11 +157,7 @@ def run(
                 context, built = experiment.prepare()
                 if config.search is not None:
                     return experiment.search(context, stop)
-                with experiment.locked():
-                    if (summary := read()) is None:  # no other process has finished it meanwhile
-                        experiment.begin(context)
-                        return experiment.train(context, world.share_stop_request(stop), built)
-            return experiment.leave_finished(summary)
+                return experiment.train_or_assist(context, stop, built)
 
 
 @dataclass
@@ -263,18 +257,43 @@ class Experiment:
                 folder.clear()
         with folder.locked(SEARCH_LOCK, shared=True), write_log(folder.path, "search"):
             self.begin(context)
-            outcome = search(self.cfg, context, folder, stop)
-        try:
-            with self.locked():
-                if (summary := folder.read_summary()) is not None:
-                    return self._show(summary)
-                self.cfg = override(self.cfg, outcome["params"])
-                self._set_config(check(self.cfg, Config))
-                context = replace(context, builder=self.builder, identity=identity(self.cfg))
-                return self.train(context, stop, {}, search=outcome)
-        except Busy as busy:
-            print_line(f"the search is finished; its best is being trained ({busy})")
-            return {"search": outcome}
+            outcome = search(self.cfg, context, stop, folder)
+        self.cfg = override(self.cfg, outcome["params"])
+        self._set_config(check(self.cfg, Config))
+        context = replace(context, builder=self.builder, identity=identity(self.cfg))
+        return self.train_or_assist(context, stop, {}, search=outcome)
+
+    def train_or_assist(
+        self, context: RunContext, stop: StopRequest, built: Models, **more: Any
+    ) -> dict[str, Any]:
+        """Trains the models; with the process that keeps the run, if there is one.
+
+        If that process dies, this one takes its place.
+
+        Raises:
+            Busy: another process trains the only model.
+        """
+        read = partial(self.world.broadcast_from_main, self.folder.read_summary)
+        assists = False
+        while True:
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(self.locked())
+                except Busy as busy:
+                    if self.world.size > 1 or self.config.overwrite or len(context.jobs()) == 1:
+                        raise
+                    if not assists:
+                        print_line(f"note: {busy.holder} keeps this run; training it together")
+                    assists = True
+                    built.clear()
+                    assist(context, stop, self.folder)
+                    wait(stop)
+                    continue
+                if (summary := read()) is None:  # no other process has finished it meanwhile
+                    if not more:
+                        self.begin(context)
+                    return self.train(context, self.world.share_stop_request(stop), built, **more)
+            return self.leave_finished(summary)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -1,42 +1,30 @@
-"""The training of all models of a run, one after another or in parallel processes.
+"""The training of all models of a run, by any number of processes.
 
-A process receives the config and rebuilds the rest; log, history and checkpoints are its own files,
-so that no file is written by two processes. It stops when it is asked to, or when its parent dies.
-The results are those of a serial run.
+A process claims one model at a time by the lock of its folder, which the system frees if the
+process dies. One process holds the lock of the run and calls `train_jobs`; others call `assist`:
+those of `protocol.workers`, and the same command started again, also on another machine with the
+same folder. Their rows are in a history of each model until the first process takes them over. The
+results are those of a single process.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection, wait
-from typing import Any
 
-import torch
-
-from dml.config.schema import Config
-from dml.core.errors import RunStopped, UserError
-from dml.core.exit_status import ExitStatus
-from dml.core.locks import wait_for_lock
-from dml.core.progress import open_display, show_task
-from dml.core.signals import StopRequest
-from dml.runs.build import Builder
-from dml.runs.console import console, print_line
+from dml.core.locks import Busy, try_lock
 from dml.runs.figures.run_figures import draw_test_images
 from dml.runs.folder.run_folder import RUN_LOCK, RunFolder
-from dml.runs.folder.run_log import write_log
 from dml.runs.job import JobRun, Result, RunContext, read_result, translate_resource_errors
 from dml.runs.protocol import Job
-from dml.runs.training_status import RunPosition
+from dml.runs.workers import POLL_SECONDS, Stop, start_workers
 from dml.tracking import History, Tracker
 
-POLL_SECONDS = 1.0  # between two looks at the rows that the processes have written
-Stop = Callable[[], RunStopped | None]
+HISTORY = "history.csv"  # of one model
+Models = dict[tuple[int, int], JobRun]  # by repeat and fold
 
 
 def train_jobs(
@@ -46,7 +34,7 @@ def train_jobs(
     tracker: Tracker,
     stop: Stop,
     *,
-    built: dict[tuple[int, int], JobRun] | None = None,
+    built: Models | None = None,
     test: bool = True,
     on_result: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
@@ -60,237 +48,123 @@ def train_jobs(
         stop: called after every step.
         built: models that are built already, by repeat and fold; those that are trained are taken.
         test: whether the test images are scored; a search must not use them.
-        on_result: receives every result once it is known.
+        on_result: receives every result, in order, once it is known.
 
     Raises:
         RunStopped: `stop` asked for it; the same call continues.
         UserError: see `JobRun.run`.
     """
-    world, built = context.world, built or {}
-    history = world.run_on_main(lambda: _open_history(jobs, folder, tracker)) or History(None)
-    training = _Training(context, folder, history, tracker, stop, test)
-
-    def read(job: Job) -> Result | None:
-        return world.broadcast_from_main(lambda: read_result(folder.job(job.name)))
-
-    pending = [job for job in jobs if read(job) is None]
-    if context.config.protocol.workers > 1 and len(pending) > 1:
-        training.train_in_parallel(pending)
-    results = []
-    for job in jobs:
-        # No variable for a model: it is freed before the next one is built.
-        result = read(job) or training.train(job, built.pop(job.key, None))
-        results.append(result)
-        tracker.job_done(result)
-        on_result(result)
+    world = context.world
+    history = world.run_on_main(lambda: History(folder.history)) or History(None)
+    training = _Training(context, jobs, folder, history, tracker, test, built or {})
+    pending, results = [job for job in jobs if training.read(job) is None], list[Result]()
+    count = min(context.config.protocol.workers, len(pending)) - 1
+    with start_workers(context, folder.path, count, partial(assist, folder=folder), stop) as watch:
+        while len(results) < len(jobs):
+            world.run_on_main(training.collect)
+            result = training.read(jobs[len(results)])
+            if result is not None:
+                results.append(result)
+                tracker.job_done(result)
+                on_result(result)
+            elif not training.train_next(watch):
+                wait(watch)
+    world.run_on_main(training.collect)
     history.sort()  # jobs in parallel, or stopped and continued in turn, wrote in another order
     return results
 
 
-def _open_history(jobs: Sequence[Job], folder: RunFolder, tracker: Tracker) -> History:
-    """Returns the run's history, with the rows of processes of single jobs that were killed."""
-    history = History(folder.history)
-    for job in jobs:
-        before = {row["step"] for row in history.job_rows(*job.key)}
-        _move_rows(history, folder, job)
-        for row in history.job_rows(*job.key):
-            if (step := row.pop("step")) not in before:
-                tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
-    return history
+def assist(context: RunContext, stop: Stop, folder: RunFolder) -> None:
+    """Trains models of the run that another process keeps, until others have all of them.
+
+    Raises:
+        RunStopped: `stop` asked for it.
+        UserError: see `JobRun.run`.
+    """
+    training = _Training(context, context.jobs(), folder, None, Tracker(), True, {})
+    while training.train_next(stop):
+        pass
 
 
-def _job_history(folder: RunFolder, job: Job) -> History:
-    """Returns the history of a process that trains one job alone, beside its checkpoints."""
-    return History(folder.job(job.name) / "history.csv")
+def wait(stop: Stop) -> None:
+    """Waits a moment for other processes.
 
-
-def _move_rows(history: History, folder: RunFolder, job: Job) -> None:
-    """Moves the rows that a process wrote for a job into the run's history."""
-    rows = _job_history(folder, job)
-    if rows.path.exists():
-        history.adopt(rows, job.key)
-        rows.path.unlink()
+    Raises:
+        RunStopped: `stop` asked for it.
+    """
+    time.sleep(POLL_SECONDS)
+    if (request := stop()) is not None:
+        raise request
 
 
 @dataclass
 class _Training:
-    """Trains jobs in this process, or each in a process of its own; see `train_jobs`."""
+    """The models of a run, of which this process trains some.
+
+    Attributes:
+        history: of the run; None in a process that assists.
+        built: see `train_jobs`, as are the other attributes.
+    """
 
     context: RunContext
+    jobs: Sequence[Job]
     folder: RunFolder
-    history: History
+    history: History | None
     tracker: Tracker
-    stop: Stop
     test: bool
+    built: Models
 
-    def train(self, job: Job, model: JobRun | None = None) -> Result:
-        """Trains one model; draws the test images by the first one of a run."""
-        draws = self.test and job.key == (0, 0)
-        draw_test = partial(draw_test_images, folder=self.folder.figures) if draws else None
-        with translate_resource_errors():
-            model = model or JobRun(self.context, job, self.folder.job(job.name))
-            return model.run(self.history, self.tracker, self.stop, self.test, draw_test)
+    def read(self, job: Job) -> Result | None:
+        """Returns the result of a model; None if it is not finished."""
+        folder = self.folder.job(job.name)
+        return self.context.world.broadcast_from_main(lambda: read_result(folder))
 
-    def train_in_parallel(self, jobs: Sequence[Job]) -> None:
-        """Trains the jobs, `protocol.workers` at a time, and collects what they wrote.
+    def train_next(self, stop: Stop) -> bool:
+        """Trains the first model that no process has finished or claimed; False if there is none.
 
-        Raises:
-            RunStopped: `stop` asked for it; the processes have saved.
-            UserError: one of them failed; the others were stopped and have saved.
+        The first model of a run draws the test images.
         """
-        config, device, logs = self.context.config, self.context.device, self.folder.path / "logs"
-        workers, epochs = config.protocol.workers, config.protocol.epochs
-        devices = [str(device)]
-        if config.device in ("auto", "cuda") and device.type == "cuda":
-            devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-        logs.mkdir(exist_ok=True)
-        print_line(f"{len(jobs)} models, {workers} at a time; logs in {logs}")
-        waiting, running = [*jobs], []  # type: list[Job], list[_JobProcess]
-        title = f"{self.context.position.describe_trial()}{len(jobs)} models"
-        try:
-            with show_task(title, len(jobs) * epochs) as update:
-                while waiting or running:
-                    while waiting and len(running) < workers:
-                        least_used = min(devices, key=[one.device for one in running].count)
-                        running.append(_JobProcess(self, waiting.pop(0), least_used))
-                    wait([one.process.sentinel for one in running], timeout=POLL_SECONDS)
-                    for one in [*running]:
-                        alive = one.process.is_alive()
-                        one.receive()
-                        if not alive:
-                            running.remove(one)
-                            one.conclude()
-                    done = len(jobs) - len(waiting) - len(running)
-                    completed = done * epochs + sum(one.epochs for one in running)
-                    update(completed=completed, description=f"{title}, {done} done")
-                    if (request := self.stop()) is not None:
-                        raise request
-        finally:
-            for one in running:
-                one.process.terminate()
-            for one in running:
-                one.process.join()
-                one.receive()
-                _move_rows(self.history, self.folder, one.job)
+        world = self.context.world
+        for job in self.jobs:
+            place = self.folder.job(job.name)
+            with ExitStack() as claim:
+                if world.size == 1:  # processes that share each batch need no help
+                    try:
+                        claim.enter_context(try_lock(place / RUN_LOCK))
+                    except Busy:
+                        continue
+                if self.read(job) is not None:
+                    continue
+                history = self.history or History(place / HISTORY)
+                if self.history is not None:
+                    world.run_on_main(partial(self._take_rows, job, last=True))
+                elif not history.rows:
+                    history.adopt(History(self.folder.history), job.key)
+                draws = self.test and job.key == (0, 0)
+                draw = partial(draw_test_images, folder=self.folder.figures) if draws else None
+                with translate_resource_errors():
+                    # No variable for a model: it is freed before the next one is built.
+                    (self.built.pop(job.key, None) or JobRun(self.context, job, place)).run(
+                        history, self.tracker, stop, self.test, draw
+                    )
+            return True
+        return False
 
+    def collect(self) -> None:
+        """Copies the rows that other processes have written to the history and the tracker."""
+        for job in self.jobs:
+            self._take_rows(job, last=read_result(self.folder.job(job.name)) is not None)
 
-class _JobProcess:
-    """A process that trains one model; `epochs` of it are completed."""
-
-    def __init__(self, training: _Training, job: Job, device: str) -> None:
-        self.training, self.job, self.device, self.epochs = training, job, device, 0.0
-        self.error: BaseException | None = None
-        context, folder = training.context, training.folder
-        _job_history(folder, job).adopt(training.history, job.key)  # started before, maybe
-        spawn = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
-        # Both ends stay open here: there is something to receive only if the process has sent it.
-        self._receiver, self._sender = spawn.Pipe(duplex=False)
-        config = context.config.model_copy(update={"device": device})
-        threads = torch.get_num_threads()  # results may depend on it
-        task = (config, context.identity, context.position, folder, training.test, threads)
-        arguments = (*task, self._sender)
-        self.process = spawn.Process(target=_run_process, args=arguments, name=job.name)
-        self.process.start()
-
-    def receive(self) -> None:
-        """Prints lines, which the process has logged, and tracks rows."""
-        while self._receiver.poll():
-            match self._receiver.recv():
-                case BaseException() as error:
-                    self.error = error
-                case str() as line:
-                    print_line(line, logged=False)
-                case float() as epochs:
-                    self.epochs = epochs
-                case metrics, step:
-                    self.training.tracker.log(metrics, step)
-
-    def conclude(self) -> None:
-        """Moves the rows of a finished process into the history, and prints its end.
-
-        Raises:
-            RunStopped: it was stopped.
-            UserError: it failed.
-        """
-        folder, name, status = self.training.folder, self.job.name, self.process.exitcode
-        _move_rows(self.training.history, folder, self.job)
-        if self.error is not None:
-            raise self.error
-        if status != 0:
-            raise UserError(
-                f"protocol.workers: the process of {name} ended with status {status}; see "
-                f"{folder.path / 'logs' / name}.log"
-            )
-        print_line(f"{name}  done")
-
-
-class _SendingTracker(Tracker):
-    """Sends rows to the process that started this one."""
-
-    def __init__(self, send: Callable[[Any], None]) -> None:
-        self.send = send
-
-    def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Sends one row."""
-        self.send((metrics, step))
-
-
-def _run_process(
-    config: Config,
-    identity: dict[str, Any],
-    position: RunPosition,
-    folder: RunFolder,
-    test: bool,
-    threads: int,
-    sender: Connection,
-) -> None:
-    """Trains the model whose name the process has.
-
-    Args:
-        config: of the run, with the device of the process.
-        identity: of the run.
-        position: of the models.
-        folder: of the run.
-        test: see `JobRun.run`.
-        threads: of torch.
-        sender: receives lines for the user, completed epochs, rows for the tracker, and the error
-            that the process ends with, unless it is a mistake in the code.
-    """
-    name, parent = multiprocessing.current_process().name, multiprocessing.parent_process()
-    log = folder.path / "logs" / f"{name}.log"
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    for descriptor in (1, 2):
-        os.dup2(output, descriptor)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
-    torch.set_num_threads(threads)
-    requested = StopRequest()
-
-    def stop() -> RunStopped | None:
-        if parent is not None and not parent.is_alive():
-            return RunStopped("the process that started this one ended", ExitStatus.TIME_LIMIT)
-        return requested()
-
-    def send(message: Any) -> None:
-        with suppress(OSError):  # that process ended: this one stops after its step
-            sender.send(message)
-
-    def print_and_send(line: str) -> None:
-        print_line(line)
-        send(line)
-
-    position = replace(position, print_line=print_and_send, on_epoch=send)
-    try:
-        with open_display(console), write_log(folder.path, name):
-            builder = Builder(config)
-            context = RunContext(builder, identity, builder.index(), position=position)
-            job = next(job for job in context.jobs() if job.name == name)
-            # The process of a parent that was killed may still be saving.
-            with requested, wait_for_lock(folder.job(name) / RUN_LOCK):
-                history, tracker = _job_history(folder, job), _SendingTracker(send)
-                _Training(context, folder, history, tracker, stop, test).train(job)
-    except RunStopped as request:
-        print(request)
-        send(RunStopped(f"{name} was stopped", ExitStatus.TIME_LIMIT))
-    except UserError as error:
-        print(error)
-        send(error)
+    def _take_rows(self, job: Job, last: bool) -> None:
+        """Copies the rows of a model; moves them if they are the last ones of their process."""
+        rows, history = History(self.folder.job(job.name) / HISTORY), self.history
+        assert history is not None
+        known = history.job_rows(*job.key)
+        if rows.rows and (new := rows.job_rows(*job.key)) != known:
+            history.adopt(rows, job.key)
+            steps = {row["step"] for row in known}
+            for row in new:
+                if (step := row.pop("step")) not in steps:
+                    self.tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
+        if last:
+            rows.path.unlink(missing_ok=True)

@@ -29,8 +29,6 @@ class RunPosition:
         trial, trials: trials finished so far, and all; 0 trials: no search.
         best: the score of the best trial so far, 0 to 1.
         models_later: models to train after these repeats and folds.
-        print_line: prints a line for the user.
-        on_epoch: receives the completed epochs of a model, with fractions, about once a second.
     """
 
     repeats: int = 1
@@ -39,8 +37,6 @@ class RunPosition:
     trials: int = 0
     best: float | None = None
     models_later: int = 0
-    print_line: Callable[[str], None] = print_line
-    on_epoch: Callable[[float], object] = float  # does nothing, and can be sent to a process
 
     def describe_trial(self) -> str:
         """Returns the trial and the best score so far; empty where there is no search."""
@@ -61,7 +57,7 @@ class RunPosition:
         if self.trials:
             run_logger.info("trial %d  %s%s", self.trial + 1, name, line)
         else:
-            self.print_line(f"{name}{line}")
+            print_line(f"{name}{line}")
 
     def models_after(self, key: tuple[int, int]) -> int:
         """Returns the number of models to train after this one."""
@@ -120,7 +116,6 @@ class TrainingStatus:
         if now < looked + READ_SECONDS:
             return
         self._looked = step, now  # also set by evaluations
-        self.position.on_epoch(step / self.train.steps_per_epoch)
         epoch, done = divmod(step - 1, self.train.steps_per_epoch)
         rate = (step - before) * self.batch_size / (now - looked)
         constant = float(getattr(self.state.method, "loss_constant", 0.0))
@@ -136,7 +131,6 @@ class TrainingStatus:
     def show_evaluation(self, row: Mapping[str, float]) -> None:
         """Prints the line of a row of `history.csv`; those of a search's trials are logged only."""
         metric, epochs = self.train.select_metric, self.train.epochs
-        self.position.on_epoch(row["epoch"])
         parts = [f"epoch {format_epoch(row['epoch']):>{len(str(epochs))}} of {epochs}"]
         score = f"{metric_label(metric)} {100 * row[metric]:.2f}"
         if "loss" not in row:

@@ -1,10 +1,22 @@
+import os
+import signal
+import time
+from functools import partial
 from typing import ClassVar
 
 import pytest
 
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.errors import UserError
+from dml.core.locks import is_locked
+from dml.runs import train_jobs
+from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import Tracker
+from dml.training.step import TrainingStep
 from tests import forked
-from tests.runs.small_runs import essence
+from tests.runs.small_runs import SMALL, essence
+from tests.system.finished_runs import start
 
 
 class RecordingTracker(Tracker):
@@ -20,10 +32,10 @@ class RecordingTracker(Tracker):
         self.rows.append((metrics["repeat"], metrics["fold"], step, metrics["map_at_r"]))
 
 
-@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.soak)])
-def test_parallel_models_equal_serial_models(run_small, capfd, monkeypatch, start):
+@pytest.mark.parametrize("kind", ["fork", pytest.param("spawn", marks=pytest.mark.soak)])
+def test_parallel_models_equal_serial_models(run_small, capfd, monkeypatch, kind):
     """Forked processes have imported torch; a run spawns them, because CUDA cannot be forked."""
-    context = forked.context(start)
+    context = forked.context(kind)
     monkeypatch.setattr("multiprocessing.get_context", lambda _: context)
     tracking = f"tracking._target_={__name__}.RecordingTracker"
     alone = run_small("loss=contrastive", tracking, name="alone")
@@ -31,12 +43,63 @@ def test_parallel_models_equal_serial_models(run_small, capfd, monkeypatch, star
     capfd.readouterr()
     both = run_small("loss=contrastive", "protocol.workers=2", tracking, name="both")
     out, log = capfd.readouterr().out, (both / "train.log").read_text()
-    for fold in range(4):  # by the processes in the log, by this one on the screen
+    for fold in range(4):  # by the process in the log, by the first one on the screen
         assert out.count(f"repeat0-fold{fold}  epoch 1 of 1  loss") == 1
         assert log.count(f"repeat0-fold{fold}  epoch 1 of 1  loss") == 1
     assert essence(both) == essence(alone)
-    assert sorted(set(RecordingTracker.rows)) == rows  # live rows may come again
-    assert len(set(rows)) == len(rows) > 0
-    logs = sorted(path.name for path in (both / "logs").iterdir())
-    assert logs == [f"repeat0-fold{fold}.log" for fold in range(4)]
-    assert "epoch 1" in (both / "logs" / "repeat0-fold2.log").read_text()
+    assert sorted(RecordingTracker.rows) == rows
+    assert "epoch 1 of 1  loss" in (both / "logs" / "worker1.log").read_text()
+    assert not list(both.rglob("checkpoints/*/history.csv"))
+
+
+def test_the_same_command_takes_part(run_small, composed, glyphs_root, tmp_path):
+    """Two processes train one run; the first one is killed, and the second one takes its place."""
+    alone = run_small("loss=contrastive", name="alone")
+    places = (f"outputs={tmp_path / 'both'}", f"data.root={glyphs_root}")
+    cfg = composed(*SMALL, "loss=contrastive", *places)
+    keeper = spawned(slow_folds, cfg)
+    folder = RunFolder.of(cfg, check(cfg, Config))
+    while not (folder.path / "run.lock").exists() or not is_locked(folder.path / "run.lock"):
+        time.sleep(0.05)
+    helper = spawned(start, cfg)
+    while len(list(folder.path.glob("checkpoints/*/result.json"))) < 2:
+        assert helper.is_alive()
+        assert keeper.is_alive()
+        time.sleep(0.05)
+    os.kill(keeper.pid, signal.SIGKILL)
+    helper.join(120)
+    assert helper.exitcode == 0
+    assert essence(folder.path) == essence(alone)
+
+
+def spawned(target, cfg):
+    process = forked.context().Process(target=target, args=(cfg,))
+    process.start()
+    return process
+
+
+def slow_folds(cfg):
+    """Trains so slowly that the other process gets models too."""
+    train_on = TrainingStep.__call__
+
+    def wait(*arguments):
+        time.sleep(1)
+        return train_on(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingStep, "__call__", wait)
+        start(cfg)
+
+
+@pytest.mark.parametrize("error", [UserError("loss: too large"), ValueError("a mistake")])
+def test_a_failing_worker_ends_the_run(run_small, monkeypatch, error):
+    monkeypatch.setattr("multiprocessing.get_context", lambda _: forked.context())
+    monkeypatch.setattr(train_jobs, "assist", partial(fail, error=error))
+    known = isinstance(error, UserError)
+    expected = "loss: too large" if known else "worker1 ended with status 1; see .*worker1.log"
+    with pytest.raises(UserError, match=expected):
+        run_small("loss=contrastive", "protocol.workers=2", "protocol.steps_per_epoch=200")
+
+
+def fail(context, stop, folder, error):
+    raise error

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import shutil
 import statistics
-import time
 import warnings
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,21 +37,20 @@ from dml.runs.job import COLLAPSED, Result, RunContext
 from dml.runs.protocol import validates_one_class
 from dml.runs.search.proposals import create_distributions
 from dml.runs.search.study import REASON, Study
-from dml.runs.train_jobs import Stop, train_jobs
+from dml.runs.train_jobs import train_jobs, wait
 from dml.runs.training_status import RunPosition
+from dml.runs.workers import Stop, start_workers
 from dml.tracking import Tracker
 
-POLL_SECONDS = 1.0
 
-
-def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) -> dict[str, Any]:
+def search(cfg: DictConfig, context: RunContext, stop: Stop, folder: RunFolder) -> dict[str, Any]:
     """Trains trials, together with other workers, until all are finished.
 
     Args:
         cfg: of the run, as composed by Hydra.
         context: config, data and device of the run.
-        folder: of the run.
         stop: called after every step.
+        folder: of the run.
 
     Returns:
         The part `search` of the summary; `params` are the best trial's dotted options and values.
@@ -60,30 +59,34 @@ def search(cfg: DictConfig, context: RunContext, folder: RunFolder, stop: Stop) 
         RunStopped: `stop` asked for it; the trial continues with the next start.
         UserError: no trial was completed, or their scores cannot differ.
     """
-    config = context.config
-    assert config.search is not None
     if all(map(validates_one_class, context.jobs())):
         raise UserError(
             f"search: '{context.index.name}' leaves one class to validate on, where every score is "
             f"100; take data with more classes"
         )
+    work, others = partial(_train_trials, cfg, folder), context.config.protocol.workers - 1
+    with start_workers(context, folder.path, others, work, stop) as watch:
+        study = work(context, watch)
+    for trial in study.optuna_study.trials:  # workers may have died before they deleted checkpoints
+        _delete_checkpoints(study, trial.number)
+    fault_point("after_search")
+    return _report(study, folder)
+
+
+def _train_trials(cfg: DictConfig, folder: RunFolder, context: RunContext, stop: Stop) -> Study:
+    """Trains trials until all are finished; returns their study."""
+    config = context.config
+    assert config.search is not None
     space = create_distributions(merge_spaces(config.space, config.search.sampler == "grid"))
     study = Study(folder, config.search, space, config.seed)
     while study.has_open_trials():
         with show_task(_position(study, context).describe_trial()):
             trial = study.claim_trial()
             if trial is None:
-                if (request := stop()) is not None:
-                    raise request
-                time.sleep(POLL_SECONDS)
+                wait(stop)
                 continue
         _run_trial(cfg, context, study, trial, stop)
-    for (
-        finished
-    ) in study.optuna_study.trials:  # workers may have died before they deleted checkpoints
-        _delete_checkpoints(study, finished.number)
-    fault_point("after_search")
-    return _report(study, folder)
+    return study
 
 
 def override(cfg: DictConfig, params: dict[str, Any]) -> DictConfig:
@@ -132,6 +135,7 @@ def _validate(
     sequence = np.random.SeedSequence([context.config.seed, 1, trial.number])
     seed = int(sequence.generate_state(1)[0])
     overrides = {**trial.params, "seed": seed, "search": None, "protocol.repeats": 1}
+    overrides["protocol.workers"] = 1
     trial_cfg = override(cfg, overrides)
     trial_context = replace(
         context,
