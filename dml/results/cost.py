@@ -28,10 +28,12 @@ IMAGES_PER_SECOND = {
     "dino_s16": 900.0,
     "vit_b16": 350.0,
     "small_cnn": 20000.0,
+    "identity": 30000.0,  # rows of features
 }
 CPU_IMAGES_PER_SECOND = {  # of one core, evaluations every 50 steps included
     "small_cnn": 600.0,
     "tf_efficientnet_lite0": 45.0,  # at 48 pixels
+    "identity": 25000.0,  # rows of 1,280 features
 }
 PARAMETERS = {  # millions
     "bn_inception": 10.3,
@@ -40,6 +42,7 @@ PARAMETERS = {  # millions
     "dino_s16": 21.7,
     "vit_b16": 85.8,
     "small_cnn": 0.1,
+    "identity": 0.2,  # a head of 1,280 × 128
 }
 FLOAT32_SPEED = 0.5  # on a GPU, relative to TF32
 EVALUATION_COST = 1 / 3  # of an image, relative to training

@@ -62,7 +62,7 @@ def commands(code: str) -> Iterator[list[str]]:
     """Yields the words of each line after `python`; those of set-up commands are left out."""
     for line in code.replace("\\\n", " ").splitlines():
         words = shlex.split(line.replace("<run folder>", RUN))
-        if words[0] == "torchrun":
+        if words[0] in ("torchrun", "srun"):
             words = ["python", *words[words.index("train.py") :]]
         if words[0] in SETUP:
             continue
@@ -83,7 +83,7 @@ def smaller(words: list[str]) -> list[str]:
 
 
 def _has_width(words: list[str]) -> bool:
-    return not any(word.startswith("backbone=custom") for word in words)
+    return not any(word.startswith(("backbone=custom", "data=features")) for word in words)
 
 
 @pytest.fixture
