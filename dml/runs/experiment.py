@@ -257,7 +257,9 @@ class Experiment:
                 folder.clear()
         with folder.locked(SEARCH_LOCK, shared=True), write_log(folder.path, "search"):
             self.begin(context)
-            outcome = search(self.cfg, context, stop, folder)
+            jobs = [job.key for job in context.jobs()]
+            with track_run(self.tracker, self._tracker_info(jobs)):
+                outcome = search(self.cfg, context, stop, folder, self.tracker)
         self.cfg = override(self.cfg, outcome["params"])
         self._set_config(check(self.cfg, Config))
         context = replace(context, builder=self.builder, identity=identity(self.cfg))

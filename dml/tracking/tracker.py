@@ -68,6 +68,13 @@ class Tracker:
     def job_done(self, result: dict[str, Any]) -> None:
         """Stores the final scores of one (repeat, fold); may be called more than once."""
 
+    def trial_done(self, trial: dict[str, Any]) -> None:
+        """Stores a finished trial of a search; may be called more than once.
+
+        Args:
+            trial: `number`, `state`, `value` (the validation score, or None) and `params`.
+        """
+
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
         """Stores the scores of the whole run (the content of `summary.json`) and its figures."""
 

@@ -2,7 +2,8 @@
 
 There is one W&B run per (repeat, fold), so that `map_at_r` has the same name in all of them: charts
 compare losses and average folds, repeats and seeds by grouping. A run with several models has an
-additional W&B run of the job type `combined`, with the combined scores and the figures.
+additional W&B run of the job type `combined`, with the combined scores and the figures. Each trial
+of a search is a W&B run of the job type `trial`, with its options and its score.
 
 The step in W&B is the training step, which identifies a row: rows in W&B are never sent again, and
 missing rows are read from `history.csv`. A killed run can therefore be resumed, and after a lost
@@ -46,6 +47,7 @@ class WandbTracker(Tracker):
         entity: user or team; None: W&B's default.
         mode: `online`, or `offline` to write files below the run folder.
         tags: tags to filter runs by.
+        artifacts: also upload the best weights of each model, as an artifact of the type `model`.
         settings: options of `wandb.Settings`.
 
     Raises:
@@ -60,6 +62,7 @@ class WandbTracker(Tracker):
         entity: str | None = None,
         mode: Literal["online", "offline"] = "online",
         tags: Sequence[str] = (),
+        artifacts: bool = False,
         settings: dict[str, Any] | None = None,
     ) -> None:
         try:
@@ -69,6 +72,7 @@ class WandbTracker(Tracker):
                 f"tracking: {error}; pip install -e '.[wandb]', or {SWITCH_OFF}"
             ) from error
         self.project, self.entity, self.mode, self.tags = project, entity, mode, list(tags)
+        self.artifacts = artifacts
         options: dict[str, Any] = {"quiet": True, "silent": mode == "offline", **(settings or {})}
         try:
             self.settings = self.wandb.Settings(**options)
@@ -114,11 +118,27 @@ class WandbTracker(Tracker):
         def finish_job() -> None:
             opened = self._send(job, ())
             opened.run.summary.update(flatten_scores(result, "test"))
+            if self.artifacts:
+                best = self.info.folder / "checkpoints" / _job_type(job) / "best.pt"
+                opened.run.log_artifact(str(best), name=opened.name, type="model")
             if opened.name != self.main_id:  # the main run also receives the figures
                 self._close(opened.name, 0)
 
         if not self._is_sent(job):
             self._attempt(finish_job)
+
+    def trial_done(self, trial: dict[str, Any]) -> None:
+        """Sends a trial of a search."""
+        name = f"{self.main_id}-trial{trial['number']}"
+
+        def send_trial() -> None:
+            opened = self._open_run(name, "trial", {"trial": trial["params"]})
+            values = {"trial": trial["number"], "state": trial["state"], "score": trial["value"]}
+            opened.run.summary.update(values)
+            self._close(name, 0)
+
+        if not self.sweep and not self._marker(name).exists():
+            self._attempt(send_trial)
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
         """Sends the final scores and figures of the run."""
@@ -128,7 +148,7 @@ class WandbTracker(Tracker):
             if single:
                 opened = self._send(self.info.jobs[0], ())
             else:
-                opened = self._open_run(self.main_id, None)
+                opened = self._open_run(self.main_id, COMBINED, {})
             if pictures:  # a new row: the last row of scores is already sent
                 opened.run.log(
                     {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
@@ -169,7 +189,7 @@ class WandbTracker(Tracker):
         name = self._id(job)
         assert name is not None
         if name not in self._open:
-            self._open_run(name, job)
+            self._open_run(name, _job_type(job), {"repeat": job[0], "fold": job[1]})
             rows = [*History(self.info.folder / "history.csv").job_rows(*job), *rows]
         opened = self._open[name]
         for row in rows:
@@ -182,15 +202,13 @@ class WandbTracker(Tracker):
                 opened.last = step
         return opened
 
-    def _open_run(self, name: str, job: Job | None) -> OpenRun:
-        """Opens a new or existing W&B run."""
+    def _open_run(self, name: str, kind: str, more: dict[str, Any]) -> OpenRun:
+        """Opens a new or existing W&B run of a job type, with `more` in `run` of its config."""
         folder = self.info.folder / "wandb"
         folder.mkdir(exist_ok=True)
         for part in folder.glob(f"offline-run-????????_??????-{name}"):
             shutil.rmtree(part, ignore_errors=True)  # the new run gets all rows again
-        kind = COMBINED if job is None else _job_type(job)
-        fold = {} if job is None else {"repeat": job[0], "fold": job[1]}
-        config = {**self.info.config, "run": {**self.info.config.get("run", {}), **fold}}
+        config = {**self.info.config, "run": {**self.info.config.get("run", {}), **more}}
         # A sweep agent sets these.
         target = {} if self.sweep else {"id": name, "project": self.project, "entity": self.entity}
         run = self.wandb.init(

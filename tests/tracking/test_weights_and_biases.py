@@ -1,5 +1,7 @@
 """Values that W&B receives, through a stand-in for its library and through the library itself."""
 
+import json
+
 import pytest
 
 from dml.config.check import check
@@ -155,3 +157,20 @@ def test_folds_are_runs_of_their_own(two_folds, service):
         work(tracker, history)
         tracker.conclude(TOTAL, [])
     assert [len(service.inits(name)) for name in ids] == [1, 1, 1]
+
+
+def test_trials_and_weights_are_sent_once(two_folds, service):
+    info, history = two_folds
+    tracker = WandbTracker(artifacts=True)
+    trial = {"number": 3, "state": "complete", "value": 0.5, "params": {"optim.lr": 0.1}}
+    with track_run(tracker, info):
+        for _ in range(2):
+            tracker.trial_done(trial)
+        work(tracker, history)
+    (init,) = service.inits("abc-trial3")
+    assert (init["job_type"], init["group"]) == ("trial", "mlrc")
+    assert init["config"]["run"]["trial"] == {"optim.lr": 0.1}
+    assert service.summary("abc-trial3") == {"trial": 3, "state": "complete", "score": 0.5}
+    sent = json.loads((service.folder / "abc-repeat0-fold1/artifact.json").read_text())
+    assert sent["path"].endswith("checkpoints/repeat0-fold1/best.pt")
+    assert sent["type"] == "model"

@@ -40,6 +40,9 @@ class Run:
             file.write(json.dumps({"_step": number, **values}) + "\n")
         self.step = max(self.step, number + 1)
 
+    def log_artifact(self, path: str, **options: str) -> None:
+        (self.folder / "artifact.json").write_text(json.dumps({"path": path, **options}))
+
     def finish(self, exit_code: int = 0) -> None:
         fault_point("wandb_finish")
         (self.folder / "summary.json").write_text(json.dumps(self.summary))

@@ -42,8 +42,12 @@ from dml.runs.training_status import RunPosition
 from dml.runs.workers import Stop, start_workers
 from dml.tracking import Tracker
 
+NO_TRACKER = Tracker()
 
-def search(cfg: DictConfig, context: RunContext, stop: Stop, folder: RunFolder) -> dict[str, Any]:
+
+def search(
+    cfg: DictConfig, context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
+) -> dict[str, Any]:
     """Trains trials, together with other workers, until all are finished.
 
     Args:
@@ -51,6 +55,7 @@ def search(cfg: DictConfig, context: RunContext, stop: Stop, folder: RunFolder) 
         context: config, data and device of the run.
         stop: called after every step.
         folder: of the run.
+        tracker: receives the finished trials.
 
     Returns:
         The part `search` of the summary; `params` are the best trial's dotted options and values.
@@ -66,14 +71,20 @@ def search(cfg: DictConfig, context: RunContext, stop: Stop, folder: RunFolder) 
         )
     work, others = partial(_train_trials, cfg, folder), context.config.protocol.workers - 1
     with start_workers(context, folder.path, others, work, stop) as watch:
-        study = work(context, watch)
+        study = work(context, watch, tracker)
     for trial in study.optuna_study.trials:  # workers may have died before they deleted checkpoints
         _delete_checkpoints(study, trial.number)
     fault_point("after_search")
     return _report(study, folder)
 
 
-def _train_trials(cfg: DictConfig, folder: RunFolder, context: RunContext, stop: Stop) -> Study:
+def _train_trials(
+    cfg: DictConfig,
+    folder: RunFolder,
+    context: RunContext,
+    stop: Stop,
+    tracker: Tracker = NO_TRACKER,
+) -> Study:
     """Trains trials until all are finished; returns their study."""
     config = context.config
     assert config.search is not None
@@ -86,7 +97,17 @@ def _train_trials(cfg: DictConfig, folder: RunFolder, context: RunContext, stop:
                 wait(stop)
                 continue
         _run_trial(cfg, context, study, trial, stop)
+        _track(study, tracker)
+    _track(study, tracker)
     return study
+
+
+def _track(study: Study, tracker: Tracker) -> None:
+    """Passes the finished trials of all processes to the tracker."""
+    for trial in study.optuna_study.trials:
+        if trial.state.is_finished():
+            row = {"number": trial.number, "value": trial.value, "params": trial.params}
+            tracker.trial_done({**row, "state": trial.state.name.lower()})
 
 
 def override(cfg: DictConfig, params: dict[str, Any]) -> DictConfig:

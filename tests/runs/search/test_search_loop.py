@@ -3,6 +3,7 @@
 import json
 import math
 import multiprocessing
+from typing import ClassVar
 
 import pytest
 from optuna.storages import JournalStorage
@@ -11,11 +12,22 @@ from optuna.storages.journal import JournalFileBackend
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.runs.folder.run_folder import RunFolder
+from dml.tracking import Tracker
 from tests.killed_process import KILLED, die_at
 from tests.runs.small_runs import SMALL, essence
 from tests.system.finished_runs import start
 
 SEARCH = ("loss=contrastive", "search=bayes", "search.trials=4", "search.startup=2")
+
+
+class TrackedTrials(Tracker):
+    """Keeps the numbers of the trials that it receives."""
+
+    numbers: ClassVar[set[int]] = set()
+
+    def trial_done(self, trial):
+        assert trial["params"]
+        self.numbers.add(trial["number"])
 
 
 @pytest.fixture
@@ -45,7 +57,8 @@ def undisturbed():
 
 def expected(undisturbed, prepared):
     if not undisturbed:
-        cfg, folder = prepared(name="undisturbed")
+        tracker = f"tracking._target_={__name__}.TrackedTrials"
+        cfg, folder = prepared(tracker, name="undisturbed")
         start(cfg)
         undisturbed["trials"], undisturbed["essence"] = trials(folder), essence(folder.path)
         undisturbed["summary"] = json.loads(folder.summary.read_text())
@@ -61,6 +74,7 @@ def test_a_search_finds_the_best_and_trains_it(undisturbed, prepared):
     assert found["summary"]["search"]["params"] == best[3]
     assert len(found["summary"]["jobs"]) == 4
     assert found["summary"]["concatenated"]["embedding_size"] == 32
+    assert TrackedTrials.numbers == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(
