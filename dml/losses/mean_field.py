@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.losses.arguments import check_finite, check_non_negative, check_one_of, check_positive
-from dml.losses.class_groups import LOG_OF_ZERO, group_by_class, softplus
+from dml.losses.class_groups import LOG_OF_ZERO, ClassGroups, group_by_class, softplus
 from dml.losses.cosine import EPSILON, cosine_similarity, unit_rows
 from dml.losses.custom_backward import first_order_backward
 from dml.losses.metric_loss import ClassificationLoss
@@ -170,13 +170,8 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
     def image_terms(self, s_BC: Tensor, labels_B: Tensor, weight_B: Tensor | None = None) -> Tensor:
         """Returns the first two sums of Eq. 10."""
         groups = group_by_class(labels_B, s_BC.dtype)
-        terms: Tensor = _ClassPairSum.apply(
-            s_BC,
-            labels_B,
-            weight_B,
-            (groups.slot, groups.label, groups.count),
-            (self.alpha, self.beta, self.delta),
-        )
+        scales = self.alpha, self.beta, self.delta
+        terms: Tensor = _ClassPairSum.apply(s_BC, labels_B, weight_B, groups, scales)
         return terms / groups.present
 
     def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,11 +238,12 @@ class _ClassPairSum(torch.autograd.Function):
         s_BC: Tensor,
         labels_B: Tensor,
         weight_B: Tensor | None,
-        groups: tuple[Tensor, Tensor, Tensor],
+        groups: ClassGroups,
         scales: tuple[float, float, float],
     ) -> Tensor:
-        (slot_B, label_P, count_P), (alpha, beta, delta) = groups, scales
+        slot_B, label_P, count_P = groups.slot, groups.label, groups.count
         own_B1, own_P1 = labels_B[:, None], label_P[:, None]
+        alpha, beta, delta = scales
         occupied_P = count_P.clamp_max(1)
         z_BC = (s_BC - delta).mul_(beta)
         z_BC.scatter_(1, own_B1, z_BC.gather(1, own_B1).mul_(-alpha / beta))
