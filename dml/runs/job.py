@@ -148,6 +148,8 @@ class JobRun:
         names, training = self.config.evaluation.measures, (self._embed_training, self.batches)
         self._extra_metrics = ExtraMetrics(names, self.embedder, self.method, *training)
         self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
+        self._training_images = Split(job.train)
+        self._evaluators: dict[Split, Evaluator] = {}  # their loading processes wait
 
     def run(
         self,
@@ -189,6 +191,8 @@ class JobRun:
             untrained = self.evaluator(self.job.test).score(embeddings)
         self.method.attach(self._pool)
         test_curve = tests_apart and self.config.evaluation.test_curve
+        if not test_curve:
+            self._evaluators.clear()  # the test images are needed again only at the end
         self._trainer = trainer = self._create_trainer(history, tracker, should_stop, test_curve)
         try:
             if stored is not None:
@@ -221,7 +225,9 @@ class JobRun:
                 self.world.broadcast_from_main(finish)
             return result
         finally:
-            del self._trainer  # in a cycle with this object, its loading processes would wait
+            # in a cycle with this object, their loading processes would wait
+            del self._trainer
+            self._evaluators.clear()
 
     @cached_property
     def _loading(self) -> LoaderOptions:
@@ -231,15 +237,17 @@ class JobRun:
         return LoaderOptions(*images, rank=self.world.rank, world_size=self.world.size)
 
     def evaluator(self, split: Split) -> Evaluator:
-        """Returns the evaluator of a network on a split."""
-        return Evaluator(
-            split,
-            self.transforms.test,
-            self._loading,
-            self._eval_batch_size,
-            self.world,
-            self.config.evaluation.backend,
-        )
+        """Returns the evaluator of a network on a split, the same one in a whole training."""
+        if split not in self._evaluators:
+            self._evaluators[split] = Evaluator(
+                split,
+                self.transforms.test,
+                self._loading,
+                self._eval_batch_size,
+                self.world,
+                self.config.evaluation.backend,
+            )
+        return self._evaluators[split]
 
     @property
     def _eval_batch_size(self) -> int:
@@ -380,7 +388,7 @@ class JobRun:
 
     def _embed_training(self) -> tuple[Tensor, Tensor]:
         """Embeddings N×D of the training images under the test transform, and their labels."""
-        embeddings = self.embed(Split(self.job.train))
+        embeddings = self.embed(self._training_images)
         return embeddings.query, torch.from_numpy(self.job.train.labels).to(self.device)
 
 
