@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.losses.arguments import check_finite, check_non_negative, check_one_of, check_positive
-from dml.losses.class_groups import LOG_OF_ZERO, ClassGroups, group_by_class, softplus
+from dml.losses.class_groups import LOG_OF_ZERO, group_by_class, softplus
 from dml.losses.cosine import EPSILON, cosine_similarity, unit_rows
 from dml.losses.custom_backward import first_order_backward
 from dml.losses.metric_loss import ClassificationLoss
@@ -169,10 +169,9 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
 
     def image_terms(self, s_BC: Tensor, labels_B: Tensor, weight_B: Tensor | None = None) -> Tensor:
         """Returns the first two sums of Eq. 10."""
-        groups = group_by_class(labels_B, s_BC.dtype)
         scales = self.alpha, self.beta, self.delta
-        terms: Tensor = _ClassPairSum.apply(s_BC, labels_B, weight_B, groups, scales)
-        return terms / groups.present
+        terms: Tensor = _ClassPairSum.apply(s_BC, labels_B, weight_B, *scales)
+        return terms
 
     def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (log(1 + exp(−β(d + δ − 1))) / β)² and its derivative."""
@@ -225,7 +224,7 @@ class MeanFieldNCALoss(MeanFieldLoss):
 
 
 class _ClassPairSum(torch.autograd.Function):
-    """The first two sums of Eq. 10 times C_B; few operations, so that few classes are fast too.
+    """The first two sums of Eq. 10 and their gradient, with few operations for few classes.
 
     q_cc is not in the sums: its entry in the P×C matrix holds p_c. A logarithm log(1 + q), with q
     the mean of exp(e) over a class, is m + log1p(u − 1 + exp(−m)) with m = max(0, all e) and
@@ -234,17 +233,12 @@ class _ClassPairSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        s_BC: Tensor,
-        labels_B: Tensor,
-        weight_B: Tensor | None,
-        groups: ClassGroups,
-        scales: tuple[float, float, float],
+        ctx: Any, s_BC: Tensor, labels_B: Tensor, weight_B: Tensor | None, *scales: float
     ) -> Tensor:
-        slot_B, label_P, count_P = groups.slot, groups.label, groups.count
-        own_B1, own_P1 = labels_B[:, None], label_P[:, None]
         alpha, beta, delta = scales
-        occupied_P = count_P.clamp_max(1)
+        groups = group_by_class(labels_B, s_BC.dtype)
+        slot_B, label_P, occupied_P = groups.slot, groups.label, groups.count.clamp_max(1)
+        own_B1, own_P1 = labels_B[:, None], label_P[:, None]
         z_BC = (s_BC - delta).mul_(beta)
         z_BC.scatter_(1, own_B1, z_BC.gather(1, own_B1).mul_(-alpha / beta))
         if weight_B is not None:
@@ -252,33 +246,31 @@ class _ClassPairSum(torch.autograd.Function):
         m_PC = z_BC.new_zeros(len(label_P), s_BC.shape[1])
         m_PC.scatter_reduce_(0, slot_B[:, None].expand_as(z_BC), z_BC, "amax")
         # both orders of two classes have one maximum
-        label_PP = label_P.expand(len(label_P), -1)
         m_PP = m_PC.index_select(1, label_P) * occupied_P
-        m_PC.scatter_reduce_(1, label_PP, m_PP.T, "amax")
+        m_PC.scatter_reduce_(1, label_P.expand_as(m_PP), m_PP.T, "amax")
 
         z_BC.sub_(m_PC.index_select(0, slot_B)).exp_()
-        mean_P1 = count_P.clamp_min(1).reciprocal_()[:, None]
+        mean_P1 = groups.count.clamp_min(1).reciprocal_()[:, None]
         u_PC = torch.zeros_like(m_PC).index_add_(0, slot_B, z_BC).mul_(mean_P1)
         _add_transposed(u_PC, label_P)
         u_PC += torch.expm1(-m_PC)
         # of a pair of a present and an absent class both orders are in the row of the present one
-        factor_C = u_PC.new_ones(u_PC.shape[1])
-        factor_C.index_add_(0, label_P, occupied_P, alpha=-0.5)
-        factor_PC = (factor_C / beta) * occupied_P[:, None]
-        factor_PC.scatter_(1, own_P1, occupied_P[:, None] / alpha)
-        total = factor_PC.mul(u_PC.log1p().add_(m_PC)).sum()
+        factor_C = u_PC.new_ones(u_PC.shape[1]).index_add_(0, label_P, occupied_P, alpha=-0.5)
+        share_P1 = (occupied_P / groups.present)[:, None]
+        factor_PC = (factor_C / beta) * share_P1
+        factor_PC.scatter_(1, own_P1, share_P1 / alpha)
+        loss = factor_PC.mul(u_PC.log1p().add_(m_PC)).sum()
 
-        g_PC = factor_PC.mul_(beta).scatter_(1, own_P1, -occupied_P[:, None])
-        g_PC.div_(u_PC.add_(1))
+        g_PC = factor_PC.mul_(beta).scatter_(1, own_P1, -share_P1).div_(u_PC.add_(1))
         _add_transposed(g_PC, label_P)
         ctx.save_for_backward(z_BC, g_PC.mul_(mean_P1), slot_B)
-        return total
+        return loss
 
     @staticmethod
     @first_order_backward
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         z_BC, g_PC, slot_B = ctx.saved_tensors
-        return (g_PC * g).index_select(0, slot_B).mul_(z_BC), None, None, None, None
+        return (g_PC * g).index_select(0, slot_B).mul_(z_BC), None, None, None, None, None
 
 
 def _add_transposed(u_PC: Tensor, label_P: Tensor) -> None:

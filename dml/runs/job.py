@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,7 @@ class JobRun:
         self._extra_metrics = ExtraMetrics(names, self.embedder, self.method, *training)
         self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
         self._training_images = Split(job.train)
-        self._evaluators: dict[Split, Evaluator] = {}  # their loading processes wait
+        self.evaluator = cache(self._create_evaluator)  # whose loading processes wait
 
     def run(
         self,
@@ -192,7 +192,7 @@ class JobRun:
         self.method.attach(self._pool)
         test_curve = tests_apart and self.config.evaluation.test_curve
         if not test_curve:
-            self._evaluators.clear()  # the test images are needed again only at the end
+            self.evaluator.cache_clear()  # the test images are needed again only at the end
         self._trainer = trainer = self._create_trainer(history, tracker, should_stop, test_curve)
         try:
             if stored is not None:
@@ -225,9 +225,8 @@ class JobRun:
                 self.world.broadcast_from_main(finish)
             return result
         finally:
-            # in a cycle with this object, their loading processes would wait
-            del self._trainer
-            self._evaluators.clear()
+            del self._trainer  # in a cycle with this object, its loading processes would wait
+            self.evaluator.cache_clear()
 
     @cached_property
     def _loading(self) -> LoaderOptions:
@@ -236,18 +235,16 @@ class JobRun:
         images = self.transforms.to_input, self.device, workers, self.context.source
         return LoaderOptions(*images, rank=self.world.rank, world_size=self.world.size)
 
-    def evaluator(self, split: Split) -> Evaluator:
-        """Returns the evaluator of a network on a split, the same one in a whole training."""
-        if split not in self._evaluators:
-            self._evaluators[split] = Evaluator(
-                split,
-                self.transforms.test,
-                self._loading,
-                self._eval_batch_size,
-                self.world,
-                self.config.evaluation.backend,
-            )
-        return self._evaluators[split]
+    def _create_evaluator(self, split: Split) -> Evaluator:
+        """Returns the evaluator of a network on a split."""
+        return Evaluator(
+            split,
+            self.transforms.test,
+            self._loading,
+            self._eval_batch_size,
+            self.world,
+            self.config.evaluation.backend,
+        )
 
     @property
     def _eval_batch_size(self) -> int:
