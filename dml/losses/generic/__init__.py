@@ -33,9 +33,7 @@ __all__ = [
     "OriginalProxyNCALoss",
     "ProxyAnchorLoss",
     "ProxyNCAPlusPlusLoss",
-    "compute_equal_loss",
     "compute_proxy_loss",
-    "find_equal_form",
     "find_generic_form",
 ]
 
@@ -276,8 +274,7 @@ def compute_equal_loss(form: forms.Form, loss: Any, x_BD: Tensor, labels_B: Tens
     """
     if form.anchors == "proxies":
         return compute_proxy_loss(form, x_BD, labels_B, loss.proxies)
-    value: Tensor = GenericPairLoss(form)(x_BD, labels_B)
-    return value
+    return GenericPairLoss(form).forward(x_BD, labels_B)
 
 
 def _find_form_of_pml(loss: Any) -> forms.Form:
