@@ -14,12 +14,13 @@ def evaluate(cfg: Any) -> None:
     from dml.config.schema import EvaluateConfig
 
     config = check(cfg, EvaluateConfig)
-    from dml.data.sources import require_folder
-    from dml.runs.folder.run_folder import load_cfg
-
     if config.run is not None:
+        from dml.runs.folder.run_folder import load_cfg
+
         load_cfg(config.run)
     elif config.embeddings is None:
+        from dml.data.sources import require_folder
+
         require_folder(config.data.name, config.data.reader.get("root", config.data.root))
     # What is wrong above is reported before torch is loaded, which takes seconds.
     from hydra.core.hydra_config import HydraConfig

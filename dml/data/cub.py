@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
@@ -29,6 +28,8 @@ def read_cub(root: str | Path, images: int = 11_788, classes: int = 200) -> Imag
     columns = []
     for name, column in (("images.txt", "path"), ("image_class_labels.txt", "label")):
         with dataset.reading(folder / name):
+            import pandas as pd
+
             # The tables are joined by image number; their rows may be in any order.
             table = pd.read_csv(
                 folder / name, sep=" ", names=["number", column], index_col="number"

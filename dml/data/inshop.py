@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
-
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
@@ -31,6 +29,8 @@ def read_inshop(root: str | Path, images: int = 52_712, classes: int = 7_982) ->
     recall_at = (1, 10, 20, 30)
     dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes, recall_at)
     with dataset.reading(partition):
+        import pandas as pd
+
         # The first line is the number of images, the second names the columns.
         table = pd.read_csv(partition, sep=r"\s+", header=1, dtype=str)
         files = [folder / name for name in table["image_name"]]

@@ -46,10 +46,13 @@ class PublishedDataset:
     def reading(self, table: Path) -> Iterator[None]:
         """Converts the errors of reading a table of the dataset to messages for users.
 
+        A missing table is reported before the body imports what reads it.
+
         Raises:
             UserError: the table is missing or damaged.
         """
         try:
+            table.stat()
             yield
         except FileNotFoundError as error:
             raise UserError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
@@ -31,6 +30,8 @@ def read_sop(root: str | Path, images: int = 120_053, classes: int = 22_634) -> 
     for role in ("train", "test"):
         path = folder / f"Ebay_{role}.txt"
         with dataset.reading(path):
+            import pandas as pd
+
             columns = {"class_id": np.int64, "path": str}
             table = pd.read_csv(path, sep=" ", usecols=[*columns], dtype=columns)
             tables.append(table.assign(role=role))

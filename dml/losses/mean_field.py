@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.losses.arguments import check_finite, check_non_negative, check_one_of, check_positive
-from dml.losses.class_groups import LOG_OF_ZERO, ClassGroups, group_by_class, log_mean_exp, softplus
+from dml.losses.class_groups import LOG_OF_ZERO, group_by_class, softplus
 from dml.losses.cosine import EPSILON, cosine_similarity, unit_rows
 from dml.losses.custom_backward import first_order_backward
 from dml.losses.metric_loss import ClassificationLoss
@@ -169,16 +169,9 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
 
     def image_terms(self, s_BC: Tensor, labels_B: Tensor, weight_B: Tensor | None = None) -> Tensor:
         """Returns the first two sums of Eq. 10."""
-        groups = group_by_class(labels_B, s_BC.dtype)
-        # q_cc is not in the sum: its entry is used for p_c, so that one mean computes both
-        sharpness_BC = torch.full_like(s_BC, self.beta).scatter_(1, labels_B[:, None], -self.alpha)
-        exponent_BC = (s_BC - self.delta).mul_(sharpness_BC)
-        if weight_B is not None:
-            log_weight_B = weight_B.log().clamp_min(LOG_OF_ZERO).to(s_BC.dtype)
-            exponent_BC = exponent_BC + log_weight_B[:, None]
-        log_pq_PC = log_mean_exp(exponent_BC, groups)
-        attraction, repulsion = sum_over_class_pairs(log_pq_PC, groups)
-        return (attraction / self.alpha + repulsion / (2 * self.beta)) / groups.present
+        scales = self.alpha, self.beta, self.delta
+        terms: Tensor = _ClassPairSum.apply(s_BC, labels_B, weight_B, *scales)
+        return terms
 
     def repulsion(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (log(1 + exp(−β(d + δ − 1))) / β)² and its derivative."""
@@ -230,23 +223,60 @@ class MeanFieldNCALoss(MeanFieldLoss):
         return m_CD.new_zeros(())
 
 
-def sum_over_class_pairs(log_pq_PC: Tensor, groups: ClassGroups) -> tuple[Tensor, Tensor]:
-    """Returns Σ_c log(1 + p_c) and Σ_{c≠c'} log(1 + q_cc' + q_c'c), with q_cc' = 0 for absent c.
+class _ClassPairSum(torch.autograd.Function):
+    """The first two sums of Eq. 10 and their gradient, with few operations for few classes.
 
-    Args:
-        log_pq_PC: log p_c in the column of the row's class c, log q_cc' in all other columns.
-        groups: the class of each slot.
+    q_cc is not in the sums: its entry in the P×C matrix holds p_c. A logarithm log(1 + q), with q
+    the mean of exp(e) over a class, is m + log1p(u − 1 + exp(−m)) with m = max(0, all e) and
+    u = q exp(−m), which neither overflows nor loses small q.
     """
-    occupied_P = groups.occupied
-    # pairs of a present and an absent class have the term log(1 + q_cc'), in both orders
-    weight_C = torch.full_like(log_pq_PC[0], 2).index_add_(
-        0, groups.label, occupied_P.to(log_pq_PC.dtype), alpha=-2
-    )
-    with_absent = (softplus(log_pq_PC) @ weight_C).sum()
-    log_pq_PP = log_pq_PC.index_select(1, groups.label)
-    both_PP = softplus(torch.logaddexp(log_pq_PP, log_pq_PP.T))
-    pairs_PP = (occupied_P[:, None] & occupied_P).fill_diagonal_(False)
-    return softplus(log_pq_PP.diagonal()).sum(), with_absent + (both_PP * pairs_PP).sum()
+
+    @staticmethod
+    def forward(
+        ctx: Any, s_BC: Tensor, labels_B: Tensor, weight_B: Tensor | None, *scales: float
+    ) -> Tensor:
+        alpha, beta, delta = scales
+        groups = group_by_class(labels_B, s_BC.dtype)
+        slot_B, label_P, occupied_P = groups.slot, groups.label, groups.count.clamp_max(1)
+        own_B1, own_P1 = labels_B[:, None], label_P[:, None]
+        z_BC = (s_BC - delta).mul_(beta)
+        z_BC.scatter_(1, own_B1, z_BC.gather(1, own_B1).mul_(-alpha / beta))
+        if weight_B is not None:
+            z_BC += weight_B.log().clamp_min(LOG_OF_ZERO).to(z_BC.dtype)[:, None]
+        m_PC = z_BC.new_zeros(len(label_P), s_BC.shape[1])
+        m_PC.scatter_reduce_(0, slot_B[:, None].expand_as(z_BC), z_BC, "amax")
+        # both orders of two classes have one maximum
+        m_PP = m_PC.index_select(1, label_P) * occupied_P
+        m_PC.scatter_reduce_(1, label_P.expand_as(m_PP), m_PP.T, "amax")
+
+        z_BC.sub_(m_PC.index_select(0, slot_B)).exp_()
+        mean_P1 = groups.count.clamp_min(1).reciprocal_()[:, None]
+        u_PC = torch.zeros_like(m_PC).index_add_(0, slot_B, z_BC).mul_(mean_P1)
+        _add_transposed(u_PC, label_P)
+        u_PC += torch.expm1(-m_PC)
+        # of a pair of a present and an absent class both orders are in the row of the present one
+        factor_C = u_PC.new_ones(u_PC.shape[1]).index_add_(0, label_P, occupied_P, alpha=-0.5)
+        share_P1 = (occupied_P / groups.present)[:, None]
+        factor_PC = (factor_C / beta) * share_P1
+        factor_PC.scatter_(1, own_P1, share_P1 / alpha)
+        loss = factor_PC.mul(u_PC.log1p().add_(m_PC)).sum()
+
+        g_PC = factor_PC.mul_(beta).scatter_(1, own_P1, -share_P1).div_(u_PC.add_(1))
+        _add_transposed(g_PC, label_P)
+        ctx.save_for_backward(z_BC, g_PC.mul_(mean_P1), slot_B)
+        return loss
+
+    @staticmethod
+    @first_order_backward
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        z_BC, g_PC, slot_B = ctx.saved_tensors
+        return (g_PC * g).index_select(0, slot_B).mul_(z_BC), None, None, None, None, None
+
+
+def _add_transposed(u_PC: Tensor, label_P: Tensor) -> None:
+    """Adds u_c'c to u_cc' in place for all pairs c ≠ c' of the present classes."""
+    u_PP = u_PC.index_select(1, label_P).fill_diagonal_(0)
+    u_PC.scatter_add_(1, label_P.expand_as(u_PP), u_PP.T)
 
 
 # Maps similarities s to (φ(s), φ'(s)), elementwise.

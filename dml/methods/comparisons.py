@@ -85,7 +85,7 @@ class IMix(Plain):
             loss = loss + (1 - lambda_B[0]) * as_partner
             logs = {"loss_mixed": loss.detach()}
             if self.clean:
-                loss = loss + self.clean * self.loss(x_BD, labels, mined)
+                loss = loss + self.clean * self.clean_loss(x_BD, labels, mined)
         return loss, logs
 
 

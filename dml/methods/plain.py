@@ -11,12 +11,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dml.core.errors import UserError
+from dml.losses.generic import compute_equal_loss, find_equal_form
 from dml.models.embedder import Embedder
 from dml.training.interfaces import Method
 
 
 class Plain(Method):
     """Embeds the batch and applies the loss, with mined pairs or triplets if there is a miner.
+
+    On a GPU, losses of pytorch-metric-learning that have an equal form (`find_equal_form`) are
+    computed by it: their own code makes the host wait for the GPU several times a step.
 
     Args:
         loss: called as `loss(embeddings, labels)`, with a miner as `loss(embeddings, labels,
@@ -63,11 +67,17 @@ class Plain(Method):
             # losses of other packages do not handle autocast
             embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
             mined = None if self.miner is None else self.miner(embeddings, labels)
-            value = self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
+            value = self.clean_loss(embeddings, labels, mined)
             if isinstance(value, Tensor) and value.shape == (len(labels), self.num_classes):
                 value = cross_entropy(value, labels)
         unit = getattr(self.loss, "log_unit", None)
         return value, {} if unit is None else {"loss": value.detach() / unit(len(labels))}
+
+    def clean_loss(self, embeddings: Tensor, labels: Tensor, mined: Any) -> Any:
+        """Returns what the loss returns for embeddings B×D, labels B and the pairs of the miner."""
+        if mined is None and embeddings.is_cuda and (form := find_equal_form(self.loss)):
+            return compute_equal_loss(form, self.loss, embeddings, labels)
+        return self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
 
 
 def _takes(loss: nn.Module, count: int) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,8 @@ class JobRun:
         names, training = self.config.evaluation.measures, (self._embed_training, self.batches)
         self._extra_metrics = ExtraMetrics(names, self.embedder, self.method, *training)
         self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
+        self._training_images = Split(job.train)
+        self.evaluator = cache(self._create_evaluator)  # whose loading processes wait
 
     def run(
         self,
@@ -192,6 +194,8 @@ class JobRun:
             untrained = self.evaluator(self.job.test).score(embeddings)
         self.method.attach(self._pool)
         test_curve = tests_apart and self.config.evaluation.test_curve
+        if not test_curve:
+            self.evaluator.cache_clear()  # the test images are needed again only at the end
         self._trainer = trainer = self._create_trainer(
             history, tracker, should_stop, test, test_curve
         )
@@ -227,6 +231,7 @@ class JobRun:
             return result
         finally:
             del self._trainer  # in a cycle with this object, its loading processes would wait
+            self.evaluator.cache_clear()
 
     @cached_property
     def _loading(self) -> LoaderOptions:
@@ -235,7 +240,7 @@ class JobRun:
         images = self.transforms.to_input, self.device, workers, self.context.source
         return LoaderOptions(*images, rank=self.world.rank, world_size=self.world.size)
 
-    def evaluator(self, split: Split) -> Evaluator:
+    def _create_evaluator(self, split: Split) -> Evaluator:
         """Returns the evaluator of a network on a split."""
         return Evaluator(
             split,
@@ -388,7 +393,7 @@ class JobRun:
 
     def _embed_training(self) -> tuple[Tensor, Tensor]:
         """Embeddings N×D of the training images under the test transform, and their labels."""
-        embeddings = self.embed(Split(self.job.train))
+        embeddings = self.embed(self._training_images)
         return embeddings.query, torch.from_numpy(self.job.train.labels).to(self.device)
 
 

@@ -19,9 +19,9 @@ from dml.data.protocol_splits import CLASS_FOLDS, assign_halves
 FOLDS = {name: scheme.folds for name, scheme in SPLITS.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
-    """Queries and the gallery that they are ranked against.
+    """Queries and the gallery that they are ranked against; a key of dictionaries by identity.
 
     Attributes:
         query: the query images.

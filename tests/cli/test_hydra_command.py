@@ -108,7 +108,7 @@ def test_commands_do_not_wait_for_torch(tmp_path):
     }
     code = f"""
 import runpy, sys
-late = ["torch", "torch._dynamo", "torchvision", "timm", "matplotlib"]
+late = ["pandas", "torch", "torch._dynamo", "torchvision", "timm", "matplotlib"]
 for line in {[*statuses]}:
     sys.argv = line.split()
     try:
@@ -129,8 +129,12 @@ print("end: losses", [name for name in late if name in sys.modules])
         check=True,
     )
     ends = [line for line in done.stdout.splitlines() if line.startswith("end: ")]
-    assert ends[:-1] == [f"end: {line} {status} []" for line, status in statuses.items()]
-    assert ends[-1] == "end: losses ['torch']"
+    loaded = [["pandas"] if line.startswith("scripts/") else [] for line in statuses]
+    assert ends[:-1] == [
+        f"end: {line} {status} {names}"
+        for (line, status), names in zip(statuses.items(), loaded, strict=True)
+    ]
+    assert ends[-1] == "end: losses ['pandas', 'torch']"
     help_, config = done.stdout.split("\nend: ")[:2]
     assert "loss: " in help_
     assert "mfcwms" in help_

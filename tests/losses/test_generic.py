@@ -4,11 +4,13 @@ import pytest
 import torch
 from pytorch_metric_learning import distances, reducers
 from pytorch_metric_learning import losses as pml
-from torch import Tensor
+from pytorch_metric_learning.regularizers import LpRegularizer
+from torch import Tensor, nn
 
 import dml.losses
 from dml.losses import generic
 from dml.losses.generic import forms
+from dml.methods.reference_losses import disable_normalization
 
 BALANCED = torch.arange(12) % 4
 
@@ -122,3 +124,51 @@ def test_form_takes_the_hyperparameters_of_the_clean_loss(loss, form):
 def test_a_loss_that_has_no_form_says_why(loss, message):
     with pytest.raises(ValueError, match=message):
         generic.find_generic_form(loss)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("y", [BALANCED, UNBALANCED, torch.arange(6)])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pml.ContrastiveLoss(0.1, 1.2),
+        pml.MultiSimilarityLoss(3, 7, 0.2),
+        pml.ProxyAnchorLoss(6, 5, 0.2, 16),
+    ],
+)
+def test_equal_forms_are_the_losses_of_pml(loss, y, dtype):
+    loss = loss.to(dtype)
+    x = batch(y).detach().to(dtype).requires_grad_()
+    for proxies in loss.parameters():
+        nn.init.normal_(proxies)
+    form = generic.find_equal_form(loss)
+    mine, theirs = generic.compute_equal_loss(form, loss, x, y), loss(x, y)
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-6
+    inputs = [x, *loss.parameters()]
+    gradients = (torch.autograd.grad(value, inputs) for value in (mine, theirs))
+    for a, b in ((mine, theirs), *zip(*gradients, strict=True)):
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance * max(1, b.abs().max().item()))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pml.TripletMarginLoss(),
+        pml.MultiSimilarityLoss(embedding_regularizer=LpRegularizer()),
+        pml.ProxyAnchorLoss(6, 5, weight_regularizer=LpRegularizer()),
+        pml.MultiSimilarityLoss(collect_stats=True),
+        pml.MultiSimilarityLoss(distance=distances.DotProductSimilarity()),
+        pml.MultiSimilarityLoss(reducer=reducers.SumReducer()),
+        pml.ContrastiveLoss(distance=distances.LpDistance(normalize_embeddings=False)),
+        type("Changed", (pml.MultiSimilarityLoss,), {})(),
+        generic.MultiSimilarityLoss(),
+    ],
+)
+def test_losses_with_other_options_have_no_equal_form(loss):
+    assert generic.find_equal_form(loss) is None
+
+
+def test_a_loss_without_normalization_has_no_equal_form():
+    loss = pml.MultiSimilarityLoss()
+    disable_normalization(loss)
+    assert generic.find_equal_form(loss) is None

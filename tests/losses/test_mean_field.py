@@ -155,6 +155,20 @@ def test_gradcheck(index: int) -> None:
     assert torch.autograd.gradcheck(value, (x.requires_grad_(), loss.mean_fields))
 
 
+def test_empty_slots_of_a_gpu_change_nothing_for_steep_exponentials(monkeypatch) -> None:
+    torch.manual_seed(10)
+    x, y = torch.randn(1, 4) + 0.01 * torch.randn(8, 4), torch.tensor([0, 3, 5, 2, 2, 5, 3, 0])
+    loss = MeanFieldClassWiseMultiSimilarityLoss(7, 4, 100, 1000, -0.5)
+    results = []
+    for gpu in (False, True):
+        monkeypatch.setattr("torch.compiler.is_compiling", lambda gpu=gpu: gpu)  # as many slots
+        x.requires_grad_().grad = loss.mean_fields.grad = None
+        value = loss(x, y)
+        value.backward()
+        results.append([value.detach(), x.grad, loss.mean_fields.grad])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e25, 3e38])
 @pytest.mark.parametrize("index", range(3))
 def test_extreme_embeddings_stay_finite(index, scale) -> None:

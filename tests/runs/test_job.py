@@ -8,6 +8,7 @@ import torch
 from dml.core.errors import RunStopped, UserError
 from dml.losses import MeanFieldContrastiveLoss
 from dml.models.embedder import NORMALIZERS
+from dml.runs import embeddings
 from dml.runs.embeddings import Evaluator
 from dml.runs.job import translate_resource_errors
 from tests.runs.small_runs import rows
@@ -62,6 +63,21 @@ def test_images_are_embedded_once_by_the_same_weights(
     run_tiny("loss=contrastive", *overrides, *(small if overrides else ()))
     for split, count in expected.items():
         assert counts[sizes.get(split, split)] == count
+
+
+def test_loading_processes_wait_for_the_next_evaluation(run_tiny, monkeypatch, glyphs_root):
+    sizes, make = [], embeddings.eval_batches
+
+    def counted(subset, *arguments):
+        sizes.append(len(subset))
+        return make(subset, *arguments)
+
+    monkeypatch.setattr(embeddings, "eval_batches", counted)
+    run_tiny("loss=pfml", "evaluation.measures=[w2]", "protocol=holdout", "protocol.epochs=2",
+             "protocol.evaluate_every=1", "evaluation.test_curve=true", "data=glyphs",
+             "data.reader.classes=24", "data.reader.per_class=6",
+             f"data.root={glyphs_root}")  # fmt: skip
+    assert sorted(sizes) == [4 * 6, 8 * 6, 12 * 6]  # validation, training and test
 
 
 def test_the_loss_is_built_once(run_tiny, monkeypatch):

@@ -121,7 +121,7 @@ class Metrix(Plain):
         x_BD = to_working_precision(embedder.embed(features))
         with torch.autocast(x_BD.device.type, enabled=False):
             mined = None if self.miner is None else self.miner(x_BD, labels)
-            clean = self.loss(x_BD, labels, mined)
+            clean = self.clean_loss(x_BD, labels, mined)
         if not self.w:
             return clean, {"loss_clean": clean.detach(), "loss_mixed": torch.zeros_like(clean)}
         mix_type = draw_one(self.types)
