@@ -17,7 +17,6 @@ PAPERS = {
     "pfml": "Potential fields",
     "metrix": "Metrix",
     "ccp": "Chance constraints",
-    "claims": "First pilots, on a CPU",
 }
 
 

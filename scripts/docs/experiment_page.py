@@ -1,4 +1,4 @@
-"""Catalog of the experiments: the tables and figures of the papers, and first pilots."""
+"""Catalog of the experiments: the tables and figures of the papers."""
 
 from __future__ import annotations
 
@@ -57,14 +57,10 @@ def _make_row(one: Experiment, rehearsed: str) -> tuple[str, ...]:
     ]
     if others:
         place += f", numbers also in {', '.join(others)}"
-    if one.paper == "claims":
-        place = ""
     hours = write_hours(one.gpu_hours) if one.trains else "a script"
     status = rehearsed
     if (RESULTS / f"{one.id}_runs.csv").exists():
         status = f"[contributed results](results/{one.id}_runs.csv)"
-    elif (RESULTS / f"{one.id}.md").exists():
-        status = f"[a pilot, no evidence](results/{one.id}.md)"
     return code(one.id), escape(one.title), place, _describe_grids(one), hours, status
 
 
