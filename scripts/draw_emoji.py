@@ -13,22 +13,20 @@ data/README.md says how to prepare the drawings, docs/networks.md where the weig
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 import environment  # noqa: F401
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from scripts.studies.emoji.neighbors import CREDIT, draw_emoji_neighbors
 
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("run", type=Path, help="folder of a finished run")
     parser.add_argument("--out", type=Path, default=Path("docs/results/emoji_neighbors.png"))
     options = parser.parse_args(argv)
