@@ -148,9 +148,3 @@ def test_overrides_come_before_the_papers_values(composed):
     assert cell.config.loss.positive_margin == 1
     (cell,) = list_cells("mft_table14", ["data=cub", "loss=mfcwms"])
     assert (cell.config.loss.alpha, cell.config.experiment.setting) == (20, "alpha=20")
-
-
-def test_large_data_have_fewer_proxies_and_more_memory():
-    sop = list_cells("ccp_table3", ["data=sop", "loss=c1"])
-    assert [cell.config.method.get("pool_size") for cell in sop] == [None, 7, 7, None, None]
-    assert [cell.config.method.get("memory_batches") for cell in sop][3:] == [1400, 400]

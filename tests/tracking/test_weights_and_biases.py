@@ -1,12 +1,13 @@
 """Values that W&B receives, through a stand-in for its library and through the library itself."""
 
+import json
+
 import pytest
 
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.runs.folder.run_folder import RunFolder
-from dml.tracking import History, JobTracker, RunInfo, track_run
-from dml.tracking.weights_and_biases import WandbTracker
+from dml.tracking import History
 from tests.conftest import TINY
 from tests.killed_process import die_at
 from tests.system.finished_runs import start
@@ -91,67 +92,20 @@ def test_a_killed_run_continues_without_gap_or_repeat(prepared, service, point, 
     assert service.exits(name) == [0]
 
 
-@pytest.fixture
-def two_folds(service, tmp_path):
-    """A run of two models whose first one has two rows of an earlier process."""
-    history = History(tmp_path / "history.csv")
-    for step in (0, 4):
-        history.append({"repeat": 0, "fold": 0, "epoch": step / 4, "step": step, "map_at_r": 0.1})
-    folds = [(0, 0), (0, 1)]
-    info = RunInfo(
-        tmp_path, "abc", "cub seed0", "mlrc", {"seed": 0}, folds, notify=lambda line: None
-    )
-    return info, history
-
-
-RESULTS = [
-    {"repeat": 0, "fold": f, "metrics": {"map_at_r": f / 10}, "best_epoch": f} for f in (0, 1)
-]
-TOTAL = {
-    "metrics": {"map_at_r": {"mean": 0.05, "ci95": 0.01, "std": 0.1, "repeats": 2}},
-    "concatenated": {
-        "metrics": {"map_at_r": {"mean": 0.07, "ci95": None, "std": None, "repeats": 1}}
-    },
-}
-
-
-def work(tracker, history):
-    """Two folds side by side, told of their rows more than once."""
-    rows = {fold: JobTracker(history, tracker, 0, fold, lambda metrics: None) for fold in (0, 1)}
-    rows[1].log({"epoch": 0.0, "map_at_r": 0.2}, 0)
-    rows[0].log({"epoch": 2.0, "map_at_r": 0.3}, 8)
-    for row in history.job_rows(0, 0):
-        tracker.log(row, int(row["step"]))
-    for result in RESULTS * 2:
-        tracker.job_done(result)
-
-
-def test_folds_are_runs_of_their_own(two_folds, service):
-    info, history = two_folds
-    tracker = WandbTracker()
-    with track_run(tracker, info):
-        work(tracker, history)
-        tracker.conclude(TOTAL, [])
-    ids = ["abc", "abc-repeat0-fold0", "abc-repeat0-fold1"]
-    assert service.ids() == ids
-    inits = [service.inits(name)[0] for name in ids]
-    assert [len(service.inits(name)) for name in ids] == [1, 1, 1]
-    assert [one["job_type"] for one in inits] == ["combined", "repeat0-fold0", "repeat0-fold1"]
-    assert {one["group"] for one in inits} == {"mlrc"}
-    assert [row["_step"] for row in service.rows(ids[1])] == [0, 4, 8]
-    for fold in (0, 1):
-        name = ids[1 + fold]
-        assert service.rows(name) == history_of(info.folder, (0, fold))
-        assert service.summary(name) == {"test/map_at_r": fold / 10, "best_epoch": fold}
-    assert service.rows("abc") == []
-    assert service.summary("abc") == {
-        "combined/map_at_r": 0.05,
-        "combined_ci95/map_at_r": 0.01,
-        "concatenated/map_at_r": 0.07,
-    }
-    assert [service.exits(name) for name in ids] == [[0], [0], [0]]
-    # Continued after all is done: nothing is opened again.
-    with track_run(tracker, info):
-        work(tracker, history)
-        tracker.conclude(TOTAL, [])
-    assert [len(service.inits(name)) for name in ids] == [1, 1, 1]
+def test_folds_are_runs_of_their_own(run_small, service):
+    folder = RunFolder(run_small("tracking=wandb"))
+    summary, name = json.loads(folder.summary.read_text()), folder.run_id()
+    folds = {fold: f"{name}-repeat0-fold{fold}" for fold in range(4)}
+    assert service.ids() == [name, *folds.values()]
+    inits = {one: options for one in service.ids() for (options,) in [service.inits(one)]}
+    assert inits[name]["job_type"] == "combined"
+    assert len({options["group"] for options in inits.values()}) == 1
+    for fold, one in folds.items():
+        assert inits[one]["job_type"] == f"repeat0-fold{fold}"
+        assert service.rows(one) == history_of(folder.path, (0, fold))
+        score = summary["jobs"][fold]["metrics"]["map_at_r"]
+        assert service.summary(one)["test/map_at_r"] == score
+    assert service.rows(name) == []
+    for title, part in (("combined", summary), ("concatenated", summary["concatenated"])):
+        assert service.summary(name)[f"{title}/map_at_r"] == part["metrics"]["map_at_r"]["mean"]
+    assert [service.exits(one) for one in service.ids()] == [[0]] * 5
