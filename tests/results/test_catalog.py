@@ -52,10 +52,8 @@ def test_a_command_runs_its_cell_and_no_other(name):
 
 
 @pytest.mark.parametrize("name", experiment_ids())
-def test_files_open_with_their_command(name):
+def test_files_state_their_hours_and_a_command_that_parses(name):
     lines = (CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "# @package _global_"
-    assert lines[1] == f"# python train.py experiment={name}"
     hours = load_experiment(name).gpu_hours
     if hours is not None:
         assert f"# About {hours:g} GPU hours (estimate; see dml/results/cost.py)." in lines

@@ -62,7 +62,7 @@ def test_the_same_command_leaves_a_finished_run_unchanged(run_tiny, capsys):
     assert "finished before" in capsys.readouterr().out
 
 
-def test_repeats_differ_and_yield_an_interval(run_tiny):
+def test_repeats_differ_and_yield_an_interval(run_tiny, capsys):
     summary, folder = run_tiny("protocol.repeats=2", "protocol.epochs=1")
     one, two = (job["metrics"]["map_at_r"] for job in summary["jobs"])
     assert one != two
@@ -71,6 +71,9 @@ def test_repeats_differ_and_yield_an_interval(run_tiny):
     # Student's t for one degree of freedom: 12.706
     assert math.isclose(value["ci95"], 12.706 * abs(one - two) / 2, rel_tol=1e-3)
     assert {row["repeat"] for row in rows(folder)} == {"0", "1"}
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(2 repeats)" in shown
+    assert f"{100 * one:.2f}, {100 * two:.2f}" in shown  # an interval is shown from three on
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,11 @@ from dml.training.device import set_precision
 from dml.training.process_group import SINGLE_PROCESS
 from scripts.benchmarks import train as benchmark
 from tests.methods.tiny_training import ccp_steps
-from tests.pretended_cuda.test_evaluation import (
+from tests.pretended_cuda.test_evaluation import (  # noqa: F401 - here on a real device
     test_neighbors_and_scores_are_those_of_the_cpu,
     test_neighbors_are_those_of_the_float64_ranking,
 )
 from tests.training.distributed_steps import CASES, relative, trained
-
-__all__ = [  # here on a real device
-    "test_neighbors_and_scores_are_those_of_the_cpu",
-    "test_neighbors_are_those_of_the_float64_ranking",
-]
 
 DEVICE = "cuda"
 pytestmark = [
