@@ -4,9 +4,9 @@
     python scripts/plan.py mft_table1                            every run of one, with its command
     python scripts/plan.py mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
 
-Trainings include the folds and trials of searches. Estimated hours are those of one GPU (the rule
-is in dml/results/cost.py); those of finished runs are measured, and those that are left are
-estimated at their pace.
+Trainings include the folds and trials of searches. Estimated hours are those of one GPU, or of one
+CPU core with device=cpu (the rule is in dml/results/cost.py); those of finished runs are measured,
+and those that are left are estimated at their pace.
 """
 
 from __future__ import annotations
