@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # Lines of code: without blanks, comments and docstrings. A change may lower them, not raise them.
-CEILINGS = {"dml": 14_810, "scripts": 3_872, "tests": 12_697}
+CEILINGS = {"dml": 14_789, "scripts": 3_872, "tests": 12_697}
 CONFIGS = 154  # files
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER)  # fmt: skip
