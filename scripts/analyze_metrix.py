@@ -9,20 +9,19 @@ of how often a mix acts as a positive.
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 import environment  # noqa: F401
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from scripts.studies.metrix_analysis import analyze_metrix
 
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = make_parser(__doc__)
     parser.add_argument("run", help="run folder")
     parser.add_argument(
         "--epochs", type=int, default=1, help="epochs of mixed batches (default: 1)"

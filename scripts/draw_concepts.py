@@ -6,7 +6,6 @@ algorithm, the stand-in glyphs. Takes the names of some of them, or draws all.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from environment import ROOT
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder
 from scripts.concepts import evaluation_pictures, method_pictures
 
@@ -29,9 +29,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status, 0."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=" | ".join(PICTURES))
     parser.add_argument("--out", type=Path, default=CONCEPTS, help="default: docs/concepts")
     options = parser.parse_args(argv)

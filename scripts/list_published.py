@@ -6,13 +6,13 @@ compares it with, then the published results of the same tables without a cell, 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 
 import environment  # noqa: F401
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from dml.results.catalog import experiment_ids, list_cells, load_experiment, match_cells
 from dml.results.published import LOSS_NAMES, unmatched_results
 
@@ -20,9 +20,7 @@ from dml.results.published import LOSS_NAMES, unmatched_results
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 if every result and cell has a match or a reason, else 1."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("experiment", help="an id, or all")
     wanted = parser.parse_args(argv).experiment
     unexplained, lines = 0, set()

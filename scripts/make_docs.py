@@ -6,21 +6,19 @@ python scripts/make_docs.py --check    names those that are out of date, with ex
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from environment import ROOT
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from scripts.docs.pages import find_outdated, write_pages
 
 
 @report_errors
 def main(arguments: list[str] | None = None) -> int:
     """Writes or checks the pages; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="only name pages that are out of date")
     if parser.parse_args(arguments).check:
         outdated = find_outdated(ROOT / "docs")

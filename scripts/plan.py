@@ -5,13 +5,12 @@
     python scripts/plan.py mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
 
 Trainings include the folds and trials of searches. Estimated hours are those of one GPU, or of one
-CPU core for claims_* (the rule is in dml/results/cost.py); those of finished runs are measured,
+CPU core with device=cpu (the rule is in dml/results/cost.py); those of finished runs are measured,
 and those that are left are estimated at their pace.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 import environment  # noqa: F401
@@ -20,6 +19,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from dml.config.explain import explain
 from dml.core.errors import ConfigError, first_line
 from dml.results.catalog import experiment_ids
@@ -37,9 +37,7 @@ COLUMNS = (
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("experiment", help="an id, or all")
     parser.add_argument("overrides", nargs="*", help="options of train.py")
     parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")

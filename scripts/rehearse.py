@@ -9,7 +9,6 @@ docs/results/rehearsal.md when all of them have been run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from pathlib import Path
 import environment  # noqa: F401
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder, write_json, write_text
 from dml.results.catalog import experiment_ids, load_experiment
 from dml.runs.console import console
@@ -36,9 +36,7 @@ runs to its report, on data that is not the paper's; the scores mean nothing.
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 if nothing had problems, else 1."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("experiments", nargs="*", help="ids (default: all of the papers)")
     parser.add_argument("--outputs", type=Path, default=Path("outputs/rehearsal"))
     options = parser.parse_args(argv)

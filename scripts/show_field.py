@@ -6,13 +6,13 @@ other class repel it (red), for each class.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 import environment  # noqa: F401
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder
 from scripts.studies.potential_plot import draw_field
 
@@ -20,9 +20,7 @@ from scripts.studies.potential_plot import draw_field
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status, 0."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--alpha", type=float, default=4.0, help="decay of the forces, above 0")
     parser.add_argument("--delta", type=float, default=0.2, help="radius without attraction")
     parser.add_argument("--seed", type=int, default=0, help="seed of the charges")

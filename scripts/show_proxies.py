@@ -16,6 +16,7 @@ from hydra import compose, initialize_config_dir
 
 from dml.cli import CONFIGS
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
@@ -27,9 +28,7 @@ from scripts.studies.mnist import read_mnist
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("data", choices=("digits", "glyphs", "mnist"))
     parser.add_argument("--root", default="data", help="folder of the dataset (default: data)")
     parser.add_argument("--classes", type=int, default=10, help="number of classes (default: 10)")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.data.digits import read_digits
@@ -69,10 +70,7 @@ def main(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=DESCRIPTION.format(command=shell_command("prepare")),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser(DESCRIPTION.format(command=shell_command("prepare")))
     parser.add_argument("dataset", type=_dataset, help=" | ".join(READERS))
     parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
     parser.add_argument(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from dml.core.installation import shell_command
 
 DESCRIPTION = """\
@@ -20,11 +20,8 @@ other users can show these runs with <id>_runs.csv of this folder (--results).
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = argparse.ArgumentParser(
-        description=DESCRIPTION.format(
-            report=shell_command("report"), train=shell_command("train")
-        ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = make_parser(
+        DESCRIPTION.format(report=shell_command("report"), train=shell_command("train"))
     )
     parser.add_argument("experiments", nargs="+", metavar="experiment", help="id | all | single")
     parser.add_argument(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
@@ -48,9 +49,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=DESCRIPTION.format(runs=shell_command("runs"), train=shell_command("train")),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = make_parser(
+        DESCRIPTION.format(runs=shell_command("runs"), train=shell_command("train"))
     )
     parser.add_argument(
         "words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids"

@@ -16,26 +16,11 @@ from dml.core.secrets import is_secret_name, mask_options
 
 # Options that do not change the result: device, speed, location and presentation of a run.
 NOT_IN_DIGEST = (
-    "name",
-    "note",
-    "experiment",
-    "tracking",
-    "device",
-    "channels_last",
-    "compile",
-    "keep_memory",
-    "outputs",
-    "overwrite",
-    "max_minutes",
-    "data.pair_sampler",  # acts through data.sampler
-    "data.workers",
-    "evaluation.backend",
-    "evaluation.keep_embeddings",
-    "protocol.backbones",
-    "protocol.trials",  # acts through search.trials
-    "protocol.workers",
-    "search.storage",
-    "search.lease_seconds",
+    *("name", "note", "experiment", "tracking", "outputs", "overwrite", "max_minutes"),
+    *("device", "channels_last", "compile", "keep_memory", "data.workers", "protocol.workers"),
+    *("evaluation.backend", "evaluation.keep_embeddings", "protocol.backbones"),
+    *("search.storage", "search.lease_seconds"),
+    *("data.pair_sampler", "protocol.trials"),  # act through data.sampler and search.trials
 )
 # Also excluded for a dataset that is identified by its name (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
@@ -68,17 +53,12 @@ def refuse_interpolation(content: Any) -> None:
 
 def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """Returns the options that determine the result: dotted name → plain value, sorted by name."""
-    plain = cfg if isinstance(cfg, dict) else OmegaConf.to_container(cfg, resolve=True)
-    return deciding_options(plain)
-
-
-def deciding_options(cfg: Any) -> dict[str, Any]:
-    """Returns `identity` of a resolved config of plain nested dictionaries."""
-    options = flatten(mask_options(cfg))
+    plain: Any = cfg if isinstance(cfg, dict) else OmegaConf.to_container(cfg, resolve=True)
+    options = flatten(mask_options(plain))
     excluded: tuple[str, ...] = NOT_IN_DIGEST
     if options.get("data.identified_by") == "name":
         excluded += ROOTS
-    if not cfg.get("search"):
+    if not plain.get("search"):
         excluded += ("space",)
     prefixes = tuple(f"{name}." for name in excluded)
 

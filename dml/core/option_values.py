@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Sampler = Literal["random", "class_stream", "balanced"]  # data.sampler
-SAMPLERS = get_args(Sampler)
 Augmentation = Literal["random_resized_crop", "random_affine", "random_crop", "none"]
-AUGMENTATIONS = get_args(Augmentation)
 RetrievalBackend = Literal["auto", "torch", "faiss"]  # evaluation.backend
 BACKENDS = get_args(RetrievalBackend)
 

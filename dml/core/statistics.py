@@ -9,23 +9,6 @@ from functools import cached_property
 import numpy as np
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
-    """Returns the mean and the half-width of its Student-t interval (n − 1 degrees of freedom).
-
-    Args:
-        values: one score per repeat, never per fold: folds of one repeat are not independent.
-        confidence: 0–1.
-
-    Returns:
-        (mean, half-width); the half-width is None for a single value.
-    """
-    array = np.asarray(values, dtype=np.float64)
-    mean = float(array.mean())
-    if len(array) == 1:
-        return mean, None
-    return mean, t_half_width(float(array.std(ddof=1)), len(array), confidence)
-
-
 def t_half_width(std: float, n: int, confidence: float = 0.95) -> float:
     """Returns the half-width of the t-interval of n ≥ 2 values with standard deviation `std`."""
     from scipy.special import stdtrit  # imported late, as below; scipy.stats takes a second
@@ -64,12 +47,15 @@ class Estimate:
     @cached_property
     def mean(self) -> float:
         """Mean over the repeats."""
-        return mean_interval(self.values)[0]
+        return float(np.mean(self.values))
 
     @cached_property
     def ci95(self) -> float | None:
-        """Half-width of the 95 % t-interval of the mean; None for one repeat."""
-        return mean_interval(self.values)[1]
+        """Half-width of the 95 % t-interval of the mean (n − 1 degrees of freedom).
+
+        None for one repeat. Folds are no repeats: those of one repeat are not independent.
+        """
+        return None if self.std is None else t_half_width(self.std, self.n)
 
     @cached_property
     def std(self) -> float | None:

@@ -1,34 +1,52 @@
-"""Time, memory and waits of a training step, for the suites that compare steps."""
+"""Time, memory and waits of steps that are compared, and the processes that they run in."""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import multiprocessing
 import platform
-import statistics
-import subprocess
-import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from statistics import median
+from typing import TypeVar
 
 import torch
 
-Step = Callable[[], None]
-ROOT = Path(__file__).parents[2]
+Step = Callable[[], object]
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-def median_times(steps: dict[str, Step], rounds: int) -> dict[str, float]:
+def in_turns(measures: Mapping[K, Callable[[], V]], rounds: int) -> dict[K, list[V]]:
+    """Returns what each measure returns in each round, in which they take turns."""
+    results: dict[K, list[V]] = {name: [] for name in measures}
+    for _ in range(rounds):
+        for name, measure in measures.items():
+            results[name].append(measure())
+    return results
+
+
+def seconds(step: Step) -> float:
+    """Returns the time that a step takes."""
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def median_times(steps: Mapping[str, Step], rounds: int) -> dict[str, float]:
     """Returns the median milliseconds of each step over interleaved rounds, after a warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for round_ in range(rounds + 1):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            if round_ > 0:
-                times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(values) for name, values in times.items()}
+    measures = {name: lambda step=step: 1e3 * seconds(step) for name, step in steps.items()}
+    in_turns(measures, 1)
+    return {name: median(times) for name, times in in_turns(measures, rounds).items()}
+
+
+def median_ratio(values: Sequence[float], base: Sequence[float]) -> float:
+    """Returns the median of the ratios of the same rounds."""
+    return median(value / other for value, other in zip(values, base, strict=True))
 
 
 def added_peak(step: Step, device: str) -> float:
@@ -86,11 +104,10 @@ def read_timm_rates(path: str) -> dict[tuple[str, int], float]:
     return rates
 
 
-def run_in_fresh_process(module: str, *arguments: str) -> float:
-    """Returns the number that a module prints last when it is run with these arguments."""
-    command = [sys.executable, "-m", module, *arguments]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    return float(answer.stdout.splitlines()[-1])
+def in_fresh_process(measure: Callable[..., V], *arguments: object) -> V:
+    """Returns what a function of a module returns in a process that has computed nothing yet."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, *arguments).result()
 
 
 def machine(device: str) -> str:

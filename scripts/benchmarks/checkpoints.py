@@ -18,12 +18,14 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
+from dml.cli.parser import make_parser
 from dml.core.atomic_io import replace_file
 from dml.losses import MeanFieldContrastiveLoss
 from dml.methods.plain import Plain
@@ -35,7 +37,7 @@ from dml.training.step import TrainingStep
 from dml.training.train_state import TrainState
 
 from ._arguments import add_device, at_least
-from ._measure import machine
+from ._measure import in_turns, machine, median_ratio
 from ._training_loops import DIMENSIONS, ENDLESS, build_backbone, synchronize
 
 CLASSES = 100
@@ -115,12 +117,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             "in its thread": interval.in_its_thread,
             "beside": interval.beside,
         }
-        found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-        for number in range(options.rounds + 1):
-            for way, save in ways.items():
-                seconds = interval.seconds(save)
-                if number > 0:  # the first round warms up
-                    found[way].append(seconds)
+        measures = {way: partial(interval.seconds, save) for way, save in ways.items()}
+        in_turns(measures, 1)  # warms up
+        found = in_turns(measures, options.rounds)
         files = interval.checkpoints.best, interval.checkpoints.last
         size = sum(path.stat().st_size for path in files) / 1e6
     print(
@@ -131,13 +130,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{'':16}{'interval':>10}{'ratio':>8}{'held':>10}")
     for way, pairs in found.items():
         times, held = zip(*pairs, strict=True)
-        ratios = [own / none for own, (none, _) in zip(times, found["none"], strict=True)]
-        print(f"{way:16}{median(times):8.2f} s{median(ratios):7.2f}x{median(held):8.2f} s")
+        ratio = median_ratio(times, [none for none, _ in found["none"]])
+        print(f"{way:16}{median(times):8.2f} s{ratio:7.2f}x{median(held):8.2f} s")
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmark.py checkpoints", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = make_parser(__doc__, "benchmark.py checkpoints")
     parser.add_argument("--network", choices=["bn_inception", "resnet50", "small_cnn"])
     parser.set_defaults(network="resnet50")
     parser.add_argument("--batch", type=at_least(2), default=32)

@@ -8,11 +8,11 @@ turns within one run, so that their ratios hold on a busy machine too.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,6 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 
+from dml.cli.parser import make_parser
 from dml.data.cache import open_image_source
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
@@ -31,6 +32,7 @@ from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, eval_transform, train_transform
 
 from ._arguments import at_least
+from ._measure import in_turns, median_ratio
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH = 128
@@ -39,7 +41,7 @@ OpenLoader = Callable[[], Iterator[Any]]
 
 def main(argv: list[str] | None = None) -> None:
     """Prints images/s and ratios; `--help` lists the options."""
-    parser = argparse.ArgumentParser(prog="benchmark.py input", description=__doc__)
+    parser = make_parser(__doc__, "benchmark.py input")
     parser.add_argument(
         "--images",
         type=at_least(BATCH),
@@ -63,7 +65,9 @@ def main(argv: list[str] | None = None) -> None:
             ("test: resize 256, crop 224", eval_paths(view, options.workers, folder)),
         ):
             print(f"\n{title}")
-            report(measure(paths, len(view), options.rounds))
+            measures = {name: partial(_rate, path, len(view)) for name, path in paths.items()}
+            in_turns(measures, 1)  # a round that does not count
+            report(in_turns(measures, options.rounds))
 
 
 def train_paths(view: Subset, workers: int, folder: str) -> dict[str, OpenLoader]:
@@ -141,28 +145,12 @@ def plain_loader(
     return iter(DataLoader(dataset, BATCH, shuffle=shuffle, num_workers=workers))
 
 
-def measure(paths: dict[str, OpenLoader], images: int, rounds: int) -> dict[str, list[float]]:
-    """Returns the images/s of each loader, round by round, with the start of its workers.
-
-    A round repeats the pass over the images until half a second is over.
-    """
-    rates: dict[str, list[float]] = {name: [] for name in paths}
-    for path in paths.values():
-        for _ in path():
-            pass
-    for _ in range(rounds):
-        for name, path in paths.items():
-            rates[name].append(_rate(path, images))
-    return rates
-
-
 def report(rates: dict[str, list[float]]) -> None:
     """Prints the median of each loader and of its ratios to the first."""
     first = next(iter(rates.values()))
     print(f"{'':44}{'images/s':>10}{'ratio':>8}")
     for name, values in rates.items():
-        ratio = median(value / plain for value, plain in zip(values, first, strict=True))
-        print(f"{name:44}{median(values):>10,.0f}{ratio:>8.1f}")
+        print(f"{name:44}{median(values):>10,.0f}{median_ratio(values, first):>8.1f}")
 
 
 def write_photos(folder: Path, count: int) -> Subset:
@@ -180,6 +168,7 @@ def write_photos(folder: Path, count: int) -> Subset:
 
 
 def _rate(path: OpenLoader, images: int) -> float:
+    """Returns the images/s of a loader in half a second or more, with the start of its workers."""
     passes, start = 0, time.perf_counter()
     while time.perf_counter() - start < 0.5:
         seen = sum(len(labels) for _, labels in path())
@@ -187,7 +176,3 @@ def _rate(path: OpenLoader, images: int) -> float:
         if seen > images or seen < images - BATCH:
             raise RuntimeError(f"a pass gave {seen} of {images} images")
     return passes * seen / (time.perf_counter() - start)
-
-
-if __name__ == "__main__":
-    main()

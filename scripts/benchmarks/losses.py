@@ -10,8 +10,6 @@ holds the batch and the loss (on a GPU: to the allocator's peak).
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from dml.cli.parser import make_parser
 from dml.losses import (
     C1Loss,
     C2Loss,
@@ -32,7 +31,7 @@ from dml.methods.reference_losses import prepare_for_references
 
 from . import _dense_losses
 from ._arguments import add_device, at_least, comma_separated
-from ._measure import Step, added_peak, machine, median_times, run_in_fresh_process
+from ._measure import Step, added_peak, in_fresh_process, machine, median_times
 
 BATCH, DIMENSIONS = 180, 512
 
@@ -164,46 +163,31 @@ CASES = {
 }
 
 
-def peak_memory(case: str, implementation: str, device: str) -> float:
-    """Returns the MB that one step adds to the peak of a fresh process."""
-    return run_in_fresh_process(
-        "scripts.benchmarks.losses", "--measure", case, implementation, device
-    )
-
-
-def _measure_here(case: Case, implementation: str, device: str) -> float:
+def peak_memory(case: Case, implementation: str, device: str) -> float:
+    """Returns the MB that one step adds to the peak of this process."""
     # a first step at a small size loads kernels and libraries, which do not count
     Case(case.loss, 20, proxies=min(case.proxies, 2)).step(implementation, device)()
-    step = case.step(implementation, device)
-    return added_peak(step, device)
+    return added_peak(case.step(implementation, device), device)
 
 
 def _report(name: str, times: dict[str, float], memory: dict[str, float]) -> None:
     for implementation, milliseconds in times.items():
         against = ""
         if implementation != "ours":
-            against = f"  {milliseconds / times['ours']:6.2f}x our time"
-            if memory:
-                against += (
-                    f", {memory[implementation] / max(memory['ours'], 1e-3):6.2f}x our memory"
-                )
-        used = f"{memory[implementation]:8.0f} MB" if memory else ""
-        print(
-            f"{name:22s} {implementation:13s} {milliseconds:10.1f} ms {used}{against}", flush=True
-        )
+            more = memory[implementation] / max(memory["ours"], 1e-3)
+            against = f"  {milliseconds / times['ours']:6.2f}x our time, {more:6.2f}x our memory"
+        used = f"{milliseconds:10.1f} ms {memory[implementation]:8.0f} MB"
+        print(f"{name:22s} {implementation:13s} {used}{against}", flush=True)
 
 
 def main(argv: list[str]) -> None:
     """Measures the chosen cases and prints a line for each implementation."""
-    parser = argparse.ArgumentParser(prog="benchmark.py losses", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = make_parser(__doc__, "benchmark.py losses")
     parser.add_argument(
         "--cases", type=comma_separated(CASES), default=list(CASES), help="comma-separated names"
     )
     parser.add_argument("--rounds", type=at_least(1), default=7, help="timed rounds (default 7)")
     add_device(parser)
-    parser.add_argument("--no-dense", action="store_true", help="leave out the dense forms")
-    parser.add_argument("--no-memory", action="store_true", help="measure time only")
     options = parser.parse_args(argv)
 
     print(
@@ -212,16 +196,9 @@ def main(argv: list[str]) -> None:
     print(f"# forward + backward, B {BATCH}, D {DIMENSIONS}, float32, {options.rounds} rounds")
     for name in options.cases:
         case = CASES[name]
-        kinds = [k for k in case.implementations() if not (options.no_dense and k == "dense")]
+        kinds = case.implementations()
         steps = {kind: case.step(kind, options.device) for kind in kinds}
         times = median_times(steps, options.rounds)
         del steps
-        memory = {}
-        if not options.no_memory:
-            memory = {kind: peak_memory(name, kind, options.device) for kind in kinds}
+        memory = {k: in_fresh_process(peak_memory, case, k, options.device) for k in kinds}
         _report(name, times, memory)
-
-
-if __name__ == "__main__":  # a fresh process of peak_memory
-    _, _, case_name, implementation_name, device_name = sys.argv
-    print(_measure_here(CASES[case_name], implementation_name, device_name))

@@ -14,14 +14,13 @@ a fresh process that holds network and batch (on a GPU: to the allocator's peak)
 
 from __future__ import annotations
 
-import argparse
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dml.cli.parser import make_parser
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.mixed_pooling import mix
 from dml.methods.metrix.mixing_pairs import MixingPairs
@@ -30,7 +29,7 @@ from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import Embedder
 
 from ._arguments import add_device, at_least
-from ._measure import Step, added_peak, machine, median_times, run_in_fresh_process
+from ._measure import Step, added_peak, in_fresh_process, machine, median_times
 
 IMAGES_PER_CLASS, CHANNELS, SIDE, DIMENSIONS = 5, 2048, 7, 512
 
@@ -114,21 +113,16 @@ class Setting:
 
         return TimmBackbone("resnet50.tv_in1k", weights="none")
 
-    def arguments(self) -> list[str]:
-        """Returns the command line of the same setting in a fresh process."""
-        fields = (self.classes, self.pooling, int(self.network), self.device)
-        return [str(field) for field in fields]
-
 
 def peak_memory(setting: Setting, kind: str) -> float:
-    """Returns the MB that one step adds to the peak of a fresh process."""
-    return run_in_fresh_process("scripts.benchmarks.metrix", kind, *setting.arguments())
+    """Returns the MB that one step adds to the peak of this process."""
+    Setting(3, setting.pooling, False, setting.device).step(kind)()  # loads kernels and libraries
+    return added_peak(setting.step(kind), setting.device)
 
 
 def main(argv: list[str]) -> None:
     """Measures and prints a line for each form."""
-    parser = argparse.ArgumentParser(prog="benchmark.py metrix", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = make_parser(__doc__, "benchmark.py metrix")
     parser.add_argument(
         "--classes", type=at_least(2), default=20, help="of 5 images each (default 20)"
     )
@@ -136,12 +130,9 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--network", action="store_true", help="start from images, with ResNet-50")
     parser.add_argument("--rounds", type=at_least(1), default=5, help="timed rounds (default 5)")
     add_device(parser)
-    parser.add_argument("--no-direct", action="store_true", help="leave out the direct form")
-    parser.add_argument("--no-memory", action="store_true", help="measure time only")
     options = parser.parse_args(argv)
     setting = Setting(options.classes, options.pooling, options.network, options.device)
-    direct = [] if options.no_direct or options.network else ["direct"]
-    kinds = ["clean", "metrix", *direct]
+    kinds = ["clean", "metrix", *([] if options.network else ["direct"])]
 
     print(
         f"# {machine(setting.device)}, {torch.get_num_threads()} threads, "
@@ -151,18 +142,9 @@ def main(argv: list[str]) -> None:
         f"# B {setting.images}, {setting.pairs} pairs, {CHANNELS}x{SIDE}x{SIDE}, "
         f"pooling {setting.pooling}, {'with' if setting.network else 'without'} network"
     )
-    memory = {} if options.no_memory else {kind: peak_memory(setting, kind) for kind in kinds}
+    memory = {kind: in_fresh_process(peak_memory, setting, kind) for kind in kinds}
     times = median_times({kind: setting.step(kind) for kind in kinds}, options.rounds)
     for kind in kinds:
-        used = ""
-        if memory:
-            used = f"{memory[kind]:9.0f} MB  {memory[kind] - memory['clean']:+9.0f} MB"
+        used = f"{memory[kind]:9.0f} MB  {memory[kind] - memory['clean']:+9.0f} MB"
         ratio = times[kind] / times["clean"]
         print(f"{kind:7s} {times[kind]:10.1f} ms  {ratio:6.2f}x clean  {used}", flush=True)
-
-
-if __name__ == "__main__":  # a fresh process of peak_memory
-    _, kind_name, classes, pooling, network, device_name = sys.argv
-    here = Setting(int(classes), pooling, bool(int(network)), device_name)
-    Setting(3, pooling, False, device_name).step(kind_name)()  # loads kernels and libraries
-    print(added_peak(here.step(kind_name), device_name))

@@ -9,22 +9,22 @@ class centers at the sizes of the test sets; the number of images per class vari
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dml.cli.parser import make_parser
 from dml.retrieval import retrieval_metrics
 
 from ._arguments import at_least, comma_separated
-from ._measure import run_in_fresh_process
+from ._measure import in_fresh_process, in_turns, seconds
 
 PML_NAMES = {
     "precision_at_1": "precision_at_1",
@@ -166,24 +166,17 @@ def compute_metrics(name: str, arguments: tuple[Tensor, ...], size: Size) -> dic
     return {ours: found[theirs] for ours, theirs in PML_NAMES.items()}
 
 
-def peak_memory(name: str, size_name: str) -> float:
-    """Returns the peak in MB above the embeddings of one implementation in a fresh process.
+def peak_memory(name: str, size: Size) -> float:
+    """Returns the peak in MB above the embeddings of one implementation.
 
     In one process the second run would reuse the memory that the first one did not release.
     """
-    return run_in_fresh_process(
-        "scripts.benchmarks.retrieval", "--sizes", size_name, "--memory-of", name
-    )
-
-
-def print_memory(name: str, size: Size) -> None:
-    """Measures in this process what `peak_memory` returns."""
     small = replace(size, queries=200, gallery=min(size.gallery, 200), classes=50, largest=10)
     compute_metrics(name, draw_embeddings(small), small)  # libraries and threads, which all need
     arguments = draw_embeddings(size)
     with PeakMemory() as peak:
         compute_metrics(name, arguments, size)
-    print(peak.above)
+    return peak.above
 
 
 def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> None:
@@ -193,29 +186,29 @@ def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     moved = tuple(part.to(device) for part in arguments)
     names = ["pml", *(each + more for each in backends for more in ("", "+recall"))]
-    seconds: dict[str, list[float]] = {each: [] for each in names}
     results: dict[str, dict[str, float]] = {}
-    for _ in range(repeats):
-        for each in names:
-            start = time.perf_counter()
-            results[each] = compute_metrics(each, moved, size)
-            seconds[each].append(time.perf_counter() - start)
+
+    def score(each: str) -> None:
+        results[each] = compute_metrics(each, moved, size)
+
+    times = in_turns({each: partial(seconds, partial(score, each)) for each in names}, repeats)
     print(f"{name}: {size.queries}/{size.gallery or size.queries} items, {size.dim} dimensions")
-    base = statistics.median(seconds["pml"])
+    base = median(times["pml"])
     truth = reference_metrics(arguments) if exact else results["pml"]
     for each in names:
-        median = statistics.median(seconds[each])
         away = max(abs(results[each][key] - truth[key]) for key in PML_NAMES)
         values = " ".join(f"{key} {v:.4f}" for key, v in results[each].items() if key != "queries")
-        memory = f"{peak_memory(each, name):+6.0f} MB" if device.type == "cpu" else ""
-        print(f"  {each:12}{median:8.3f} s {base / median:6.2f}x {memory}  {values}")
+        memory = ""
+        if device.type == "cpu":
+            memory = f"{in_fresh_process(peak_memory, each, size):+6.0f} MB"
+        time = median(times[each])
+        print(f"  {each:12}{time:8.3f} s {base / time:6.2f}x {memory}  {values}")
         print(f"         from {'the float64 ranking' if exact else 'PML'}: {away:.1e}", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the suite from the command line."""
-    parser = argparse.ArgumentParser(prog="benchmark.py retrieval", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = make_parser(__doc__, "benchmark.py retrieval")
     parser.add_argument(
         "--sizes",
         type=comma_separated(SIZES),
@@ -230,11 +223,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         help=f"of {', '.join(BACKENDS)}",
     )
     parser.add_argument("--exact", action="store_true", help="compare with a float64 ranking too")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    if options.memory_of:
-        print_memory(options.memory_of, SIZES[options.sizes[0]])
-        return
     print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads,"
         f" {torch.backends.cpu.get_cpu_capability()},"
@@ -242,7 +231,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     for name in options.sizes:
         benchmark(name, options.repeats, options.backends, options.exact)
-
-
-if __name__ == "__main__":
-    main()

@@ -26,23 +26,30 @@ other.
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import torch
 
+from dml.cli.parser import make_parser
 from dml.training.device import peak_memory_mb
 
 from ._arguments import add_device, at_least, comma_separated
-from ._measure import count_waits, machine, read_timm_rates, run_in_fresh_process
+from ._measure import (
+    count_waits,
+    in_fresh_process,
+    in_turns,
+    machine,
+    median_ratio,
+    read_timm_rates,
+)
 from ._operations import COLUMNS, count_operations
 from ._parallel_processes import measure_processes
-from ._rates import measure, print_rates, report_progress
 from ._roofline import count_work, measure_byte_rate, measure_flop_rate
 from ._training_loops import PLAIN, Loop, Setting, Variant, ladder
 from .input import write_photos
@@ -60,10 +67,6 @@ MEMORY_STEPS = 2  # in the second one, optimizer and gradients are there
 def main(argv: Sequence[str] | None = None) -> None:
     """Prints a table for each network and batch; `--help` lists the options."""
     options = _parsed(argv)
-    if options.memory_of:
-        setting, variant = json.loads(options.memory_of)
-        print(_memory_here(Setting(**setting), Variant(**variant)))
-        return
     if options.count:
         _print_operations(options)
         return
@@ -108,14 +111,41 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
         except Exception as error:  # no compiler here, or not enough memory for all at once
             loops.pop(variant, None)
             print(f"{variant.name:32}not possible: {(str(error).splitlines() or [repr(error)])[0]}")
-    measured = measure(loops, options.steps, options.rounds, options.drained)
-    for variant, loop in loops.items():
-        measured[variant].waits = count_waits(loop.step, options.steps, setting.device)
-    roofs = {} if options.no_roof else _roofs(loops)
-    print_rates(measured, roofs, {} if options.no_memory else _memory(setting, list(measured)))
+    measures = {v: partial(_rate, loop, options) for v, loop in loops.items()}
+    rates = in_turns(measures, options.rounds)
+    waits = {v: count_waits(one.step, options.steps, setting.device) for v, one in loops.items()}
+    _print_rates(rates, waits, _roofs(loops), _memory(setting, loops))
     timm_rate = options.timm.get((TIMM_NAMES.get(setting.network), setting.batch))
     if timm_rate is not None:
         print(f"{'timm, benchmark.py':32}{timm_rate:10.1f}")
+
+
+def _rate(loop: Loop, options: argparse.Namespace) -> float:
+    """Returns images/s; some steps come before, since the loader filled its queue meanwhile."""
+    report_progress(f"measuring {loop.variant.name}")
+    loop.advance(options.drained)
+    return options.steps * loop.setting.batch / loop.advance(options.steps)
+
+
+def _print_rates(
+    rates: dict[Variant, list[float]],
+    waits: dict[Variant, float | None],
+    roofs: dict[str, float],
+    memory: dict[Variant, float],
+) -> None:
+    """Prints a row for each loop; `rates` and `roofs` in images/s, `memory` in MB."""
+    print(f"{'':32}{'images/s':>10}{'ratio':>8}{'waits':>7}{'memory':>11}{'roof':>7}")
+    for variant, found in rates.items():
+        rate, ratio = median(found), median_ratio(found, next(iter(rates.values())))
+        wait = "" if waits[variant] is None else f"{waits[variant]:.1f}"
+        roof = f"{rate / roofs[variant.precision]:6.0%}" if variant.precision in roofs else ""
+        used = f"{wait:>7}{memory[variant]:8.0f} MB{roof:>7}"
+        print(f"{variant.name:32}{rate:10.1f}{ratio:7.2f}x{used}", flush=True)
+
+
+def report_progress(text: str) -> None:
+    """Prints the current step to stderr; only the table goes to stdout."""
+    print(f"… {text}", file=sys.stderr, flush=True)
 
 
 def _roofs(loops: dict[Variant, Loop]) -> dict[str, float]:
@@ -143,27 +173,22 @@ def _models(setting: Setting, options: argparse.Namespace) -> None:
     variant = next((one for one in reversed(_chosen(options)) if not one.compile), None)
     if variant is None:
         return
-    one, parallel = [], []
-    for number in range(1, options.rounds + 1):
-        report_progress(f"parallel models: round {number} of {options.rounds}")
-        one.append(measure_processes(1, setting, variant, options.steps))
-        parallel.append(measure_processes(options.models, setting, variant, options.steps))
-    ratio = median(b / a for a, b in zip(one, parallel, strict=True))
+    report_progress("measuring parallel models")
+    counts = 1, options.models
+    measures = {n: partial(measure_processes, n, setting, variant, options.steps) for n in counts}
+    one, parallel = in_turns(measures, options.rounds).values()
     print(
         f"protocol.workers={options.models} ({variant.name}): {median(parallel):.1f} images/s of "
-        f"all models together, one after the other {median(one):.1f}: {ratio:.2f}x",
+        f"all models together, one after the other {median(one):.1f}: "
+        f"{median_ratio(parallel, one):.2f}x",
         flush=True,
     )
 
 
-def _memory(setting: Setting, variants: Sequence[Variant]) -> dict[Variant, float]:
+def _memory(setting: Setting, variants: Iterable[Variant]) -> dict[Variant, float]:
     """Returns the peak MB of a fresh process for each loop."""
-    found = {}
-    for variant in variants:
-        report_progress(f"memory of {variant.name}")
-        question = json.dumps([asdict(setting), asdict(variant)])
-        found[variant] = run_in_fresh_process("scripts.benchmarks.train", "--memory-of", question)
-    return found
+    report_progress("measuring memory")
+    return {variant: in_fresh_process(_memory_here, setting, variant) for variant in variants}
 
 
 def _memory_here(setting: Setting, variant: Variant) -> float:
@@ -188,8 +213,7 @@ def _sizes(words: str) -> list[int]:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmark.py train", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = make_parser(__doc__, "benchmark.py train")
     parser.add_argument(
         "--network",
         type=comma_separated(tuple(BATCHES)),
@@ -230,9 +254,6 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--count", action="store_true", help="count the operations of a step; measure nothing"
     )
-    parser.add_argument("--no-memory", action="store_true", help="measure time only")
-    parser.add_argument("--no-roof", action="store_true", help="leave out the roofline")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     options.only = [name.strip() for name in options.only.split(",") if name.strip()]
     names = [rung.name for rung in ladder(options.device, options.workers, options.most_workers)]
@@ -241,7 +262,3 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     # A loader keeps two batches ready for each of its workers.
     options.drained = 2 * options.most_workers if options.device == "cuda" else 1
     return options
-
-
-if __name__ == "__main__":  # a fresh process of _memory
-    main()

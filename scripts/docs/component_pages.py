@@ -70,9 +70,8 @@ def tabulate_space(group: str, name: str) -> str:
 def tabulate_experiments(group: str, choice: str) -> str:
     """Returns the table of the experiments with a loss or a method; empty if there is none."""
     rows = [
-        (code(f"experiment={one.id}"), escape(one.title), write_hours(one.gpu_hours))
-        for one in list_experiments()
-        if one.uses(group, choice)
+        (code(f"experiment={about.id}"), escape(about.title), write_hours(about.gpu_hours))
+        for about in (one.about for one in list_experiments() if one.uses(group, choice))
     ]
     return table(("experiment", "title", "GPU hours"), rows)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from dml.config.schema import ExperimentConfig
 from dml.core.installation import CONFIGS
 from dml.results.catalog import experiment_ids, load_experiment
 
@@ -17,7 +18,6 @@ PAPERS = {
     "pfml": "Potential fields",
     "metrix": "Metrix",
     "ccp": "Chance constraints",
-    "claims": "First pilots, on a CPU",
 }
 
 
@@ -26,26 +26,14 @@ class Experiment:
     """One file of `configs/experiment`.
 
     Attributes:
-        id: name on the command line.
-        title: one line about it.
-        paper: key of `PAPERS`.
-        tables: tables of the paper with its numbers: T1, text.
+        about: its node `experiment`.
         grids: options that vary, and their values; one dictionary for each grid.
         fixed: choices of groups that it sets: protocol, backbone …
-        gpu_hours: estimate for all its trainings; None if nobody estimated it.
-        script: command that draws it from runs or by itself, or None.
-        trains: whether it trains anything.
     """
 
-    id: str
-    title: str
-    paper: str
-    tables: tuple[str, ...]
+    about: ExperimentConfig
     grids: tuple[dict[str, tuple[str, ...]], ...]
     fixed: dict[str, str]
-    gpu_hours: float | None
-    script: str | None
-    trains: bool
 
     def uses(self, group: str, choice: str) -> bool:
         """Returns True if a run of the experiment has `<group>=<choice>`."""
@@ -60,7 +48,6 @@ def list_experiments() -> tuple[Experiment, ...]:
 
 
 def _read(name: str) -> Experiment:
-    node = load_experiment(name)
     path = CONFIGS / "experiment" / f"{name}.yaml"
     content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     sweeper = content.get("hydra", {}).get("sweeper", {})
@@ -68,15 +55,9 @@ def _read(name: str) -> Experiment:
     grids = [common | _read_grid(text) for text in sweeper.get("grids") or []]
     overrides = [entry for entry in content.get("defaults", []) if isinstance(entry, dict)]
     return Experiment(
-        name,
-        node.title,
-        name.partition("_")[0],
-        tuple(node.tables),
+        load_experiment(name),
         tuple(grids or ([common] if common else [])),
         {key.rpartition("/")[2]: str(value) for one in overrides for key, value in one.items()},
-        node.gpu_hours,
-        node.script,
-        node.trains,
     )
 
 

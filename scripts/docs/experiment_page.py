@@ -1,4 +1,4 @@
-"""Catalog of the experiments: the tables and figures of the papers, and first pilots."""
+"""Catalog of the experiments: the tables and figures of the papers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,14 @@ RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 def make_experiment_page() -> dict[str, str]:
     """Returns the page by its path below `docs/`."""
-    papers = load_papers()
-    rehearsed = _read_rehearsal()
-    sections = []
-    for key, title in PAPERS.items():
-        rows = [
-            _make_row(one, rehearsed.get(one.id, ""))
-            for one in list_experiments()
-            if one.paper == key
-        ]
-        head = ("id", "title", "in the paper", "varies", "GPU hours", "status")
-        sections.append((title, papers.get(key), table(head, rows)))
-    scripts = [
-        (code(one.id), code(one.script)) for one in list_experiments() if one.script is not None
-    ]
+    papers, rehearsed = load_papers(), _read_rehearsal()
+    head = ("id", "title", "in the paper", "varies", "GPU hours", "status")
+    rows: dict[str, list[tuple[str, ...]]] = {key: [] for key in PAPERS}
+    for one in list_experiments():
+        rows[one.about.id.partition("_")[0]].append(_make_row(one, rehearsed))
+    sections = [(title, papers.get(key), table(head, rows[key])) for key, title in PAPERS.items()]
+    abouts = [one.about for one in list_experiments()]
+    scripts = [(code(about.id), code(about.script)) for about in abouts if about.script]
     page = render(
         "experiments.md",
         sections=sections,
@@ -49,23 +43,20 @@ def _read_rehearsal() -> dict[str, str]:
     return statuses
 
 
-def _make_row(one: Experiment, rehearsed: str) -> tuple[str, ...]:
-    item = one.id.partition("_")[2].partition("_")[0]
+def _make_row(one: Experiment, rehearsed: dict[str, str]) -> tuple[str, ...]:
+    about = one.about
+    item = about.id.partition("_")[2].partition("_")[0]
     place = item.replace("table", "Table ").replace("figure", "Figure ")
     others = [
-        name[1:] for name in one.tables if name[1:].isdigit() and f"Table {name[1:]}" != place
+        name[1:] for name in about.tables if name[1:].isdigit() and f"Table {name[1:]}" != place
     ]
     if others:
         place += f", numbers also in {', '.join(others)}"
-    if one.paper == "claims":
-        place = ""
-    hours = write_hours(one.gpu_hours) if one.trains else "a script"
-    status = rehearsed
-    if (RESULTS / f"{one.id}_runs.csv").exists():
-        status = f"[contributed results](results/{one.id}_runs.csv)"
-    elif (RESULTS / f"{one.id}.md").exists():
-        status = f"[a pilot, no evidence](results/{one.id}.md)"
-    return code(one.id), escape(one.title), place, _describe_grids(one), hours, status
+    hours = write_hours(about.gpu_hours) if about.trains else "a script"
+    status = rehearsed.get(about.id, "")
+    if (RESULTS / f"{about.id}_runs.csv").exists():
+        status = f"[contributed results](results/{about.id}_runs.csv)"
+    return code(about.id), escape(about.title), place, _describe_grids(one), hours, status
 
 
 def _describe_grids(one: Experiment) -> str:

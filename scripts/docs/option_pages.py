@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -39,26 +38,18 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...], type[schema.Node] | None], ...
 _NOT_PAGES = {"experiment", "loss", "method"}  # groups with pages of their own
 
 
-@dataclass(frozen=True)
-class _Section:
-    name: str
-    title: str
-    options: str
-
-
 def make_option_pages() -> dict[str, str]:
     """Returns the pages by their path below `docs/`."""
-    sections: list[_Section] = []
-    for node, title, files, model in _SECTIONS:
-        rows = list(_list_rows(node, files, model))
-        options = table(("option", "default", "type and range", "meaning"), rows)
-        sections.append(_Section(node, title, options))
+    head = ("option", "default", "type and range", "meaning")
+    sections = [
+        {"title": title, "options": table(head, _list_rows(node, files, model))}
+        for node, title, files, model in _SECTIONS
+    ]
     evaluate = [
         (code(name), code(one.value), _describe(schema.EvaluateConfig, name), escape(one.comment))
         for name, one in _read("evaluate").items()
         if "." not in name and name not in ("defaults", "embedder", "hydra")
     ]
-    head = ("option", "default", "type and range", "meaning")
     groups = [
         (group, group in _defaults(), _tabulate_choices(group))
         for group in sorted({*list_groups(), "params"} - _NOT_PAGES)

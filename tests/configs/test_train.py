@@ -1,5 +1,6 @@
 """A config comes from few files, each of which says something of its own."""
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -27,6 +28,16 @@ def read_files(*words: str) -> dict[str, list]:
         for name, value in flatten(content).items():
             values.setdefault(f"{prefix}{name}", []).append(value)
     return values
+
+
+def test_every_file_opens_with_its_command():
+    for path in CONFIGS.glob("*/*.yaml"):
+        choice = f"{path.parent.name}={path.stem}"
+        if path.parent.name == "recipe":
+            choice = re.sub(r"recipe=(.*)_(\w+)", r"protocol=\1 data=\2", choice)
+        first = path.read_text().removeprefix("# @package _global_\n").splitlines()[0]
+        assert first.startswith("# python train.py ")
+        assert choice in first
 
 
 @pytest.mark.parametrize("protocol", ["traditional", "mlrc", "pfml", "metrix", "conventional"])

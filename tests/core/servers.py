@@ -17,14 +17,12 @@ class Behavior:
     Attributes:
         break_after: bytes after which each of the first `breaks` answers ends.
         breaks: how many answers are cut off.
-        busy: how many requests are answered with 503 first.
         ranges: whether it can continue in the middle of a file.
         requests: the Range header of every request so far.
     """
 
     break_after: int | None = None
     breaks: int = 0
-    busy: int = 0
     ranges: bool = True
     requests: list[str | None] = field(default_factory=list)
 
@@ -38,9 +36,6 @@ def serving(folder: Path, behavior: Behavior) -> Iterator[str]:
             asked = self.headers.get("Range")
             behavior.requests.append(asked)
             path = folder / self.path.lstrip("/").partition("?")[0]
-            if len(behavior.requests) <= behavior.busy:
-                self.send_error(503)
-                return
             if not path.is_file():
                 self.send_error(404)
                 return

@@ -20,15 +20,6 @@ def site(tmp_path: Path) -> Path:
     return folder
 
 
-def test_file_arrives_whole_and_is_fetched_once(site: Path, tmp_path: Path):
-    behavior, target = Behavior(), tmp_path / "down" / "data.bin"
-    with serving(site, behavior) as address:
-        for _ in range(2):
-            assert download(f"{address}/data.bin?download=1", target, MD5).read_bytes() == CONTENT
-    assert behavior.requests == [None]
-    assert list(target.parent.iterdir()) == [target]
-
-
 def test_broken_connection_is_taken_up_where_it_broke(site: Path, tmp_path: Path):
     behavior = Behavior(break_after=100_000, breaks=2)
     with serving(site, behavior) as address:

@@ -64,31 +64,6 @@ def test_a_death_is_held_back_until_the_next_batch(others):
         list(batches)
 
 
-def test_a_death_is_raised_while_a_batch_is_awaited(others):
-    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
-    assert [next(batches).item() for _ in range(3)] == [0, 1, 2]
-    threading.Thread(target=kill_worker, args=(others,)).start()
-    start = time.monotonic()
-    with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
-        next(batches)
-    assert time.monotonic() - start < 30
-
-
-def test_a_death_after_the_iteration_keeps_no_process(others):
-    def iterate_until_a_death():
-        batches = iterate(DataLoader(Slow(), num_workers=2, prefetch_factor=2))
-        next(batches)
-        kill_worker(others)
-        await_death()
-
-    gc.disable()
-    try:
-        iterate_until_a_death()
-        assert set(multiprocessing.active_children()) <= others
-    finally:
-        gc.enable()
-
-
 def test_too_few_descriptors(capfd):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 5, limits[1]))

@@ -31,16 +31,6 @@ def test_reader_lists_the_published_layout(name: str, tmp_path: Path):
     assert {tuple(load_image(path).shape) for path in index.images} == {(3, 30, 40)}
 
 
-def test_recall_is_reported_at_the_ks_of_the_literature(tmp_path: Path):
-    at = {
-        name: reader(TREES[name](tmp_path), images=12, classes=4).recall_at
-        for name, reader in READERS.items()
-    }
-    assert at["cub"] == at["cars"] == (1, 2, 4, 8)
-    assert at["sop"] == (1, 10, 100, 1000)
-    assert at["inshop"] == (1, 10, 20, 30)
-
-
 @ALL
 def test_absent_dataset_names_the_command_that_prepares_it(name: str, tmp_path: Path):
     command = rf"^data\.root: .*; run: python scripts/prepare_data.py {name} --root {tmp_path}$"

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml.core.option_values import SAMPLERS
 from dml.data.samplers import (
     BalancedBatches,
     ClassStreamBatches,
@@ -12,6 +11,7 @@ from dml.data.samplers import (
     build_schedule,
 )
 
+SAMPLERS = ("random", "class_stream", "balanced")
 LABELS = np.repeat(np.arange(10), [3, 7, 1, 5, 4, 9, 2, 6, 8, 5])
 
 

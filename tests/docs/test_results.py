@@ -32,12 +32,3 @@ def test_pages_count_the_recipes_that_ran_and_those_with_results(page, papers):
     )
     (found,) = COUNT.findall((ROOT / page).read_text(encoding="utf-8"))
     assert found == (str(len(papers)), str(len([*RESULTS.glob("*_runs.csv")])))
-
-
-def test_every_experiment_has_a_status(papers):
-    page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| `(\w+)` \| .* \| ([^|]*) \|$", page.partition("## Figures drawn")[0], re.M
-    )
-    assert {id for id, status in rows if not status} <= {"claims_pretraining"}
-    assert {id for id, _ in rows} >= papers

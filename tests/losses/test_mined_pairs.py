@@ -23,7 +23,7 @@ from dml.losses import (
 from dml.losses.generic import MultiSimilarityLoss, ProxyAnchorLoss
 from dml.losses.mined_pairs import image_weights
 from dml.losses.triplet import AllTripletsLoss
-from tests.losses.all_losses import LOSSES, PAIR_LOSSES, batch, value_and_gradients
+from tests.losses.all_losses import LOSSES, batch, value_and_gradients
 
 PAIRS = tuple(map(torch.tensor, ([0, 3, 4], [6, 4, 8], [0, 0, 3, 8], [1, 5, 7, 2])))
 TRIPLETS = tuple(map(torch.tensor, ([0, 3, 0, 8], [6, 4, 6, 3], [1, 7, 5, 0])))
@@ -85,18 +85,6 @@ def test_class_wise_means_divide_by_all_pairs() -> None:
         (ClassBalancedContrastiveLoss(0.02, 0.7), cbcont),
     ]:
         torch.testing.assert_close(loss(x.double(), y, PAIRS), expected / len(classes))
-
-
-@pytest.mark.parametrize("name", PAIR_LOSSES)
-def test_the_tuple_of_all_pairs_changes_nothing(name: str) -> None:
-    x, y = batch()
-    loss = LOSSES[name]()
-    if name == "cwms":
-        loss.include_self = False
-    mined = lmu.get_all_pairs_indices(y)
-    expected = value_and_gradients(loss, loss, x, y)
-    actual = value_and_gradients(lambda x, y: loss(x, y, mined), loss, x, y)
-    torch.testing.assert_close(actual, expected)
 
 
 UNNORMALIZED = LpDistance(normalize_embeddings=False)

@@ -162,29 +162,6 @@ def test_gradcheck(alpha: float | None) -> None:
     assert torch.autograd.gradcheck(value, (x.requires_grad_(), loss.proxies))
 
 
-@pytest.mark.parametrize("kind", [PotentialFieldLoss, ContrastivePotentialLoss])
-def test_without_proxies_only_samples_meet(kind: type) -> None:
-    loss = kind(5, 3, 0)
-    assert list(loss.parameters()) == []
-    x = torch.randn(1, 3, requires_grad=True)
-    value = loss(x, torch.tensor([2]))
-    value.backward()
-    assert value == 0
-    assert torch.equal(x.grad, torch.zeros(1, 3))
-
-
-def test_proxies_of_a_class_are_consecutive_rows_of_length_one() -> None:
-    loss = PotentialFieldLoss(4, 6, 3)
-    assert loss.proxies.shape == (12, 6)
-    torch.testing.assert_close(loss.proxies.norm(dim=1), torch.ones(12))
-    loss.proxies.data = F.one_hot(torch.arange(4), 6).float().repeat_interleave(3, dim=0)
-    with torch.no_grad():  # every class in a place of its own: all attraction, constant repulsion
-        value = loss(torch.eye(6)[:1], torch.tensor([0]))
-    pairs_of_a_class = 4 * 3 + 3 * 3 * 2
-    other_pairs = 13 * 12 - pairs_of_a_class
-    assert value.item() == pytest.approx((other_pairs - pairs_of_a_class) / 0.2**4)
-
-
 @pytest.mark.parametrize(
     ("loss", "arguments"),
     [

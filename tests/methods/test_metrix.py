@@ -7,8 +7,6 @@ import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from dml.core.errors import UserError
-
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
@@ -47,9 +45,3 @@ def test_every_constructor_argument_is_listed_with_its_default(name):
 def test_trains(run_tiny, words):
     summary, _ = run_tiny(*words, *FEW)
     assert summary["metrics"]["map_at_r"]["mean"] > 0
-
-
-@pytest.mark.parametrize("loss", ["triplet", "mfcwms"])
-def test_other_losses_are_refused_with_those_that_are_not(run_tiny, loss):
-    with pytest.raises(UserError, match=r"loss: method=metrix cannot use it.*contrastive \| ms"):
-        run_tiny(f"loss={loss}", "method=metrix")

@@ -1,6 +1,5 @@
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from dml.core.errors import UserError
@@ -109,21 +108,17 @@ def test_features_then_embed_equals_forward(backbone, images):
     torch.testing.assert_close(embedder.project(pooled), expected)
 
 
-def _statistics(embedder):
-    return {k: v.clone() for k, v in embedder.state_dict().items() if "running" in k}
-
-
 def test_frozen_statistics_survive_every_call_of_train(images):
     embedder = Embedder(SmallCNN(width=4), 5, freeze_batch_norm=True)
-    before = _statistics(embedder)
+    buffers = dict(embedder.named_buffers())
+    before = {name: value.clone() for name, value in buffers.items()}
     assert before
     around = nn.Sequential(embedder)
     for module in (around, embedder):
         embedder.eval()
         module.train()
         embedder(images)
-        for name, value in _statistics(embedder).items():
-            torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+        assert all(torch.equal(value, before[name]) for name, value in buffers.items())
     embedder.train()
     assert embedder.training
 
@@ -140,22 +135,11 @@ def test_scale_and_shift_train_unless_frozen_too(affine, images):
         assert (parameter.grad is None) is affine
 
 
-def test_bfloat16_autocast_gives_float32_embeddings_and_trains(images):
-    embedder = Embedder(SmallCNN(width=8), 5)
-    target = F.normalize(torch.randn(6, 5), dim=1)
-    optimizer = torch.optim.AdamW(embedder.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(30):
-        with torch.autocast("cpu", torch.bfloat16):
-            embeddings = embedder(images)
-        assert embeddings.dtype == torch.float32
-        torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(6))
-        loss = (embeddings - target).square().sum(dim=1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.2 * losses[0]
+def test_bfloat16_autocast_gives_float32_embeddings(images):
+    with torch.autocast("cpu", torch.bfloat16):
+        embeddings = Embedder(SmallCNN(width=8), 5)(images)
+    assert embeddings.dtype == torch.float32
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(6))
 
 
 def test_native_pooling_is_that_of_the_network(images):

@@ -52,10 +52,8 @@ def test_a_command_runs_its_cell_and_no_other(name):
 
 
 @pytest.mark.parametrize("name", experiment_ids())
-def test_files_open_with_their_command(name):
+def test_files_state_their_hours_and_a_command_that_parses(name):
     lines = (CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "# @package _global_"
-    assert lines[1] == f"# python train.py experiment={name}"
     hours = load_experiment(name).gpu_hours
     if hours is not None:
         assert f"# About {hours:g} GPU hours (estimate; see dml/results/cost.py)." in lines
@@ -89,7 +87,7 @@ def test_a_cell_runs_on_a_stand_in(name, tmp_path, glyphs_root):
             assert list(cell.folder.glob("checkpoints/*/test_embeddings.npz"))
 
 
-@pytest.mark.parametrize("name", ["metrix_table6", "pfml_table9", "claims_chance_constraints"])
+@pytest.mark.parametrize("name", ["metrix_table6", "pfml_table9"])
 def test_the_sweeper_runs_the_cells_of_the_catalog(name):
     """Their settings refer to options of the cell, not to those of the experiment's first loss."""
     word = f"experiment={name}"
@@ -148,9 +146,3 @@ def test_overrides_come_before_the_papers_values(composed):
     assert cell.config.loss.positive_margin == 1
     (cell,) = list_cells("mft_table14", ["data=cub", "loss=mfcwms"])
     assert (cell.config.loss.alpha, cell.config.experiment.setting) == (20, "alpha=20")
-
-
-def test_large_data_have_fewer_proxies_and_more_memory():
-    sop = list_cells("ccp_table3", ["data=sop", "loss=c1"])
-    assert [cell.config.method.get("pool_size") for cell in sop] == [None, 7, 7, None, None]
-    assert [cell.config.method.get("memory_batches") for cell in sop][3:] == [1400, 400]

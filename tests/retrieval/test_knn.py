@@ -56,15 +56,6 @@ def test_many_tiles_give_the_float64_ranking(case, generator):
     assert torch.equal(found.indices, reference.ranking(query, gallery)[1][:, :9])
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("case", reference.CASES)
-def test_cuda_gives_the_float64_ranking(case, generator):
-    embeddings = reference.CASES[case](generator)
-    found = nearest_neighbors(embeddings.cuda(), k=9)
-    assert torch.equal(found.indices.cpu(), reference.ranking(embeddings)[1][:, :9])
-
-
 def test_small_memory_gives_the_same_answer(generator):
     embeddings = torch.randint(0, 4, (200, 3), generator=generator).float()
     expected = reference.ranking(embeddings)[1][:, :20]

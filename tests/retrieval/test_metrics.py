@@ -22,18 +22,6 @@ def test_equals_the_reference_among_themselves(case, generator):
 
 
 @pytest.mark.parametrize("case", LABELS)
-def test_equals_the_reference_with_a_gallery(case, generator):
-    labels = LABELS[case](generator)
-    embeddings = clustered(labels, 16, 1.0, generator)
-    order = torch.randperm(len(labels), generator=generator)
-    query, gallery = order[:80], order[80:]
-    arguments = (embeddings[query], labels[query], embeddings[gallery], labels[gallery])
-    recall_at = (1, 10, 20, 30)
-    found = retrieval_metrics(*arguments, recall_at=recall_at)
-    assert_same(found, reference.metrics(*arguments, recall_at=recall_at))
-
-
-@pytest.mark.parametrize("case", LABELS)
 @pytest.mark.parametrize("split", [False, True])
 def test_equals_pml(case, split, generator):
     pytest.importorskip("faiss")  # its search

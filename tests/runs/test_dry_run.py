@@ -30,10 +30,6 @@ def tried(cfg):
             r"fails on a batch, called as loss\(embeddings, labels\[, indices_tuple\]\): .*forward",
         ),
         (
-            ["loss=custom", f"loss._target_={HERE}.Lengths"],
-            r"loss: must return one number, .* for the 2 classes; returned a tensor of shape \[8\]",
-        ),
-        (
             ["loss=custom", f"loss._target_={HERE}.Detached"],
             "loss: its value has no gradient; is it detached?",
         ),
@@ -108,13 +104,6 @@ class OneArgument(nn.Module):
 
     def forward(self, embeddings):
         return embeddings.sum()
-
-
-class Lengths(nn.Module):
-    """A loss that is not averaged."""
-
-    def forward(self, embeddings, labels, indices_tuple=None):
-        return embeddings.norm(dim=1)
 
 
 class Detached(nn.Module):

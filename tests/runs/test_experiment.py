@@ -4,7 +4,6 @@ import math
 import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
-from PIL import Image
 
 import dml
 from dml.core.errors import ConfigError, UserError
@@ -63,7 +62,7 @@ def test_the_same_command_leaves_a_finished_run_unchanged(run_tiny, capsys):
     assert "finished before" in capsys.readouterr().out
 
 
-def test_repeats_differ_and_yield_an_interval(run_tiny):
+def test_repeats_differ_and_yield_an_interval(run_tiny, capsys):
     summary, folder = run_tiny("protocol.repeats=2", "protocol.epochs=1")
     one, two = (job["metrics"]["map_at_r"] for job in summary["jobs"])
     assert one != two
@@ -72,6 +71,9 @@ def test_repeats_differ_and_yield_an_interval(run_tiny):
     # Student's t for one degree of freedom: 12.706
     assert math.isclose(value["ci95"], 12.706 * abs(one - two) / 2, rel_tol=1e-3)
     assert {row["repeat"] for row in rows(folder)} == {"0", "1"}
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(2 repeats)" in shown
+    assert f"{100 * one:.2f}, {100 * two:.2f}" in shown  # an interval is shown from three on
 
 
 @pytest.mark.parametrize(
@@ -98,20 +100,6 @@ def test_diverged_training_stops_with_its_step(run_tiny, monkeypatch):
         run_tiny("loss=mfcont", "protocol.epochs=5")
 
 
-def test_absent_data_leaves_no_folder(run_tiny, tmp_path):
-    with pytest.raises(UserError, match=r"data\.root"):
-        run_tiny("data=cub", "backbone=small_cnn", f"data.root={tmp_path}/data", "transform.size=8")
-    assert not (tmp_path / "outputs").exists()
-
-
-def test_a_refused_loss_leaves_no_folder(run_tiny, tmp_path):
-    with pytest.raises(UserError, match="alpha"):
-        run_tiny("loss.alpha=-1")
-    with pytest.raises(UserError, match="TripletMarginLoss"):
-        run_tiny("method=metrix", "loss=triplet")
-    assert not (tmp_path / "outputs").exists()
-
-
 def test_without_epochs_the_untrained_network_is_scored(run_tiny):
     summary, folder = run_tiny("method=untrained", "protocol.epochs=0", "embedder.size=null")
     assert summary["result_id"] == "untrained"
@@ -133,25 +121,24 @@ def test_the_history_has_a_loss_with_a_constant_without_it_too(run_tiny):
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
+    ("words", "message"),
     [
+        ("data=cub backbone=small_cnn data.root=absent transform.size=8", r"data\.root"),
+        ("loss.alpha=-1", "alpha"),
+        ("method=metrix loss=triplet", "TripletMarginLoss"),
         ("data.batch_size=5000", "data.batch_size: 5000 does not fit 901 training images"),
-        ("protocol=validation", "protocol: 'few' has 3 training classes; 4 are needed"),
+        (
+            "data=folder data.root=few backbone=small_cnn transform.size=16",
+            "protocol: 'few' has 3 training classes; 4 are needed",
+        ),
     ],
 )
-def test_too_little_data_leaves_no_folder(run_tiny, tmp_path, monkeypatch, option, message):
+def test_what_is_refused_leaves_no_folder(run_tiny, tmp_path, monkeypatch, words, message):
     """And downloads no weights, which are loaded later."""
-    if option.startswith("protocol"):
-        for number in range(18):
-            path = tmp_path / "few" / f"kind{number // 3}" / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.effect_noise((8, 8), number + 9).save(path)
-        words = ("data=folder", f"data.root={tmp_path}/few", "backbone=small_cnn")
-        words += ("transform.size=16",)
-    else:
-        words = ()
+    monkeypatch.chdir(tmp_path)
+    class_folders(tmp_path / "few", classes=6)
     with pytest.raises(UserError, match=message):
-        run_tiny(*words, option)
+        run_tiny(*words.split())
     assert not (tmp_path / "outputs").exists()
 
 

@@ -11,7 +11,6 @@ import torch
     [
         ("input --images 64", "--images: '64' must be an integer, at least 128"),
         ("losses --cases mfcwm", "--cases: unknown 'mfcwm'"),
-        ("metrix --rounds five", "--rounds: 'five' must be an integer"),
         ("retrieval --backends fais", "--backends: unknown 'fais'; did you mean 'faiss'?"),
         ("train --batch 32,x", "--batch: 'x' must be an integer, at least 1"),
         ("losses --device cuda", "--device: no GPU is available to torch"),

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.data.trees import class_folders, cub_tree, truncate
+from tests.data.trees import class_folders, truncate
 from tests.scripts.loading import load_script
 
 main = load_script("prepare_data").main
@@ -19,14 +19,6 @@ def test_check_decodes_every_image_and_names_the_bad_ones(tmp_path, capsys):
     assert str(bad[0]) in error[0]
     assert str(bad[1]) in error[1]
     assert error[2] == f"error: {tmp_path.name}: 2 images are damaged; replace them"
-
-
-def test_check_of_a_partial_benchmark_counts(tmp_path, capsys):
-    cub_tree(tmp_path)
-    assert main(["cub", "--check", "--root", str(tmp_path)]) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "found 12 of 11788 images" in error
 
 
 def test_script_prepares_what_needs_no_download(tmp_path, capsys):

@@ -21,25 +21,16 @@ def groups(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("last", ORDER[3:])
+@pytest.mark.parametrize("last", ORDER)
 def test_later_groups_win(composed, groups, last):
-    """The recipe is chosen by protocol and data together; on these, see the next test."""
-    chosen = ORDER[: ORDER.index(last) + 1]
-    overrides = [f"{group}=probe" for group in chosen if group != "recipe"]
-    assert composed(*overrides, searchpath=groups).optim.lr == len(chosen)
-
-
-def test_data_wins_over_protocol_and_protocol_over_loss(composed, groups):
-    (groups / "recipe" / "probe_probe.yaml").unlink()
-    assert composed("data=probe", "protocol=probe", searchpath=groups).optim.lr == 3.0
-    (groups / "data" / "probe.yaml").write_text("# @package _global_\ndata: {name: probe}\n")
-    both = composed("data=probe", "protocol=probe", "loss=probe", searchpath=groups)
-    assert both.optim.lr == 2.0
-    (groups / "protocol" / "probe.yaml").write_text(
-        "# @package _global_\nprotocol: {name: probe}\n"
-    )
-    all_three = composed("data=probe", "protocol=probe", "loss=probe", searchpath=groups)
-    assert all_three.optim.lr == 1.0
+    for group in ORDER[ORDER.index(last) + 1 :]:  # which are chosen, and set their name only
+        (groups / group / "probe.yaml").write_text(
+            f"# @package _global_\n{group}: {{name: probe}}\n"
+        )
+        (groups / group / "probe_probe.yaml").unlink(missing_ok=True)
+    chosen = [f"{group}=probe" for group in ("loss", "protocol", "data")]
+    chosen += [f"{group}=probe" for group in ORDER[4 : ORDER.index(last) + 1]]
+    assert composed(*chosen, searchpath=groups).optim.lr == 1 + ORDER.index(last)
 
 
 def test_command_line_wins_over_all(composed, groups):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
 from dml.core.errors import RunStopped
-from dml.retrieval import nearest_neighbors, retrieval_metrics
+from dml.retrieval import nearest_neighbors
 from dml.tracking import History
 from dml.training.device import set_precision
 from dml.training.process_group import SINGLE_PROCESS
 from scripts.benchmarks import train as benchmark
 from tests.methods.tiny_training import ccp_steps
+from tests.pretended_cuda.test_evaluation import (  # noqa: F401 - here on a real device
+    test_neighbors_and_scores_are_those_of_the_cpu,
+    test_neighbors_are_those_of_the_float64_ranking,
+)
 from tests.training.distributed_steps import CASES, relative, trained
 
 DEVICE = "cuda"
@@ -45,32 +47,14 @@ def test_ccp_takes_the_steps_of_the_cpu():
     assert found == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.fixture
-def embedded():
-    torch.manual_seed(0)
-    labels = torch.arange(60).repeat_interleave(7)
-    centers = torch.randn(60, 32)
-    x = torch.nn.functional.normalize(centers[labels] + 1.5 * torch.randn(len(labels), 32))
-    x[5] = x[40]  # a tie
-    return x, labels
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("split", [False, True])
-def test_scores_are_those_of_the_cpu(embedded, split, dtype):
-    x, labels = embedded[0].to(dtype), embedded[1]
-    arguments = (x[::2], labels[::2], x[1::2], labels[1::2]) if split else (x, labels)
-    expected = retrieval_metrics(*arguments, recall_at=(1, 2, 4, 8))
-    on_gpu = [argument.to(DEVICE) for argument in arguments]
-    assert retrieval_metrics(*on_gpu, recall_at=(1, 2, 4, 8)) == pytest.approx(expected, rel=1e-9)
-
-
-def test_faiss_and_torch_share_the_gpu(embedded):
+def test_faiss_and_torch_share_the_gpu():
     """Each works after the other has, with training in between, and finds the same neighbors."""
     faiss = pytest.importorskip("faiss")
     if not hasattr(faiss, "StandardGpuResources"):
         pytest.skip("needs faiss-gpu")
-    x, _ = embedded
+    torch.manual_seed(0)
+    x = torch.nn.functional.normalize(torch.randn(420, 32))
+    x[5] = x[40]  # a tie
     expected = nearest_neighbors(x, k=9).indices
     layer = torch.nn.Linear(32, 32).to(DEVICE)
     for backend in ("faiss", "torch", "faiss", "torch"):
@@ -122,18 +106,6 @@ def test_a_training_that_is_stopped_goes_on(run_tiny):
     assert_alike(rows(folder), whole)
     _, moved = run_tiny(*RUN, "overwrite=false", "device=cpu")  # finished is finished anywhere
     assert moved == folder
-
-
-@pytest.mark.parametrize("method", ["metrix", "ccp", "xbm"])
-def test_a_short_training_with_a_method(run_tiny, method):
-    options = {
-        "metrix": ("loss=contrastive",),
-        "ccp": ("loss=c2", "protocol=conventional"),
-        "xbm": ("loss=c1", "method.start_after=2"),
-    }[method]
-    _, folder = run_tiny("device=cuda", f"method={method}", *options)
-    assert all(row["map_at_r"] > 0 for row in rows(folder))
-    assert json.loads((folder / "summary.json").read_text())["precision"] == "fp32"
 
 
 def test_the_benchmark_runs(capsys):

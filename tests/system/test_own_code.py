@@ -42,12 +42,3 @@ def test_examples(own_folder, command_line, number, title, folder):
     assert status == 0, err
     assert title in out
     assert (own_folder / "outputs" / "single" / folder).is_dir()
-
-
-def test_a_missing_class_is_explained(own_folder, command_line):
-    for group, option in (("method", "method._target_"), ("data", "data.reader._target_")):
-        status, _, err = command_line(f"{group}=custom")
-        assert status == 2
-        assert err.startswith(f"error: {option}: missing; write {option}=<module>.<class>")
-    status, _, err = command_line("method=custom", "method._target_=my_methods.Noise")
-    assert err == ("error: method._target_: my_methods has no 'Noise'; did you mean 'Noisy'?\n")

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dml.cli import runs_command, train_command
+from dml.cli import runs_command
 from dml.results.frame import load_frame, one_per_run
-from tests.conftest import TINY
 from tests.stored_runs import write_stored_run
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
@@ -43,16 +42,3 @@ def test_lists(outputs, capsys, words):
 
 def test_all_actions_are_shown():
     assert {words[0] for words in LISTS if words} >= set(runs_command.ACTIONS) - {"list"}
-
-
-def test_a_sweep_ends_with_a_table_and_a_picture(tmp_path, monkeypatch, capsys):
-    sweep = next(words for words in COMMANDS if "-m" in words)
-    small = [f"outputs={tmp_path}", *TINY, "protocol.epochs=1", "loss=ms,contrastive"]
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [*sweep, *small])
-    assert train_command.main() == 0
-    end = capsys.readouterr().out.partition("2 runs, best first: digits (stand-in), ")[2]
-    for words in ("loss", "MAP@R", "epoch", "contrastive", "untrained"):
-        assert words in end
-    (picture,) = tmp_path.glob("sweeps/loss-*/curves.png")
-    assert f"curves      {picture}" in end

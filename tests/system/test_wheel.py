@@ -82,7 +82,6 @@ def test_training_from_another_folder(installation):
     assert json.loads(summary.read_text())["git_revision"].startswith("version 0.")
 
 
-@pytest.mark.soak
 def test_every_other_command(installation):
     run = installation.run
     assert run("dml-train", "data=digits", *TINY).returncode == 0

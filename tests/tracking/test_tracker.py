@@ -17,18 +17,6 @@ class Recorder(Tracker):
         self.calls.append(status)
 
 
-@pytest.fixture
-def info(tmp_path):
-    return RunInfo(tmp_path, "abc", "name", "group", {}, [(0, 0)])
-
-
-def test_a_run_is_started_and_finished(info):
-    tracker = Recorder()
-    with track_run(tracker, info):
-        assert tracker.calls == ["name"]
-    assert tracker.calls == ["name", 0]
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -38,8 +26,8 @@ def test_a_run_is_started_and_finished(info):
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_a_failed_run_is_finished_with_its_status(info, error, status):
-    tracker = Recorder()
+def test_a_failed_run_is_finished_with_its_status(tmp_path, error, status):
+    tracker, info = Recorder(), RunInfo(tmp_path, "abc", "name", "group", {}, [(0, 0)])
     with pytest.raises(type(error)), track_run(tracker, info):
         raise error
     assert tracker.calls == ["name", status]

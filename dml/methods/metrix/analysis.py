@@ -1,4 +1,4 @@
-"""Analyses of Metrix: mixed embeddings, which of them act as positives, and the pull of a loss.
+"""Analyses of Metrix: mixed embeddings, and which of them act as positives.
 
 Shapes: B images, D embedding dimensions, V mixes, A anchors, K the largest number of pairs per
 anchor.
@@ -6,7 +6,7 @@ anchor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -101,55 +101,3 @@ def measure_positivity(
             s, lambdas, beta=form.beta, gamma=form.gamma, margin=form.margin, bins=bins
         )
     return Positivity(positivity(slopes, lambdas, bins), predicted)
-
-
-@dataclass(frozen=True)
-class SimilarityChanges:
-    """First-order changes of cosine similarities in a gradient step of length 1 on the unit sphere.
-
-    Attributes:
-        positive, negative: mean change over the pairs of equal and of different classes.
-        positive_share, negative_share: share of these pairs whose similarity increases, 0–1.
-    """
-
-    positive: float
-    negative: float
-    positive_share: float
-    negative_share: float
-
-
-def similarity_changes(
-    loss: Callable[[Tensor], Tensor], x_BD: Tensor, labels: Tensor
-) -> SimilarityChanges | None:
-    """Returns the changes of similarities if the embeddings follow the gradient of a loss.
-
-    A step moves uᵢ by −gᵢ / ‖g‖, where g is the gradient on the sphere (without its part along uᵢ)
-    and ‖g‖ its norm over the batch; uᵢ·uⱼ then changes by −(gᵢ·uⱼ + uᵢ·gⱼ) / ‖g‖.
-
-    Args:
-        loss: maps embeddings B×D to a scalar.
-        x_BD: embeddings of any length; the loss is differentiated at the normalized embeddings.
-        labels: labels of the embeddings (B).
-
-    Returns:
-        The changes; None if the gradient is zero or there are no positive or no negative pairs.
-    """
-    u_BD = unit_rows(x_BD.detach().double())[0].requires_grad_()
-    (gradient_BD,) = torch.autograd.grad(loss(u_BD), u_BD)
-    with torch.no_grad():
-        along_B1 = (gradient_BD * u_BD).sum(dim=1, keepdim=True)
-        sphere_BD = gradient_BD - along_B1 * u_BD
-        norm = sphere_BD.norm()
-        same_BB = labels[:, None] == labels
-        above = torch.ones_like(same_BB).triu(diagonal=1)  # each pair once
-        positive, negative = same_BB & above, ~same_BB & above
-        if norm == 0 or not positive.any() or not negative.any():
-            return None
-        half_BB = -(sphere_BD / norm) @ u_BD.T
-        change_BB = half_BB + half_BB.T
-        return SimilarityChanges(
-            float(change_BB[positive].mean()),
-            float(change_BB[negative].mean()),
-            float((change_BB[positive] > 0).double().mean()),
-            float((change_BB[negative] > 0).double().mean()),
-        )

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import yaml  # type: ignore[import-untyped]
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from dml.config.identity import deciding_options, flatten, refuse_interpolation
+from dml.config.identity import flatten, identity, refuse_interpolation
 from dml.core.errors import UserError, first_line
 from dml.core.locks import is_locked
 from dml.core.metric_names import is_retrieval_metric
@@ -165,7 +165,7 @@ class StoredRun:
         """
         self.config = _validate(StoredConfig, flatten(config), "config.yaml")
         self.content = config
-        self.options = {name: v for name, v in deciding_options(config).items() if v != {}}
+        self.options = {name: v for name, v in identity(config).items() if v != {}}
 
     def parse_summary(self, summary: Any) -> None:
         """Takes the content of `summary.json`, which marks the run as finished.

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import copy
-import csv
 
 import pytest
 import torch
 from pytorch_metric_learning.losses import TripletMarginLoss
 
-from dml.config.check import check
-from dml.config.identity import identity
-from dml.config.schema import Config
 from dml.core.errors import RunStopped
 from dml.losses import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
-from dml.runs.build import Builder
-from dml.runs.job import JobRun, RunContext
-from dml.tracking import History, Tracker
-from dml.training.checkpoint_files import read_checkpoint
-from tests.conftest import TINY
+from dml.runs.folder.run_folder import RunFolder
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 from tests.runs.small_runs import rows
+from tests.system.finished_runs import results_of
 
 LABELS = torch.arange(4).repeat_interleave(5)
 IMAGES = images_of(LABELS)
@@ -198,56 +191,18 @@ def test_every_loss_of_the_paper_runs_through_stages(run_tiny, loss):
     assert first["lr_loss"] == first["lr_backbone"]
 
 
-def final_state(composed, folder, stop_at=()):
-    """Runs one job, interrupted at the given steps; returns its last checkpoint and history."""
-    cfg = composed(*TINY, *SMALL, "loss=c2")
-    config = check(cfg, Config)
-    builder = Builder(config)
-    context = RunContext(builder, identity(cfg), builder.index())
-    (job,) = context.jobs()
-    steps = [*stop_at, None]
-    for stop in steps:
-        run = JobRun(context, job, folder)
-        taken = iter(range(10**6))
-        done = 0 if stop is None else stop - (run.checkpoints.load() or [{"step": 0}])[0]["step"]
-
-        def should_stop(taken=taken, stop=stop, done=done):
-            return RunStopped("stopped", 143) if stop and next(taken) + 1 == done else None
-
-        try:
-            run.run(History(folder / "history.csv"), Tracker(), should_stop)
-            assert stop is None
-        except RunStopped:
-            assert stop is not None
-            assert read_checkpoint(run.checkpoints.last)["step"] == stop
-    return read_checkpoint(run.checkpoints.last), (folder / "history.csv").read_text()
-
-
-def test_resuming_in_the_middle_of_a_stage_changes_nothing(composed, tmp_path, kept_states):
-    whole, history = final_state(composed, tmp_path / "whole")
-    stages = [int(row["stage"] or -1) for row in csv.DictReader(history.splitlines())]
+def test_resuming_at_any_step_changes_nothing(run_tiny, tmp_path):
+    words = (*SMALL, "loss=c2")
+    _, folder = run_tiny(*words)
+    stages = [int(row["stage"] or -1) for row in rows(folder)]
     assert max(stages) >= 2
-    first_of_one = stages.index(1)  # its row: stage 0 is over at the evaluation before
-    over, middle = 3 * (first_of_one - 1), 3 * first_of_one - 1
-    cut, again = final_state(composed, tmp_path / "cut", stop_at=[2, over, middle])
-    assert again == history
-    for part in ("embedder", "optimizer", "method", "stopping", "random"):
-        assert repr(cut[part]) == repr(whole[part])
-        assert all(
-            torch.equal(a, b) for a, b in zip(tensors(cut[part]), tensors(whole[part]), strict=True)
-        )
-    assert len(list(tensors(cut["method"]))) > 10  # θ*, the best weights and all proxies
-
-
-def tensors(node):
-    if isinstance(node, torch.Tensor):
-        yield node
-    elif isinstance(node, dict):
-        for value in node.values():
-            yield from tensors(value)
-    elif isinstance(node, list | tuple):
-        for value in node:
-            yield from tensors(value)
+    whole = results_of(RunFolder(folder))
+    folder.rename(tmp_path / "whole")
+    for _ in range(3 * stages.index(1) + 1):  # to the second step of the second stage
+        with pytest.raises(RunStopped):
+            run_tiny(*words, "max_minutes=1e-9")
+    run_tiny(*words)
+    assert results_of(RunFolder(folder)) == whole
 
 
 @pytest.mark.parametrize("protocol", ["mlrc", "conventional"])

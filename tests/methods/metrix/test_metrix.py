@@ -9,24 +9,10 @@ from dml.core.errors import UserError
 from dml.losses import ProxyNCALoss, ProxyNCAPlusPlusLoss, generic
 from dml.methods.metrix import TYPES, Metrix
 from dml.methods.metrix.mixing_pairs import PAIRS
-from dml.methods.plain import Plain
 from tests.methods.metrix import metrix_reference as reference
 from tests.methods.tiny_embedder import tiny_embedder
 
 LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])  # an anchor without a positive, a class of three
-
-
-def forward(method, labels=LABELS):
-    torch.manual_seed(1)
-    embedder = tiny_embedder()
-    images = torch.randn(len(labels), 3, 6, 6, dtype=torch.float64)
-    return method(embedder, images, labels)
-
-
-def test_without_weight_it_is_the_plain_loss():
-    loss = pml.MultiSimilarityLoss()
-    ours, plain = forward(Metrix(loss, w=0.0))[0], forward(Plain(loss))[0]
-    torch.testing.assert_close(ours, plain)
 
 
 def test_each_batch_draws_one_type_and_one_kind_of_pairs(monkeypatch):

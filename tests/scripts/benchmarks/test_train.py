@@ -16,7 +16,7 @@ def test_the_whole_suite_at_a_tiny_size(capsys, monkeypatch):
         [
             *("--network", "small_cnn", "--size", str(SIZE), "--batch", str(BATCH)),
             *("--images", "6", "--steps", "2", "--rounds", "1", "--workers", "0"),
-            *("--only", "ours,+ channels_last,+ data.cache=full", "--models", "1", "--no-memory"),
+            *("--only", "ours,+ channels_last,+ data.cache=full", "--models", "1"),
         ]
     )
     lines = capsys.readouterr().out.splitlines()

@@ -36,17 +36,16 @@ def rectangle(seed: str) -> str:
 
 @dataclass
 class Package:
-    """Content of a package: name of a drawing → body, code points → name, alias → name."""
+    """Content of a package: name of a drawing → body, code points → name."""
 
     one: EmojiSet
     bodies: dict[str, str]
     codes: dict[str, str] = field(default_factory=dict)
-    aliases: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def files(self) -> dict[str, Any]:
         icons = {name: {"body": body} for name, body in self.bodies.items()}
         return {
-            "icons": {"icons": icons, "aliases": self.aliases, "width": 32, "height": 32},
+            "icons": {"icons": icons, "aliases": {}, "width": 32, "height": 32},
             "chars": self.codes,
             "metadata": {"categories": GROUPS},
         }
@@ -64,16 +63,6 @@ def packages(names: Mapping[str, str] = NAMES) -> dict[str, Package]:
         bodies = {name: rectangle(f"{one.name} {name}") for name in own.values()}
         made[one.name] = Package(one, bodies, own if one.identified_by == "codes" else {})
     return made
-
-
-def unpacked(folder: Path, made: Mapping[str, Package]) -> Path:
-    """Writes the packages as the preparation unpacks them; returns the folder that holds them."""
-    for name, package in made.items():
-        place = folder / name / "package"
-        place.mkdir(parents=True)
-        for stem, content in package.files().items():
-            (place / f"{stem}.json").write_text(json.dumps(content))
-    return folder
 
 
 def packed(folder: Path, made: Mapping[str, Package]) -> Path:

@@ -1,15 +1,6 @@
 import pytest
 
-from scripts.studies.emoji.codes import find_codes, read_mozilla_table, read_set, single_code_point
-from scripts.studies.emoji.sets import SETS
-from tests.scripts.studies.emoji.packages import NAMES, packages, unpacked
-
-CODES = {int(code, 16) for code in NAMES}
-
-
-def read_all(folder, made):
-    unpacked(folder, made)
-    return find_codes({one.name: read_set(folder / one.name / "package") for one in SETS})
+from scripts.studies.emoji.codes import read_mozilla_table, single_code_point
 
 
 @pytest.mark.parametrize(
@@ -26,16 +17,6 @@ def read_all(folder, made):
 )
 def test_only_single_code_points_are_emoji_of_their_own(text, code):
     assert single_code_point(text) == code
-
-
-def test_all_sets_are_mapped_by_codes_names_and_the_table(tmp_path):
-    found = read_all(tmp_path, packages())
-    assert {name: set(drawings) for name, drawings in found.drawings.items()} == {
-        one.name: CODES for one in SETS
-    }
-    assert found.drawings["fxemoji"][0x1F34E] == "redapple"
-    assert found.names[0x1F680] == "rocket"
-    assert found.groups == {0x1F34E: "Food & Drink", 0x1F415: "Animals & Nature"}
 
 
 def test_the_table_is_sorted_and_unambiguous():
