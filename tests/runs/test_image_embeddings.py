@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -132,6 +133,24 @@ def test_search_is_exact(block, tmp_path, monkeypatch):
         assert rows["distance"].to_numpy() == pytest.approx(np.sqrt(squared[nearest]))
 
 
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
+def test_an_index_is_saved_and_its_recall_known(tmp_path, kind):
+    faiss = pytest.importorskip("faiss")
+    path = tmp_path / "x.npz"
+    points = np.random.default_rng(0).standard_normal((2_000, 8)).astype(np.float32)
+    np.savez(path, embeddings=points)
+    exact, found = (dml.search(path, [3, 1999], k=5, index=i) for i in (None, kind))
+    assert 0.95 <= found.attrs.pop("recall") <= 1
+    pd.testing.assert_frame_equal(found, exact)
+    saved = tmp_path / f"x.npz.{kind}.faiss"
+    assert faiss.read_index(str(saved)).ntotal == 2_000
+    before = saved.stat().st_mtime_ns
+    dml.search(path, [0], k=5, index=kind)
+    assert saved.stat().st_mtime_ns == before
+    np.savez(path, embeddings=points[:1_500])
+    assert dml.search(path, [7], k=5, index=kind)["row"].max() < 1_500
+
+
 def test_search_by_pictures(net, photos, tmp_path):
     made = dml.embed(net, photos, tmp_path / "x.npz")
     copied = tmp_path / "new.png"
@@ -139,6 +158,7 @@ def test_search_by_pictures(net, photos, tmp_path):
     queries = [copied, photos / "kind1" / "06.png"]
     found = dml.search(tmp_path / "x.npz", queries, k=2, picture=tmp_path / "found.png")
     assert found["row"].iloc[0] == 6
+    assert found["duplicate"].tolist() == [True, False, False, False]
     assert found["row"].iloc[1] == found["row"].iloc[2]  # without itself
     assert found["query_label"].tolist() == [None, None, "kind1", "kind1"]
     assert found["path"].iloc[0] == made.paths[6]
