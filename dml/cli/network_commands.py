@@ -71,9 +71,8 @@ def search(argv: Sequence[str] | None = None) -> int:
         hidden = ["query_label"] if found["duplicate"].any() else ["query_label", "duplicate"]
         shown = found.drop(columns=hidden).dropna(axis=1, how="all")
         print(shown.to_string(index=False, float_format="%.4f"))
-    if found.attrs:
-        recall = f"{found.attrs['recall']:.1%} of the exact neighbors"
-        print(f"index {options['index']}: finds {recall}", file=sys.stderr)
+    if options["index"]:
+        print(f"the index finds {found.attrs['recall']:.1%} of exact neighbors", file=sys.stderr)
     return 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,13 +20,8 @@ from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
-from dml.data import loaders
-from dml.data.embedding_file import (
-    ImageEmbeddings,
-    check_format,
-    open_embeddings,
-    write_embeddings,
-)
+from dml.data import embedding_file, loaders
+from dml.data.embedding_file import ImageEmbeddings
 from dml.data.folder import list_images
 from dml.data.image_check import exclude_undecodable
 from dml.data.image_index import ImageIndex, Subset
@@ -40,7 +35,7 @@ from dml.training.device import autocast, resolve_device, set_precision
 
 def embed(
     network: str | Path,
-    images: str | Path | Sequence[str | Path] | np.ndarray,
+    images: str | Path | Sequence[Any] | np.ndarray,
     output: str | Path | None = None,
     *,
     repeat: int | None = None,
@@ -60,7 +55,8 @@ def embed(
     Args:
         network: see `dml.load`.
         images: a folder, a list of paths in a file (see `dml.data.folder.list_images`) or in
-            Python, or uint8 pixels N×H×W×3. Files are rotated upright by their EXIF orientation.
+            Python, uint8 pixels N×H×W×3, or images (see `ImageIndex.images`).
+            They are rotated upright by their EXIF orientation.
         output: a file that ends in `.npz` or `.parquet`; None: a temporary one.
         repeat, fold: see `dml.load`.
         features: the pooled features of the backbone instead of embeddings.
@@ -79,9 +75,9 @@ def embed(
         if output is None:
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
         path, labels = Path(output), dict[str, str]()
-        check_format(path)
+        embedding_file.check_format(path)
         output_folder(path.parent)
-        if not isinstance(images, np.ndarray):
+        if isinstance(images, str | Path) or isinstance(next(iter(images), ""), str | Path):
             images, labels = list_images(images)
         rows, roles = np.arange(len(images)), np.full(len(images), "test")
         index = ImageIndex("images", images, rows, roles, apply_orientation=True)
@@ -92,7 +88,8 @@ def embed(
         config, embedder = open_network(network, repeat, fold)
         config = config.on_device(place.type == "cuda")
         pixels = config.transform.size or embedder.input.size
-        size = loaders.resolve_eval_batch_size(batch_size, pixels, place)
+        # As for large images: between the small ones of a longer batch, decoded ones leave holes.
+        size = loaders.resolve_eval_batch_size(batch_size, max(224, pixels or 0), place)
         weights = hashlib.sha256()
         for name, value in embedder.state_dict().items():
             weights.update(name.encode() + value.numpy().tobytes())
@@ -128,8 +125,9 @@ def embed(
                 done = file.tell() // (bytes_per_row * size) * size
                 file.truncate(done * bytes_per_row)
                 rest = Subset(index, np.arange(done, len(index.images)))
-                draws = augmentation_seeds(seed, 0, len(index.images))[done:] if views else None
-                batches = loaders.eval_batches(rest, transform, loading, size, draws)
+                seeds = augmentation_seeds(seed, 0, len(index.images))[done:]
+                keys = [*enumerate(seeds)] if views else range(len(rest))
+                batches = loading.batches(rest, transform, sampler=keys, batch_size=size)
                 try:
                     for inputs, _ in show_progress(batches, "embedding batch", len(batches)):
                         parts = inputs.unbind(1) if views else [inputs]
@@ -145,13 +143,10 @@ def embed(
                     hint = "; --skip-corrupt (skip_corrupt=True) leaves it out"
                     damaged = "cannot decode" in str(error)
                     raise UserError(f"{error}{hint * damaged}") from None
-            in_memory = isinstance(index.images, np.ndarray)
-            names = [str(i) for i in (range(len(index.images)) if in_memory else index.images)]
+            names = [str(i) for i in (index.files or range(len(index.images)))]
             classes = np.array([labels[name] for name in names]) if labels else None
             rows = np.memmap(store, dtype, "r", shape=(len(names), 1 + views, width))
-            augmented = rows[:, 1:] if views else None
-            write_embeddings(
-                path, ImageEmbeddings(rows[:, 0], np.array(names), classes, made_by, augmented)
-            )
+            more = np.array(names), classes, made_by, rows[:, 1:] if views else None
+            embedding_file.write_embeddings(path, ImageEmbeddings(rows[:, 0], *more))
         shutil.rmtree(folder)
-        return open_embeddings(path)
+        return embedding_file.open_embeddings(path)

@@ -54,8 +54,8 @@ def search(
 
     Returns:
         A row for each neighbor, with query, query_label, rank, distance, row, label, path and
-        duplicate, which is True for an image with the query's own embedding. With an index,
-        `attrs["recall"]` is the share of exact neighbors that it found when it was built.
+        duplicate, which is True for an image with the query's own embedding. `attrs["recall"]`
+        is the share of exact neighbors that an index found when it was built.
 
     Raises:
         UserError: the file or an image cannot be read, a row does not exist, k is too large, the
@@ -71,20 +71,19 @@ def search(
         vectors[own < 0] = _embed_queries(new, stored, network, device)
     if not 1 <= k <= (most := len(stored.embeddings) - int((own >= 0).any())):
         raise UserError(f"k: {k} is not between 1 and {most}, the images that a query can find")
-    attributes, pool = {}, np.arange(0)
+    points, place, pool, recall = stored.embeddings, own, None, 1.0
     if index:
-        engine, attributes["recall"] = _open_index(Path(embeddings), stored.embeddings, index, k)
+        engine, recall = _open_index(Path(embeddings), points, index, k)
         candidates = engine.search(vectors.astype(np.float32), k + 1)[1]
-        pool = np.unique(candidates[candidates >= 0])
+        # The first rows as well: an index may find fewer than k.
+        pool = np.union1d(candidates[candidates >= 0], np.arange(len(points))[: k + 1])
+        place = np.where(np.isin(own, pool), np.searchsorted(pool, own), -1)
+        points = points[pool]
     try:
-        if len(pool) > k:
-            place = np.where(np.isin(own, pool), np.searchsorted(pool, own), -1)
-            rows, distances = _nearest(stored.embeddings[pool], vectors, place, k)
-            rows = pool[rows]
-        else:
-            rows, distances = _nearest(stored.embeddings, vectors, own, k)
+        rows, distances = _nearest(points, vectors, place, k)
     except ValueError as error:
         raise UserError(f"embeddings: {embeddings}: {error}") from error
+    rows = rows if pool is None else pool[rows]
     labels = np.full(len(stored.paths), None) if stored.labels is None else stored.labels
     own_labels = [labels[row] if row >= 0 else None for row in own]
     columns = {
@@ -98,7 +97,7 @@ def search(
         "duplicate": (distances <= DUPLICATE * np.linalg.norm(vectors, axis=1)[:, None]).ravel(),
     }
     found = pd.DataFrame(columns)
-    found.attrs |= attributes
+    found.attrs["recall"] = recall
     if picture is not None:
         shown = [str(q) if r < 0 else stored.paths[r] for q, r in zip(queries, own, strict=True)]
         draw_found(shown, found, Path(picture))
@@ -145,7 +144,7 @@ def _open_index(path: Path, points: np.ndarray, kind: str, k: int) -> tuple[Any,
     if known.get("made_of") == state and place.exists():
         return faiss.read_index(str(place)), known["recall"]
     count, generator = len(points), np.random.default_rng(0)
-    lists = max(1, int(count**0.5))
+    lists = max(1, min(int(count**0.5), count // 39))  # faiss warns of fewer rows a list
     engine: Any = faiss.index_factory(points.shape[1], INDICES[kind].format(lists=lists))
     if kind == "hnsw":
         engine.hnsw.efSearch = 64

@@ -125,7 +125,7 @@ class _Training:
 
     def train(self, job: Job, model: JobRun | None = None) -> Result:
         """Trains one model; draws the test images by the first one of a run."""
-        draws = self.test and job.key == (0, 0)
+        draws = self.test and job.key == (0, 0) and len(job.test.query) > 0
         draw_test = partial(draw_test_images, folder=self.folder.figures) if draws else None
         with translate_resource_errors():
             model = model or JobRun(self.context, job, self.folder.job(job.name))

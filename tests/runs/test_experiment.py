@@ -136,14 +136,14 @@ def test_the_history_has_a_loss_with_a_constant_without_it_too(run_tiny):
     ("option", "message"),
     [
         ("data.batch_size=5000", "data.batch_size: 5000 does not fit 901 training images"),
-        ("protocol=validation", "protocol: 'few' has 3 training classes; 4 are needed"),
+        ("protocol=validation", "protocol: 'few' has 1 training classes; 2 are needed"),
     ],
 )
 def test_too_little_data_leaves_no_folder(run_tiny, tmp_path, monkeypatch, option, message):
     """And downloads no weights, which are loaded later."""
     if option.startswith("protocol"):
         for number in range(18):
-            path = tmp_path / "few" / f"kind{number // 3}" / f"{number}.png"
+            path = tmp_path / "few" / f"kind{number // 6}" / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.effect_noise((8, 8), number + 9).save(path)
         words = ("data=folder", f"data.root={tmp_path}/few", "backbone=small_cnn")

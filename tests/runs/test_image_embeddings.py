@@ -1,11 +1,14 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 import dml
 from dml.core.errors import UserError
 from dml.data import embedding_file
+from dml.data.decode import load_image
+from dml.data.image_index import ImageIndex
 from dml.runs import image_embeddings, model_export
 from dml.runs.build import Builder
 from dml.runs.load import load_config
@@ -107,6 +110,47 @@ def test_labels_and_lists(net, photos, tmp_path, evaluated):
     assert dml.embed(net, photos / "a.csv").labels.tolist() == ["cup", "hat"]
     listed = dml.embed(net, photos / "a.txt", features=True)
     assert (listed.labels, listed.embeddings.shape) == (None, (2, 16))
+
+
+class Lazy:
+    """Images of Pillow and arrays that are made at every access."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, row):
+        image = Image.new("L", (8, 8), 5 * row)
+        return np.asarray(image.convert("RGB")) if row % 2 else image
+
+
+def read_lazily():
+    labels = np.arange(40) // 5
+    return ImageIndex("lazy", Lazy(), labels, np.where(labels < 4, "train", "test"))
+
+
+def test_a_lazy_sequence_trains_and_is_embedded(run_tiny, net):
+    small = ("data.batch_size=8", "backbone=small_cnn", "transform.size=8", "data.cache=full")
+    reader = f"data.reader._target_={__name__}.read_lazily"
+    summary, folder = run_tiny("data=custom", "protocol.epochs=1", *small, reader)
+    assert summary["classes_tested"] == "20 images of 4 unseen classes"
+    assert read_lazily().fingerprint() in (folder / "dataset.json").read_text()
+    made = dml.embed(net, Lazy())
+    assert (len(made.embeddings), made.paths[3], made.labels) == (40, "3", None)
+    pixels = [load_image(Lazy()[row]).permute(1, 2, 0).numpy() for row in range(40)]
+    assert np.array_equal(made.embeddings, dml.embed(net, np.stack(pixels)).embeddings)
+
+
+def test_a_final_network_on_all_classes(run_tiny, tmp_path, capsys):
+    summary, folder = run_tiny("protocol=all_classes", "protocol.epochs=2", "loss=proxy_anchor")
+    assert (summary["metrics"], summary["best_epoch"]) == ({}, [2])
+    assert summary["selected_on"] == "nothing"
+    assert "no scores" in capsys.readouterr().out
+    history = (folder / "history.csv").read_text()
+    assert (history.count("\n"), "map_at_r" in history) == (4, False)
+    state = torch.load(folder / "checkpoints/repeat0-fold0/best.pt", weights_only=False)
+    assert [len(v) for name, v in state["method"].items() if "prox" in name] == [10]
+    card = model_export.write_card(folder, dml.export(folder, tmp_path / "net")).read_text()
+    assert "No scores" in card
 
 
 def test_damaged_images(net, photos):
