@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 
 from dml.cli.error_lines import report_errors
@@ -46,14 +47,15 @@ def embed(argv: Sequence[str] | None = None) -> int:
 def search(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 or 2 on a mistake, 130 interrupted."""
     parser = argparse.ArgumentParser(
-        description="Finds the exact nearest neighbors of images in a file of embeddings. A query "
-        "that is in the file is left out of its own neighbors."
+        description="Finds the nearest neighbors of images in a file of embeddings. A query that "
+        "is in the file is left out of its own neighbors; copies of it are marked."
     )
     add, kinds = parser.add_argument, parser.add_mutually_exclusive_group()
-    add("embeddings", help="<file>.npz")
+    add("embeddings", help="<file>.npz or .parquet")
     add("queries", nargs="+", metavar="query", help="image, or number of a row from 0")
     add("--network", help=f"of the queries: {NETWORK} (default: the one that made the file)")
     add("-k", type=_positive, default=10, help="neighbors (default: 10)")
+    add("--index", choices=("flat", "hnsw", "ivf"), help="of faiss, saved (default: exact search)")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
     add("--device", default="auto", help=DEVICE)
     kinds.add_argument("--csv", action="store_true", help="print CSV")
@@ -68,8 +70,11 @@ def search(argv: Sequence[str] | None = None) -> int:
     elif as_csv:
         print(found.to_csv(index=False), end="")
     else:
-        shown = found.drop(columns="query_label").dropna(axis=1, how="all")
+        hidden = ["query_label"] if found["duplicate"].any() else ["query_label", "duplicate"]
+        shown = found.drop(columns=hidden).dropna(axis=1, how="all")
         print(shown.to_string(index=False, float_format="%.4f"))
+    if options["index"]:
+        print(f"the index finds {found.attrs['recall']:.1%} of exact neighbors", file=sys.stderr)
     return 0
 
 

@@ -45,11 +45,11 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     protocol = config.protocol
     if config.search is not None:
         yield from search_space.find_problems(config.space, options)
-        if protocol.selected_on == "test":
+        if protocol.selected_on != "validation":
             yield (
                 "search",
-                f"protocol '{protocol.name}' has no validation data to search on, only test data; "
-                f"use protocol=validation, holdout, mlrc, mlrc_ccp or mlrc_features",
+                f"protocol '{protocol.name}' has no validation data to search on; use "
+                f"protocol=validation, holdout, mlrc, mlrc_ccp or mlrc_features",
             )
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"

@@ -222,7 +222,7 @@ class ProtocolConfig(Node):
     result_id: Text
     backbones: list[Text]
     splits: Literal[tuple(SPLITS)]  # type: ignore[valid-type]
-    selected_on: Literal["test", "validation"]
+    selected_on: Literal["test", "validation", "nothing"]
     select_metric: Annotated[Text, AfterValidator(_check_metric)]
     repeats: Annotated[int, Field(ge=1, le=1000)]
     epochs: CountFromZero

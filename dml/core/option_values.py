@@ -21,12 +21,12 @@ class SplitScheme:
     Attributes:
         folds: models trained per repeat.
         training_share: share of the training classes on which a model is trained, 0–1.
-        selected_on: the classes on which the best epoch is selected.
+        selected_on: the classes on which the best epoch is selected; nothing: the last one counts.
     """
 
     folds: int
     training_share: float
-    selected_on: Literal["test", "validation"] = "validation"
+    selected_on: Literal["test", "validation", "nothing"] = "validation"
 
 
 SPLITS = {
@@ -34,6 +34,7 @@ SPLITS = {
     "mlrc": SplitScheme(4, 0.75),
     "ccp": SplitScheme(4, 0.75),
     "holdout": SplitScheme(1, 2 / 3),
+    "all": SplitScheme(1, 1.0, selected_on="nothing"),
 }
 
 # evaluation.measures, by when each is computed: at every evaluation, for the best network, or as a

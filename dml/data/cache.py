@@ -89,14 +89,14 @@ def open_image_source(
     """Opens the cache of the option `data.cache`; returns None if every access decodes an image.
 
     Args:
-        index: the dataset; images in memory need no cache.
+        index: the dataset; only files are cached.
         cache: None, `full`, or the shorter side of the cached images in pixels.
         root: `data.root`; the files of the cache are in its subfolder `.cache`.
 
     Raises:
         UserError: see `open_cache`.
     """
-    if cache is None or isinstance(index.images, np.ndarray):
+    if cache is None or not index.files:
         return None
     folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
     side = cache if isinstance(cache, int) else None
@@ -118,9 +118,8 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
         UserError: an image cannot be decoded, or the file cannot be written completely.
         KeyboardInterrupt, RunStopped: at a signal while decoding or waiting; no file is left.
     """
-    assert not isinstance(index.images, np.ndarray)
     upright = ("upright",) if index.apply_orientation else ()
-    digest = hash_listing(index.images, MAGIC, side, *upright)
+    digest = hash_listing(index.files or [], MAGIC, side, *upright)
     name = f"{index.name}-{side or 'full'}-{digest}.pixels"
     path = Path(folder) / name
     if not path.is_file():

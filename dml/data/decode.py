@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from dml.core.errors import UserError
+from dml.data.boxes import split_box
 
 try:
     from torchvision.io import ImageReadMode, decode_jpeg
@@ -20,21 +22,30 @@ JPEG = b"\xff\xd8\xff"
 LARGE_JPEG = 2**20  # bytes; smaller files decode to 250 MB at most, even if all pixels are equal
 
 
-def load_image(image: Path | np.ndarray, apply_orientation: bool = False) -> Tensor:
+def load_image(image: Path | np.ndarray | Image.Image, apply_orientation: bool = False) -> Tensor:
     """Decodes one image to a uint8 tensor 3×H×W (RGB; grey, CMYK and other modes are converted).
 
     16-bit images keep their upper 8 bits, animations their first frame; transparency is dropped.
     The channels are innermost in memory (H×W×3), which is fastest to crop and resize.
 
     Args:
-        image: a file, or pixels H×W×3.
+        image: a file, a box in a file (`dml.data.boxes`), pixels H×W×3, or an image of Pillow.
         apply_orientation: rotate the image upright by its EXIF orientation.
 
     Raises:
-        UserError: the file is missing, cannot be decoded, or has 32-bit pixels.
+        UserError: the file is missing, cannot be decoded, or has 32-bit pixels; an empty box.
     """
     if isinstance(image, np.ndarray):
         return torch.from_numpy(image).permute(2, 0, 1)
+    if isinstance(image, Image.Image):
+        return _decode_with_pillow(image, apply_orientation)
+    file, box = split_box(image)
+    if box is not None:
+        left, top, right, bottom = box
+        part = load_image(file, apply_orientation)[:, top:bottom, left:right]
+        if not part.numel():
+            raise UserError(f"data: cannot decode {image}: no pixels of the image are in the box")
+        return part
     try:
         data = np.fromfile(image, dtype=np.uint8)
     except OSError as error:
@@ -64,9 +75,9 @@ def _check_pixels(path: Path) -> None:
         return  # the decoder reports the problem
 
 
-def _decode_with_pillow(path: Path, apply_orientation: bool) -> Tensor:
+def _decode_with_pillow(path: Path | Image.Image, apply_orientation: bool) -> Tensor:
     try:
-        with Image.open(path) as opened:
+        with nullcontext(path) if isinstance(path, Image.Image) else Image.open(path) as opened:
             upright = ImageOps.exif_transpose(opened) if apply_orientation else opened
             array = np.array(_to_eight_bits(upright).convert("RGB"))  # np.array: a writable copy
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

@@ -67,18 +67,19 @@ def write_embeddings(path: Path, made: ImageEmbeddings) -> None:
         import pyarrow
         from pyarrow import parquet
 
-        metadata, writer = {"made_by": str(arrays.pop("made_by"))}, None
-        for start in range(0, len(made.paths), ROWS):
+        metadata = {"made_by": str(arrays.pop("made_by"))}
+
+        def table(start: int) -> Any:
             columns = {}
             for name, array in arrays.items():
                 columns[name] = pyarrow.array(np.ravel(array[start : start + ROWS]))
                 for size in reversed(array.shape[1:]):
                     columns[name] = pyarrow.FixedSizeListArray.from_arrays(columns[name], size)
-            table = pyarrow.table(columns).replace_schema_metadata(metadata)
-            writer = writer or parquet.ParquetWriter(temporary, table.schema)
-            writer.write_table(table)
-        if writer:
-            writer.close()
+            return pyarrow.table(columns, metadata=metadata)
+
+        with parquet.ParquetWriter(temporary, table(0).schema) as writer:
+            for start in range(0, len(made.paths), ROWS):
+                writer.write_table(table(start))
 
 
 def open_embeddings(path: str | Path) -> ImageEmbeddings:

@@ -20,13 +20,12 @@ from dml.data.image_index import ImageIndex, StoredFeatures, Subset
 WRITE = "python embed.py <network> <images> <file>.npz --features --views 8"
 
 
-def read_features(root: str | Path) -> ImageIndex:
+def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     """Returns the index of a file of features, with the classes and splits that it names.
-
-    Without splits the classes are split as those of a user's images (`read_folder`).
 
     Args:
         root: the `.npz` file.
+        split_seed: see `read_folder`; of a file without splits.
 
     Raises:
         UserError: the file cannot be read, it names no classes, or they cannot be split.
@@ -39,9 +38,9 @@ def read_features(root: str | Path) -> ImageIndex:
         raise UserError(f"data.root: {path} has no labels; embed images whose classes are known")
     table = pd.DataFrame({"path": map(Path, stored.paths), "label": stored.labels})
     if stored.splits is not None:
-        table["split"] = stored.splits
+        table["split"], split_seed = stored.splits, None  # classes in the order of the dataset
     features = StoredFeatures(stored.embeddings, stored.views)
-    return replace(index_table(path, table), name=path.stem, features=features)
+    return replace(index_table(path, table, split_seed), name=path.stem, features=features)
 
 
 class FeatureDataset(Dataset[tuple[Tensor, int]]):

@@ -7,17 +7,20 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dml.core.errors import UserError
+from dml.data.boxes import split_box
 
+SAMPLE = 100  # images of a lazy sequence whose pixels are read
 SIZES = 1000  # files whose size is read; all of SOP takes minutes on a network file system
 
 
 def fingerprint(
     name: str,
-    images: Sequence[Path] | np.ndarray,
+    images: Sequence[Any] | np.ndarray,
     labels: np.ndarray,
     roles: np.ndarray,
     root: Path | None,
@@ -26,11 +29,12 @@ def fingerprint(
 
     The hash of files depends on their paths relative to `root`, so that the dataset may be moved,
     and on the sizes of up to `SIZES` of them, evenly spaced: a cropped or re-encoded copy has
-    another fingerprint. The hash of images in memory depends on their pixels.
+    another fingerprint. The hash of images in memory depends on their pixels, that of a lazy
+    sequence on the pixels of up to `SAMPLE` images.
 
     Args:
         name: id of the dataset.
-        images: N paths, or an array N×H×W×3.
+        images: N paths, an array N×H×W×3, or a sequence of images.
         labels: N integers.
         roles: N strings.
         root: the folder of the dataset; None: the deepest folder that contains all files. Files
@@ -42,6 +46,11 @@ def fingerprint(
     content: list[object] = [name, roles.tolist(), labels.tolist()]
     if isinstance(images, np.ndarray):
         content += [images.shape, hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()]
+    elif len(images) and not isinstance(images[0], Path):
+        from dml.data.decode import load_image  # late: loads torch
+
+        sample = (load_image(images[row]).numpy() for row in _spread(len(images), SAMPLE))
+        content += [len(images), *(hashlib.sha256(i.tobytes()).hexdigest() for i in sample)]
     else:
         content += [_relative_names(root, images), _sample_sizes(images)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
@@ -67,12 +76,15 @@ def _relative_names(root: Path | None, files: Sequence[Path]) -> list[str]:
 
 
 def _sample_sizes(files: Sequence[Path]) -> list[int]:
-    chosen = np.linspace(0, len(files) - 1, min(SIZES, len(files))).astype(int)
-    return [_stat(files[row]).st_size for row in chosen]
+    return [_stat(files[row]).st_size for row in _spread(len(files), SIZES)]
+
+
+def _spread(count: int, most: int) -> list[int]:
+    return np.linspace(0, count - 1, min(most, count)).astype(int).tolist()
 
 
 def _stat(file: Path) -> os.stat_result:
     try:
-        return os.stat(file)
+        return os.stat(split_box(file)[0])
     except OSError as error:
         raise UserError(f"data: cannot read {file}: {error.strerror}") from error

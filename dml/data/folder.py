@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import logging
 import os
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 
 from dml.core.errors import UserError, first_line
+from dml.data.boxes import COLUMNS
 from dml.data.image_index import ROLES, ImageIndex
 from dml.data.published_dataset import find_missing
 
@@ -20,9 +23,10 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),
     *(".tif", ".tiff", ".webp", ".ppm", ".pgm"),
 )
+log = logging.getLogger(__name__)
 
 
-def read_folder(root: str | Path) -> ImageIndex:
+def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     """Returns the index of a user's images.
 
     `root` is one of
@@ -30,14 +34,16 @@ def read_folder(root: str | Path) -> ImageIndex:
     - a folder `<class>/<image>`,
     - a folder `<split>/<class>/<image>` with the splits train and test, or train, query, gallery,
     - a CSV file with the columns path (relative to the CSV's folder, or absolute), label and,
-      optionally, split.
+      optionally, split, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images.
 
-    Without splits the first half of the classes is for training. Classes are in alphabetical
-    order, or in numerical order if all names are whole numbers; `1` and `01` are two classes. A
-    class folder may have subfolders. Hidden files and folders are ignored.
+    Without splits the first half of the classes is for training; protocols validate on the last of
+    these. `1` and `01` are two classes. A class folder may have subfolders. Hidden files and
+    folders are ignored.
 
     Args:
         root: the folder, or the CSV file.
+        split_seed: shuffles the order of the classes, which depends on nothing but their names;
+            None: alphabetical, or numerical if all names are whole numbers.
 
     Raises:
         UserError: `root` or a file does not exist, the CSV file is invalid, there are fewer than
@@ -55,16 +61,18 @@ def read_folder(root: str | Path) -> ImageIndex:
             f"{len(missing)} of {len(files)} images do not exist, first {missing[0]}"
             + ("" if root.is_dir() else "; paths are relative to the folder of the CSV file"),
         )
-    return index_table(root, table)
+    return index_table(root, table, split_seed)
 
 
-def index_table(root: Path, table: pd.DataFrame) -> ImageIndex:
+def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> ImageIndex:
     """Returns the index of a table with the columns path, label and, optionally, split.
 
     Raises:
-        UserError: see `read_folder`.
+        UserError: as `read_folder`, whose `split_seed` it takes too.
     """
     names = _class_names(table["label"])
+    if split_seed is not None:
+        names.sort(key=lambda name: hashlib.sha256(f"{split_seed} {name}".encode()).digest())
     if len(names) < 2:
         _refuse(
             root,
@@ -98,7 +106,9 @@ def index_table(root: Path, table: pd.DataFrame) -> ImageIndex:
     )
 
 
-def list_images(source: str | Path | Sequence[str | Path]) -> tuple[list[Path], dict[str, str]]:
+def list_images(
+    source: str | Path | Sequence[Any] | np.ndarray,
+) -> tuple[list[Path], dict[str, str]]:
     """Returns the images of a source, and path → name of the class, empty if it tells no classes.
 
     Args:
@@ -141,7 +151,8 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
     """Returns path, label and, if given, split of the images in a CSV file.
 
     The file is UTF-8 with a header, separated by commas, semicolons or tabs. Spaces around a value
-    and other columns are ignored; labels are names, never numbers.
+    are ignored, and other columns after a warning; labels are names, never numbers. An image may
+    be listed with several boxes (`dml.data.boxes`).
 
     Args:
         path: the file; the paths in it are absolute, or relative to its folder.
@@ -166,10 +177,19 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
             f"the first line must name the columns {','.join(required)} and, optionally, split; "
             f"they are: {', '.join(table)[:80]}",
         )
+    columns += COLUMNS if {*COLUMNS} <= {*table} else []
+    if unused := [name for name in table if name not in columns]:
+        log.warning("%s: columns that are not used: %s", path, ", ".join(unused))
     table = table[columns].apply(lambda column: column.str.strip()).replace("", None)
     table = table.dropna(how="all")
     for row in table[table.isna().any(axis=1)].to_numpy(str):
-        _refuse(path, f"a path, label or split is missing: {', '.join(row)}")
+        _refuse(path, f"a value is missing: {', '.join(row)}")
+    if {*COLUMNS} <= {*columns}:
+        try:
+            corners = table[COLUMNS].astype(float).clip(0).round().astype(int).astype(str)
+        except ValueError as error:
+            _refuse(path, f"a box is not four numbers ({first_line(error)})")
+        table["path"] += "#" + corners.agg(",".join, axis=1)
     table["path"] = [path.parent / os.path.normpath(file) for file in table["path"]]
     for file in table["path"][table["path"].duplicated()]:
         _refuse(path, f"{file} is listed twice; remove one line")

@@ -61,7 +61,7 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
         UserError: an image cannot be decoded and `skip` is False; a line per image.
         KeyboardInterrupt, RunStopped: at a signal while decoding.
     """
-    problems = {} if isinstance(index.images, np.ndarray) else _check_once(index.images, folder)
+    problems = _check_once(index.files, folder) if index.files else {}
     if not problems:
         return index
     if not skip:
@@ -73,7 +73,7 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     kept = np.setdiff1d(np.arange(len(index.images)), list(problems))
     return replace(
         index,
-        images=[Path(index.images[row]) for row in kept],
+        images=[index.images[row] for row in kept],
         labels=np.unique(index.labels[kept], return_inverse=True)[1].astype(np.int64),
         roles=index.roles[kept],
         skipped=len(problems),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -32,9 +31,7 @@ class ImageSource(Protocol):
 class Decoder:
     """Decodes images at every access."""
 
-    def __init__(
-        self, images: Sequence[Path] | np.ndarray, apply_orientation: bool = False
-    ) -> None:
+    def __init__(self, images: Sequence[Any] | np.ndarray, apply_orientation: bool = False) -> None:
         self.images, self.apply_orientation = images, apply_orientation
 
     def __getitem__(self, row: int) -> Tensor:

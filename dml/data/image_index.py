@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,9 @@ class ImageIndex:
 
     Attributes:
         name: id of the dataset.
-        images: N paths, or a uint8 array N×H×W×3 (RGB) for data that fits in memory.
+        images: N paths (`dml.data.boxes`: parts of images), a uint8 array N×H×W×3 (RGB) for data
+            that fits in memory, or any object with a length whose items are images of Pillow or
+            uint8 arrays H×W×3, made at every access.
         labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
         roles: N strings: `train`, `test`, `query` or `gallery`.
         recall_at: the K of Recall@K that the literature reports on this dataset.
@@ -57,7 +59,7 @@ class ImageIndex:
     """
 
     name: str
-    images: Sequence[Path] | np.ndarray
+    images: Sequence[Any] | np.ndarray
     labels: np.ndarray
     roles: np.ndarray
     recall_at: tuple[int, ...] = (1, 2, 4, 8)
@@ -86,6 +88,12 @@ class ImageIndex:
                 f"labels: {len(both)} classes have both training and test images; "
                 f"retrieval is tested on classes that are not trained on"
             )
+
+    @property
+    def files(self) -> Sequence[Path] | None:
+        """The images if they are paths."""
+        is_path = len(self.images) > 0 and isinstance(self.images[0], Path)
+        return self.images if is_path else None  # type: ignore[return-value]
 
     def subset(self, *roles: str) -> Subset:
         """Returns the images with the given roles, in the order of the index."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,21 +192,15 @@ def train_batches(
 
 
 def eval_batches(
-    subset: Subset,
-    transform: nn.Module,
-    options: LoaderOptions,
-    batch_size: int,
-    draws: Sequence[int] | None = None,
+    subset: Subset, transform: nn.Module, options: LoaderOptions, batch_size: int
 ) -> Batches:
     """Returns all images of a subset in order; each rank loads one contiguous part.
 
-    Workers are kept for later evaluations. A transform with random numbers needs a seed per image,
-    `draws`.
+    Workers are kept for later evaluations.
     """
     cuts = np.linspace(0, len(subset), options.world_size + 1).astype(int)
     rows = range(cuts[options.rank], cuts[options.rank + 1])
-    keys = rows if draws is None else [(row, draws[row]) for row in rows]
-    sampling = {"batch_size": batch_size, "sampler": keys}
+    sampling = {"batch_size": batch_size, "sampler": rows}
     return options.batches(subset, transform, keep_workers=True, **sampling)
 
 

@@ -84,6 +84,8 @@ CLASS_FOLDS: dict[str, Callable[[int], Folds]] = {
 
 def assign_halves(splits: str, index: ImageIndex) -> ImageIndex:
     """Returns the index with the train and test classes of a value of `protocol.splits`."""
+    if splits == "all":
+        return replace(index, roles=np.full(len(index.images), "train"))
     return split_in_halves(index) if splits == "mlrc" else index
 
 

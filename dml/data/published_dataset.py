@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
+from dml.data.boxes import split_box
 from dml.data.image_index import ImageIndex
 
 
@@ -131,8 +131,9 @@ def find_missing(files: Sequence[Path]) -> list[Path]:
     Every folder is listed once, since a look-up per file would take minutes for 120,000 images on a
     network file system.
     """
-    folders = {folder: _list_files(folder) for folder in Counter(file.parent for file in files)}
-    return [file for file in files if file.name not in folders[file.parent]]
+    places = {file: split_box(file)[0] for file in files}
+    folders = {folder: _list_files(folder) for folder in {p.parent for p in places.values()}}
+    return [file for file, place in places.items() if place.name not in folders[place.parent]]
 
 
 def _list_files(folder: Path) -> set[str]:

@@ -32,6 +32,9 @@ def print_results(summary: dict[str, Any]) -> None:
 
     The log gets those after training in a line.
     """
+    if not summary["metrics"]:
+        print_line("no scores: all classes were trained on")
+        return
     repeats = next(iter(summary["metrics"].values()))["repeats"]
     of = "" if repeats == 1 else f" (mean of {repeats} ± 95 %)" if repeats > 2 else " (2 repeats)"
     trained, joined = _format_scores(summary["metrics"], summary["jobs"]), summary["concatenated"]

@@ -147,9 +147,8 @@ def save_embeddings(path: Path, embeddings: SplitEmbeddings, split: Split, dtype
     arrays = dict(zip(ARRAYS, values, strict=False))
     for prefix, subset in zip(("", "gallery_"), split.subsets, strict=False):
         arrays[f"{prefix}embeddings"] = arrays[f"{prefix}embeddings"].astype(dtype)
-        images = subset.index.images  # row numbers for images in memory
-        names = subset.rows if isinstance(images, np.ndarray) else [images[r] for r in subset.rows]
-        arrays[f"{prefix}paths"] = np.array([str(name) for name in names])
+        names = subset.index.files or range(len(subset.index.images))
+        arrays[f"{prefix}paths"] = np.array([str(names[row]) for row in subset.rows])
     with replace_file(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 

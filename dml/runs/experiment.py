@@ -343,6 +343,8 @@ class Experiment:
                 f"{context.index.name} leaves {alike} of {len(jobs)} models one class to validate "
                 f"on, where every score is 100: their epoch is the first that was evaluated"
             )
+        if {*jobs[0].train.classes} & {*jobs[0].validation.query.classes}:
+            notes.append("few classes: the epoch is selected on a third of their images")
         for note in notes:
             print_line(f"note: {note}")
         run_logger.info("device: %s", device_name(context.device))

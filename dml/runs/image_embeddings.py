@@ -21,13 +21,8 @@ from dml.core.errors import UserError
 from dml.core.installation import CONFIGS
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
-from dml.data import loaders
-from dml.data.embedding_file import (
-    ImageEmbeddings,
-    check_format,
-    open_embeddings,
-    write_embeddings,
-)
+from dml.data import embedding_file, loaders
+from dml.data.embedding_file import ImageEmbeddings
 from dml.data.folder import list_images
 from dml.data.image_check import exclude_undecodable
 from dml.data.image_index import ImageIndex, Subset
@@ -41,7 +36,7 @@ from dml.training.device import autocast, resolve_device, set_precision
 
 def embed(
     network: str | Path,
-    images: str | Path | Sequence[str | Path] | np.ndarray,
+    images: str | Path | Sequence[Any] | np.ndarray,
     output: str | Path | None = None,
     *,
     repeat: int | None = None,
@@ -62,8 +57,8 @@ def embed(
     Args:
         network: see `dml.load`.
         images: a folder, a list of paths in a file (see `dml.data.folder.list_images`) or in
-            Python, uint8 pixels N×H×W×3, or the name of a dataset (`cub`), with its splits. Files
-            of a user are rotated upright by their EXIF orientation.
+            Python, uint8 pixels N×H×W×3, images (see `ImageIndex.images`), or the name of a dataset
+            (`cub`), with its splits. Files of a user are rotated upright by their EXIF orientation.
         output: a file that ends in `.npz` or `.parquet`; None: a temporary one.
         repeat, fold: see `dml.load`.
         features: the pooled features of the backbone instead of embeddings.
@@ -84,7 +79,7 @@ def embed(
         if output is None:
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
         path = Path(output)
-        check_format(path)
+        embedding_file.check_format(path)
         output_folder(path.parent)
         index, labels, splits = _read_images(images, options)
         try:
@@ -96,7 +91,8 @@ def embed(
         config, embedder = open_network(network, repeat, fold, options)
         config = config.on_device(place.type == "cuda")
         pixels = config.transform.size or embedder.input.size
-        size = loaders.resolve_eval_batch_size(batch_size, pixels, place)
+        # As for large images: between the small ones of a longer batch, decoded ones leave holes.
+        size = loaders.resolve_eval_batch_size(batch_size, max(224, pixels or 0), place)
         weights = hashlib.sha256()
         for name, value in embedder.state_dict().items():
             weights.update(name.encode() + value.numpy().tobytes())
@@ -133,8 +129,9 @@ def embed(
                 done = file.tell() // (bytes_per_row * size) * size
                 file.truncate(done * bytes_per_row)
                 rest = Subset(index, np.arange(done, len(index.images)))
-                draws = augmentation_seeds(seed, 0, len(index.images))[done:] if views else None
-                batches = loaders.eval_batches(rest, transform, loading, size, draws)
+                seeds = augmentation_seeds(seed, 0, len(index.images))[done:]
+                keys = [*enumerate(seeds)] if views else range(len(rest))
+                batches = loading.batches(rest, transform, sampler=keys, batch_size=size)
                 try:
                     for inputs, _ in show_progress(batches, "embedding batch", len(batches)):
                         parts = inputs.unbind(1) if views else [inputs]
@@ -154,15 +151,14 @@ def embed(
             classes = np.array([labels[name] for name in names]) if labels else None
             roles = np.array([splits[name] for name in names]) if splits else None
             rows = np.memmap(store, dtype, "r", shape=(len(names), 1 + views, width))
-            augmented = rows[:, 1:] if views else None
-            columns = rows[:, 0], np.array(names), classes, made_by, augmented, roles
-            write_embeddings(path, ImageEmbeddings(*columns))
+            columns = np.array(names), classes, made_by, rows[:, 1:] if views else None, roles
+            embedding_file.write_embeddings(path, ImageEmbeddings(rows[:, 0], *columns))
         shutil.rmtree(folder)
-        return open_embeddings(path)
+        return embedding_file.open_embeddings(path)
 
 
 def _read_images(
-    images: str | Path | Sequence[str | Path] | np.ndarray, options: Sequence[str]
+    images: str | Path | Sequence[Any] | np.ndarray, options: Sequence[str]
 ) -> tuple[ImageIndex, dict[str, str], dict[str, str]]:
     """Returns the index of images, and name → class and name → split, empty if they are unknown."""
     published = isinstance(images, str) and (CONFIGS / "data" / f"{images}.yaml").is_file()
@@ -173,7 +169,7 @@ def _read_images(
         labels, splits = (dict(zip(names, values, strict=True)) for values in pairs)
         return index, labels, splits
     labels = {}
-    if not isinstance(images, np.ndarray):
+    if isinstance(images, str | Path) or isinstance(next(iter(images), ""), str | Path):
         images, labels = list_images(images)
     rows, roles = np.arange(len(images)), np.full(len(images), "test")
     return ImageIndex("images", images, rows, roles, apply_orientation=True), labels, {}
@@ -181,5 +177,4 @@ def _read_images(
 
 def _names(index: ImageIndex) -> list[str]:
     """Returns the paths of the images, or row numbers of images without files."""
-    in_memory = isinstance(index.images, np.ndarray)
-    return [str(image) for image in (range(len(index.images)) if in_memory else index.images)]
+    return [str(image) for image in (index.files or range(len(index.images)))]

@@ -313,6 +313,8 @@ class JobRun:
 
     def _validate(self, validation: Evaluator, test_curve: bool) -> dict[str, float]:
         """Returns the metrics of the current network; keeps the test embeddings of the best one."""
+        if not len(validation.split.query):
+            return {}
         embeddings = validation.embed(self.embedder)
         metrics = validation.score(embeddings)
         metrics |= self._extra_metrics.at_evaluation(embeddings)
@@ -374,6 +376,8 @@ class JobRun:
     def _test(self, history: History, best: dict[str, Any]) -> dict[str, float]:
         """Scores the test images and, where models are joined, saves their embeddings."""
         split = self.job.test
+        if not len(split.query):
+            return {}
         if AFTER not in self._test_embeddings:
             self._test_embeddings[AFTER] = self.embed(split)
         embeddings = self._test_embeddings[AFTER].to(self.device)

@@ -41,8 +41,11 @@ def write_card(run_folder: str | Path, folder: Path) -> Path:
     """
     config: dict[str, Any] = read_json(folder / CONFIG) or {}
     summary = read_json(RunFolder(run_folder).summary)
-    scores, backbone = "The run is not finished: no scores.", config["backbone"].get("name")
-    if summary is not None:
+    scores, backbone = (
+        "No scores: it is not finished, or has no test.",
+        config["backbone"].get("name"),
+    )
+    if summary is not None and summary["metrics"]:
         means = {name: 100 * value["mean"] for name, value in summary["metrics"].items()}
         cells = [f"{metric_label(n)} {v:.2f}" for n, v in means.items() if is_retrieval_metric(n)]
         scores = f"Mean of the run's models, percent on {summary['classes_tested']}, best epoch by "

@@ -76,7 +76,9 @@ def create_jobs(
         splits: `published`: the published train and test classes, the epoch selected on test.
             `mlrc`: the first half of all classes in MLRC's four folds, the second half is tested
             (In-Shop keeps its own halves). `ccp`: the published train classes in four folds of
-            which every class validates once. `holdout`: one model on two thirds of them.
+            which every class validates once. `holdout`: one model on two thirds of them; of two or
+            three classes on the first two thirds of the images of each. `all`: one model on all
+            classes, with nothing to validate or test on.
         repeats: number of repetitions.
         index: the dataset.
         label_noise: share of the training images with a wrong label, 0 ≤ rate < 1.
@@ -88,11 +90,13 @@ def create_jobs(
     """
     index = assign_halves(splits, index)
     test = published_test(index)
-    _check_retrievable(test, "test")
+    if splits != "all":
+        _check_retrievable(test, "test")
     jobs = []
     for repeat in range(repeats):
         for fold, (train, validation) in enumerate(_cut_folds(splits, index.subset("train"), test)):
-            _check_retrievable(validation, f"validation (fold {fold})")
+            if validation is not test:
+                _check_retrievable(validation, f"validation (fold {fold})")
             noise = None
             if label_noise:
                 noise_seed = np.random.SeedSequence([seed, repeat, fold]).generate_state(1)
@@ -117,11 +121,17 @@ def _cut_folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Sp
     """Returns the training and the validation images of each fold."""
     if splits not in CLASS_FOLDS:
         return [(train, test)]
+    if splits == "holdout" and 2 <= train.num_classes < 4:  # one class would always score 100
+        classes = [np.flatnonzero(train.labels == label) for label in range(train.num_classes)]
+        held = np.concatenate([rows[-max(2, len(rows) // 3) :] for rows in classes])
+        kept = Subset(train.index, np.delete(train.rows, held))
+        return [(kept, Split(Subset(train.index, train.rows[held])))]
     try:
         folds = CLASS_FOLDS[splits](train.num_classes)
     except ValueError as error:
+        least = 2 if splits == "holdout" else 4
         raise UserError(
-            f"protocol: '{train.index.name}' has {train.num_classes} training classes; 4 are "
+            f"protocol: '{train.index.name}' has {train.num_classes} training classes; {least} are "
             f"needed, since some are set apart for validation. Take more classes, or "
             f"protocol=traditional, which selects the epoch on the test classes"
         ) from error
@@ -141,5 +151,11 @@ def published_test(index: ImageIndex) -> Split:
 
 
 def protocol_test(splits: str, index: ImageIndex) -> Split:
-    """Returns the test images of a protocol."""
+    """Returns the test images of a protocol.
+
+    Raises:
+        UserError: there are none.
+    """
+    if splits == "all":
+        raise UserError("run: it was trained on all classes, so that no images are left to score")
     return published_test(assign_halves(splits, index))

@@ -140,7 +140,7 @@ class _Training:
                     world.run_on_main(partial(self._take_rows, job, last=True))
                 elif not history.rows:
                     history.adopt(History(self.folder.history), job.key)
-                draws = self.test and job.key == (0, 0)
+                draws = self.test and job.key == (0, 0) and len(job.test.query) > 0
                 draw = partial(draw_test_images, folder=self.folder.figures) if draws else None
                 with translate_resource_errors():
                     # No variable for a model: it is freed before the next one is built.

@@ -132,6 +132,10 @@ class TrainingStatus:
         """Prints the line of a row of `history.csv`; those of a search's trials are logged only."""
         metric, epochs = self.train.select_metric, self.train.epochs
         parts = [f"epoch {format_epoch(row['epoch']):>{len(str(epochs))}} of {epochs}"]
+        if metric not in row:
+            parts += [format_loss(row["loss"])] if "loss" in row else ["untrained"]
+            self.position.show(self.key, "  ".join(parts))
+            return
         score = f"{metric_label(metric)} {100 * row[metric]:.2f}"
         if "loss" not in row:
             self._untrained = row[metric]

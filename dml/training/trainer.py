@@ -144,8 +144,9 @@ class Trainer:
         state = self.state
         metrics = self._score_or_save()
         self.checkpoints.wait()  # the history is at most one row ahead of the checkpoints
-        score = metrics[self.config.select_metric]
-        if self.stopping.update(score, self.epoch, self.step):
+        scored = self.config.select_metric in metrics  # else the last evaluation counts
+        score = metrics.get(self.config.select_metric, self.epoch)
+        if not scored or self.stopping.update(score, self.epoch, self.step):
             self._keep_best(metrics)
         means = self._means.compute_and_reset()
         if constant := state.method.loss_constant:

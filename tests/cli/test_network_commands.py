@@ -33,7 +33,9 @@ def test_from_a_run_to_neighbors(place, capsys):
     assert sorted(row["row"] for row in found) == [0, 2]
     assert (place / "x.png").is_file()
     assert search(["photos.npz", "0", "-k", "1", "--csv"]) == 0
-    assert capsys.readouterr().out.startswith("query,query_label,rank,distance,row,label,path\n0,")
+    assert capsys.readouterr().out.startswith(
+        "query,query_label,rank,distance,row,label,path,duplicate\n0,"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 
 from dml.core.errors import UserError
+from dml.data.decode import load_image
 from dml.data.folder import read_folder
-from tests.data.trees import class_folders, save
+from dml.data.image_check import find_undecodable
+from tests.data.trees import class_folders, photo, save
 
 
 def touch(root: Path, *names: str) -> None:
@@ -43,6 +45,39 @@ def test_classes_named_by_numbers_are_in_numerical_order_and_never_merged(tmp_pa
     rows = [f"{name}/a.png,{label}" for name, label in zip(("1", "2", "9"), wide, strict=True)]
     rows += ["10/a.png,9", "01/a.png,9007199254740993"]
     assert read_folder(table(tmp_path, rows, "path,label")).labels.tolist() == [1, 2, 3, 0, 2]
+
+
+def test_classes_are_shuffled_by_a_seed(tmp_path: Path):
+    names = [*(f"arrow-{n}" for n in range(10)), *(f"zebra-{n}" for n in range(10))]
+    touch(tmp_path, *(f"{name}/{image}.png" for name in names for image in "ab"))
+
+    def trained(seed: int | None) -> set[str]:
+        index = read_folder(tmp_path, seed)
+        return {index.images[row].parent.name for row in index.subset("train").rows}
+
+    assert trained(None) == set(names[:10])
+    assert trained(0) == trained(0) != trained(1)
+    assert 2 <= sum(name.startswith("arrow") for name in trained(0)) <= 8
+    assert read_folder(tmp_path, 0).fingerprint() != read_folder(tmp_path, 1).fingerprint()
+
+
+def test_boxes_are_cropped_and_dropped_columns_named(tmp_path: Path, caplog):
+    for name in ("a", "b"):
+        photo(1).save(tmp_path / f"{name}.png")
+    rows = ["a.png,x,3.6,0,20,30,new,-2", "a.png,x,20,-5,40,30,old,1", "b.png,y,0,0,40,30,old,1"]
+    rows.append("b.png,y,50,0,60,9,old,1")
+    header = "path,label,x_1,y_1,x_2,y_2,state,width"
+    index = read_folder(table(tmp_path, rows, header))
+    assert "columns that are not used: state, width" in caplog.text
+    assert [path.name for path in index.images[:2]] == ["a.png#4,0,20,30", "a.png#20,0,40,30"]
+    whole = load_image(tmp_path / "a.png")
+    assert load_image(index.images[0]).equal(whole[:, :, 4:20])
+    assert load_image(index.images[2]).equal(whole)
+    assert len(find_undecodable(index.images)) == 1  # no pixels in the last box
+    moved = read_folder(table(tmp_path, [rows[0].replace("3.6", "5"), *rows[1:]], header))
+    assert moved.fingerprint() != index.fingerprint()
+    with pytest.raises(UserError, match="a box is not four numbers"):
+        read_folder(table(tmp_path, [rows[0].replace("3.6", "left"), *rows[1:]], header))
 
 
 def test_folders_named_as_splits_are_splits(tmp_path: Path):

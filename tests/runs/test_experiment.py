@@ -129,14 +129,14 @@ def test_the_history_has_a_loss_with_a_constant_without_it_too(run_tiny):
         ("data.batch_size=5000", "data.batch_size: 5000 does not fit 901 training images"),
         (
             "data=folder data.root=few backbone=small_cnn transform.size=16",
-            "protocol: 'few' has 3 training classes; 4 are needed",
+            "protocol: 'few' has 1 training classes; 2 are needed",
         ),
     ],
 )
 def test_what_is_refused_leaves_no_folder(run_tiny, tmp_path, monkeypatch, words, message):
     """And downloads no weights, which are loaded later."""
     monkeypatch.chdir(tmp_path)
-    class_folders(tmp_path / "few", classes=6)
+    class_folders(tmp_path / "few", classes=3)
     with pytest.raises(UserError, match=message):
         run_tiny(*words.split())
     assert not (tmp_path / "outputs").exists()

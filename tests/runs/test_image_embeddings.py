@@ -1,10 +1,14 @@
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 import dml
 from dml.core.errors import UserError
 from dml.data import embedding_file
+from dml.data.decode import load_image
+from dml.data.image_index import ImageIndex
 from dml.runs import image_embeddings, model_export
 from dml.runs.build import Builder
 from dml.runs.load import load_config
@@ -108,6 +112,47 @@ def test_labels_and_lists(net, photos, tmp_path, evaluated):
     assert (listed.labels, listed.embeddings.shape) == (None, (2, 16))
 
 
+class Lazy:
+    """Images of Pillow and arrays that are made at every access."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, row):
+        image = Image.new("L", (8, 8), 5 * row)
+        return np.asarray(image.convert("RGB")) if row % 2 else image
+
+
+def read_lazily():
+    labels = np.arange(40) // 5
+    return ImageIndex("lazy", Lazy(), labels, np.where(labels < 4, "train", "test"))
+
+
+def test_a_lazy_sequence_trains_and_is_embedded(run_tiny, net):
+    small = ("data.batch_size=8", "backbone=small_cnn", "transform.size=8", "data.cache=full")
+    reader = f"data.reader._target_={__name__}.read_lazily"
+    summary, folder = run_tiny("data=custom", "protocol.epochs=1", *small, reader)
+    assert summary["classes_tested"] == "20 images of 4 unseen classes"
+    assert read_lazily().fingerprint() in (folder / "dataset.json").read_text()
+    made = dml.embed(net, Lazy())
+    assert (len(made.embeddings), made.paths[3], made.labels) == (40, "3", None)
+    pixels = [load_image(Lazy()[row]).permute(1, 2, 0).numpy() for row in range(40)]
+    assert np.array_equal(made.embeddings, dml.embed(net, np.stack(pixels)).embeddings)
+
+
+def test_a_final_network_on_all_classes(run_tiny, tmp_path, capsys):
+    summary, folder = run_tiny("protocol=all_classes", "protocol.epochs=2", "loss=proxy_anchor")
+    assert (summary["metrics"], summary["best_epoch"]) == ({}, [2])
+    assert summary["selected_on"] == "nothing"
+    assert "no scores" in capsys.readouterr().out
+    history = (folder / "history.csv").read_text()
+    assert (history.count("\n"), "map_at_r" in history) == (4, False)
+    state = torch.load(folder / "checkpoints/repeat0-fold0/best.pt", weights_only=False)
+    assert [len(v) for name, v in state["method"].items() if "prox" in name] == [10]
+    card = model_export.write_card(folder, dml.export(folder, tmp_path / "net")).read_text()
+    assert "No scores" in card
+
+
 def test_damaged_images(net, photos):
     (photos / "kind1" / "05.png").write_text("no image")
     with pytest.raises(UserError, match=r"cannot decode .*05\.png.*; --skip-corrupt") as error:
@@ -132,6 +177,24 @@ def test_search_is_exact(block, tmp_path, monkeypatch):
         assert rows["distance"].to_numpy() == pytest.approx(np.sqrt(squared[nearest]))
 
 
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
+def test_an_index_is_saved_and_its_recall_known(tmp_path, kind):
+    faiss = pytest.importorskip("faiss")
+    path = tmp_path / "x.npz"
+    points = np.random.default_rng(0).standard_normal((2_000, 8)).astype(np.float32)
+    np.savez(path, embeddings=points)
+    exact, found = (dml.search(path, [3, 1999], k=5, index=i) for i in (None, kind))
+    assert 0.95 <= found.attrs.pop("recall") <= 1
+    pd.testing.assert_frame_equal(found, exact)
+    saved = tmp_path / f"x.npz.{kind}.faiss"
+    assert faiss.read_index(str(saved)).ntotal == 2_000
+    before = saved.stat().st_mtime_ns
+    dml.search(path, [0], k=5, index=kind)
+    assert saved.stat().st_mtime_ns == before
+    np.savez(path, embeddings=points[:1_500])
+    assert dml.search(path, [7], k=5, index=kind)["row"].max() < 1_500
+
+
 def test_search_by_pictures(net, photos, tmp_path):
     made = dml.embed(net, photos, tmp_path / "x.npz")
     copied = tmp_path / "new.png"
@@ -139,6 +202,7 @@ def test_search_by_pictures(net, photos, tmp_path):
     queries = [copied, photos / "kind1" / "06.png"]
     found = dml.search(tmp_path / "x.npz", queries, k=2, picture=tmp_path / "found.png")
     assert found["row"].iloc[0] == 6
+    assert found["duplicate"].tolist() == [True, False, False, False]
     assert found["row"].iloc[1] == found["row"].iloc[2]  # without itself
     assert found["query_label"].tolist() == [None, None, "kind1", "kind1"]
     assert found["path"].iloc[0] == made.paths[6]

@@ -62,6 +62,22 @@ def test_holdout_is_one_model_on_two_thirds():
     assert classes(job.validation.query) == list(range(8, 12))
 
 
+def test_two_or_three_classes_are_validated_by_images():
+    (job,) = protocol.create_jobs("holdout", 1, index_of(6, per_class=7))
+    assert classes(job.train) == classes(job.validation.query) == [0, 1, 2]
+    assert job.train.rows.tolist() == [*range(5), *range(7, 12), *range(14, 19)]
+    assert job.validation.query.rows.tolist() == [5, 6, 12, 13, 19, 20]
+    assert classes(job.test.query) == [3, 4, 5]
+
+
+def test_all_classes_leave_nothing_to_test():
+    (job,) = protocol.create_jobs("all", 1, index_of(6, query=True))
+    assert classes(job.train) == list(range(6))
+    assert len(job.test.query) == len(job.validation.query) == 0
+    with pytest.raises(UserError, match="no images are left"):
+        protocol.protocol_test("all", index_of(6))
+
+
 def test_too_few_classes_for_validation():
     with pytest.raises(
         UserError,

@@ -70,6 +70,8 @@ def draw_curves(
     name, select = _title(config), config.protocol.select_metric
     rows = History(history)
     histories = [pd.DataFrame(rows.job_rows(*key)) for key in jobs]
+    if select not in histories[0]:  # nothing was scored
+        return
     title = f"{name}, protocol {config.protocol.name}"
     learning_curve(histories, select, title, folder / "learning_curve.png")
     if "stage" in histories[0]:
