@@ -44,13 +44,13 @@ def main(argv: list[str] | None = None) -> int:
     root, rows, fits = given or Path("/authors"), [], True
     for comparison in yaml.safe_load((FOLDER / "comparisons.yaml").read_text(encoding="utf-8")):
         folder = root / Path(comparison["name"]).name
-        problem = find_problem(comparison, root, folder) if given else "how to get it"
-        if problem:
-            print(f"# {comparison['name']}: {problem}")
+        runs = given and git(folder, "rev-parse", "HEAD") == comparison["revision"]
+        if not runs:
+            print(f"# {comparison['name']} is not at this revision in {root}; how to get it:")
             print(f"git clone https://github.com/{comparison['name']} {folder}")
             print(f"git -C {folder} checkout {comparison['revision']}")
             print(*(line.format(root=root) for line in comparison.get("commands", ())), sep="\n")
-        found = None if problem else compare(comparison, root.resolve(), folder.resolve())
+        found = compare(comparison, root.resolve(), folder.resolve()) if runs else None
         for row, (compared, allowed) in comparison["rows"].items():
             difference = largest_difference(row, *found) if found else 0.0
             fits &= difference <= allowed
@@ -65,15 +65,6 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if fits else 1
 
 
-def find_problem(comparison: dict[str, Any], root: Path, folder: Path) -> str:
-    """Returns why a comparison cannot run; empty if it can."""
-    revision = git(folder, "rev-parse", "HEAD")
-    if revision != comparison["revision"]:
-        return f"{folder} is at revision {revision}" if revision else f"{folder} is missing"
-    needed = [root / comparison[key] for key in ("python", "packages") if key in comparison]
-    return ", ".join(f"{path} is missing" for path in needed if not path.exists())
-
-
 def compare(comparison: dict[str, Any], root: Path, folder: Path) -> tuple[Arrays, Arrays]:
     """Returns our outputs and theirs."""
     inputs = make_inputs(comparison.get("batches"))
@@ -81,7 +72,8 @@ def compare(comparison: dict[str, Any], root: Path, folder: Path) -> tuple[Array
     script = FOLDER / f"theirs/{comparison['script']}.py"
     with tempfile.TemporaryDirectory() as scratch:
         files = [Path(scratch) / name for name in ("inputs.npz", "outputs.npz")]
-        np.savez(files[0], **inputs, comparison=np.array(json.dumps(comparison)))
+        inputs["comparison"] = np.array(json.dumps(comparison))
+        np.savez(files[0], **inputs)  # type: ignore[arg-type]
         command = [root / comparison.get("python", sys.executable), script, *files]
         path = os.pathsep.join(map(str, paths))
         subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True)

@@ -16,7 +16,7 @@ LAMBDA = 0.3  # of all mixes
 def answer(compute: Callable[[Arrays], Arrays]) -> None:
     """Reads the inputs and writes the outputs, in the two files that the command line names."""
     with np.load(sys.argv[1]) as inputs:
-        np.savez(sys.argv[2], **compute(dict(inputs)))
+        np.savez(sys.argv[2], **compute(dict(inputs)))  # type: ignore[arg-type]
 
 
 def names(inputs: Arrays, suffix: str = "/labels") -> list[str]:

@@ -7,13 +7,10 @@ from unittest import mock
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
 from torch import Tensor, nn
 
 from dml.config.check import check
-from dml.config.presets import apply_params
 from dml.config.schema import Config
-from dml.core.installation import CONFIGS
 from dml.data.protocol_splits import CLASS_FOLDS
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from dml.losses.distances import clip_to_ball
@@ -21,6 +18,7 @@ from dml.methods.chance_constrained.k_center import gather_points, pick_k_center
 from dml.models.backbones import TimmBackbone
 from dml.models.bn_inception import BNInception
 from dml.models.embedder import Embedder
+from dml.results.catalog import compose_config
 from dml.retrieval import retrieval_metrics
 from dml.runs.build import Builder
 from scripts.fidelity.exchange import LAMBDA, Arrays, evaluate, fill_network, names, record
@@ -38,9 +36,7 @@ class OnBatch(nn.Module):
 
     def __init__(self, words: str) -> None:
         super().__init__()
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = compose("train", overrides=["data=cub", *words.split()])
-        config = check(apply_params(cfg, None, words.split()), Config)
+        config = check(compose_config(["data=cub", *words.split()]), Config)
         self.method: Any = Builder(config).method(CLASSES, DIM).eval()
         self.normalize = clip_to_ball if "method=ccp" in words else nn.Identity()
 
@@ -58,8 +54,8 @@ def compute_ours(comparison: dict[str, Any], inputs: Arrays) -> Arrays:
                 outputs |= evaluate(f"{row}/{name}", OnBatch(words), inputs)
     if "splits" in comparison:
         outputs |= _folds_and_metrics(inputs, comparison["splits"])
-    further = {"mft": _mft, "metrix": _metrix}.get(comparison["script"], lambda _: {})
-    return outputs | further(inputs)
+    further = {"mft": _mft, "metrix": _metrix}.get(comparison["script"])
+    return outputs | (further(inputs) if further else {})
 
 
 def _constant_lambda(pairs: int, *_: Any, like: Tensor) -> Tensor:
@@ -67,9 +63,7 @@ def _constant_lambda(pairs: int, *_: Any, like: Tensor) -> Tensor:
 
 
 def _authors_name(name: str) -> str:
-    return (
-        name.replace("head.linear", "embedding").removeprefix("backbone.").removeprefix("network.")
-    )
+    return name.replace("head.linear", "embedding").split("backbone.")[-1].split("network.")[-1]
 
 
 def _mft(inputs: Arrays) -> Arrays:

@@ -27,5 +27,5 @@ def compute(inputs: Arrays) -> Arrays:
     return outputs
 
 
-np.int = int  # type: ignore[attr-defined]  # NumPy removed it
+np.int = int  # NumPy removed it
 answer(compute)
