@@ -31,13 +31,15 @@ def test_differences_are_relative_to_the_largest_entry_and_mirrored_arrays_are_e
 
 def test_repositories_that_are_not_there_are_rows_that_say_so(tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- comparisons -->\nold\n<!-- end of comparisons -->\nafter\n")
+    page.write_text(
+        "before\n<!-- comparisons -->\nthe former table\n<!-- end of comparisons -->\nafter\n"
+    )
     monkeypatch.setattr(check_fidelity, "PAGE", page)
     assert check_fidelity.main([str(tmp_path)]) == 0
     text, said = page.read_text(), capsys.readouterr().out
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert "old" not in text
+    assert "former" not in text
     for one in COMPARISONS:
         assert text.count(f"{one['name']} {one['revision'][:7]}") == len(one["rows"])
         assert f"git -C {tmp_path / Path(one['name']).name} checkout {one['revision']}" in said

@@ -2,7 +2,6 @@
 
 import json
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 import pytorch_metric_learning
@@ -17,9 +16,7 @@ np.random.beta = lambda alpha, beta: LAMBDA
 def compute_losses(inputs: Arrays) -> Arrays:
     """Returns values and gradients."""
     comparison, outputs = json.loads(str(inputs["comparison"])), {}
-    known: dict[str, Any] = vars(pytorch_metric_learning) | vars(
-        import_module(comparison["module"])
-    )
+    known = {**vars(pytorch_metric_learning), **vars(import_module(comparison["module"]))}
     for row, losses in comparison["losses"].items():
         for name, (_, expression) in losses.items():
             built = eval(expression, known)
