@@ -44,9 +44,11 @@ def main(argv: list[str] | None = None) -> int:
     root, rows, fits = given or Path("/authors"), [], True
     for comparison in yaml.safe_load((FOLDER / "comparisons.yaml").read_text(encoding="utf-8")):
         folder = root / Path(comparison["name"]).name
-        runs = given and git(folder, "rev-parse", "HEAD") == comparison["revision"]
+        needed = [root / comparison.get(key, "") for key in ("python", "packages")]
+        found_revision = git(folder, "rev-parse", "HEAD") == comparison["revision"]
+        runs = given and found_revision and all(path.exists() for path in needed)
         if not runs:
-            print(f"# {comparison['name']} is not at this revision in {root}; how to get it:")
+            print(f"# {comparison['name']} is not in {root}, with its packages; to get it:")
             print(f"git clone https://github.com/{comparison['name']} {folder}")
             print(f"git -C {folder} checkout {comparison['revision']}")
             print(*(line.format(root=root) for line in comparison.get("commands", ())), sep="\n")
