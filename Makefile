@@ -1,6 +1,7 @@
 # make demo    installs, and trains with three losses on glyphs: a table and pictures
 # make test    runs the tests (make soak: the long ones, before a release)
 # make rehearsal  runs every experiment in its smallest form to its report (continues)
+# make fidelity AUTHORS=<folder>  compares with the authors' code (without AUTHORS: how to get it)
 # make docs    writes the generated pages of docs/, and builds the site into build/site
 # make lint    checks style, types and import directions (make format corrects the style)
 
@@ -13,7 +14,7 @@ TEST_PROCESSES ?= 2
 FAISS := $(shell nvidia-smi -L > /dev/null 2>&1 && echo faiss-gpu || echo faiss)
 OTHER_FAISS := $(if $(filter faiss,$(FAISS)),faiss-gpu,faiss-cpu)
 
-.PHONY: install demo test soak rehearsal docs lint format clean
+.PHONY: install demo test soak rehearsal fidelity docs lint format clean
 
 install: $(INSTALLED)
 
@@ -38,6 +39,9 @@ soak: $(INSTALLED)
 
 rehearsal: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/rehearse.py
+
+fidelity: $(INSTALLED)
+	@$(BIN)/python scripts/check_fidelity.py $(AUTHORS)
 
 # Its packages are installed at the first call; they are not needed for anything else.
 docs: $(INSTALLED)

@@ -14,6 +14,7 @@ from scripts.docs.component_pages import (
     tabulate_experiments,
     tabulate_space,
 )
+from scripts.docs.departures import tabulate_departures
 from scripts.docs.descriptions import Description, load_descriptions
 from scripts.docs.docstrings import read_docstring
 from scripts.docs.markdown import code, escape, table
@@ -77,6 +78,7 @@ def _make_page(name: str, description: Description) -> str:
         common=tabulate_arguments(common, {}, "loss."),
         published=_tabulate_published(name),
         space=tabulate_space("loss", name),
+        departures=tabulate_departures(f"loss/{name} "),
         experiments=tabulate_experiments("loss", name),
     )
 

@@ -50,3 +50,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def first_sentence(text: str) -> str:
     """Returns the beginning of a text up to its first full stop; `Eq. 8` is none."""
     return re.split(r"\.(?=\s+[A-Z(]|\s*$)", text, maxsplit=1)[0]
+
+
+def replace_section(text: str, name: str, section: str) -> str:
+    """Returns a page with another text between the markers `name` and `end of name`."""
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, after = text.split(start)[0], text.split(end)[1]
+    return f"{before}{start}\n{section}\n\n{end}{after}"

@@ -13,6 +13,7 @@ from scripts.docs.component_pages import (
     tabulate_experiments,
     tabulate_space,
 )
+from scripts.docs.departures import tabulate_departures
 from scripts.docs.descriptions import Description, load_descriptions
 from scripts.docs.docstrings import read_docstring
 from scripts.docs.markdown import escape, table
@@ -71,6 +72,7 @@ def _make_page(name: str, description: Description) -> str:
         arguments=_tabulate(own, read_docstring(get_object(target)).arguments, prefix),
         others=tabulate_arguments(others, {}, ""),
         space=tabulate_space("method", name),
+        departures=tabulate_departures(f"method/{name} "),
         experiments="" if name == "plain" else tabulate_experiments("method", name),
     )
 

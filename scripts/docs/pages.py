@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from scripts.docs.departures import make_fidelity_page
 from scripts.docs.experiment_page import make_experiment_page
 from scripts.docs.loss_pages import make_loss_pages
 from scripts.docs.markdown import NOTE
@@ -23,6 +24,7 @@ def make_pages() -> dict[str, str]:
         **make_experiment_page(),
         **make_option_pages(),
         **make_protocol_page(),
+        **make_fidelity_page(),
         **make_python_pages(),
     }
 

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dml.config.identity import flatten
 from dml.core.installation import CONFIGS
+from scripts.docs.departures import tabulate_departures
 from scripts.docs.markdown import NOTE, code, table
 
 PROTOCOLS = {
@@ -48,12 +49,19 @@ dash means: none. [Protocols](../concepts/protocols.md) says which to choose.
 What changes on Cars, SOP and In-Shop:
 
 {recipes}
+
+## Where papers, authors' code and this framework differ
+
+{departures}
+
+[All of them](../fidelity.md#departures)
 """
 
 
 def make_protocol_page() -> dict[str, str]:
     """Returns the page by its path."""
-    text = TEXT.format(note=NOTE, settings=_settings_table(), recipes=_recipes_table())
+    tables = {"settings": _settings_table(), "recipes": _recipes_table()}
+    text = TEXT.format(note=NOTE, departures=tabulate_departures("protocol/"), **tables)
     return {"reference/protocols.md": text}
 
 

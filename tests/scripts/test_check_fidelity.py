@@ -1,0 +1,64 @@
+"""The comparison with the authors' code: its table, and what is said without their code."""
+
+import re
+import subprocess
+import warnings
+from pathlib import Path
+
+import check_fidelity
+import numpy as np
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+COMPARISONS = yaml.safe_load((ROOT / "scripts/fidelity/comparisons.yaml").read_text())
+WATCHED = (
+    *("dml/losses", "dml/methods", "dml/retrieval", "dml/training", "dml/models"),
+    *("dml/data/transforms.py", "dml/data/protocol_splits.py"),
+    *("configs/loss", "configs/method", "configs/protocol", "configs/params"),
+)
+
+
+def test_differences_are_relative_to_the_largest_entry_and_mirrored_arrays_are_equal():
+    theirs = {"row/a": np.array([[1.0, 2.0, -4.0]]), "other/a": np.ones(2)}
+    compare = check_fidelity.largest_difference
+    assert compare("row", {"row/a": theirs["row/a"].T}, theirs) == 0
+    assert compare("row", {"row/a": np.array([[1.0, 2.5, -4.0]])}, theirs) == 0.125
+    assert compare("row", {"row/a": np.full((1, 3), np.nan)}, theirs) == np.inf
+    assert compare("row", {"row/a": np.ones(2)}, theirs) == np.inf
+    assert compare("missing", {}, theirs) == np.inf
+
+
+def test_repositories_that_are_not_there_are_rows_that_say_so(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "before\n<!-- comparisons -->\nthe former table\n<!-- end of comparisons -->\nafter\n"
+    )
+    monkeypatch.setattr(check_fidelity, "PAGE", page)
+    assert check_fidelity.main([str(tmp_path)]) == 0
+    text, said = page.read_text(), capsys.readouterr().out
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "former" not in text
+    for one in COMPARISONS:
+        assert text.count(f"{one['name']} {one['revision'][:7]}") == len(one["rows"])
+        assert f"git -C {tmp_path / Path(one['name']).name} checkout {one['revision']}" in said
+    assert text.count("| not run |") == sum(len(one["rows"]) for one in COMPARISONS)
+
+
+def test_every_row_of_the_table_was_run_and_is_within_its_tolerance():
+    table = (ROOT / "docs/fidelity.md").read_text().split("<!-- end of comparisons -->")[0]
+    rows = re.findall(r"^\| (\S+ \S{7}) \| .* \| (\S+) \| (\S+) \|$", table, flags=re.MULTILINE)
+    expected = [f"{one['name']} {one['revision'][:7]}" for one in COMPARISONS for _ in one["rows"]]
+    assert [name for name, *_ in rows] == expected
+    assert all(float(difference) <= float(allowed) for _, difference, allowed in rows)
+
+
+@pytest.mark.soak
+def test_warns_when_what_was_compared_has_changed_since():
+    revision = re.search(r"Ours is revision (\w+)", (ROOT / "docs/fidelity.md").read_text())
+    command = ["git", "-C", str(ROOT), "log", "--oneline", f"{revision[1]}..HEAD", "--", *WATCHED]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode or found.stdout:
+        changes = found.stdout or found.stderr
+        warnings.warn(f"run make fidelity again; since {revision[1]}:\n{changes}", stacklevel=1)
