@@ -21,7 +21,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("network", help=NETWORK)
-    add("images", help="folder, CSV file path[,label], text file of paths, image, or dataset")
+    add("images", help="folder, CSV file path[,label], text file of paths, image, or data=cub")
     add("output", help="<file>.npz or .parquet: embeddings, paths, labels and made_by")
     add("--features", action="store_true", help="pooled features of the backbone")
     add("--views", type=_positive, metavar="N", help="also embed N augmentations of each image")

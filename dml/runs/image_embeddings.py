@@ -18,7 +18,6 @@ from torch import Tensor
 from dml.config.schema import check_device
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
-from dml.core.installation import CONFIGS
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
 from dml.data import embedding_file, loaders
@@ -57,8 +56,9 @@ def embed(
     Args:
         network: see `dml.load`.
         images: a folder, a list of paths in a file (see `dml.data.folder.list_images`) or in
-            Python, uint8 pixels N×H×W×3, images (see `ImageIndex.images`), or the name of a dataset
-            (`cub`), with its splits. Files of a user are rotated upright by their EXIF orientation.
+            Python, uint8 pixels N×H×W×3, images (see `ImageIndex.images`), or a dataset
+            (`data=cub`), with its splits. Files of a user are rotated upright by their EXIF
+            orientation.
         output: a file that ends in `.npz` or `.parquet`; None: a temporary one.
         repeat, fold: see `dml.load`.
         features: the pooled features of the backbone instead of embeddings.
@@ -86,8 +86,7 @@ def embed(
             place = resolve_device(check_device(device))
         except ValueError as error:
             raise UserError(f"device: {device} {error}") from error
-        data = index.name if splits else "folder"
-        options = [f"data={data}", *options]
+        options = [str(images) if splits else "data=folder", *options]
         config, embedder = open_network(network, repeat, fold, options)
         config = config.on_device(place.type == "cuda")
         pixels = config.transform.size or embedder.input.size
@@ -161,9 +160,8 @@ def _read_images(
     images: str | Path | Sequence[Any] | np.ndarray, options: Sequence[str]
 ) -> tuple[ImageIndex, dict[str, str], dict[str, str]]:
     """Returns the index of images, and name → class and name → split, empty if they are unknown."""
-    published = isinstance(images, str) and (CONFIGS / "data" / f"{images}.yaml").is_file()
-    if published and not Path(str(images)).exists():
-        index = Builder(compose_network([f"data={images}", *options])).index()
+    if isinstance(images, str) and images.startswith("data="):
+        index = Builder(compose_network([images, *options])).index()
         names = _names(index)
         pairs = (map(str, index.labels.tolist()), index.roles.tolist())
         labels, splits = (dict(zip(names, values, strict=True)) for values in pairs)

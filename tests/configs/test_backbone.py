@@ -33,7 +33,11 @@ def test_a_backbone_file_lists_every_argument(path):
 @pytest.mark.parametrize("path", BACKBONES, ids=lambda path: path.stem)
 def test_a_backbone_file_comments_every_value(path):
     lines = path.read_text().splitlines()
-    values = [line for line in lines if line.startswith(("model:", "weights:", "input_size:"))]
+    values = [
+        line
+        for line in lines
+        if line.startswith(("model:", "weights:", "input_size:", "channels:"))
+    ]
     assert values
     assert all("#" in line for line in values)
 

@@ -1,7 +1,6 @@
 """Training on stored features: `data=features`."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import dml
 from dml.cli import CONFIGS
 from dml.core.errors import ConfigError, UserError
 from dml.data.features import FeatureDataset, read_features
+from dml.runs.protocol import create_jobs
 from tests.conftest import run_config
 
 CLASSES, PER_CLASS, WIDTH, VIEWS = 12, 6, 10, 3
@@ -94,15 +94,13 @@ def test_views_are_drawn_for_training_only(tmp_path):
 
 def test_standardized_by_the_training_features(on_features, tmp_path):
     _, folder = on_features("protocol=mlrc_features", "loss=ms", *BATCHES, *SHORT)
-    plain = np.load(tmp_path / "made.npz")["embeddings"]
-    rows = json.loads((folder / "summary.json").read_text())["jobs"]
-    means = []
-    for fold in range(len(rows)):
-        path = folder / f"checkpoints/repeat0-fold{fold}/best.pt"
-        means.append(torch.load(path, weights_only=True)["embedder"]["backbone.mean"])
-    assert len({tuple(mean.tolist()) for mean in means}) == 4  # of each fold's training classes
-    half = torch.from_numpy(plain[: CLASSES // 2 * PER_CLASS])
-    assert torch.stack(means).mean(0).numpy() == pytest.approx(half.mean(0).numpy(), abs=0.3)
+    index = read_features(tmp_path / "made.npz", split_seed=0)
+    for job in create_jobs("mlrc", 1, index, label_noise=0.0, seed=0):
+        plain = torch.from_numpy(index.features.plain[job.train.rows])
+        path = folder / "checkpoints" / job.name / "best.pt"
+        stored = torch.load(path, weights_only=True)["embedder"]
+        assert torch.allclose(stored["backbone.mean"], plain.mean(0), atol=1e-6)
+        assert torch.allclose(1 / stored["backbone.scale"], plain.std(0, correction=0), atol=1e-5)
 
 
 def losses(folder):
@@ -129,7 +127,7 @@ def test_equal_to_a_frozen_backbone(run_tiny, on_features, tmp_path, monkeypatch
     still = "++optim.groups={backbone:{lr:0},batch_norm:{lr:0}}"
     on_images, folder = run_tiny(*shared, *backbone, "transform.augmentation=none", still)
     file = tmp_path / "digits.npz"
-    dml.embed(folder, "digits", file, features=True, device="cpu")
+    dml.embed(folder, "data=digits", file, features=True, device="cpu")
     plain = "backbone.standardize=false"
     on_rows, of_rows = on_features(*shared, plain, "data.eval_batch_size=1000", file=file)
     assert len(losses(folder)) == 10
@@ -141,7 +139,7 @@ def test_equal_to_a_frozen_backbone(run_tiny, on_features, tmp_path, monkeypatch
 def test_a_head_loads_with_the_network_below_it(run_tiny, on_features, tmp_path):
     _, network = run_tiny("protocol.epochs=0")
     file = tmp_path / "digits.npz"
-    features = dml.embed(network, "digits", file, features=True, device="cpu")
+    features = dml.embed(network, "data=digits", file, features=True, device="cpu")
     assert {*features.splits} == {"train", "test"}
     _, head = on_features("loss=ms", *SHORT, "data.batch_size=32", file=file)
     exported = dml.export(head, tmp_path / "exported")
@@ -151,7 +149,7 @@ def test_a_head_loads_with_the_network_below_it(run_tiny, on_features, tmp_path)
         images = torch.zeros(2, 3, 8, 8)
         assert embedder(images).shape == (2, 8)
         assert transform is not None
-        made = dml.embed(source, "digits", device="cpu").embeddings
+        made = dml.embed(source, "data=digits", device="cpu").embeddings
         expected = made if expected is None else expected
         assert np.array_equal(made, expected)
     trained = torch.load(head / "checkpoints/repeat0-fold0/best.pt", weights_only=True)["embedder"]
