@@ -39,9 +39,17 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     if on_features != (config.backbone["_target_"] == IDENTITY):
         advice = "leave backbone out" if on_features else "it is for data=features only"
         yield "backbone", f"{config.backbone['name']} with data={config.data.name}: {advice}"
-    if on_features and (config.method["_target_"] == I_MIX or {*(mixes or ())} - {"embed"}):
+    if config.method["_target_"] == I_MIX or {*(mixes or ())} - {"embed"}:
         advice = "; use 'method.types=[embed]'" if mixes else ""
-        yield "method", f"it mixes images, and data=features has none{advice}"
+        if on_features:
+            yield "method", f"it mixes images, and data=features has none{advice}"
+        if config.data.micro_batch:
+            yield "data.micro_batch", f"the method mixes images or features of all parts{advice}"
+    if config.data.micro_batch and config.compile == "reduce-overhead":
+        yield (
+            "data.micro_batch",
+            "it embeds images twice, which CUDA graphs cannot repeat; use compile=true or false",
+        )
     protocol = config.protocol
     if config.search is not None:
         yield from search_space.find_problems(config.space, options)

@@ -163,6 +163,7 @@ class DataConfig(Node):
     sampler: Sampler
     pair_sampler: Sampler
     batch_size: BatchSize
+    micro_batch: BatchSize | None
     images_per_class: BatchSize | None
     eval_batch_size: Literal["auto"] | Count
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)]

@@ -42,6 +42,7 @@ from dml.runs.train_jobs import Models, assist, train_jobs, wait
 from dml.runs.training_status import RunPosition
 from dml.tracking import RunInfo, Tracker, track_run
 from dml.training.device import resolve_device
+from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import ProcessGroup, distributed_session
 
 
@@ -244,6 +245,11 @@ class Experiment:
             model = JobRun(context, job, folder)
             size = model.embedder.embedding_size
             dry_run(self.builder, model.method, job.train.num_classes, size, context.device)
+        if (part := self.config.data.micro_batch) and uses_batch_statistics(model.embedder):
+            print_line(
+                f"note: data.micro_batch={part}: BatchNorm normalizes each part by itself; "
+                f"with embedder.freeze_batch_norm=true parts do not change the result"
+            )
         here = self.config.search is None and self.config.protocol.workers == 1
         return context, {job.key: model} if here else {}
 

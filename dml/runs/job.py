@@ -289,6 +289,7 @@ class JobRun:
         every = p.evaluate_every * (steps if p.evaluate_unit == "epochs" else 1)
         limits = {"warmup_epochs", "clip_value", "clip_norm", "clip_loss_parameters"}
         options = {"precision": c.precision, **c.optim.model_dump(include=limits)}
+        options["micro_batch"] = c.data.micro_batch
         length = TrainConfig(
             p.epochs, steps, every, p.select_metric, score_untrained=test, **options
         )

@@ -76,7 +76,8 @@ class BatchLoss(nn.Module):
 
     def __init__(self, embedder: nn.Module, method: Method, world: ProcessGroup) -> None:
         super().__init__()
-        self.embedder, self.method = embedder, method
+        self.embedder = embedder.get_submodule("")  # the network itself, if it embeds micro-batches
+        self.method = method
         self._sharded = ShardedEmbedder(embedder, world, method.whole)
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

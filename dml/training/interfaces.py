@@ -70,6 +70,8 @@ class TrainConfig:
         clip_loss_parameters: also clip the gradients of loss parameters, together with these.
         precision: precision of the network, see `dml.training.device`.
         score_untrained: score the network before training too.
+        micro_batch: number of images that the network embeds at a time, see
+            `dml.training.micro_batches`; None: the whole batch.
     """
 
     epochs: int
@@ -82,6 +84,7 @@ class TrainConfig:
     clip_loss_parameters: bool = False
     precision: str = "fp32"
     score_untrained: bool = True
+    micro_batch: int | None = None
 
     @property
     def total_steps(self) -> int:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from dml.core.errors import UserError
 from dml.training.data_parallel import DataParallelLoss
 from dml.training.interfaces import TrainConfig
+from dml.training.micro_batches import in_micro_batches
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.train_state import TrainState
 
@@ -21,7 +22,7 @@ class TrainingStep:
 
     Args:
         state: network, method and optimizer.
-        config: precision and gradient clipping.
+        config: precision, micro-batches and gradient clipping.
         world: the processes that share each batch.
     """
 
@@ -38,8 +39,9 @@ class TrainingStep:
         if config.clip_loss_parameters:
             self._clipped += self.method.parameters()
         state.train()
+        self._called = in_micro_batches(self.embedder, config.micro_batch)
         self._parallel = (
-            DataParallelLoss(self.embedder, self.method, world) if world.size > 1 else None
+            DataParallelLoss(self._called, self.method, world) if world.size > 1 else None
         )
 
     def __call__(self, images: Tensor, labels: Tensor, warming_up: bool) -> dict[str, Tensor]:
@@ -67,7 +69,7 @@ class TrainingStep:
             bf16 = self.config.precision == "bf16"
             with torch.autocast(images.device.type, torch.bfloat16, enabled=bf16):
                 if self._parallel is None:
-                    loss, logs = self.method(self.embedder, images, labels)
+                    loss, logs = self.method(self._called, images, labels)
                 else:
                     loss, logs = self._parallel(images, labels)
         except ValueError as error:

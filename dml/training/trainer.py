@@ -136,7 +136,7 @@ class Trainer:
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"data.batch_size: {batch_size} images do not fit into the GPU's memory; "
-                f"try precision=bf16, a smaller batch, or a smaller backbone"
+                f"try data.micro_batch=32, precision=bf16, a smaller batch, or a smaller backbone"
             ) from error
 
     def _evaluate(self) -> None:

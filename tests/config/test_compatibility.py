@@ -36,6 +36,22 @@ def test_an_option_without_effect_is_noted(changed):
     assert not [*find_notes(check(balanced, Config))]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ("method=metrix loss=ms",
+         "the method mixes images or features of all parts; use 'method.types=[embed]'"),
+        ("method=imix loss=ms", "the method mixes images or features of all parts"),
+        ("compile=reduce-overhead",
+         "it embeds images twice, which CUDA graphs cannot repeat; use compile=true or false"),
+    ],
+)  # fmt: skip
+def test_what_cannot_embed_in_parts(composed, overrides, problem):
+    with pytest.raises(ConfigError) as caught:
+        check(composed("data.micro_batch=32", *overrides.split()), Config)
+    assert caught.value.problems == [f"data.micro_batch: {problem}"]
+
+
 def test_a_network_without_published_numbers_is_noted(composed):
     words = ("data=cub", "protocol=mlrc")
     assert not [*find_notes(check(composed(*words), Config))]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from dml.data.samplers import class_pool
 from dml.losses import C2Loss
 from dml.methods.chance_constrained import ChanceConstrained
+from dml.training.micro_batches import in_micro_batches
 
 
 class TinyEmbedder(nn.Module):
@@ -57,7 +58,9 @@ class Pool:
         return list(zip(images.split(7), labels.split(7), strict=True))
 
 
-def ccp_steps(device: str, steps: int = 9) -> Iterator[Callable[[], Tensor]]:
+def ccp_steps(
+    device: str, steps: int = 9, micro_batch: int | None = None
+) -> Iterator[Callable[[], Tensor]]:
     """Yields steps of CCP to be taken, each of which returns its loss; every third begins a stage.
 
     The first network, images and draws are the same on every device.
@@ -75,7 +78,7 @@ def ccp_steps(device: str, steps: int = 9) -> Iterator[Callable[[], Tensor]]:
     batch = images.to(device), labels.to(device)
 
     def step() -> Tensor:
-        loss, _ = method(embedder, *batch)
+        loss, _ = method(in_micro_batches(embedder, micro_batch), *batch)
         optimizer.zero_grad()
         loss.backward()
         method.after_backward(embedder)

@@ -53,6 +53,18 @@ def test_same_seed_same_history(run_tiny, tmp_path):
     assert (other / "history.csv").read_bytes() != text
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_only_batch_norm_sees_micro_batches(run_tiny, capsys, frozen):
+    words = (f"embedder.freeze_batch_norm={frozen}", "protocol.epochs=1")
+    whole, parts = (
+        float(rows(run_tiny(*words, f"data.micro_batch={size}")[1])[1]["loss"])
+        for size in ("null", 50)
+    )
+    assert (parts == pytest.approx(whole, rel=1e-6)) is frozen
+    note = "note: data.micro_batch=50: BatchNorm normalizes each part by itself"
+    assert capsys.readouterr().out.count(note) == (not frozen)
+
+
 def test_the_same_command_leaves_a_finished_run_unchanged(run_tiny, capsys):
     summary, folder = run_tiny()
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.*")}

@@ -37,7 +37,7 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "proxy_synthesis": ("proxy_nca_pp", "proxy_synthesis", {}),
     "xbm": ("c1", "xbm", {"start_after": 1}),
 }
-NETWORKS = ("frozen", "bf16", "clipped", "warm-up", "unused")
+NETWORKS = ("frozen", "bf16", "clipped", "warm-up", "unused", "micro-batches")
 CASES = [*LOSSES, *METHODS, *NETWORKS]
 STEPS = 3
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 3, 0, 3, 1])
@@ -76,7 +76,9 @@ def default_config() -> Config:
         return check(compose("train", ["data=digits"]), Config)
 
 
-def trained(case: str, world: ProcessGroup, device: str = "cpu") -> dict[str, Tensor]:
+def trained(
+    case: str, world: ProcessGroup, device: str = "cpu", micro_batch: int | None = None
+) -> dict[str, Tensor]:
     """Gradients of the first step, loss, weights and buffers after the last, by name."""
     for seed in (torch.manual_seed, np.random.seed, random.seed):
         seed(3)
@@ -91,7 +93,8 @@ def trained(case: str, world: ProcessGroup, device: str = "cpu") -> dict[str, Te
     # pfml's gradients are so large that a step of this rate would be a leap into the unknown
     optimizer = torch.optim.SGD(parameters, lr=1e-4 if case == "pfml" else 0.05, momentum=0.9)
     clip = 1e-2 if case == "clipped" else None
-    plan = TrainConfig(1, 1, 1, clip_norm=clip, precision="bf16" if case == "bf16" else "fp32")
+    options = {"micro_batch": 4 if case == "micro-batches" else micro_batch, "clip_norm": clip}
+    plan = TrainConfig(1, 1, 1, precision="bf16" if case == "bf16" else "fp32", **options)
     step = TrainingStep(TrainState(embedder, method, optimizer), plan, world)
     own = world.local_slice(len(LABELS))
     found: dict[str, Tensor] = {}

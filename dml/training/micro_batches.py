@@ -1,0 +1,75 @@
+"""Large batches in little memory: the network embeds one part of a batch after the other.
+
+The forward pass keeps the embeddings of each part, but none of the tensors between. The loss is
+that of the whole batch. The backward pass takes the parts in turn: it computes a part again, with
+the same random numbers, and differentiates it with the gradient that the loss gave its embeddings.
+Loss and gradients are therefore those of the whole batch if an image's embedding does not depend on
+the others, that is, without BatchNorm or with frozen statistics (GradCache; Gao et al., Scaling
+Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+
+def in_micro_batches(embedder: nn.Module, size: int | None) -> Any:
+    """Returns what replaces the embedder in the calls of a method; the embedder without a size."""
+    return embedder if size is None else MicroBatches(embedder, size)
+
+
+def uses_batch_statistics(network: nn.Module) -> bool:
+    """Returns whether a network in training mode has BatchNorm layers that are not frozen."""
+    return any(isinstance(layer, _BatchNorm) and layer.training for layer in network.modules())
+
+
+class MicroBatches:
+    """Calls an embedder with parts of a batch; forwards its other attributes.
+
+    Args:
+        embedder: maps images to embeddings; `features`, if a method calls it, to features.
+        size: largest number of images in a part.
+    """
+
+    def __init__(self, embedder: nn.Module, size: int) -> None:
+        self.embedder, self.size = embedder, size
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.embedder, name)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Returns the features of all images, which are kept in memory."""
+        return self._join(self.embedder.features, images)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Returns the embeddings of all images."""
+        return self._join(self.embedder, images)
+
+    def _join(self, network: Any, images: Tensor) -> Tensor:
+        if len(images) <= self.size:
+            return network(images)
+        parts = images.tensor_split(math.ceil(len(images) / self.size))
+
+        def contexts() -> Any:  # of the first and of the second forward pass
+            return nullcontext(), self._keep_buffers()
+
+        options: Any = {"use_reentrant": False, "context_fn": contexts}
+        return torch.cat([checkpoint(network, part, **options) for part in parts])
+
+    @contextmanager
+    def _keep_buffers(self) -> Iterator[None]:
+        """Restores the running statistics, which the first forward pass has updated already."""
+        kept = [(buffer, buffer.clone()) for buffer in self.embedder.buffers()]
+        try:
+            yield
+        finally:
+            for buffer, value in kept:
+                buffer.copy_(value)

@@ -1,0 +1,55 @@
+"""A step in parts is the step of the whole batch, and needs the tensors of one part only."""
+
+import pytest
+import torch
+from torch import nn
+
+from dml.models.embedder import Embedder
+from dml.models.small_cnn import SmallCNN
+from dml.training.micro_batches import in_micro_batches
+from dml.training.process_group import SINGLE_PROCESS
+from tests.methods.tiny_training import ccp_steps
+from tests.training.distributed_steps import CASES, relative, trained
+
+OTHERS = {"bf16", "micro-batches"} | {"imix", "metrix input", "metrix feature", "metrix of all"}
+TOLERANCE = 1e-10  # the worst seen is 5e-14
+
+
+@pytest.fixture
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in OTHERS])
+def test_every_loss_and_method(float64, case):
+    whole, parts = trained(case, SINGLE_PROCESS), trained(case, SINGLE_PROCESS, micro_batch=5)
+    assert whole.keys() == parts.keys()
+    assert max(relative(parts[name], whole[name]) for name in whole) <= TOLERANCE
+
+
+def test_ccp(float64):
+    whole, parts = ([step() for step in ccp_steps("cpu", 9, size)] for size in (None, 7))
+    assert torch.stack(parts).allclose(torch.stack(whole), rtol=TOLERANCE, atol=0)
+
+
+def in_parts_with_all_tensors(embedder, size):
+    return lambda images: torch.cat([embedder(part) for part in images.split(size)])
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_dropout_running_statistics_and_the_size_of_parts(bf16):
+    found = []
+    for wrap in (in_parts_with_all_tensors, in_micro_batches):
+        torch.manual_seed(0)
+        embedder, sizes = Embedder(SmallCNN(width=2), 5), []
+        embedder.backbone.layers.append(nn.Dropout(0.5))
+        embedder.backbone.register_forward_hook(lambda *call, s=sizes: s.append(len(call[2])))
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            embeddings = wrap(embedder, 4)(torch.randn(12, 3, 16, 16))
+        (embeddings * torch.randn(12, 5)).sum().backward()
+        tensors = [p.grad for p in embedder.parameters()] + [*embedder.buffers(), torch.rand(3)]
+        found.append([embeddings, *tensors])
+    assert sizes == [4] * 6  # forward, and again in the backward pass
+    assert all(map(torch.equal, *found))
