@@ -10,8 +10,8 @@
 4.  **Search**, if asked for. `search/` trains trials until there are enough; what follows uses the
     best values.
 5.  **Training.** `train_jobs` claims one model after another, as other processes of the same
-    run do, some of which `workers` starts: `job.JobRun` runs the loop of `dml.training`, and scores evaluations and the best weights by
-    `evaluator`, `embeddings` and `extra_metrics`.
+    run do, some of which `workers` starts: `job.JobRun` runs the loop of `dml.training`, and scores
+    evaluations and the best weights by `embeddings` and `extra_metrics`.
 6.  **Figures.** `figures/` draws learning curves and, for the first model, test images.
 7.  **Summary.** `folder/` writes `summary.json` last: its presence means that the run is finished.
 

@@ -25,7 +25,8 @@ STEPS, BATCH, CLASSES, SIZE, DIM = 10, 12, 6, 32, 16
 SEED = int(np.random.SeedSequence([3, 0, 0]).generate_state(2)[1])  # of seed=3, of the batches
 LAMBDA = 0.3
 RUN = (
-    *("data=folder", "protocol=traditional", "backbone=timm", "backbone.model=test_resnet"),
+    *("data=folder", "data.reader.split_seed=null", "protocol=traditional"),
+    *("backbone=timm", "backbone.model=test_resnet"),
     *("backbone.weights=none", f"transform.size={SIZE}", "transform.test_resize=null"),
     *("transform.augmentation=none", "transform.flip=false", "loss=proxy_anchor"),
     *("embedder.pooling=avg", f"data.batch_size={BATCH}", "optim.warmup_epochs=0"),
