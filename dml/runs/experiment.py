@@ -108,7 +108,14 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
         )
     for name, value in given.items():
         OmegaConf.update(cfg, name, value)
-    return run(cfg, check(cfg, Config), None, folder=RunFolder(path))
+    try:
+        config = check(cfg, Config)
+    except ConfigError as error:
+        if "missing" not in str(error):
+            raise
+        reason = f"{RunFolder(path).config} cannot be read: options are missing"
+        raise UserError(f"resume: {reason}; restore it") from error
+    return run(cfg, config, None, folder=RunFolder(path))
 
 
 def selection_score(summary: dict[str, Any]) -> float | None:

@@ -151,9 +151,9 @@ def _open_index(path: Path, points: np.ndarray, kind: str, k: int) -> tuple[Any,
     elif kind == "ivf":
         engine.nprobe = 32
         sample = np.sort(generator.choice(count, min(count, 64 * lists), replace=False))
-        engine.train(points[sample].astype(np.float32))
+        engine.train(np.asarray(points[sample], np.float32))
     for start in range(0, count, BLOCK):
-        engine.add(points[start : start + BLOCK].astype(np.float32))
+        engine.add(np.asarray(points[start : start + BLOCK], np.float32))
     sample = generator.choice(count, min(count, SAMPLE), replace=False)
     exact, _ = _nearest(points, points[sample].astype(np.float64), sample, k)
     found = engine.search(points[sample].astype(np.float32), k + 1)[1]

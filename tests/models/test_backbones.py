@@ -13,7 +13,7 @@ from dml.models.backbones import InputSpec, TimmBackbone
 from dml.models.embedder import Embedder
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "backbone"
-OPEN = {"timm", "custom"}  # the network is an option
+OPEN = {"timm", "custom", "identity"}  # the network, or the file of features, is an option
 BACKBONES = sorted({path.stem for path in CONFIGS.glob("*.yaml")} - OPEN)
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
