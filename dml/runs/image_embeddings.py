@@ -86,7 +86,8 @@ def embed(
             place = resolve_device(check_device(device))
         except ValueError as error:
             raise UserError(f"device: {device} {error}") from error
-        options = [str(images) if splits else "data=folder", *options]
+        if splits or not any(option.startswith("data=") for option in options):
+            options = [str(images) if splits else "data=folder", *options]
         config, embedder = open_network(network, repeat, fold, options)
         config = config.on_device(place.type == "cuda")
         pixels = config.transform.size or embedder.input.size

@@ -122,7 +122,8 @@ def _embed_queries(
     source = made_by.get("network") if network is None else network
     if source is None:
         raise UserError("network: the file does not say which network made it; give --network")
-    model = {} if network else {key: made_by[key] for key in ("repeat", "fold")}
+    model = {key: made_by[key] for key in ("repeat", "fold", "options") if key in made_by}
+    model = {} if network else model  # another input size would be another network
     made = embed(source, queries, features=made_by.get("features", False), device=device, **model)
     weights, width = made.made_by["weights"], stored.embeddings.shape[1]
     if made_by.get("weights", weights) != weights:

@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -222,3 +224,15 @@ def test_onnx(net):
     difference = model_export.export_onnx(net)
     assert difference is None or difference <= 1e-5
     assert (net / "model.onnx").is_file()
+
+
+def test_a_query_is_embedded_with_the_options_of_the_file(photos, tmp_path):
+    """A network of timm has another input size by its options; equal weights do not show it."""
+    torch.manual_seed(0)
+    file, new = tmp_path / "x.npz", tmp_path / "new.png"
+    options = ["backbone.input_size=32", "backbone.weights=none"]
+    made = dml.embed("timm:test_resnet", photos, file, options=options, device="cpu")
+    shutil.copy2(made.paths[3], new)
+    torch.manual_seed(0)  # the same random weights
+    found = dml.search(file, [new], k=1, device="cpu")
+    assert (found["row"][0], found["distance"][0]) == (3, pytest.approx(0, abs=1e-5))
