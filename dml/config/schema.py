@@ -251,6 +251,7 @@ class SearchConfig(Node):
     trials: Count
     startup: Count
     sampler: Literal["gp", "tpe", "grid"]
+    try_defaults: bool
     pruning: bool
     storage: Text | None
     lease_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]

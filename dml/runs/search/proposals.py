@@ -71,6 +71,20 @@ def propose(
         return study.ask(space).params
 
 
+def clip(values: Params, space: Space) -> Params:
+    """Returns values within the ranges of a space; without `null` and unknown choices."""
+    clipped: Params = {}
+    for name, value in values.items():
+        interval = space[name]
+        if isinstance(interval, CategoricalDistribution):
+            if value in interval.choices:
+                clipped[name] = value
+        elif value is not None:
+            assert isinstance(interval, FloatDistribution | IntDistribution)
+            clipped[name] = type(interval.low)(min(max(value, interval.low), interval.high))
+    return clipped
+
+
 def _grid_point(number: int, space: Space) -> Params:
     """Returns combination `number` of all choices; the last option varies fastest.
 

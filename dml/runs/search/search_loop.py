@@ -35,7 +35,7 @@ from dml.runs.figures.drawing import save
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import COLLAPSED, Result, RunContext
 from dml.runs.protocol import validates_one_class
-from dml.runs.search.proposals import create_distributions
+from dml.runs.search.proposals import clip, create_distributions
 from dml.runs.search.study import REASON, Study
 from dml.runs.train_jobs import train_jobs, wait
 from dml.runs.training_status import RunPosition
@@ -90,6 +90,8 @@ def _train_trials(
     assert config.search is not None
     space = create_distributions(merge_spaces(config.space, config.search.sampler == "grid"))
     study = Study(folder, config.search, space, config.seed)
+    if config.search.try_defaults:
+        study.first = clip({name: OmegaConf.select(cfg, name) for name in space}, space)
     while study.has_open_trials():
         with show_task(_position(study, context).describe_trial()):
             trial = study.claim_trial()

@@ -30,7 +30,7 @@ from dml.core.fault_injection import fault_point
 from dml.core.locks import Busy, wait_for_lock
 from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.search.proposals import Space, propose
+from dml.runs.search.proposals import Params, Space, propose
 
 WORKER = "worker"  # attribute: host and process of the worker, and when it renewed its lease
 REASON = "reason"  # attribute: of a failure
@@ -43,6 +43,7 @@ class Study:
     Attributes:
         optuna_study: its trials, as Optuna shows them.
         storage: of the trials.
+        first: values that the first trial has instead of proposed ones.
 
     Args:
         folder: of the run; trials have folders in it.
@@ -53,6 +54,7 @@ class Study:
 
     def __init__(self, folder: RunFolder, config: SearchConfig, space: Space, seed: int) -> None:
         self.folder, self.config, self.space, self.seed = folder, config, space, seed
+        self.first: Params = {}
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.storage = _open_storage(folder, config.storage)
         with self._lock_numbering():
@@ -94,6 +96,8 @@ class Study:
             if len(trials) >= c.trials:
                 return None
             params = propose(len(trials), self.space, trials, c.sampler, c.startup, self.seed)
+            if not trials:
+                params |= self.first
             self._lock_trial(len(trials))
             fault_point("before_claim")
             # Created at once with all its parts, so that no trial is ever without parameters.

@@ -4,7 +4,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from dml.config.search_space import merge_spaces
-from dml.runs.search.proposals import create_distributions, propose
+from dml.runs.search.proposals import clip, create_distributions, propose
 
 RANGES = {
     "a": {"low": -0.2, "high": 2},
@@ -26,6 +26,12 @@ def searched(sampler, count, startup=5, seed=0):
         done.number = number
         trials.append(done)
     return trials
+
+
+def test_values_are_clipped_to_the_ranges():
+    ranges = {**RANGES, "d": {"choices": [4, 8]}, "e": {"choices": [1]}}
+    values = {"a": 3, "b": None, "c": 1.0, "d": 8, "e": 2}
+    assert clip(values, create_distributions(ranges)) == {"a": 2.0, "c": 2, "d": 8}
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])

@@ -99,13 +99,14 @@ def spawned(cfg):
 
 
 def test_two_workers_share_the_trials(prepared):
-    cfg, folder = prepared("search.trials=6")
+    cfg, folder = prepared("search.trials=6", "search.try_defaults=true")
     workers = [spawned(cfg), spawned(cfg)]
     for worker in workers:
         worker.join(180)
         assert worker.exitcode == 0
     assert [number for number, *_ in trials(folder)] == list(range(6))
     assert {state for _, state, *_ in trials(folder)} == {"COMPLETE"}
+    assert trials(folder)[0][3] == {"loss.pos_margin": 0.0, "loss.neg_margin": 1.0}
     assert folder.summary.exists()
 
 
