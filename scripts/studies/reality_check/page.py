@@ -14,6 +14,7 @@ from scripts.docs.markdown import code, table
 from scripts.studies.reality_check.declaration import Declaration
 from scripts.studies.reality_check.statistics import (
     compare,
+    describe_rank,
     judge_claims,
     rank_arms,
     search_noise,
@@ -78,7 +79,7 @@ def _ranking_table(ranking: pd.DataFrame) -> str:
             code(row.arm),
             f"{row.map_at_r:.2f}",
             "reference" if row.low == row.high else f"{row.low:.2f} to {row.high:.2f}",
-            f"{row.rank_low} to {row.rank_high}",
+            describe_rank(row),
             f"{row.precision_at_1:.2f}",
             f"{row.steps:.0f}",
             _remarks(row),
@@ -135,7 +136,7 @@ def draw_ranking(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
     axis.axvline(ranking.untrained.mean(), color=GREY, ls=":", label="untrained head")
     reference = ranking.set_index("arm").map_at_r[study.reference]
     axis.axvline(reference, color=GREY, lw=0.8)
-    names = [f"{row.arm}  ({row.rank_low} to {row.rank_high})" for row in rows.itertuples()]
+    names = [f"{row.arm}  ({describe_rank(row)})" for row in rows.itertuples()]
     axis.set_yticks(range(len(rows)), names)
     axis.set_xlabel(
         f"MAP@R on unseen classes (%), {study.confidence:.0%} intervals of the difference from "

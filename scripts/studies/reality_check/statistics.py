@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -117,6 +117,12 @@ def rank_arms(study: Declaration, results: Results) -> pd.DataFrame:
     rows["edges"] = rows.edges.fillna("")
     rows["learned"] = rows.map_at_r - rows.untrained >= study.learned
     return rows.reset_index()
+
+
+def describe_rank(row: Any) -> str:
+    """Returns the ranks of a row of `rank_arms` as text: "3", or "3 to 5"."""
+    low, high = row.rank_low, row.rank_high
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def still_rising(study: Declaration, results: Results, arm: str) -> bool:
