@@ -69,7 +69,9 @@ def _stages(model: JobRun, best: SplitEmbeddings) -> dict[str, SplitEmbeddings]:
     titles = {}
     for number, network in enumerate([*networks, best] if networks else []):
         points = network.query, network.query_labels
-        name = "best network" if network is best else f"stage {number}" if number else "proxies"
+        name = (
+            "best network" if network is best else f"stage {number}" if number else "proxies alone"
+        )
         score = 100 * model.evaluator(model.job.test).score(network)["map_at_r"]
         titles[
             f"{name}: MAP@R {score:.1f}\n"
@@ -326,8 +328,9 @@ def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
         bottom.plot(first[key], "s-", color=color, lw=1.4, ms=4, label=text)
     bottom.set(xlabel="stage", ylabel="covering radius", xticks=first.index)
     bottom.set_ylim(bottom=0)
+    top.legend()
+    bottom.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
     for axis in (top, bottom):
-        axis.legend()
         tidy(axis)
     save(figure, path)
 
