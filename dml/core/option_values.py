@@ -49,5 +49,7 @@ EXTRA_METRICS = {
     "utilization": "best",
     "nmi": "best",
     "ami": "best",
+    "mrr_at_r": "best",
+    "fnmr_at_fmr": "best",
     "positivity": "figure",
 }
