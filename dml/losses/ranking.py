@@ -1,7 +1,8 @@
 """Smooth-AP and the surrogate of Recall@k: smooth ranks of the images with the class of a query.
 
 Shapes: B images in a batch (the queries), D embedding dimensions, R references (the batch itself by
-default), K slots for the positives of a query, M masks, T slots of a tile.
+default), K slots for the positives of a query, T slots of a tile, P pairs of a class, M masks, or
+images and mixes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from dml.losses.arguments import check_integer, check_positive
-from dml.losses.cosine import pair_similarity
+from dml.losses.cosine import pair_similarity, unit_rows
 from dml.losses.metric_loss import PairLoss, Pairs, self_mask
 
 TILE = 2**24  # differences of similarities at a time
@@ -42,11 +43,14 @@ class RankingLoss(PairLoss):
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of arguments checked by `forward`, float32 or float64."""
-        s_BR = pair_similarity(x_BD, ref_RD)
+        return self.ranking_loss(pair_similarity(x_BD, ref_RD), pairs)
+
+    def ranking_loss(self, s_BR: Tensor, pairs: Pairs) -> Tensor:
+        """Returns the loss of similarities as a scalar."""
         positive_BR, negative_BR = pairs.masks()
         own_BR = torch.zeros_like(positive_BR)
         if self.include_self and pairs.self_index is not None:
-            own_BR = self_mask(pairs.self_index, len(ref_RD))
+            own_BR = self_mask(pairs.self_index, s_BR.shape[1])
         gain_B, queries_B = self.gains(s_BR, positive_BR & ~own_BR, negative_BR & ~own_BR, own_BR)
         loss_B = torch.where(queries_B, 1 - gain_B, 0)
         return loss_B.sum() / queries_B.sum().clamp_min(1)
@@ -123,14 +127,20 @@ class RecallAtKLoss(RankingLoss):
     x runs over the positives of q, without q itself. Queries without positives are left out. Pairs
     excluded by a miner do not count.
 
+    With similarity mixup (SiMix) the batch is extended, as in the authors' code, by a mix λ x̂_i +
+    (1 − λ) x̂_j of every two images of one class, λ uniform in [0, 1]. Mixes are queries and ranked
+    images of this class. They are not normalized: their similarities are mixes of similarities.
+
     Args:
         temperature: τ > 0 of the ranks, in cosine similarity.
         recall_at: values of k, each at least 1; at most the number of references counts.
         recall_temperature: τ* > 0, in ranks.
         include_self: whether the query itself is ranked (the authors' code).
+        similarity_mixup: whether the batch is extended by mixes. Listing the pairs waits for a GPU.
 
     Raises:
-        ValueError: an argument is out of range, or there is no k.
+        ValueError: an argument is out of range, or there is no k. In a call: references or a
+            miner's tuple with similarity mixup.
     """
 
     def __init__(
@@ -139,12 +149,28 @@ class RecallAtKLoss(RankingLoss):
         recall_at: Sequence[int] = (1, 2, 4, 8, 16),
         recall_temperature: float = 1.0,
         include_self: bool = True,
+        similarity_mixup: bool = False,
     ) -> None:
         super().__init__(temperature, include_self)
         self.recall_at = tuple(check_integer("recall_at", k, at_least=1) for k in recall_at)
         if not self.recall_at:
             raise ValueError("recall_at must hold at least one k")
         self.recall_temperature = check_positive("recall_temperature", recall_temperature)
+        self.similarity_mixup = similarity_mixup
+
+    def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        if not self.similarity_mixup:
+            return super().pair_loss(x_BD, ref_RD, pairs)
+        if ref_RD is not x_BD or pairs.mined is not None:
+            raise ValueError("similarity_mixup: needs a batch without references and without miner")
+        i_P, j_P = pairs.masks()[0].triu(diagonal=1).nonzero(as_tuple=True)
+        x_BD = unit_rows(x_BD)[0]
+        share_P1 = torch.rand(len(i_P), 1).to(x_BD, non_blocking=True)
+        x_MD = torch.cat([x_BD, share_P1 * x_BD[i_P] + (1 - share_P1) * x_BD[j_P]])
+        labels_M = torch.cat([pairs.labels, pairs.labels[i_P]])
+        self_M = torch.arange(len(x_MD), device=x_MD.device)
+        return self.ranking_loss(x_MD @ x_MD.T, Pairs(labels_M, labels_M, self_M))
 
     def gains(
         self, s_BR: Tensor, positive_BR: Tensor, negative_BR: Tensor, own_BR: Tensor

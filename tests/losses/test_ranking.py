@@ -31,6 +31,30 @@ def test_equals_loops_to_rounding(name, tile, monkeypatch):
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
 
 
+def test_mixes_of_similarities_equal_loops():
+    """The similarity of mixes λ_P x̂_i + (1 − λ_P) x̂_j: sums over both of their images."""
+    x, y = torch.randn(10, 8, dtype=torch.float64, requires_grad=True), torch.arange(10) % 4
+    pairs = [(i, j) for i in range(10) for j in range(i + 1, 10) if y[i] == y[j]]
+    torch.manual_seed(1)
+    shares = torch.rand(len(pairs), 1).double()[:, 0]
+    mixes = [[(1, i)] for i in range(10)]
+    mixes += [[(a, i), (1 - a, j)] for a, (i, j) in zip(shares, pairs, strict=True)]
+    s = reference.similarity(x, x)
+    rows = [
+        [sum(a * b * s[i, j] for a, i in one for b, j in two) for two in mixes] for one in mixes
+    ]
+    s = torch.stack([torch.stack(row) for row in rows])
+    labels = torch.cat([y, y[[i for i, _ in pairs]]])
+    expected = reference.recall_at_k_of(s, labels, labels, range(len(s)), 0.1, (1, 4))
+    loss = RecallAtKLoss(0.1, (1, 4), similarity_mixup=True)
+    torch.manual_seed(1)
+    actual = loss(x, y)
+    results = [(one, *torch.autograd.grad(one, x)) for one in (actual, expected)]
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+    with pytest.raises(ValueError, match="without references"):
+        loss(x, y, ref_emb=x, ref_labels=y)
+
+
 def test_small_temperatures_give_the_metrics():
     """A ranking by hand: the query finds a negative, a positive, a negative, a positive."""
     angles = torch.tensor([0.0, 0.1, 0.2, 0.4, 0.8], dtype=torch.float64)
