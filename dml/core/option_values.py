@@ -50,6 +50,7 @@ EXTRA_METRICS = {
     "nmi": "best",
     "ami": "best",
     "mrr_at_r": "best",
-    "fnmr_at_fmr": "best",
+    "fnmr_at_fmr_0.01": "best",
+    "fnmr_at_fmr_0.001": "best",
     "positivity": "figure",
 }
