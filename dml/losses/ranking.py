@@ -162,7 +162,7 @@ class RecallAtKLoss(RankingLoss):
         """Returns the loss of arguments checked by `forward`, float32 or float64."""
         if not self.similarity_mixup:
             return super().pair_loss(x_BD, ref_RD, pairs)
-        if ref_RD is not x_BD or pairs.mined is not None:
+        if ref_RD is not x_BD or pairs.self_index is None or pairs.mined is not None:
             raise ValueError("similarity_mixup: needs a batch without references and without miner")
         i_P, j_P = pairs.masks()[0].triu(diagonal=1).nonzero(as_tuple=True)
         x_BD = unit_rows(x_BD)[0]
