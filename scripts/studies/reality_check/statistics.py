@@ -141,11 +141,11 @@ def still_rising(study: Declaration, results: Results, arm: str) -> bool:
 def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
     """Returns a row per claim: `points`, `low`, `high`, `p` (Holm) and the `verdict`.
 
-    *equivalent*: the simultaneous interval lies within the margin; otherwise *better* or *worse*
-    where it lies beyond `search_noise`, Holm's test agrees and the arm that is behind chose no
-    value at the edge of a logarithmic range; otherwise *unknown*. *not tested* if an arm has
-    not learned or has not used its mechanism, *still rising* if one of them may improve with more
-    steps. Claims about arms without results are left out, but count as tests.
+    *not tested* if an arm has not learned or has not used its mechanism; *still rising* if one of
+    them may improve with more steps; *equivalent* if the simultaneous interval lies within the
+    margin; *better* or *worse* if it lies beyond `search_noise` and Holm's test agrees; otherwise
+    *unknown*, also if an arm whose improvement would change the verdict chose a value at the edge
+    of a logarithmic range. Claims about arms without results are left out, but count as tests.
     """
     ranking = rank_arms(study, results).set_index("arm")
     claims = [c for c in study.claims if {c.better, c.than} <= set(ranking.index)]
@@ -161,10 +161,10 @@ def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
         used = all(arms[column].iloc[0] >= least for column, least in claim.requires.items())
         if not arms.learned.all() or not used:
             verdict = NOT_TESTED
-        elif -study.margin < low and high < study.margin:
-            verdict = "equivalent"
         elif arms.rising.any():
             verdict = STILL_RISING
+        elif -study.margin < low and high < study.margin:
+            verdict = "unknown" if arms.edges.any() else "equivalent"
         elif p < 1 - study.confidence and min(abs(low), abs(high)) > noise and low * high > 0:
             better = difference.points > 0
             verdict = "better" if better else "worse"

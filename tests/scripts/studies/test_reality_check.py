@@ -138,7 +138,9 @@ def made(best_steps=4, edge="", stages=1):
         ("low", {"requires": {"stages": 2}}, {}, "not tested"),
         ("low", {"requires": {"stages": 2}}, {"stages": 2}, "better"),
         ("low", {}, {"best_steps": 16}, "still rising"),
+        ("near", {}, {"best_steps": 16}, "still rising"),
         ("low", {}, {"edge": "optim.lr"}, "unknown"),
+        ("near", {}, {"edge": "optim.lr"}, "unknown"),
     ],
 )
 def test_verdicts(than, settings, results, verdict):
