@@ -253,8 +253,6 @@ class SearchConfig(Node):
     sampler: Literal["gp", "tpe", "grid"]
     try_defaults: bool
     pruning: bool
-    storage: Text | None
-    lease_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
 class ExperimentConfig(Node):

@@ -33,7 +33,7 @@ from dml.runs.console import console, print_line, print_results
 from dml.runs.dry_run import dry_run
 from dml.runs.embeddings import concatenate_models
 from dml.runs.figures.run_figures import draw_curves
-from dml.runs.folder.run_folder import SEARCH_LOCK, RunFolder, load_cfg
+from dml.runs.folder.run_folder import RunFolder, load_cfg
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.job import EMBEDDINGS, JobRun, RunContext, read_result, translate_resource_errors
@@ -266,9 +266,9 @@ class Experiment:
 
         folder = self.folder
         if self.config.overwrite:
-            with folder.locked(), folder.locked(SEARCH_LOCK):
+            with folder.locked():
                 folder.clear()
-        with folder.locked(SEARCH_LOCK, shared=True), write_log(folder.path, "search"):
+        with write_log(folder.path, "search"):
             self.begin(context)
             jobs = [job.key for job in context.jobs()]
             with track_run(self.tracker, self._tracker_info(jobs)):

@@ -30,9 +30,13 @@ def test_a_death_is_an_error_that_names_the_worker():
     batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
     assert next(batches).item() == 0
     (worker,) = set(multiprocessing.active_children()) - others
-    with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
+
+    def kill_and_wait():  # the error is raised at any instruction after the death
         os.kill(worker.pid, signal.SIGKILL)
         list(batches)
+
+    with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
+        kill_and_wait()
 
 
 def test_the_end_of_python_waits_for_no_process():

@@ -25,12 +25,11 @@ from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
-from dml.core.locks import try_lock
+from dml.core.locks import Busy, find_held, try_lock
 from dml.core.secrets import mask_options, mask_text
 from dml.runs.folder.stored_run import read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
-SEARCH_LOCK = "search.lock"  # shared by the workers of a search
 MAX_LENGTH = 60  # characters of the description in a name
 # Groups in the name of the parent folder, options that are in the name anyway, places.
 NOT_DESCRIBED = {"data", "protocol", "loss", "method", "backbone", "experiment", "seed"}
@@ -137,21 +136,22 @@ class RunFolder:
         return stored.decode().strip()
 
     def clear(self) -> None:
-        """Removes all files of an earlier run except the locks."""
+        """Removes all files of an earlier run except the locks.
+
+        Raises:
+            Busy: a process searches in the folder.
+        """
+        if held := find_held(self.search):
+            raise Busy(held)
         for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.suffix != ".lock":
                 path.unlink(missing_ok=True)
 
-    def locked(self, name: str = RUN_LOCK, shared: bool = False) -> AbstractContextManager[None]:
-        """Keeps other processes out while this one writes; see `dml.core.locks.try_lock`.
-
-        Args:
-            name: which of the folder's locks.
-            shared: other processes may hold it too, if they share it as well.
-        """
-        return try_lock(self.path / name, shared)
+    def locked(self) -> AbstractContextManager[None]:
+        """Keeps other processes out while this one writes; see `dml.core.locks.try_lock`."""
+        return try_lock(self.path / RUN_LOCK)
 
 
 def find_run_folder(home: Path, seed: int, digest: str, description: str = "") -> Path:

@@ -125,20 +125,15 @@ def _run_trial(
     cfg: DictConfig, context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
 ) -> None:
     """Trains a trial and ends it in the study."""
-
-    def renew_and_ask() -> RunStopped | None:
-        study.renew_lease(trial)
-        return stop()
-
     state, value, reason = TrialState.COMPLETE, None, ""
     try:
-        value = _validate(cfg, context, study, trial, renew_and_ask)
+        value = _validate(cfg, context, study, trial, stop)
     except TrialPruned:
         state = TrialState.PRUNED
     except (Exception, RunStopped) as error:
         # A full disk or a lost mount was not caused by the configuration.
         if isinstance(error, RunStopped | OSError) or isinstance(error.__cause__, OSError):
-            study.release(trial)
+            study.release()
             raise
         state, reason = TrialState.FAIL, first_line(error)
         gc.collect()

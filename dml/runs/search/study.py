@@ -1,40 +1,30 @@
 """The study that all workers of a search share: its trials, their leases and results.
 
 A trial belongs to the worker that holds the lock of its folder, which the system frees when the
-worker dies; host, process and time are attributes of the trial. Another lock guards the numbering,
-so that no number is lost or used twice: the trial of a dead worker keeps its number and its
-parameters, and continues from its checkpoints.
+worker dies. Another lock guards the numbering, so that no number is lost or used twice: the trial
+of a dead worker keeps its number and its parameters, and continues from its checkpoints.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import time
 from contextlib import AbstractContextManager, ExitStack, suppress
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import optuna
 from filelock import FileLock
-from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.storages.journal._storage import JournalOperation
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dml.config.schema import SearchConfig
-from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.locks import Busy, wait_for_lock
-from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.search.proposals import Params, Space, propose
 
-WORKER = "worker"  # attribute: host and process of the worker, and when it renewed its lease
 REASON = "reason"  # attribute: of a failure
-HOST = socket.gethostname()
 
 
 class Study:
@@ -56,16 +46,13 @@ class Study:
         self.folder, self.config, self.space, self.seed = folder, config, space, seed
         self.first: Params = {}
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.storage = _open_storage(folder, config.storage)
+        self._locks = ExitStack()
         with self._lock_numbering():
-            # With the id of the run: a database may hold the study of an overwritten run, or of a
-            # run with the same config elsewhere.
-            name = "/".join((*folder.path.parts[-3:], folder.run_id()))
+            self.storage = open_journal(folder.journal)
+            name = "/".join(folder.path.parts[-3:])
             self.optuna_study = optuna.create_study(
                 storage=self.storage, study_name=name, direction="maximize", load_if_exists=True
             )
-        self._locks = ExitStack()
-        self._renewed = 0.0
 
     def complete_trials(self) -> list[FrozenTrial]:
         """Returns the complete trials, by number."""
@@ -85,13 +72,9 @@ class Study:
         with self._lock_numbering():
             trials, c = self.optuna_study.trials, self.config
             for trial in trials:
-                worker = trial.user_attrs.get(WORKER) or {"host": HOST}
-                # Locks may not work between machines, so that a lease must expire first.
-                alive = worker["host"] != HOST and time.time() - worker["heard"] < c.lease_seconds
-                if not (trial.state.is_finished() or alive):
+                if not trial.state.is_finished():
                     with suppress(Busy):
                         self._lock_trial(trial.number)
-                        self._set_lease(trial)
                         return trial
             if len(trials) >= c.trials:
                 return None
@@ -102,19 +85,11 @@ class Study:
             fault_point("before_claim")
             # Created at once with all its parts, so that no trial is ever without parameters.
             template = create_trial(
-                state=TrialState.RUNNING,
-                params=params,
-                distributions=self.space,
-                user_attrs={WORKER: self._lease()},
+                state=TrialState.RUNNING, params=params, distributions=self.space
             )
             trial_id = self.storage.create_new_trial(self.optuna_study._study_id, template)
             fault_point("after_claim")
             return self.storage.get_trial(trial_id)
-
-    def renew_lease(self, trial: FrozenTrial) -> None:
-        """Renews the lease of a trial; cheap enough to call at every step."""
-        if time.monotonic() - self._renewed > self.config.lease_seconds / 10:
-            self._set_lease(trial)
 
     def report_score(self, trial: FrozenTrial, fold: int, value: float) -> None:
         """Stores the mean validation score of the folds so far."""
@@ -123,21 +98,16 @@ class Study:
     def finish(
         self, trial: FrozenTrial, state: TrialState, value: float | None = None, reason: str = ""
     ) -> None:
-        """Stores the result of a trial, unless another worker has taken it over."""
+        """Stores the result of a trial."""
         with self._lock_numbering():
-            stored = self.storage.get_trial(trial._trial_id)
-            worker = stored.user_attrs.get(WORKER) or {}
-            here = (worker.get("host"), worker.get("process")) == (HOST, os.getpid())
-            if here and not stored.state.is_finished():
-                if reason:
-                    self.storage.set_trial_user_attr(trial._trial_id, REASON, reason)
-                values = None if value is None else [value]
-                self.storage.set_trial_state_values(trial._trial_id, state, values)
-        self._locks.close()
+            if reason:
+                self.storage.set_trial_user_attr(trial._trial_id, REASON, reason)
+            values = None if value is None else [value]
+            self.storage.set_trial_state_values(trial._trial_id, state, values)
+        self.release()
 
-    def release(self, trial: FrozenTrial) -> None:
-        """Gives up an unfinished trial, which the next worker continues."""
-        self.storage.set_trial_user_attr(trial._trial_id, WORKER, None)
+    def release(self) -> None:
+        """Frees the trial of this worker; the next worker continues an unfinished one."""
         self._locks.close()
 
     def trial_folder(self, number: int) -> RunFolder:
@@ -148,67 +118,17 @@ class Study:
         """Locks the folder of a trial; Busy if another worker has it."""
         self._locks.enter_context(self.trial_folder(number).locked())
 
-    def _set_lease(self, trial: FrozenTrial) -> None:
-        self.storage.set_trial_user_attr(trial._trial_id, WORKER, self._lease())
-
-    def _lease(self) -> dict[str, Any]:
-        self._renewed = time.monotonic()
-        return {"host": HOST, "process": os.getpid(), "heard": round(time.time())}
-
     def _lock_numbering(self) -> AbstractContextManager[bool]:
         """Admits one worker at a time; the system frees the lock of a worker that dies."""
         return wait_for_lock(self.folder.search / "claim.lock")
 
 
-def _open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
-    folder.search.mkdir(parents=True, exist_ok=True)
-    try:
-        return open_journal(folder.journal) if url is None else optuna.storages.get_storage(url)
-    except Exception as error:  # SQLAlchemy's and its drivers' errors have no common class
-        reason = first_line(error.__cause__ or error)  # the cause names a missing driver
-        raise UserError(f"search.storage: cannot be opened: {reason}") from error
-
-
 def open_journal(path: Path) -> JournalStorage:
-    """Opens the journal at `path`, cut at its first unreadable line; a copy is kept.
-
-    Raises:
-        UserError: its lines are none of a study.
-    """
+    """Opens the journal at `path`, without a last line that a full disk has cut short."""
     # The system's lock is freed at once when its holder is killed; Optuna's own blocks the others
     # for half a minute.
     lock: Any = FileLock(path.with_suffix(".lock"), fallback_to_soft=False)
     backend = JournalFileBackend(str(path), lock_obj=lock)
     with lock:
-        _cut_off_damage(path)
-    try:
-        return JournalStorage(backend)
-    except Exception as error:  # Optuna's code trusts its journal
-        raise UserError(
-            f"search: {path} is not the journal of a search ({first_line(error)}); "
-            f"overwrite=true starts anew"
-        ) from error
-
-
-def _cut_off_damage(path: Path) -> None:
-    """Removes lines damaged by a crash or a full disk: they hide all later lines."""
-    content = path.read_bytes()
-    lines = [*takewhile(_is_operation, content.splitlines(keepends=True))]
-    readable = sum(map(len, lines))
-    if b"\n" in content[readable:]:  # more than a last line that was cut short
-        copy = path.with_name(f"journal-damaged-{time.strftime('%Y%m%d-%H%M%S')}.log")
-        copy.write_bytes(content)
-        print_line(
-            f"note: search: {path} cannot be read from line {len(lines) + 1} on; the trials before "
-            f"it count, a copy is {copy.name}"
-        )
-    os.truncate(path, readable)
-
-
-def _is_operation(line: bytes) -> bool:
-    try:
-        entry = json.loads(line)
-        JournalOperation(entry["op_code"])
-        return line.endswith(b"\n") and isinstance(entry["worker_id"], str)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+    return JournalStorage(backend)
