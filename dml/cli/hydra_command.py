@@ -20,7 +20,7 @@ from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
 from dml.core.launcher import export_submitit_ranks, read_launch, read_sweep_size
 from dml.core.locks import Busy, is_locked
-from dml.core.secrets import mask_text, remember_secrets
+from dml.core.secrets import mask_text
 
 TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp, mlrc_features and "
@@ -54,7 +54,6 @@ def command(
     """
     if (cwd := os.getcwd()) not in sys.path:
         sys.path.append(cwd)  # for the user's classes; installed packages take precedence
-    remember_secrets(dict(word.partition("=")[::2] for word in sys.argv[1:]))
     if resume is not None and (folder := _find_resumed()):
         resume(folder, [word for word in sys.argv[1:] if word != f"resume={folder}"])
         return ExitStatus.FINISHED

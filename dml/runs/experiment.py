@@ -25,7 +25,7 @@ from dml.core.installation import CONFIGS, shell_command
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
-from dml.core.secrets import is_masked, mask_options
+from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
@@ -96,7 +96,7 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
     """
     cfg = load_cfg(path)
     options = flatten(OmegaConf.to_container(cfg))
-    secrets = {name for name, value in options.items() if is_masked(value)}
+    secrets = {name for name, value in options.items() if value == MASK}
     given = dict(word.partition("=")[::2] for word in words)
     if others := given.keys() - secrets - set(ROOTS):
         raise ConfigError(
