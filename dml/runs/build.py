@@ -54,7 +54,6 @@ WIDTH = (
     "sz_embedding descriptors_dim"
 )
 SIZES = f"{CLASSES} {WIDTH}".split()
-GPU_SWITCHES = ("use_gpu", "use_cuda", "cuda", "gpu")  # of public losses, usually true
 
 # By option: the base class of what is built, and its description for messages.
 REQUIRED: dict[str, tuple[Any, str]] = {
@@ -141,7 +140,7 @@ class Constructor:
             cause = error.__cause__ or error
             if isinstance(cause, UserError):
                 raise cause from None
-            reason = self.describe(cause)
+            reason = describe_failure(cause)
             first, _, rest = reason.partition(" ")  # messages of our losses begin with the argument
             named = f".{first}: {rest}" if first in self.node else f": {reason}"
             raise ConfigError([f"{self.option}{named}"]) from error
@@ -150,16 +149,6 @@ class Constructor:
             return built
         target = self.node["_target_"]
         raise ConfigError([f"{self.option}._target_: {target} does not create {description}"])
-
-    def describe(self, error: BaseException) -> str:
-        """Returns an error on one line, with the argument that keeps a class off the GPU."""
-        reason = describe_failure(error)
-        accepted = accepted_parameters(import_target(self.node["_target_"], self.option))
-        switch = next((name for name in GPU_SWITCHES if name in accepted), "")
-        of_gpu = any(word in str(error).lower() for word in ("cuda", "nvidia"))
-        if switch and of_gpu and self.node.get(switch) is not False:
-            return f"{reason}; without a GPU add +{self.option}.{switch}=false"
-        return reason
 
 
 class Transforms(NamedTuple):

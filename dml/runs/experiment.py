@@ -196,22 +196,7 @@ class Experiment:
         self.builder = Builder(self.config)
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """Shows a finished run, and completes its copy at the tracker.
-
-        Raises:
-            UserError: its summary is damaged.
-        """
-        try:
-            return self._show_again(summary)
-        except (KeyError, TypeError, AttributeError, StopIteration, ValueError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(
-                f"outputs: {self.folder.summary} is damaged ({type(error).__name__}: {error}); "
-                f"delete it, and the same command scores the trained models again"
-            ) from error
-
-    def _show_again(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """Shows a finished run, and completes its copy at the tracker."""
         if self.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
         print_line("finished before; overwrite=true runs it anew")

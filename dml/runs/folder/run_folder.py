@@ -124,16 +124,11 @@ class RunFolder:
             )
 
     def run_id(self) -> str:
-        """Returns a unique name of the run; trackers continue the run with this name.
-
-        A damaged name is replaced by a new one.
-        """
+        """Returns a unique name of the run; trackers continue the run with this name."""
         path = self.path / "run_id"
-        stored = path.read_bytes() if path.is_file() else b""
-        if not re.fullmatch(rb"[0-9a-f]{12}\s*", stored):
-            stored = uuid.uuid4().hex[:12].encode()
-            write_text(path, stored.decode() + "\n")
-        return stored.decode().strip()
+        if not path.exists():
+            write_text(path, uuid.uuid4().hex[:12] + "\n")
+        return path.read_text(encoding="utf-8").strip()
 
     def clear(self) -> None:
         """Removes all files of an earlier run except the locks.
