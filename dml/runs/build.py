@@ -6,7 +6,7 @@ Options are bound to the constructors that `_target_` names here and nowhere els
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ from dml.tracking import Tracker
 from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
 from dml.training.interfaces import Method
-from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
+from dml.training.optim import build_optimizer, named_schedule, parameter_groups
 from dml.training.process_group import ProcessGroup
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
@@ -287,8 +287,8 @@ class Builder:
             UserError: see `parameter_groups`.
         """
         optim = self.config.optim
-        options = optim.model_dump(include={field.name for field in fields(GroupOptions)})
-        groups = parameter_groups(embedder, method, GroupOptions(**options))
+        names = {"lr", "weight_decay", "loss_lr", "loss_lr_ratio", "groups"}
+        groups = parameter_groups(embedder, method, **optim.model_dump(include=names))
         optimizer = build_optimizer(import_target(optim.target, "optim"), groups, optim.args)
         if optim.schedule is None:
             return optimizer, None
