@@ -141,8 +141,8 @@ def run(
     Args:
         cfg: as composed by Hydra.
         config: the same, checked (`dml.config.check.check`).
-        overrides: words of the command line, for the name of a new folder and `command.txt`; None:
-            the run continues from its folder alone.
+        overrides: words of the command line, for `command.txt`; None: the run continues from its
+            folder alone.
         place: `run 2 of 6` of a multirun, shown while it runs.
         folder: of the run; None: that of the config.
 
@@ -153,7 +153,7 @@ def run(
         UserError: a problem that the user can solve.
         RunStopped: the run was asked to stop; its state is saved.
     """
-    folder = folder or RunFolder.of(cfg, config, overrides or ())
+    folder = folder or RunFolder.of(cfg, config)
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
         with open_display(console), show_task(place):
