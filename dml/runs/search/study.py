@@ -1,4 +1,4 @@
-"""The study that all workers of a search share: its trials, their leases and results.
+"""The study that all workers of a search share: its trials and their results.
 
 A trial belongs to the worker that holds the lock of its folder, which the system frees when the
 worker dies. Another lock guards the numbering, so that no number is lost or used twice: the trial
