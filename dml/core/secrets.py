@@ -6,6 +6,7 @@ Secret are options whose name ends in `api_key`, `secret_key`, `access_key`, `pr
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import cache
 from typing import Any
@@ -38,3 +39,18 @@ def mask_options(options: Any) -> Any:
     if isinstance(options, list):
         return [mask_options(value) for value in options]
     return options
+
+
+class MaskingFormatter(logging.Formatter):
+    """Formats log records without secrets.
+
+    Args:
+        format: of `logging.Formatter`; this name is that of logging's config.
+    """
+
+    def __init__(self, format: str) -> None:
+        super().__init__(format)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record."""
+        return mask_text(super().format(record))

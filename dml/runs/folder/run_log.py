@@ -14,7 +14,7 @@ from dml.core.errors import RunStopped, UserError
 from dml.core.memory import keeps_freed_memory
 from dml.core.progress import format_seconds
 from dml.core.run_logger import run_logger
-from dml.core.secrets import mask_text
+from dml.core.secrets import MaskingFormatter
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     handler = _LogFile(folder / "train.log", encoding="utf-8", errors="replace")
-    handler.setFormatter(logging.Formatter("%(asctime)s [%(process)d] %(message)s"))
+    handler.setFormatter(MaskingFormatter("%(asctime)s [%(process)d] %(message)s"))
     root = logging.getLogger()
     pairs: list[tuple[logging.Logger, logging.Handler]] = [(run_logger, handler), (root, handler)]
     if not root.handlers and logging.lastResort is not None:
@@ -63,7 +63,7 @@ class _LogFile(logging.FileHandler):
 
 def log_start(versions: dict[str, str]) -> None:
     """Logs the command and the versions of the packages."""
-    run_logger.info("command: %s", mask_text(shlex.join(sys.argv)))
+    run_logger.info("command: %s", shlex.join(sys.argv))
     packages = (f"{name} {value}" for name, value in versions.items())
     run_logger.info("versions: %s", ", ".join(packages))
     if keeps_freed_memory():
