@@ -1,12 +1,12 @@
 """Ranks a loss of yours among the losses of the reality check: docs/results/reality_check.md
 
-    python scripts/check_loss.py features.npz loss._target_=my_losses.MyLoss loss.margin=0.2
+    python scripts/check_loss.py features.npz loss._target_=my_losses.MyLoss +loss.margin=0.2
     python scripts/check_loss.py features.npz loss=supcon
     python scripts/check_loss.py features.npz loss=supcon --quick    a first look, no evidence
 
 Trains only this loss, with the search, steps and repeats of the study; the scores of the other
 losses are those of the study. `features.npz` is the file that the study's page says how to make.
-Options are those of train.py: `'space.loss.margin={low: 0, high: 1}'` is searched.
+Options are those of train.py: `'+space.loss.margin={low:0,high:1}'` is searched.
 """
 
 from __future__ import annotations

@@ -34,9 +34,10 @@ def check_loss(
     Raises:
         UserError: the loss cannot train a network.
     """
-    study, published = read_declaration(DECLARATION), Results.read(RESULTS)
+    study = read_declaration(DECLARATION)
     if name in study.arms:
         raise UserError(f"--name: {name} is a loss of the study")
+    published = Results.read(RESULTS)
     if any(one.startswith("loss._target_=") for one in options):
         options = ["loss=custom", *options]
     by_arm = published.scores.groupby("arm")
@@ -73,12 +74,18 @@ def check_loss(
 
 
 def _try_steps(options: Sequence[str], outputs: Path) -> None:
-    """Trains a hundred steps without a search.
+    """Trains a hundred steps without a search, and reports a loss that lowers the scores.
 
     Raises:
-        UserError: the weights have not changed, or all embeddings are one point.
+        UserError: the weights have not changed. (Training itself refuses a loss that is not finite
+            or has no gradient at all.)
     """
-    summary = dml.train([f"outputs={outputs}", *options, "protocol.epochs=1"])
-    trained, untrained = (summary["jobs"][0][kind] for kind in ("metrics", "untrained"))
-    if trained == untrained:
+    job = dml.train([f"outputs={outputs}", *options, "protocol.epochs=1"])["jobs"][0]
+    if job["metrics"] == job["untrained"]:
         raise UserError("loss: no gradient; a hundred steps have not changed the network")
+    trained, untrained = (100 * job[kind]["map_at_r"] for kind in ("metrics", "untrained"))
+    if trained < untrained:
+        print(
+            f"warning: after a hundred steps MAP@R is {trained:.1f} %, below {untrained:.1f} % of "
+            "the untrained head; is the sign of the loss right?"
+        )

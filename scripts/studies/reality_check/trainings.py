@@ -122,7 +122,7 @@ def _edges(config: Config, chosen: dict[str, float]) -> str:
 
 def _score_classes(arm: str, folder: Path, jobs: Sequence[dict[str, Any]]) -> pd.DataFrame:
     config = load_config(folder)
-    test = read_features(config.data.root).subset("test")
+    test = read_features(config.data.root, config.data.reader["split_seed"]).subset("test")
     features = FeatureDataset(test).__getitems__(range(len(test)))[0]
     labels = torch.from_numpy(test.labels)
     relevant = torch.bincount(labels)[labels] - 1
