@@ -58,6 +58,11 @@ class IMix(Plain):
         self.alpha = check_number("method.alpha", alpha, 0, above=True)
         self.clean = check_number("method.clean", clean, 0)
 
+    @staticmethod
+    def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
+        """Returns the id in the tables of published results."""
+        return f"{loss_id}+imix"
+
     def forward(
         self, embedder: Embedder, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -113,6 +118,11 @@ class MoCHi(Plain):
         self.form = require_form(loss, "mochi", proxies=False)
         (self.pairs,) = check_choices("method.pairs", [pairs], ("anc_neg", "neg_neg"))
         self.hard_negatives = int(check_number("method.hard_negatives", hard_negatives, 1))
+
+    @staticmethod
+    def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
+        """Returns the id in the tables of published results."""
+        return f"{loss_id}+mochi"
 
     def forward(
         self, embedder: Embedder, images: Tensor, labels: Tensor
