@@ -242,6 +242,7 @@ class EvaluationConfig(Node):
     backend: Annotated[RetrievalBackend, AfterValidator(_check_backend)]
     test_curve: bool
     keep_embeddings: bool
+    map_classes: Annotated[list[Count], Field(min_length=1)]
 
 
 class SearchConfig(Node):
@@ -253,6 +254,8 @@ class SearchConfig(Node):
     sampler: Literal["gp", "tpe", "grid"]
     try_defaults: bool
     pruning: bool
+    storage: Text | None
+    lease_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
 class ExperimentConfig(Node):

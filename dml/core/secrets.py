@@ -1,7 +1,7 @@
 """Keys and passwords, masked where commands and configs are printed, logged, stored or sent.
 
 Secret are options whose name ends in `api_key`, `secret_key`, `access_key`, `private_key`, `token`,
-`password` or `secret`.
+`password` or `secret`, and the password of a URL (`postgresql://user:password@host/runs`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _NAME = r"(?:(?:api|access|private|secret)_?key|token|password|passwd|secret)"
 _SECRET_NAME = re.compile(rf"(?:.*[._])?{_NAME}", re.IGNORECASE)
 _VALUE = r"""("[^"]*"|'[^']*'|[^\s"';}]+)"""
 _OPTION = re.compile(rf"(\b(?:[\w.]*[._])?{_NAME}=){_VALUE}", re.IGNORECASE)
+_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/@:]*):(\S+)@", re.IGNORECASE)
 
 
 @cache
@@ -25,8 +26,8 @@ def is_secret_name(name: str) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """Replaces the values of secret options in a text such as a command."""
-    return _OPTION.sub(rf"\1{MASK}", text)
+    """Replaces passwords of URLs and the values of secret options in a text such as a command."""
+    return _OPTION.sub(rf"\1{MASK}", _URL.sub(rf"\1:{MASK}@", text))
 
 
 def mask_options(options: Any) -> Any:
@@ -38,7 +39,7 @@ def mask_options(options: Any) -> Any:
         }
     if isinstance(options, list):
         return [mask_options(value) for value in options]
-    return options
+    return mask_text(options) if isinstance(options, str) else options
 
 
 class MaskingFormatter(logging.Formatter):

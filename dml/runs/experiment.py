@@ -96,7 +96,7 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
     """
     cfg = load_cfg(path)
     options = flatten(OmegaConf.to_container(cfg))
-    secrets = {name for name, value in options.items() if value == MASK}
+    secrets = {name for name, value in options.items() if MASK in str(value)}
     given = dict(word.partition("=")[::2] for word in words)
     if others := given.keys() - secrets - set(ROOTS):
         raise ConfigError(

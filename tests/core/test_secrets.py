@@ -16,6 +16,9 @@ def test_names():
     [
         ("+tracking.api_key=abc seed=3", "+tracking.api_key=*** seed=3"),
         ('a.password="two words" b=1', "a.password=*** b=1"),
+        ("open postgresql://me:key@host/runs", "open postgresql://me:***@host/runs"),
+        ("postgresql://me:a/b@c@host/runs", "postgresql://me:***@host/runs"),
+        ("sqlite:////tmp/runs.db", "sqlite:////tmp/runs.db"),
         ("a.token=one,two", "a.token=***"),
         ("embedder.token_pooling=token", "embedder.token_pooling=token"),
         ("loss.token: expected a number", "loss.token: expected a number"),
@@ -29,3 +32,4 @@ def test_options():
     options = {"api_key": 1.5, "secret": {"a": "b"}, "token": None, "list": [{"password": 1}]}
     masked = {"api_key": "***", "secret": "***", "token": None, "list": [{"password": "***"}]}
     assert mask_options(options) == masked
+    assert mask_options({"url": "x://a:b@h"}) == {"url": "x://a:***@h"}

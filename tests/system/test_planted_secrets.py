@@ -1,4 +1,4 @@
-"""A planted key in everything that a command writes or prints."""
+"""A planted key and password in everything that a command writes or prints."""
 
 import os
 from typing import ClassVar
@@ -11,7 +11,7 @@ from tests.conftest import compose_config
 from tests.system.conftest import DIGITS
 from tests.system.finished_runs import only_run_folder
 
-KEY = "planted-key-123"
+KEY, PASSWORD = "planted-key-123", "planted-password-456"
 
 
 class KeyTracker(Tracker):
@@ -19,8 +19,8 @@ class KeyTracker(Tracker):
 
     configs: ClassVar[list] = []
 
-    def __init__(self, api_key):
-        assert api_key == KEY
+    def __init__(self, api_key, url):
+        assert (api_key, url) == (KEY, f"https://me:{PASSWORD}@host")
 
     def start(self, run):
         self.configs.append(run.config)
@@ -31,14 +31,15 @@ def options(**values):
     return [f"{'++' if k != 'name' else ''}tracking.{k}={v}" for k, v in named.items()]
 
 
-SECRETS = options(api_key=KEY)
+SECRETS = options(api_key=KEY, url="'https://me:${oc.env:PLANTED}@host'")
 
 
 def read_all(folder):
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def test_nothing_shows_a_key(command_line, tmp_path, capfd):
+def test_nothing_shows_a_key(command_line, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PLANTED", PASSWORD)
     words = (*DIGITS, "protocol.epochs=1", *SECRETS, f"outputs={tmp_path / 'outputs'}")
     status, out, err = command_line(*words)
     assert status == 0, err
@@ -54,19 +55,23 @@ def test_nothing_shows_a_key(command_line, tmp_path, capfd):
     )
     everything = printed.encode() + read_all(tmp_path) + read_all(tmp_path / "outputs")
     assert b"***" in everything
-    assert KEY.encode() not in everything
+    for secret in (KEY, PASSWORD):
+        assert secret.encode() not in everything
     assert not [name for name in os.listdir(folder.path.parent) if KEY in name]
 
 
-def test_resume_takes_them_from_the_command(command_line, tmp_path):
+def test_resume_takes_them_from_the_command(command_line, tmp_path, monkeypatch):
+    monkeypatch.setenv("PLANTED", PASSWORD)
     words = (*DIGITS, "protocol.epochs=1", *SECRETS, f"outputs={tmp_path / 'outputs'}")
     assert command_line(*words, "max_minutes=0.0001")[0] == ExitStatus.TIME_LIMIT
     resumed = f"resume={only_run_folder(tmp_path / 'outputs').path}"
     status, _, err = command_line(resumed)
     assert status == ExitStatus.WRONG_COMMAND
     assert "tracking.api_key is not stored" in err
+    assert "tracking.url is not stored" in err
+    url = "tracking.url=https://me:${oc.env:PLANTED}@host"
     # The limit of time is stored too: the run stops again, now with its tracker.
-    assert command_line(resumed, f"tracking.api_key={KEY}")[0] == ExitStatus.TIME_LIMIT
+    assert command_line(resumed, f"tracking.api_key={KEY}", url)[0] == ExitStatus.TIME_LIMIT
 
 
 def test_they_are_no_part_of_the_digest():

@@ -125,15 +125,20 @@ def _run_trial(
     cfg: DictConfig, context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
 ) -> None:
     """Trains a trial and ends it in the study."""
+
+    def renew_and_ask() -> RunStopped | None:
+        study.renew_lease(trial)
+        return stop()
+
     state, value, reason = TrialState.COMPLETE, None, ""
     try:
-        value = _validate(cfg, context, study, trial, stop)
+        value = _validate(cfg, context, study, trial, renew_and_ask)
     except TrialPruned:
         state = TrialState.PRUNED
     except (Exception, RunStopped) as error:
         # A full disk or a lost mount was not caused by the configuration.
         if isinstance(error, RunStopped | OSError) or isinstance(error.__cause__, OSError):
-            study.release()
+            study.release(trial)
             raise
         state, reason = TrialState.FAIL, first_line(error)
         gc.collect()
@@ -238,7 +243,7 @@ def _report(study: Study, folder: RunFolder) -> dict[str, Any]:
 
 
 def _draw(study: Study, folder: RunFolder) -> None:
-    """Draws history, slices and importances of the complete trials, by optuna."""
+    """Draws history, slices, contour (of two options) and importances of the complete trials."""
     scores = [trial.value for trial in study.complete_trials()]
     with warnings.catch_warnings(), plt.rc_context():  # optuna changes the style of all pictures
         warnings.simplefilter("ignore")  # its own are marked as experimental
@@ -246,6 +251,8 @@ def _draw(study: Study, folder: RunFolder) -> None:
             "history": pictures.plot_optimization_history(study.optuna_study),
             "slices": pictures.plot_slice(study.optuna_study, [*study.space]),
         }
+        if len(study.space) == 2:
+            figures["contour"] = pictures.plot_contour(study.optuna_study, [*study.space])
         if len(scores) > 3 and len(set(scores)) > 1:
             evaluator = FanovaImportanceEvaluator(seed=0)
             figures["importances"] = pictures.plot_param_importances(study.optuna_study, evaluator)

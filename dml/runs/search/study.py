@@ -1,30 +1,37 @@
-"""The study that all workers of a search share: its trials and their results.
+"""The study that all workers of a search share: its trials, their leases and results.
 
 A trial belongs to the worker that holds the lock of its folder, which the system frees when the
-worker dies. Another lock guards the numbering, so that no number is lost or used twice: the trial
-of a dead worker keeps its number and its parameters, and continues from its checkpoints.
+worker dies; host, process and time are attributes of the trial. Another lock guards the numbering,
+so that no number is lost or used twice: the trial of a dead worker keeps its number and its
+parameters, and continues from its checkpoints.
 """
 
 from __future__ import annotations
 
 import os
+import socket
+import time
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import optuna
 from filelock import FileLock
-from optuna.storages import JournalStorage
+from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dml.config.schema import SearchConfig
+from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.locks import Busy, wait_for_lock
+from dml.core.secrets import mask_text
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.search.proposals import Params, Space, propose
 
+WORKER = "worker"  # attribute: host and process of the worker, and when it renewed its lease
 REASON = "reason"  # attribute: of a failure
+HOST = socket.gethostname()
 
 
 class Study:
@@ -47,9 +54,12 @@ class Study:
         self.first: Params = {}
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._locks = ExitStack()
+        self._renewed = 0.0
         with self._lock_numbering():
-            self.storage = open_journal(folder.journal)
-            name = "/".join(folder.path.parts[-3:])
+            self.storage = _open_storage(folder, config.storage)
+            # With the id of the run: a database may hold the study of an overwritten run, or of a
+            # run with the same config elsewhere.
+            name = "/".join((*folder.path.parts[-3:], folder.run_id()))
             self.optuna_study = optuna.create_study(
                 storage=self.storage, study_name=name, direction="maximize", load_if_exists=True
             )
@@ -72,9 +82,13 @@ class Study:
         with self._lock_numbering():
             trials, c = self.optuna_study.trials, self.config
             for trial in trials:
-                if not trial.state.is_finished():
+                worker = trial.user_attrs.get(WORKER) or {"host": HOST}
+                # Locks may not work between machines, so that a lease must expire first.
+                alive = worker["host"] != HOST and time.time() - worker["heard"] < c.lease_seconds
+                if not (trial.state.is_finished() or alive):
                     with suppress(Busy):
                         self._lock_trial(trial.number)
+                        self._set_lease(trial)
                         return trial
             if len(trials) >= c.trials:
                 return None
@@ -85,11 +99,19 @@ class Study:
             fault_point("before_claim")
             # Created at once with all its parts, so that no trial is ever without parameters.
             template = create_trial(
-                state=TrialState.RUNNING, params=params, distributions=self.space
+                state=TrialState.RUNNING,
+                params=params,
+                distributions=self.space,
+                user_attrs={WORKER: self._lease()},
             )
             trial_id = self.storage.create_new_trial(self.optuna_study._study_id, template)
             fault_point("after_claim")
             return self.storage.get_trial(trial_id)
+
+    def renew_lease(self, trial: FrozenTrial) -> None:
+        """Renews the lease of a trial; cheap enough to call at every step."""
+        if time.monotonic() - self._renewed > self.config.lease_seconds / 10:
+            self._set_lease(trial)
 
     def report_score(self, trial: FrozenTrial, fold: int, value: float) -> None:
         """Stores the mean validation score of the folds so far."""
@@ -98,16 +120,21 @@ class Study:
     def finish(
         self, trial: FrozenTrial, state: TrialState, value: float | None = None, reason: str = ""
     ) -> None:
-        """Stores the result of a trial."""
+        """Stores the result of a trial, unless another worker has taken it over."""
         with self._lock_numbering():
-            if reason:
-                self.storage.set_trial_user_attr(trial._trial_id, REASON, reason)
-            values = None if value is None else [value]
-            self.storage.set_trial_state_values(trial._trial_id, state, values)
-        self.release()
+            stored = self.storage.get_trial(trial._trial_id)
+            worker = stored.user_attrs.get(WORKER) or {}
+            here = (worker.get("host"), worker.get("process")) == (HOST, os.getpid())
+            if here and not stored.state.is_finished():
+                if reason:
+                    self.storage.set_trial_user_attr(trial._trial_id, REASON, reason)
+                values = None if value is None else [value]
+                self.storage.set_trial_state_values(trial._trial_id, state, values)
+        self._locks.close()
 
-    def release(self) -> None:
-        """Frees the trial of this worker; the next worker continues an unfinished one."""
+    def release(self, trial: FrozenTrial) -> None:
+        """Gives up an unfinished trial, which the next worker continues."""
+        self.storage.set_trial_user_attr(trial._trial_id, WORKER, None)
         self._locks.close()
 
     def trial_folder(self, number: int) -> RunFolder:
@@ -118,9 +145,26 @@ class Study:
         """Locks the folder of a trial; Busy if another worker has it."""
         self._locks.enter_context(self.trial_folder(number).locked())
 
+    def _set_lease(self, trial: FrozenTrial) -> None:
+        self.storage.set_trial_user_attr(trial._trial_id, WORKER, self._lease())
+
+    def _lease(self) -> dict[str, Any]:
+        self._renewed = time.monotonic()
+        return {"host": HOST, "process": os.getpid(), "heard": round(time.time())}
+
     def _lock_numbering(self) -> AbstractContextManager[bool]:
         """Admits one worker at a time; the system frees the lock of a worker that dies."""
         return wait_for_lock(self.folder.search / "claim.lock")
+
+
+def _open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
+    if url is None:
+        return open_journal(folder.journal)
+    try:
+        return optuna.storages.get_storage(url)
+    except Exception as error:  # SQLAlchemy's and its drivers' errors have no common class
+        reason = mask_text(first_line(error.__cause__ or error))  # the cause names a missing driver
+        raise UserError(f"search.storage: cannot be opened: {reason}") from error
 
 
 def open_journal(path: Path) -> JournalStorage:
