@@ -14,8 +14,8 @@ from tests.killed_process import KILLED, die_at
 SPACE = create_distributions({"loss.margin": {"low": 0, "high": 1}})
 
 
-@pytest.fixture
-def study(tmp_path):
+@pytest.fixture(params=["journal", "database"])
+def study(tmp_path, request):
     config = SearchConfig(
         name="bayes",
         trials=2,
@@ -23,7 +23,7 @@ def study(tmp_path):
         sampler="gp",
         try_defaults=False,
         pruning=False,
-        storage=None,
+        storage=f"sqlite:///{tmp_path}/runs.db" if request.param == "database" else None,
         lease_seconds=60.0,
     )
     folder = RunFolder(tmp_path / "outputs" / "run" / "seed0")
