@@ -8,7 +8,14 @@ from __future__ import annotations
 LABELS = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
 RECALL = "recall_at_"
 # Scores of the final network only; no epoch is selected by them.
-FINAL_LABELS = {"mean_average_precision": "mAP", "nmi": "NMI", "ami": "AMI"}
+FINAL_LABELS = {
+    "mean_average_precision": "mAP",
+    "nmi": "NMI",
+    "ami": "AMI",
+    "mrr_at_r": "MRR@R",
+    "fnmr_at_fmr_0.01": "FNMR@FMR 0.01",
+    "fnmr_at_fmr_0.001": "FNMR@FMR 0.001",
+}
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 
 
