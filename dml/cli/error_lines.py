@@ -16,8 +16,6 @@ from dml.core.launcher import read_launch
 from dml.core.secrets import mask_text
 
 P = ParamSpec("P")
-MAX_LENGTH = 800  # characters of a message, which may quote long values
-HEAD = 300  # characters kept before the omitted part
 
 
 def report_errors(main: Callable[P, int]) -> Callable[P, int]:
@@ -79,7 +77,7 @@ def print_error(error: Exception) -> None:
             )
     elif is_out_of_memory(error):
         lines = [
-            f"memory: {_shorten(first_line(error))}; smaller data.batch_size, "
+            f"memory: {first_line(error)}; smaller data.batch_size, "
             f"data.eval_batch_size, data.workers, transform.size or network need less"
         ]
     elif type(error).__module__.startswith(("hydra.", "omegaconf.")):
@@ -88,15 +86,7 @@ def print_error(error: Exception) -> None:
         print(mask_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
         return
     for line in lines:
-        print(f"error: {_shorten(mask_text(line))}", file=sys.stderr)
-
-
-def _shorten(line: str) -> str:
-    """Omits the middle of a line that is too long to read."""
-    omitted = len(line) - MAX_LENGTH
-    if omitted <= 0:
-        return line
-    return f"{line[:HEAD]} … ({omitted} characters) … {line[HEAD + omitted :]}"
+        print(f"error: {mask_text(line)}", file=sys.stderr)
 
 
 def _discard_output() -> None:

@@ -6,10 +6,8 @@ import gc
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dml.cli.error_lines import print_error, report_errors, status_of
@@ -18,15 +16,14 @@ from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, first_line
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
-from dml.core.launcher import export_submitit_ranks, read_launch, read_sweep_size
-from dml.core.locks import Busy, is_locked
-from dml.core.secrets import mask_text, remember_secrets
+from dml.core.launcher import export_submitit_ranks, read_sweep_size
+from dml.core.locks import Busy
+from dml.core.secrets import mask_text
 
 TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp, mlrc_features and "
     "holdout have validation classes"
 )
-POLL_S = 5.0  # between two looks at a run of another process
 NAMED_JOBS = 3  # per reason of failure
 GRID_SWEEPERS = (
     "hydra_plugins.dml_grids.GridSweeper",
@@ -54,7 +51,6 @@ def command(
     """
     if (cwd := os.getcwd()) not in sys.path:
         sys.path.append(cwd)  # for the user's classes; installed packages take precedence
-    remember_secrets(dict(word.partition("=")[::2] for word in sys.argv[1:]))
     if resume is not None and (folder := _find_resumed()):
         resume(folder, [word for word in sys.argv[1:] if word != f"resume={folder}"])
         return ExitStatus.FINISHED
@@ -87,7 +83,6 @@ def command(
         if not problems and not isinstance(problem, rejections):
             raise
         raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
-    jobs.run_waiting()
     if conclude is not None and len(jobs.overrides) > 1:
         conclude()
     jobs.print_failures()
@@ -116,7 +111,6 @@ class _Jobs:
         params: value of `params=`, applied to each job.
         overrides: overrides of every job so far.
         failures: overrides and error of every failed job.
-        waiting: configs of the job and of Hydra, and the lock, of runs that others are training.
         process: id of the composing process; some launchers run jobs in other processes.
     """
 
@@ -124,37 +118,16 @@ class _Jobs:
     params: str | None
     overrides: list[list[str]] = field(default_factory=list)
     failures: list[tuple[list[str], Exception]] = field(default_factory=list)
-    waiting: list[tuple[Any, Any, Path]] = field(default_factory=list)
     process: int = field(default_factory=os.getpid)
 
     def run(self, cfg: Any) -> Any:
         """Runs one job and returns its score, which a sweeper may maximize.
 
         An error is printed and kept, so that the next job can start. A run of a grid that another
-        process is training waits until the others have ended.
+        process is training is left to that process.
         """
         overrides = typed_overrides()
         self.overrides.append(overrides)
-        return self._run(cfg, overrides)
-
-    def run_waiting(self) -> None:
-        """Runs the jobs that waited, once no other process trains them."""
-        from hydra.core.hydra_config import HydraConfig
-
-        if self.waiting:
-            print(f"waiting for {len(self.waiting)} runs of other processes")
-        while self.waiting:
-            cfg, hydra, lock = self.waiting.pop(0)
-            time.sleep(POLL_S)  # also where another machine's lock cannot be seen
-            while is_locked(lock):
-                time.sleep(POLL_S)
-            HydraConfig.instance().cfg = hydra
-            self._run(cfg, typed_overrides())
-
-    def _run(self, cfg: Any, overrides: list[str]) -> Any:
-        from hydra.core.hydra_config import HydraConfig
-
-        original = cfg
         try:
             export_submitit_ranks()
             cfg = apply_params(cfg, self.params, overrides)
@@ -162,9 +135,8 @@ class _Jobs:
                 _add_override(f"params={self.params}")
             score = self.job(cfg)
         except Exception as error:
-            if isinstance(error, Busy) and self._can_wait():
-                print(f"note: {error.holder} trains this run; it is looked at again at the end")
-                self.waiting.append((original, HydraConfig.instance().cfg, error.path))
+            if isinstance(error, Busy) and read_sweep_size() > 1 and not _is_maximized():
+                print(f"note: {error.holder} trains this run")
                 return None
             print_error(error)
             if os.getpid() != self.process:  # the sweeper returns it (`GridFailed`)
@@ -177,12 +149,6 @@ class _Jobs:
         if score is not None and _is_maximized() and cfg.protocol.selected_on == "test":
             print(f"note: {TEST_SCORES}")
         return score
-
-    def _can_wait(self) -> bool:
-        """Returns True in a plain grid whose runs are all trained by this one process."""
-        grid = len(self.overrides) > 1 or read_sweep_size() > 1
-        alone = os.getpid() == self.process and read_launch().size == 1
-        return grid and alone and not _is_maximized()
 
     def print_failures(self) -> None:
         """Prints the failed jobs of a multirun by reason, named by the overrides that differ."""

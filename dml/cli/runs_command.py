@@ -14,7 +14,6 @@ from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load rich
-    import pandas as pd
     from rich.console import Console
     from rich.text import Text
 
@@ -72,11 +71,10 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
 
     root = options.runs
     if action in ("list", "best", "clean"):
-        root, words = _take_folder(words, root)
+        _check_conditions(words)
     frame = load_frame(root)
     runs = one_per_run(frame)
     if action in ("compare", "rm"):
-        _refuse_parents(words, runs)
         if action == "compare" and len(words) != 2:
             raise UserError(f"compare: takes two runs; type {shell_command('runs')} compare A B")
         if not words:
@@ -104,35 +102,12 @@ def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_parents(words: Sequence[str], runs: pd.DataFrame) -> None:
-    """Raises UserError for an argument that is a folder of several runs instead of a run."""
-    from dml.runs.folder.stored_run import is_run
-
+def _check_conditions(words: Sequence[str]) -> None:
+    """Raises UserError for a word that is no condition."""
     for word in words:
-        if word not in set(runs["name"]) and Path(word).is_dir() and not is_run(Path(word)):
-            raise UserError(f"{word}: not a run folder; --runs {word} looks for runs below it")
-
-
-def _take_folder(words: Sequence[str], root: Path) -> tuple[Path, list[str]]:
-    """Splits arguments into the folder of runs (default: `root`) and the conditions.
-
-    Raises:
-        UserError: an argument is neither.
-    """
-    conditions = [word for word in words if "=" in word and not Path(word).is_dir()]
-    for word in words:
-        if word in conditions:
-            continue
-        if word in ACTIONS:
-            raise UserError(f"{word}: type it first: {shell_command('runs')} {word} …")
-        if not Path(word).is_dir():
-            hint = nearest(word, ACTIONS)
-            raise UserError(
-                f"{word}: neither a folder nor a condition such as loss=ms nor one of "
-                f"{', '.join(ACTIONS)}{hint}"
-            )
-        root = Path(word)
-    return root, conditions
+        if "=" not in word:
+            hint = nearest(word, ACTIONS) or f"; one of {', '.join(ACTIONS)}"
+            raise UserError(f"{word}: neither a condition such as loss=ms nor an action{hint}")
 
 
 def _console() -> Console:

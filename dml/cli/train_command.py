@@ -20,7 +20,7 @@ def train(cfg: Any) -> float | None:
     from dml.data.sources import require_folder
     from dml.runs.folder.run_folder import RunFolder
 
-    folder = RunFolder.of(cfg, config, overrides)
+    folder = RunFolder.of(cfg, config)
     begins = config.overwrite or not folder.summary.exists()
     if begins and config.tracking["_target_"] == "dml.tracking.Tracker":  # others may refuse first
         require_folder(config.data.name, config.data.reader.get("root", config.data.root))

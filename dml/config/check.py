@@ -19,7 +19,6 @@ from dml.config.compatibility import find_conflicts
 from dml.config.identity import flatten
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, first_line, nearest
-from dml.core.secrets import remember_secrets
 
 C = TypeVar("C", bound=Config)
 # Parts of a location that pydantic adds for the members of a union.
@@ -46,7 +45,6 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     except OmegaConfBaseException as error:
         problem = f"{error.full_key}: {first_line(error)}"
         raise _find_reason(error) or ConfigError([problem]) from error
-    remember_secrets(flatten(plain))
     if plain.get("search") == {}:  # after search.<option>=<value> without a search
         raise ConfigError(["search: missing; add search=bayes"])
     try:

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
-from dml.core.locks import check_held
 
 
 @contextmanager
@@ -24,11 +23,10 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     killed process leaves a `.partial` file, which is ignored.
 
     Raises:
-        UserError: `path` is a folder, or a lock beside it was deleted meanwhile.
+        UserError: `path` is a folder.
         OSError: the file cannot be written.
     """
     path = Path(path)
-    check_held(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise UserError(f"outputs: {path} is a folder where a file is expected; delete it")

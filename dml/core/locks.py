@@ -1,7 +1,6 @@
 """Locks between processes, released by the operating system even if the holder is killed.
 
-Exclusive locks come from filelock. Its shared lock is a SQLite database and fails on lock files
-with other content, so that the shared lock here is `flock` of the operating system.
+While a lock is held, its file names the holder.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -20,8 +19,6 @@ from dml.core.errors import UserError
 
 log = logging.getLogger(__name__)
 
-_held: dict[Path, int] = {}  # locks of this process and their inodes
-_shared_descriptors: set[int] = set()
 UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # by the file system
 
 
@@ -66,71 +63,47 @@ def wait_for_lock(path: Path, purpose: str = "") -> Iterator[bool]:
         if error.errno not in UNSUPPORTED:
             raise
     try:
-        yield lock.is_locked
+        with _named(path):
+            yield lock.is_locked
     finally:
         lock.release()
 
 
 @contextmanager
-def try_lock(path: Path, shared: bool = False) -> Iterator[None]:
-    """Holds the lock `path`, or fails at once; while the lock is held, the file names the holder.
+def try_lock(path: Path) -> Iterator[None]:
+    """Holds the exclusive lock `path`, or fails at once.
 
     Args:
         path: the lock file; its folder is created, and the file is not deleted.
-        shared: acquire a shared lock, which several processes can hold together.
 
     Raises:
         Busy: another process holds the lock.
         UserError: the file cannot be written, or the file system has no locks.
     """
-    folder = path.parent
-    with ExitStack() as held:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(
-                _shared(path) if shared else _exclusive(path).acquire(blocking=False)
-            )
-        except (Timeout, BlockingIOError) as error:
-            raise Busy(path) from error
-        except OSError as error:
-            raise UserError(f"outputs: cannot write to {folder}: {error.strerror}") from error
-        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
-        held.callback(_clear, path)
-        _held[path.absolute()] = path.stat().st_ino
-        held.callback(_held.pop, path.absolute())
-        yield
+    lock = _exclusive(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise Busy(path) from error
+    except OSError as error:
+        raise UserError(f"outputs: cannot write to {path.parent}: {error.strerror}") from error
+    try:
+        with _named(path):
+            yield
+    finally:
+        lock.release()
 
 
-def check_held(path: Path) -> None:
-    """Checks the locks of this process in the folders above `path`.
-
-    Raises:
-        UserError: one was deleted, as it is with its folder.
-    """
-    for lock, inode in _held.items():
-        if lock.parent in path.absolute().parents:
-            try:
-                kept = lock.stat().st_ino == inode
-            except OSError:
-                kept = False
-            if not kept:
-                raise UserError(f"outputs: {lock} was deleted while this process wrote beside it")
-
-
-def is_locked(path: Path, shared: bool = False) -> bool:
+def is_locked(path: Path) -> bool:
     """Returns whether a process holds the lock `path`.
 
-    The test acquires the lock for an instant; for an exclusive lock, only if its file names a
-    holder.
-
-    Args:
-        path: the lock file.
-        shared: whether the lock is shared; the first holder to release it removes the name.
+    If its file names a holder, the test acquires the lock for an instant.
     """
     try:
         import fcntl  # not on Windows
 
-        if not shared and path.stat().st_size == 0:
+        if path.stat().st_size == 0:
             return False
         with open(path, "rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,36 +114,22 @@ def is_locked(path: Path, shared: bool = False) -> bool:
     return False
 
 
-def _clear(path: Path) -> None:
-    with suppress(OSError):  # the folder may be gone
-        path.write_text("", encoding="utf-8")
+def find_held(folder: Path) -> Path | None:
+    """Returns a lock below a folder that a process holds; None if there is none."""
+    return next(filter(is_locked, folder.rglob("*.lock")), None)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Writes the name of this process into the file."""
+    path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the folder may be gone
+            path.write_text("", encoding="utf-8")
 
 
 def _exclusive(path: Path) -> FileLock:
     # filelock's fallback, a marker file, would remain after a holder is killed.
     return FileLock(path, fallback_to_soft=False)
-
-
-@contextmanager
-def _shared(path: Path) -> Iterator[None]:
-    import fcntl  # not on Windows
-
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        _shared_descriptors.add(descriptor)
-        yield
-    finally:
-        _shared_descriptors.discard(descriptor)
-        os.close(descriptor)
-
-
-def _close_inherited() -> None:
-    """Closes the copies in a forked child, such as a loading process, which would keep the lock."""
-    for descriptor in _shared_descriptors:
-        os.close(descriptor)
-    _shared_descriptors.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited)

@@ -9,8 +9,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 
 from dml.core.download import ChecksumError, DownloadError, download
@@ -50,7 +48,6 @@ def prepare(
     links = _assign_files(dataset, urls, "--url")
     if _is_ready(dataset, root, say):
         return
-    is_new = not root.exists()
     try:
         with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.title}"):
             if _is_ready(dataset, root, say):  # another process was faster
@@ -59,19 +56,7 @@ def prepare(
             index = _install(dataset, root, local, links, say)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({error})") from error
-    finally:
-        if is_new:
-            _remove_if_empty(dataset, root)
     say(f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
-
-
-def _remove_if_empty(dataset: DatasetSource, root: Path) -> None:
-    """Removes a folder of datasets that holds nothing but the lock."""
-    lock = root / f".{dataset.name}.lock"
-    with suppress(OSError):  # it is absent or holds a part
-        (root / ".downloads").rmdir()
-    if root.is_dir() and set(root.iterdir()) <= {lock}:
-        shutil.rmtree(root)
 
 
 def _assign_files(
@@ -85,8 +70,7 @@ def _assign_files(
     for value in map(str, values):
         name = Path(value.partition("?")[0]).name
         if name not in names:
-            needed = get_close_matches(name, names, n=1, cutoff=0.8) or names
-            raise UserError(f"{option} {value}: {dataset.name} needs {' and '.join(needed)}")
+            raise UserError(f"{option} {value}: {dataset.name} needs {' and '.join(names)}")
         assigned[name] = value
     return assigned
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TypeVar
 
 import torch
@@ -17,23 +17,17 @@ Result = TypeVar("Result")
 def map_in_threads(
     function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Generator[Result, None, None]:
-    """Yields `function(item)` in order, a few items per core ahead of the consumer.
+    """Yields `function(item)` in order.
 
-    Unlike `Executor.map` this stores only a few results. An exception of the function is raised at
-    its item and cancels the later items.
+    Unlike `Executor.map` alone this stores only a few results. An exception of the function is
+    raised at its item and cancels the later items.
     """
-    threads = os.cpu_count() or 1
-    previous = torch.get_num_threads()
+    rest, threads, previous = iter(items), os.cpu_count() or 1, torch.get_num_threads()
     # One thread per item: otherwise torch would start several threads in each thread of the pool.
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    ahead: deque[Future[Result]] = deque()
     try:
-        for item in items:
-            ahead.append(pool.submit(function, item))
-            if len(ahead) > 4 * threads:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+        while some := list(islice(rest, 16 * threads)):
+            yield from pool.map(function, some)
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(previous)

@@ -383,11 +383,10 @@ def remove(removals: Iterable[Removal]) -> Iterator[Path]:
         Busy: a process has started in a run folder meanwhile.
         OSError: something cannot be removed.
     """
-    from dml.runs.folder.run_folder import RUN_LOCK, SEARCH_LOCK, RunFolder  # late: lists need none
+    from dml.core.locks import try_lock  # late: lists need none
 
     for one in removals:
-        folder = RunFolder(one.run)
-        with folder.locked(RUN_LOCK), folder.locked(SEARCH_LOCK):
+        with try_lock(one.run / "run.lock"):
             if one.path.is_dir():
                 shutil.rmtree(one.path)
             else:

@@ -6,7 +6,7 @@ Options are bound to the constructors that `_target_` names here and nowhere els
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ from dml.tracking import Tracker
 from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
 from dml.training.interfaces import Method
-from dml.training.optim import GroupOptions, build_optimizer, named_schedule, parameter_groups
+from dml.training.optim import build_optimizer, named_schedule, parameter_groups
 from dml.training.process_group import ProcessGroup
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
@@ -54,7 +54,6 @@ WIDTH = (
     "sz_embedding descriptors_dim"
 )
 SIZES = f"{CLASSES} {WIDTH}".split()
-GPU_SWITCHES = ("use_gpu", "use_cuda", "cuda", "gpu")  # of public losses, usually true
 
 # By option: the base class of what is built, and its description for messages.
 REQUIRED: dict[str, tuple[Any, str]] = {
@@ -141,7 +140,7 @@ class Constructor:
             cause = error.__cause__ or error
             if isinstance(cause, UserError):
                 raise cause from None
-            reason = self.describe(cause)
+            reason = describe_failure(cause)
             first, _, rest = reason.partition(" ")  # messages of our losses begin with the argument
             named = f".{first}: {rest}" if first in self.node else f": {reason}"
             raise ConfigError([f"{self.option}{named}"]) from error
@@ -150,16 +149,6 @@ class Constructor:
             return built
         target = self.node["_target_"]
         raise ConfigError([f"{self.option}._target_: {target} does not create {description}"])
-
-    def describe(self, error: BaseException) -> str:
-        """Returns an error on one line, with the argument that keeps a class off the GPU."""
-        reason = describe_failure(error)
-        accepted = accepted_parameters(import_target(self.node["_target_"], self.option))
-        switch = next((name for name in GPU_SWITCHES if name in accepted), "")
-        of_gpu = any(word in str(error).lower() for word in ("cuda", "nvidia"))
-        if switch and of_gpu and self.node.get(switch) is not False:
-            return f"{reason}; without a GPU add +{self.option}.{switch}=false"
-        return reason
 
 
 class Transforms(NamedTuple):
@@ -298,8 +287,8 @@ class Builder:
             UserError: see `parameter_groups`.
         """
         optim = self.config.optim
-        options = optim.model_dump(include={field.name for field in fields(GroupOptions)})
-        groups = parameter_groups(embedder, method, GroupOptions(**options))
+        names = {"lr", "weight_decay", "loss_lr", "loss_lr_ratio", "groups"}
+        groups = parameter_groups(embedder, method, **optim.model_dump(include=names))
         optimizer = build_optimizer(import_target(optim.target, "optim"), groups, optim.args)
         if optim.schedule is None:
             return optimizer, None

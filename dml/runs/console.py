@@ -11,7 +11,6 @@ from rich.table import Table
 from dml.config.identity import method_name
 from dml.core.metric_names import is_retrieval_metric, metric_label
 from dml.core.run_logger import run_logger
-from dml.core.secrets import mask_text
 from dml.core.statistics import Estimate, mean_per_repeat
 
 DASH = "\u2013"  # shown for missing numbers and values
@@ -21,7 +20,6 @@ console = Console(highlight=False, soft_wrap=True)
 
 def print_line(text: str, logged: bool = True) -> None:
     """Prints a line for the user, which the log of the run gets too unless `logged` is False."""
-    text = mask_text(text)
     console.print(text, markup=False, emoji=False)
     if logged:
         run_logger.info(text)

@@ -73,9 +73,8 @@ def dry_run(
         if is_out_of_memory(error):
             raise
         arguments = f", called as {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
-        of_loss = option == "loss"
-        reason = (builder.constructor("loss").describe if of_loss else describe_failure)(error)
-        raise ConfigError([f"{option}: it fails on a batch{arguments}: {reason}"]) from error
+        reason = f"it fails on a batch{arguments}: {describe_failure(error)}"
+        raise ConfigError([f"{option}: {reason}"]) from error
     _try_optimizer(builder, method.cpu())
 
 

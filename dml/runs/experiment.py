@@ -25,7 +25,7 @@ from dml.core.installation import CONFIGS, shell_command
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
-from dml.core.secrets import is_masked, mask_options
+from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder
@@ -33,7 +33,7 @@ from dml.runs.console import console, print_line, print_results
 from dml.runs.dry_run import dry_run
 from dml.runs.embeddings import concatenate_models
 from dml.runs.figures.run_figures import draw_curves
-from dml.runs.folder.run_folder import SEARCH_LOCK, RunFolder, load_cfg
+from dml.runs.folder.run_folder import RunFolder, load_cfg
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, summarize, versions
 from dml.runs.job import EMBEDDINGS, JobRun, RunContext, read_result, translate_resource_errors
@@ -96,7 +96,7 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
     """
     cfg = load_cfg(path)
     options = flatten(OmegaConf.to_container(cfg))
-    secrets = {name for name, value in options.items() if is_masked(value)}
+    secrets = {name for name, value in options.items() if MASK in str(value)}
     given = dict(word.partition("=")[::2] for word in words)
     if others := given.keys() - secrets - set(ROOTS):
         raise ConfigError(
@@ -141,8 +141,8 @@ def run(
     Args:
         cfg: as composed by Hydra.
         config: the same, checked (`dml.config.check.check`).
-        overrides: words of the command line, for the name of a new folder and `command.txt`; None:
-            the run continues from its folder alone.
+        overrides: words of the command line, for `command.txt`; None: the run continues from its
+            folder alone.
         place: `run 2 of 6` of a multirun, shown while it runs.
         folder: of the run; None: that of the config.
 
@@ -153,7 +153,7 @@ def run(
         UserError: a problem that the user can solve.
         RunStopped: the run was asked to stop; its state is saved.
     """
-    folder = folder or RunFolder.of(cfg, config, overrides or ())
+    folder = folder or RunFolder.of(cfg, config)
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
         with open_display(console), show_task(place):
@@ -196,22 +196,7 @@ class Experiment:
         self.builder = Builder(self.config)
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """Shows a finished run, and completes its copy at the tracker.
-
-        Raises:
-            UserError: its summary is damaged.
-        """
-        try:
-            return self._show_again(summary)
-        except (KeyError, TypeError, AttributeError, StopIteration, ValueError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(
-                f"outputs: {self.folder.summary} is damaged ({type(error).__name__}: {error}); "
-                f"delete it, and the same command scores the trained models again"
-            ) from error
-
-    def _show_again(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """Shows a finished run, and completes its copy at the tracker."""
         if self.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
         print_line("finished before; overwrite=true runs it anew")
@@ -266,9 +251,9 @@ class Experiment:
 
         folder = self.folder
         if self.config.overwrite:
-            with folder.locked(), folder.locked(SEARCH_LOCK):
+            with folder.locked():
                 folder.clear()
-        with folder.locked(SEARCH_LOCK, shared=True), write_log(folder.path, "search"):
+        with write_log(folder.path, "search"):
             self.begin(context)
             jobs = [job.key for job in context.jobs()]
             with track_run(self.tracker, self._tracker_info(jobs)):

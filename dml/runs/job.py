@@ -55,7 +55,6 @@ from dml.training.trainer import Trainer
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
 STAGE_EMBEDDINGS = "test_embeddings_stage{:02d}.npz"  # at the end of a stage of CCP, if kept
 RESULT = "result.json"  # written last: its presence means that the job is finished
-RESULT_KEYS = {"repeat", "fold", "embedding_size", "validation", "best_epoch", "images_per_second"}
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
@@ -417,15 +416,8 @@ class JobRun:
 
 
 def read_result(folder: Path) -> Result | None:
-    """Returns the result of a finished job; None if it is not finished.
-
-    Raises:
-        UserError: the file is damaged; without it the job is trained again.
-    """
-    result = read_json(folder / RESULT)
-    if result is not None and not result.keys() >= RESULT_KEYS:
-        raise UserError(f"outputs: {folder / RESULT} is not the result of a model; delete it")
-    return result
+    """Returns the result of a finished job; None if it is not finished."""
+    return read_json(folder / RESULT)
 
 
 @contextmanager

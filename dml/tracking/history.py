@@ -11,7 +11,6 @@ from typing import Any
 
 from dml.core.atomic_io import add_filename, write_text
 from dml.core.errors import UserError, first_line
-from dml.core.locks import check_held
 from dml.tracking.tracker import Tracker
 
 FIRST = ("repeat", "fold", "epoch", "step")
@@ -66,7 +65,6 @@ class History:
             self._write()
             return
         try:
-            check_held(self.path)
             with open(self.path, "a", newline="", encoding="utf-8") as file:
                 self._writer(file).writerow(written)
                 file.flush()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,41 +22,33 @@ NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
 GROUPS = ("backbone", "batch_norm", "head", "loss")
 
 
-@dataclass(frozen=True)
-class GroupOptions:
-    """Options of the parameter groups, named as in the node `optim` of a config.
-
-    Attributes:
-        lr: learning rate of backbone and head.
-        weight_decay: weight decay of all groups.
-        loss_lr: learning rate of the group `loss`; None: `lr` × `loss_lr_ratio`.
-        groups: group name → options of that group (`lr`, `weight_decay`, …). The group
-            `batch_norm`, for γ and β of BatchNorm layers, exists only if it is named here.
-    """
-
-    lr: float
-    weight_decay: float = 0.0
-    loss_lr: float | None = None
-    loss_lr_ratio: float | None = None
-    groups: dict[str, dict[str, float]] = field(default_factory=dict)
-
-
 def parameter_groups(
-    embedder: nn.Module, method: nn.Module, options: GroupOptions
+    embedder: nn.Module,
+    method: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float = 0.0,
+    loss_lr: float | None = None,
+    loss_lr_ratio: float | None = None,
+    groups: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Returns named parameter groups that contain every trainable parameter exactly once.
 
     Args:
         embedder: its `backbone` is one group, its other parameters are the group `head`.
         method: its parameters, including those of the loss, are the group `loss`.
-        options: learning rates and weight decay, with exceptions by group.
+        lr: learning rate of backbone and head.
+        weight_decay: weight decay of all groups.
+        loss_lr: learning rate of the group `loss`; None: `lr` × `loss_lr_ratio`.
+        loss_lr_ratio: see `loss_lr`.
+        groups: group name → options of that group (`lr`, `weight_decay`, …). The group
+            `batch_norm`, for γ and β of BatchNorm layers, exists only if it is named here.
 
     Raises:
         ConfigError: the loss has parameters but no learning rate, or an override names an unknown
             group.
     """
-    lr, loss_lr, overrides = options.lr, options.loss_lr, options.groups
-    for name in overrides:
+    for name in groups:
         if name not in GROUPS:
             raise ConfigError(
                 [
@@ -64,7 +56,7 @@ def parameter_groups(
                     f"one of {' | '.join(GROUPS)}"
                 ]
             )
-    layers = embedder.modules() if "batch_norm" in overrides else ()
+    layers = embedder.modules() if "batch_norm" in groups else ()
     norm_layers = nn.ModuleList(layer for layer in layers if isinstance(layer, _BatchNorm))
     grouped: set[int] = set()
 
@@ -77,17 +69,17 @@ def parameter_groups(
     norms, backbone = take(norm_layers), take(embedder.get_submodule("backbone"))
     head, of_loss = take(embedder), take(method)
     if of_loss and loss_lr is None:
-        if options.loss_lr_ratio is None:
+        if loss_lr_ratio is None:
             raise ConfigError(
                 [
                     "optim.loss_lr: the loss has parameters but no learning rate; "
                     "set optim.loss_lr, or optim.loss_lr_ratio in the loss file"
                 ]
             )
-        loss_lr = lr * options.loss_lr_ratio
+        loss_lr = lr * loss_lr_ratio
     return [
-        {"name": name, "params": parameters, "lr": rate, "weight_decay": options.weight_decay}
-        | dict(overrides.get(name, {}))
+        {"name": name, "params": parameters, "lr": rate, "weight_decay": weight_decay}
+        | dict(groups.get(name, {}))
         for name, parameters, rate in (
             ("backbone", backbone, lr),
             ("batch_norm", norms, lr),

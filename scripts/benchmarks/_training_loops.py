@@ -23,7 +23,7 @@ from dml.models.backbones import Backbone
 from dml.models.embedder import Embedder, compile_backbone
 from dml.training.device import set_precision
 from dml.training.interfaces import TrainConfig
-from dml.training.optim import GroupOptions, build_optimizer, parameter_groups
+from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.step import TrainingStep
 from dml.training.train_state import TrainState
 
@@ -237,8 +237,7 @@ def _our_batches(
 
 def _our_step(loop: Loop) -> StepFunction:
     variant = loop.variant
-    options = GroupOptions(lr=1e-4, weight_decay=1e-4, loss_lr=1e-2)
-    groups = parameter_groups(loop.embedder, loop.method, options)
+    groups = parameter_groups(loop.embedder, loop.method, lr=1e-4, weight_decay=1e-4, loss_lr=1e-2)
     fused = {"fused": variant.fused} if variant.fused or loop.device.type == "cuda" else {}
     optimizer = build_optimizer(torch.optim.AdamW, groups, fused)
     if variant.channels_last:

@@ -32,7 +32,7 @@ from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.training.checkpoint_files import Checkpoints
 from dml.training.interfaces import TrainConfig
-from dml.training.optim import GroupOptions, build_optimizer, parameter_groups
+from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.step import TrainingStep
 from dml.training.train_state import TrainState
 
@@ -58,7 +58,7 @@ class Interval:
             self.device
         )
         method = Plain(MeanFieldContrastiveLoss(CLASSES, DIMENSIONS)).to(self.device)
-        groups = parameter_groups(embedder, method, GroupOptions(lr=1e-4, loss_lr=1e-2))
+        groups = parameter_groups(embedder, method, lr=1e-4, loss_lr=1e-2)
         self.state = TrainState(embedder, method, build_optimizer(torch.optim.Adam, groups, {}))
         self._train_on = TrainingStep(self.state, TrainConfig(1, ENDLESS, ENDLESS))
         shape = options.batch, 3, options.size, options.size

@@ -22,7 +22,7 @@ def test_lists(outputs, capsys):
     assert len(json.loads(capsys.readouterr().out)) == 2
     assert main(["best", "--runs", "outputs", "loss=ms"]) == 0
     assert "40.00, 50.00" in capsys.readouterr().out
-    assert main([str(outputs), "seed=7"]) == 0
+    assert main(["--runs", str(outputs), "seed=7"]) == 0
     assert capsys.readouterr().out == "none of 3 runs meets seed=7\n"
 
 
@@ -54,8 +54,7 @@ def test_removal_asks(outputs, capsys, monkeypatch):
     [
         (["bst"], "did you mean 'best'?"),
         (["rm"], "rm: takes runs"),
-        (["outputs", "best"], "best: type it first: python scripts/runs.py best …"),
-        (["compare", "run0", "run1", "outputs"], "--runs outputs looks for runs below it"),
+        (["outputs"], "outputs: neither a condition such as loss=ms nor an action; one of list"),
         (["compare", "run0", "none"], "'none' is neither the id, name or folder of a run"),
         (["los=ms"], "los: no run has such an option; did you mean 'loss'?"),
         (["--runs", "missing"], "there is no folder missing"),
@@ -70,7 +69,7 @@ def test_mistakes_are_one_line(outputs, capsys, words, message):
 
 
 def test_no_runs(tmp_path, capsys):
-    assert main([str(tmp_path)]) == 0
+    assert main(["--runs", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no runs in {tmp_path}; python train.py creates one\n"
-    assert main(["clean", str(tmp_path)]) == 0
+    assert main(["clean", "--runs", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "nothing to remove\n"

@@ -20,14 +20,14 @@ def path(tmp_path: Path) -> Path:
 class Holder:
     """Another process that holds the lock, with a child of its own that outlives it."""
 
-    def __init__(self, path: Path, shared: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         ours, theirs = FORK.Pipe()
-        self.process = FORK.Process(target=self._hold, args=(path, shared, theirs))
+        self.process = FORK.Process(target=self._hold, args=(path, theirs))
         self.process.start()
         self.child = ours.recv()
 
-    def _hold(self, path: Path, shared: bool, connection: Connection) -> None:
-        with try_lock(path, shared):
+    def _hold(self, path: Path, connection: Connection) -> None:
+        with try_lock(path):
             child = os.fork()
             if child:
                 connection.send(child)
@@ -54,9 +54,8 @@ def test_file_names_the_holder_only_while_the_lock_is_held(path: Path):
     assert path.read_text() == ""
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_killed_holder_frees_the_lock_though_its_child_lives(path: Path, shared: bool):
-    with Holder(path, shared) as holder:
+def test_killed_holder_frees_the_lock_though_its_child_lives(path: Path):
+    with Holder(path) as holder:
         with pytest.raises(Busy) as error, try_lock(path):
             pass
         assert f"by process {holder.process.pid} on " in str(error.value)
@@ -65,11 +64,10 @@ def test_killed_holder_frees_the_lock_though_its_child_lives(path: Path, shared:
             pass
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_lock_is_seen_only_while_it_is_held(path: Path, shared: bool):
-    assert not is_locked(path, shared)
-    with try_lock(path, shared):
-        assert is_locked(path, shared)
-    assert not is_locked(path, shared)
+def test_a_lock_is_seen_only_while_it_is_held(path: Path):
+    assert not is_locked(path)
+    with try_lock(path):
+        assert is_locked(path)
+    assert not is_locked(path)
     path.write_text("process 1 on a machine that was switched off\n")
-    assert not is_locked(path, shared)
+    assert not is_locked(path)

@@ -2,13 +2,7 @@
 
 import pytest
 
-from dml.core import secrets
-from dml.core.secrets import is_secret_name, mask_options, mask_text, remember_secrets
-
-
-@pytest.fixture(autouse=True)
-def forget(monkeypatch):
-    monkeypatch.setattr(secrets, "_values", set())
+from dml.core.secrets import is_secret_name, mask_options, mask_text
 
 
 def test_names():
@@ -20,13 +14,13 @@ def test_names():
 @pytest.mark.parametrize(
     ("text", "masked"),
     [
-        ("open postgresql://me:key@host/runs", "open postgresql://me:***@host/runs"),
         ("+tracking.api_key=abc seed=3", "+tracking.api_key=*** seed=3"),
-        ("postgresql://me:a/b@c@host/runs", "postgresql://me:***@host/runs"),
         ('a.password="two words" b=1', "a.password=*** b=1"),
+        ("open postgresql://me:key@host/runs", "open postgresql://me:***@host/runs"),
+        ("postgresql://me:a/b@c@host/runs", "postgresql://me:***@host/runs"),
+        ("sqlite:////tmp/runs.db", "sqlite:////tmp/runs.db"),
         ("a.token=one,two", "a.token=***"),
         ("embedder.token_pooling=token", "embedder.token_pooling=token"),
-        ("sqlite:////tmp/runs.db", "sqlite:////tmp/runs.db"),
         ("loss.token: expected a number", "loss.token: expected a number"),
     ],
 )
@@ -34,17 +28,7 @@ def test_texts(text, masked):
     assert mask_text(text) == masked
 
 
-def test_a_remembered_secret_is_masked_wherever_it_stands():
-    remember_secrets({"a.api_key": "abcdefgh1", "a.token": "short", "url": "x://a:pass-word@h"})
-    remember_secrets({"+a.token": "abcdefgh3,abcdefgh4", "b.token": {"c": ["abcdefgh5"]}})
-    assert mask_text("abcdefgh3 abcdefgh4 abcdefgh5") == "*** *** ***"
-    remember_secrets({"+tracking": '{api_key:"abcdefgh2",mode:offline}'})
-    assert mask_text("abcdefgh1 short abcdefgh2 pass-word") == "*** short *** ***"
-
-
 def test_options():
-    remember_secrets({"password": "digits"})
-    assert mask_options({"name": "digits"}) == {"name": "digits"}
     options = {"api_key": 1.5, "secret": {"a": "b"}, "token": None, "list": [{"password": 1}]}
     masked = {"api_key": "***", "secret": "***", "token": None, "list": [{"password": "***"}]}
     assert mask_options(options) == masked

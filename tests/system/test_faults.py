@@ -84,13 +84,6 @@ def only_line(status, err):
     return line
 
 
-def test_a_folder_that_is_deleted_during_training(command_line, after_step, tmp_path):
-    after_step(9, lambda: shutil.rmtree(tmp_path / "outputs"))
-    status, _, err = command_line(*DIGITS, f"outputs={tmp_path / 'outputs'}")
-    assert "run.lock was deleted while" in only_line(status, err)
-    assert not list((tmp_path / "outputs").rglob("*"))
-
-
 @pytest.mark.parametrize(
     ("harm", "workers"), [(Path.unlink, 0), (truncate, 2)], ids=["vanished", "corrupt"]
 )

@@ -15,7 +15,7 @@ KEY, PASSWORD = "planted-key-123", "planted-password-456"
 
 
 class KeyTracker(Tracker):
-    """A tracker that needs a key, and repeats it."""
+    """A tracker that needs a key."""
 
     configs: ClassVar[list] = []
 
@@ -24,7 +24,6 @@ class KeyTracker(Tracker):
 
     def start(self, run):
         self.configs.append(run.config)
-        run.notify(f"note: the key is {KEY}")
 
 
 def options(**values):

@@ -4,7 +4,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.training.optim import GroupOptions, named_schedule, parameter_groups
+from dml.training.optim import named_schedule, parameter_groups
 
 
 class Net(nn.Module):
@@ -16,7 +16,7 @@ class Net(nn.Module):
 
 def groups(net, method, **changes):
     values = {"lr": 0.1, "weight_decay": 0.01, "loss_lr_ratio": 100.0}
-    return parameter_groups(net, method, GroupOptions(**{**values, **changes}))
+    return parameter_groups(net, method, **{**values, **changes})
 
 
 def test_each_parameter_in_its_group():

@@ -7,7 +7,7 @@ from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.training.checkpoint_files import Checkpoints
 from dml.training.interfaces import Callbacks, TrainConfig
-from dml.training.optim import GroupOptions, parameter_groups
+from dml.training.optim import parameter_groups
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
 from dml.training.trainer import Trainer
@@ -32,7 +32,7 @@ def make(tmp_path):
         torch.manual_seed(0)
         embedder, method = Embedder(SmallCNN(width=2), 3), Plain(Pull())
         next(embedder.backbone.parameters()).requires_grad_(not frozen)
-        groups = parameter_groups(embedder, method, GroupOptions(lr=0.1, loss_lr=0.1))
+        groups = parameter_groups(embedder, method, lr=0.1, loss_lr=0.1)
         optimizer = torch.optim.SGD(groups)
         values = {"epochs": 3, "steps_per_epoch": 2, "evaluate_every": 2, **options}
         batch = (torch.randn(4, 3, 8, 8), torch.arange(4))

@@ -1,13 +1,7 @@
-"""The folder of a run: its name, the paths of its files, its locks, and its config.
-
-A name such as `seed0-epochs60-lr0.0003-1a2b3c4d` ends with the digest that identifies the run
-(`dml.config.identity`). The words before it, taken from the options that were typed, tell readers
-what differs, and decide nothing: a folder with the digest is found whatever its other words are.
-"""
+"""The folder of a run: its name, the paths of its files, its locks, and its config."""
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import uuid
@@ -20,25 +14,20 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
-from dml.config.identity import digest, identity
+from dml.config.identity import digest
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
-from dml.core.locks import try_lock
+from dml.core.locks import Busy, find_held, try_lock
 from dml.core.secrets import mask_options, mask_text
 from dml.runs.folder.stored_run import read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
-SEARCH_LOCK = "search.lock"  # shared by the workers of a search
-MAX_LENGTH = 60  # characters of the description in a name
-# Groups in the name of the parent folder, options that are in the name anyway, places.
-NOT_DESCRIBED = {"data", "protocol", "loss", "method", "backbone", "experiment", "seed"}
-NOT_DESCRIBED |= {"data.root", "data.reader.root"}
 
 
 class RunFolder:
-    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-…-<digest>/`.
+    """`outputs/<experiment>/<data>-<protocol>-<loss>-<method>-<backbone>/seed<seed>-<digest>/`.
 
     Attributes:
         config: the resolved config.
@@ -67,19 +56,17 @@ class RunFolder:
         self.best = self.path / "best.yaml"
 
     @classmethod
-    def of(cls, cfg: DictConfig, config: Config, overrides: Sequence[str] = ()) -> RunFolder:
+    def of(cls, cfg: DictConfig, config: Config) -> RunFolder:
         """Returns the folder of a config, which is the same for the same command.
 
         Args:
             cfg: as composed by Hydra.
             config: the same, checked.
-            overrides: words of the command line; they describe a folder that does not exist yet.
         """
         parts = (config.data.name, config.protocol.name, config.loss["name"])
         names = "-".join([*parts, config.method["name"], config.backbone["name"]])
         home = Path(config.outputs) / config.experiment.id / names
-        described = describe_overrides(cfg, overrides) if overrides else ""
-        return cls(find_run_folder(home, config.seed, digest(cfg), described))
+        return cls(home / f"seed{config.seed}-{digest(cfg)}")
 
     def pictures(self) -> list[Path]:
         """Returns the existing figures."""
@@ -125,73 +112,29 @@ class RunFolder:
             )
 
     def run_id(self) -> str:
-        """Returns a unique name of the run; trackers continue the run with this name.
-
-        A damaged name is replaced by a new one.
-        """
+        """Returns a unique name of the run; trackers continue the run with this name."""
         path = self.path / "run_id"
-        stored = path.read_bytes() if path.is_file() else b""
-        if not re.fullmatch(rb"[0-9a-f]{12}\s*", stored):
-            stored = uuid.uuid4().hex[:12].encode()
-            write_text(path, stored.decode() + "\n")
-        return stored.decode().strip()
+        if not path.exists():
+            write_text(path, uuid.uuid4().hex[:12] + "\n")
+        return path.read_text(encoding="utf-8").strip()
 
     def clear(self) -> None:
-        """Removes all files of an earlier run except the locks."""
+        """Removes all files of an earlier run except the locks.
+
+        Raises:
+            Busy: a process searches in the folder.
+        """
+        if held := find_held(self.search):
+            raise Busy(held)
         for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.suffix != ".lock":
                 path.unlink(missing_ok=True)
 
-    def locked(self, name: str = RUN_LOCK, shared: bool = False) -> AbstractContextManager[None]:
-        """Keeps other processes out while this one writes; see `dml.core.locks.try_lock`.
-
-        Args:
-            name: which of the folder's locks.
-            shared: other processes may hold it too, if they share it as well.
-        """
-        return try_lock(self.path / name, shared)
-
-
-def find_run_folder(home: Path, seed: int, digest: str, description: str = "") -> Path:
-    """Returns the folder of a run: an existing one with the digest, or a new one.
-
-    Of several existing folders, such as copies, it is a finished one.
-
-    Args:
-        home: folder of the runs with the same data, protocol, loss, method and backbone.
-        seed: of the run.
-        digest: of its config.
-        description: words for a new folder; see `describe_overrides`.
-    """
-    new = home / "-".join(filter(None, (f"seed{seed}", description, digest)))
-    existing = sorted(home.glob(f"*-{digest}"))
-    return max(existing, key=lambda folder: (folder / "summary.json").exists(), default=new)
-
-
-def describe_overrides(cfg: DictConfig, overrides: Sequence[str]) -> str:
-    """Returns the typed options that decide the result, as `epochs60-lr0.0003`.
-
-    Options are sorted by name, so that their order in the command does not matter; what exceeds
-    `MAX_LENGTH` is cut off.
-
-    Args:
-        cfg: as composed.
-        overrides: words of the command line: `protocol.epochs=60`.
-    """
-    deciding, words = identity(cfg), []
-    typed = dict(word.lstrip("+~").partition("=")[::2] for word in overrides)
-    for name in sorted(typed, key=lambda name: name.rpartition(".")[2]):
-        option = name.partition("@")[0]
-        is_group = "." not in option and option not in cfg  # such as `scale`, which sets several
-        decides = is_group or any(f"{one}.".startswith(f"{option}.") for one in deciding)
-        if decides and option not in NOT_DESCRIBED:
-            value = Path(typed[name]).name.removesuffix(".yaml").replace(",", "+")
-            value = re.sub(r"[^A-Za-z0-9.+_-]+", "_", value).strip("_")
-            between = "" if value[:1].isdigit() or value[:1] == "-" else "_"
-            words.append(f"{option.rpartition('.')[2].strip('_')}{between}{value}")
-    return "-".join(words)[:MAX_LENGTH]
+    def locked(self) -> AbstractContextManager[None]:
+        """Keeps other processes out while this one writes; see `dml.core.locks.try_lock`."""
+        return try_lock(self.path / RUN_LOCK)
 
 
 def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:

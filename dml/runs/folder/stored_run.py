@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dml.config.identity import flatten, identity, refuse_interpolation
 from dml.core.errors import UserError, first_line
-from dml.core.locks import is_locked
+from dml.core.locks import find_held, is_locked
 from dml.core.metric_names import is_retrieval_metric
 from dml.tracking import History
 
@@ -275,7 +275,7 @@ def _find_state(folder: Path) -> tuple[State, str]:
     """Returns the state of an unfinished run, and the error in which it ended."""
     if is_locked(folder / "run.lock"):
         return State.RUNNING, ""
-    if is_locked(folder / "search.lock", shared=True):
+    if find_held(folder / "search"):
         return State.SEARCHING, ""
     if error := _read_last_error(folder / "train.log"):
         return State.FAILED, error

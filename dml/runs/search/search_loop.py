@@ -258,6 +258,7 @@ def _draw(study: Study, folder: RunFolder) -> None:
             figures["importances"] = pictures.plot_param_importances(study.optuna_study, evaluator)
         for name, axes in figures.items():
             figure = np.atleast_1d(axes).flat[0].figure  # of an axis, or of an array of them
-            # "constrained" fails for a single option, "tight" puts the color bar onto several.
-            figure.set_layout_engine("tight" if len(study.space) == 1 else "constrained")
+            # "constrained" fails for a single plot, "tight" puts the color bar onto several.
+            single = len(study.space) == 1 or name == "contour"
+            figure.set_layout_engine("tight" if single else "constrained")
             save(figure, folder.figures / f"search_{name}.png")

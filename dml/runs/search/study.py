@@ -8,12 +8,10 @@ parameters, and continues from its checkpoints.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 from contextlib import AbstractContextManager, ExitStack, suppress
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +19,13 @@ import optuna
 from filelock import FileLock
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.storages.journal._storage import JournalOperation
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dml.config.schema import SearchConfig
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.locks import Busy, wait_for_lock
-from dml.runs.console import print_line
+from dml.core.secrets import mask_text
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.search.proposals import Params, Space, propose
 
@@ -56,16 +53,16 @@ class Study:
         self.folder, self.config, self.space, self.seed = folder, config, space, seed
         self.first: Params = {}
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.storage = _open_storage(folder, config.storage)
+        self._locks = ExitStack()
+        self._renewed = 0.0
         with self._lock_numbering():
+            self.storage = _open_storage(folder, config.storage)
             # With the id of the run: a database may hold the study of an overwritten run, or of a
             # run with the same config elsewhere.
             name = "/".join((*folder.path.parts[-3:], folder.run_id()))
             self.optuna_study = optuna.create_study(
                 storage=self.storage, study_name=name, direction="maximize", load_if_exists=True
             )
-        self._locks = ExitStack()
-        self._renewed = 0.0
 
     def complete_trials(self) -> list[FrozenTrial]:
         """Returns the complete trials, by number."""
@@ -161,54 +158,21 @@ class Study:
 
 
 def _open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
-    folder.search.mkdir(parents=True, exist_ok=True)
+    if url is None:
+        return open_journal(folder.journal)
     try:
-        return open_journal(folder.journal) if url is None else optuna.storages.get_storage(url)
+        return optuna.storages.get_storage(url)
     except Exception as error:  # SQLAlchemy's and its drivers' errors have no common class
-        reason = first_line(error.__cause__ or error)  # the cause names a missing driver
+        reason = mask_text(first_line(error.__cause__ or error))  # the cause names a missing driver
         raise UserError(f"search.storage: cannot be opened: {reason}") from error
 
 
 def open_journal(path: Path) -> JournalStorage:
-    """Opens the journal at `path`, cut at its first unreadable line; a copy is kept.
-
-    Raises:
-        UserError: its lines are none of a study.
-    """
+    """Opens the journal at `path`, without a last line that a full disk has cut short."""
     # The system's lock is freed at once when its holder is killed; Optuna's own blocks the others
     # for half a minute.
     lock: Any = FileLock(path.with_suffix(".lock"), fallback_to_soft=False)
     backend = JournalFileBackend(str(path), lock_obj=lock)
     with lock:
-        _cut_off_damage(path)
-    try:
-        return JournalStorage(backend)
-    except Exception as error:  # Optuna's code trusts its journal
-        raise UserError(
-            f"search: {path} is not the journal of a search ({first_line(error)}); "
-            f"overwrite=true starts anew"
-        ) from error
-
-
-def _cut_off_damage(path: Path) -> None:
-    """Removes lines damaged by a crash or a full disk: they hide all later lines."""
-    content = path.read_bytes()
-    lines = [*takewhile(_is_operation, content.splitlines(keepends=True))]
-    readable = sum(map(len, lines))
-    if b"\n" in content[readable:]:  # more than a last line that was cut short
-        copy = path.with_name(f"journal-damaged-{time.strftime('%Y%m%d-%H%M%S')}.log")
-        copy.write_bytes(content)
-        print_line(
-            f"note: search: {path} cannot be read from line {len(lines) + 1} on; the trials before "
-            f"it count, a copy is {copy.name}"
-        )
-    os.truncate(path, readable)
-
-
-def _is_operation(line: bytes) -> bool:
-    try:
-        entry = json.loads(line)
-        JournalOperation(entry["op_code"])
-        return line.endswith(b"\n") and isinstance(entry["worker_id"], str)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+    return JournalStorage(backend)

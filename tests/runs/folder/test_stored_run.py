@@ -54,12 +54,12 @@ def test_unfinished_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lock", "shared", "state"),
-    [("run.lock", False, State.RUNNING), ("search.lock", True, State.SEARCHING)],
+    ("lock", "state"),
+    [("run.lock", State.RUNNING), ("search/trials/0003/run.lock", State.SEARCHING)],
 )
-def test_a_run_at_work_holds_its_lock(tmp_path, lock, shared, state):
+def test_a_run_at_work_holds_its_lock(tmp_path, lock, state):
     folder = write_stored_run(tmp_path, None)
-    with try_lock(folder / lock, shared):
+    with try_lock(folder / lock):
         assert read_run(folder).state == state
     (folder / lock).write_text("process 1 on a machine that was switched off\n")
     assert read_run(folder).state == State.STOPPED
