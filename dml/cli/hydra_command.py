@@ -39,7 +39,7 @@ def command(
     job: Callable[[Any], Any],
     config_name: str,
     resume: Callable[[str, list[str]], Any] | None = None,
-    conclude: Callable[[], None] | None = None,
+    conclude: Callable[[list[Any]], None] | None = None,
 ) -> int:
     """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
 
@@ -47,10 +47,11 @@ def command(
     are listed at the end.
 
     Args:
-        job: called with the composed config, or with each config of a multirun.
+        job: called with the composed config, or with each config of a multirun; returns a score and
+            any value.
         config_name: the primary config file in `configs/`.
         resume: called with the folder of `resume=<folder>` and the other words.
-        conclude: called after the last job of a multirun, before failures are listed.
+        conclude: called with the values after the last job, before failures are listed.
     """
     if (cwd := os.getcwd()) not in sys.path:
         sys.path.append(cwd)  # for the user's classes; installed packages take precedence
@@ -64,7 +65,7 @@ def command(
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from dml.config.grids import GridFailed
+    from dml.config.grids import GridEnded
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     flags, others = split_flags(sys.argv[1:])
@@ -79,8 +80,8 @@ def command(
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(
             jobs.run
         )()
-    except GridFailed as grid:  # in processes of a launcher
-        jobs.overrides, jobs.failures = grid.jobs, grid.failures
+    except GridEnded as grid:  # in processes of a launcher
+        jobs.overrides, jobs.failures, jobs.values = grid.jobs, grid.failures, grid.values
     except Exception as problem:  # Hydra rejects commands with errors of many classes
         problems = _explain(sys.argv[1:], config_name)
         rejections = (HydraException, OmegaConfBaseException, ValueError)  # two modes at once
@@ -88,8 +89,8 @@ def command(
             raise
         raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
     jobs.run_waiting()
-    if conclude is not None and len(jobs.overrides) > 1:
-        conclude()
+    if conclude is not None:
+        conclude([value for value in jobs.values if value is not None])
     jobs.print_failures()
     return status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
@@ -116,6 +117,7 @@ class _Jobs:
         params: value of `params=`, applied to each job.
         overrides: overrides of every job so far.
         failures: overrides and error of every failed job.
+        values: that the jobs returned.
         waiting: configs of the job and of Hydra, and the lock, of runs that others are training.
         process: id of the composing process; some launchers run jobs in other processes.
     """
@@ -124,11 +126,12 @@ class _Jobs:
     params: str | None
     overrides: list[list[str]] = field(default_factory=list)
     failures: list[tuple[list[str], Exception]] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
     waiting: list[tuple[Any, Any, Path]] = field(default_factory=list)
     process: int = field(default_factory=os.getpid)
 
     def run(self, cfg: Any) -> Any:
-        """Runs one job and returns its score, which a sweeper may maximize.
+        """Runs one job; returns its score to a sweeper that maximizes it, else its value.
 
         An error is printed and kept, so that the next job can start. A run of a grid that another
         process is training waits until the others have ended.
@@ -160,21 +163,24 @@ class _Jobs:
             cfg = apply_params(cfg, self.params, overrides)
             if self.params is not None:
                 _add_override(f"params={self.params}")
-            score = self.job(cfg)
+            score, value = self.job(cfg)
+            self.values.append(value)
         except Exception as error:
             if isinstance(error, Busy) and self._can_wait():
                 print(f"note: {error.holder} trains this run; it is looked at again at the end")
                 self.waiting.append((original, HydraConfig.instance().cfg, error.path))
                 return None
             print_error(error)
-            if os.getpid() != self.process:  # the sweeper returns it (`GridFailed`)
+            if os.getpid() != self.process:  # the sweeper returns it (`GridEnded`)
                 raise
             self.failures.append((overrides, error))
             # Their frames would keep GPU memory and loading processes alive.
             error.__traceback__ = error.__cause__ = error.__context__ = None
             gc.collect()
             return None
-        if score is not None and _is_maximized() and cfg.protocol.selected_on == "test":
+        if not _is_maximized():
+            return value
+        if score is not None and cfg.protocol.selected_on == "test":
             print(f"note: {TEST_SCORES}")
         return score
 

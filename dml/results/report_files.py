@@ -23,6 +23,7 @@ from dml.core.progress import format_epoch, show_progress
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, OUTCOMES, VERDICTS, Caveat, is_comparable
 from dml.results.frame import format_option, read_runs, short_names, write_runs
+from dml.results.nearest import find_nearest
 from dml.results.report import Family, Report, Row, Section, build_report, outputs_override
 from dml.results.tables import (
     Cell,
@@ -202,9 +203,17 @@ def section_table(section: Section, report: Report, metrics: Sequence[str] | Non
         columns.append(Column(title, texts + blanks, rank, right=True))
     for metric in metrics:
         columns += _metric_columns(section, report, metric)
+    if report.about.source is None:
+        found = [
+            find_nearest(row.stored[0], row.key.evaluation, max(e.n for e in row.ours.values()))
+            for row in section.rows
+        ]
+        if any(found):
+            cells = [Cell(one.short, "published", str(one)) if one else Cell("") for one in found]
+            columns.append(Column("published (what differs)", cells + blanks, 9))
     counts = ["/".join(map(str, sorted({e.n for e in r.ours.values()}))) or DASH for r in rows]
-    cells = [Cell(text, runs=row.stored) for text, row in zip(counts, rows, strict=True)]
-    columns.append(Column("n", cells, right=True))
+    counted = [Cell(text, runs=row.stored) for text, row in zip(counts, rows, strict=True)]
+    columns.append(Column("n", counted, right=True))
     caveats = [shown_caveats(row, report) for row in rows]
     if any(caveats):
         marks = [

@@ -17,12 +17,19 @@ from dml.core.statistics import Estimate, mean_per_repeat
 DASH = "\u2013"  # shown for missing numbers and values
 
 console = Console(highlight=False, soft_wrap=True)
+_name = ""
+
+
+def name_lines(name: str) -> None:
+    """Begins every following line with the name of the run; empty: no longer."""
+    global _name
+    _name = f"{name}  " if name else ""
 
 
 def print_line(text: str, logged: bool = True) -> None:
     """Prints a line for the user, which the log of the run gets too unless `logged` is False."""
     text = mask_text(text)
-    console.print(text, markup=False, emoji=False)
+    console.print(_name + text, markup=False, emoji=False)
     if logged:
         run_logger.info(text)
 
@@ -76,7 +83,7 @@ def _print_table(
     title: str, stand_in: bool, caption: str, columns: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Prints columns of cells by metric; a dash for what was not measured, as before training."""
-    table = Table(title=f"{title}{' — stand-in data' if stand_in else ''}", caption=caption)
+    table = Table(title=f"{_name}{title}{' — stand-in data' if stand_in else ''}", caption=caption)
     table.add_column("metric")
     for heading in columns:
         table.add_column(heading, justify="right")
