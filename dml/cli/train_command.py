@@ -27,9 +27,8 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
     if begins and config.tracking["_target_"] == "dml.tracking.Tracker":  # others may refuse first
         require_folder(config.data.name, config.data.reader.get("root", config.data.root))
     # What is wrong above is reported before torch is loaded, which takes seconds.
-    from dml.runs.experiment import run, selection_score
-
     from dml.runs.console import name_lines
+    from dml.runs.experiment import run, selection_score
 
     name_lines(sweep_name(overrides))
     keep_memory(config)

@@ -144,10 +144,8 @@ def find_results(
     )
 
 
-def nearest_results(
-    key: ResultKey, metric: str
-) -> list[tuple[PublishedResult, dict[str, str]]]:
-    """Returns the published results of the same data and method, the one that differs in least first.
+def nearest_results(key: ResultKey, metric: str) -> list[tuple[PublishedResult, dict[str, str]]]:
+    """Returns the published results of the same data and method, the nearest one first.
 
     Args:
         key: what was measured.

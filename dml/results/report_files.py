@@ -203,7 +203,7 @@ def section_table(section: Section, report: Report, metrics: Sequence[str] | Non
         columns.append(Column(title, texts + blanks, rank, right=True))
     for metric in metrics:
         columns += _metric_columns(section, report, metric)
-    if report.about.source is None:
+    if report.about.source is None and metrics[:1] == section.metrics[:1]:
         found = [
             find_nearest(row.stored[0], row.key.evaluation, max(e.n for e in row.ours.values()))
             for row in section.rows

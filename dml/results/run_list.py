@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
-from dml.core.metric_names import is_retrieval_metric, metric_label
+from dml.core.metric_names import is_retrieval_metric, metric_label, tabled
 from dml.core.progress import format_epoch
 from dml.core.statistics import welch
 from dml.results.frame import (
@@ -227,10 +227,10 @@ def compare_runs(
         for name in names
         if not name.endswith(NAMED[1:])
     ] or [("no option differs that decides the result", "", "", "")]
-    metrics = [name for name in first.index if is_retrieval_metric(name)]
+    metrics = tabled(name for name in first.index if is_retrieval_metric(name))
     scores = [
-        (metric_label(n), f"{first[n]:.2f}", f"{second[n]:.2f}", f"{second[n] - first[n]:+.2f}")
-        for n in metrics
+        (label, f"{first[n]:.2f}", f"{second[n]:.2f}", f"{second[n] - first[n]:+.2f}")
+        for n, label in metrics.items()
         if pd.notna(first[n]) and pd.notna(second.get(n))
     ]
     titles = ("option; test, percent", first.id, second.id, "difference")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dml.config.identity import method_name
-from dml.core.metric_names import is_retrieval_metric, metric_label
+from dml.core.metric_names import is_retrieval_metric, metric_label, tabled
 from dml.core.run_logger import run_logger
 from dml.core.secrets import mask_text
 from dml.core.statistics import Estimate, mean_per_repeat
@@ -87,6 +87,6 @@ def _print_table(
     table.add_column("metric")
     for heading in columns:
         table.add_column(heading, justify="right")
-    for name in dict.fromkeys(name for cells in columns.values() for name in cells):
-        table.add_row(metric_label(name), *(cells.get(name, DASH) for cells in columns.values()))
+    for name, label in tabled(name for cells in columns.values() for name in cells).items():
+        table.add_row(label, *(cells.get(name, DASH) for cells in columns.values()))
     console.print(table)
