@@ -19,6 +19,7 @@ from scripts.docs.descriptions import Description, load_descriptions
 from scripts.docs.docstrings import read_docstring
 from scripts.docs.markdown import code, escape, table
 from scripts.docs.published_values import list_published_values
+from scripts.docs.study_results import describe_findings
 
 _KEYS = ("loss.name", "loss.result_id", "loss.batch_kind", "loss._target_")
 # Arguments of every loss of pytorch-metric-learning, which the pages list apart.
@@ -79,6 +80,7 @@ def _make_page(name: str, description: Description) -> str:
         published=_tabulate_published(name),
         space=tabulate_space("loss", name),
         departures=tabulate_departures(f"loss/{name} "),
+        findings=describe_findings(f"loss={name}"),
         experiments=tabulate_experiments("loss", name),
     )
 

@@ -17,6 +17,7 @@ from scripts.docs.departures import tabulate_departures
 from scripts.docs.descriptions import Description, load_descriptions
 from scripts.docs.docstrings import read_docstring
 from scripts.docs.markdown import escape, table
+from scripts.docs.study_results import describe_findings
 
 _KEYS = ("name", "result_id", "_target_")
 
@@ -73,6 +74,7 @@ def _make_page(name: str, description: Description) -> str:
         others=tabulate_arguments(others, {}, ""),
         space=tabulate_space("method", name),
         departures=tabulate_departures(f"method/{name} "),
+        findings=describe_findings(f"method={name}"),
         experiments="" if name == "plain" else tabulate_experiments("method", name),
     )
 

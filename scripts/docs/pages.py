@@ -13,6 +13,7 @@ from scripts.docs.method_pages import make_method_pages
 from scripts.docs.option_pages import make_option_pages
 from scripts.docs.protocol_page import make_protocol_page
 from scripts.docs.python_pages import make_python_pages
+from scripts.docs.study_results import make_leaderboard
 
 
 @cache
@@ -26,6 +27,7 @@ def make_pages() -> dict[str, str]:
         **make_protocol_page(),
         **make_fidelity_page(),
         **make_python_pages(),
+        **make_leaderboard(),
     }
 
 

@@ -27,11 +27,11 @@ BATCHES = ["data.batch_size=8", "data.sampler=balanced", "data.images_per_class=
 SHORT = ["protocol.epochs=2", "protocol.steps_per_epoch=2", "protocol.evaluate_every=1"]
 
 
-def write(path, **changes):
-    """Writes features of 12 classes that differ."""
+def write(path, classes=CLASSES, **changes):
+    """Writes features of classes that differ."""
     rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(CLASSES), PER_CLASS)
-    plain = rng.normal(size=(CLASSES, WIDTH))[labels] + rng.normal(size=(len(labels), WIDTH))
+    labels = np.repeat(np.arange(classes), PER_CLASS)
+    plain = rng.normal(size=(classes, WIDTH))[labels] + rng.normal(size=(len(labels), WIDTH))
     arrays = {
         "embeddings": plain.astype(np.float32),
         "views": plain[:, None].astype(np.float16) + np.arange(1, VIEWS + 1)[:, None],

@@ -1,0 +1,40 @@
+"""Ranks a loss of yours among the losses of the reality check: docs/results/reality_check.md
+
+    python scripts/check_loss.py features.npz loss._target_=my_losses.MyLoss +loss.margin=0.2
+    python scripts/check_loss.py features.npz loss=supcon
+    python scripts/check_loss.py features.npz loss=supcon --quick    a first look, no evidence
+
+Trains only this loss, with the search, steps and repeats of the study; the scores of the other
+losses are those of the study. `features.npz` is the file that the study's page says how to make.
+Options are those of train.py: `'+space.loss.margin={low:0,high:1}'` is searched.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import environment  # noqa: F401
+
+from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
+from dml.core.atomic_io import output_folder
+from scripts.studies.reality_check.check import check_loss
+
+
+@report_errors
+def main(argv: list[str] | None = None) -> int:
+    """Returns 0."""
+    parser = make_parser(__doc__)
+    parser.add_argument("features", type=Path)
+    parser.add_argument("options", nargs="+", metavar="option=value")
+    parser.add_argument("--name", default="yours", help="of the loss, in table and picture")
+    parser.add_argument("--quick", action="store_true", help="three trials, one repeat")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs/check_loss"))
+    options = parser.parse_args(argv)
+    check_loss(**vars(options) | {"outputs": output_folder(options.outputs)})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

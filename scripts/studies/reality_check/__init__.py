@@ -1,0 +1,1 @@
+"""The dataset of emoji by nine designers: its packages, drawings and pictures."""

@@ -1,0 +1,91 @@
+"""A loss of a user among the arms of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import dml
+from dml.core.errors import UserError
+from scripts.studies.reality_check.declaration import Claim, read_declaration
+from scripts.studies.reality_check.page import write_page
+from scripts.studies.reality_check.statistics import judge_claims, rank_arms
+from scripts.studies.reality_check.trainings import Results, train_arm
+
+STUDY = "reality_check"
+DECLARATION = Path(__file__).with_name("declaration.yaml")
+RESULTS = Path(__file__).parents[3] / "docs" / "results" / STUDY
+QUICK = ["search.trials=3", "protocol.repeats=2"]
+SEARCH = ("search", "space", "+space", "protocol.workers", "protocol.repeats")
+
+
+def check_loss(
+    features: Path, options: Sequence[str], name: str, quick: bool, outputs: Path
+) -> None:
+    """Trains a loss as the study does, prints its rank, and writes a page with the pictures.
+
+    Args:
+        features: the file that `Declaration.features` makes.
+        options: of `train.py`, which choose the loss.
+        name: of the loss in tables.
+        quick: three trials and two repeats, which are no evidence.
+        outputs: run folders and page are written below it.
+
+    Raises:
+        UserError: the loss cannot train a network.
+    """
+    study = read_declaration(DECLARATION)
+    if name in study.arms:
+        raise UserError(f"--name: {name} is a loss of the study")
+    published = Results.read(RESULTS)
+    if any(one.startswith("loss._target_=") for one in options):
+        options = ["loss=custom", *options]
+    by_arm = published.scores.groupby("arm")
+    hours = (by_arm.core_seconds.first().median() * (0.2 if quick else 1)) / 3600
+    print(f"trains {name} for about {60 * hours:.0f} minutes of one core", flush=True)
+    tried = [one for one in (*study.options, *options) if not one.startswith(SEARCH)]
+    _try_steps([f"data.root={features}", *tried], outputs / f"{name}_first")
+    if quick:
+        study = study.model_copy(update={"options": [*study.options, *QUICK]})
+    results = train_arm(study, name, options, features, outputs / name)
+    results.scores["declared"] = "this run"
+    merged = published.add(results)
+    title = f"{name} in the reality check" + (" (quick: no evidence)" if quick else "")
+    others = sorted(published.scores.arm.unique())
+    study = study.model_copy(
+        update={
+            "title": title,
+            "arms": {**study.arms, name: list(options)},
+            "claims": [Claim(better=name, than=arm, source="this run") for arm in others],
+        }
+    )
+    merged.write(outputs / f"{name}_page")
+    write_page(study, merged, outputs, f"{name}_page")
+    row = rank_arms(study, merged).set_index("arm").loc[name]
+    print(f"MAP@R {row.map_at_r:.2f}, rank {row.rank_low}-{row.rank_high} of {len(others) + 1}")
+    for claim in judge_claims(study, merged).itertuples():
+        print(
+            f"{claim.points:+6.2f}  {claim.low:+6.2f} to {claim.high:+6.2f}  {claim.verdict:12} "
+            f"than {claim.than}"
+        )
+    if quick:
+        print("quick: a first look, no evidence")
+    print(f"page        {outputs / f'{name}_page.md'}")
+
+
+def _try_steps(options: Sequence[str], outputs: Path) -> None:
+    """Trains a hundred steps without a search, and reports a loss that lowers the scores.
+
+    Raises:
+        UserError: the weights have not changed. (Training itself refuses a loss that is not finite
+            or has no gradient at all.)
+    """
+    job = dml.train([f"outputs={outputs}", *options, "protocol.epochs=1"])["jobs"][0]
+    if job["metrics"] == job["untrained"]:
+        raise UserError("loss: no gradient; a hundred steps have not changed the network")
+    trained, untrained = (100 * job[kind]["map_at_r"] for kind in ("metrics", "untrained"))
+    if trained < untrained:
+        print(
+            f"warning: after a hundred steps MAP@R is {trained:.1f} %, below {untrained:.1f} % of "
+            "the untrained head; is the sign of the loss right?"
+        )

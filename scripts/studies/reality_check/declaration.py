@@ -1,0 +1,110 @@
+"""What a study trains and tests, read from a file that is committed before its first run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Annotated, Literal
+
+from omegaconf import OmegaConf
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dml.core.errors import UserError
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Strict(BaseModel):
+    """Refuses unknown names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Claim(Strict):
+    """A statement of a paper: arm `better` scores above arm `than`.
+
+    Attributes:
+        source: paper and table.
+        requires: column of the scores → its least mean, without which arm `better` has not used
+            its mechanism, such as `{stages: 2}`.
+    """
+
+    better: str
+    than: str
+    source: str
+    requires: dict[Literal["stages", "steps"], Positive] = {}
+
+
+class Declaration(Strict):
+    """A study: arms with equal searches, and what is tested about them.
+
+    Attributes:
+        title: of the page.
+        question: first paragraph of the page.
+        features: how the file of features is made (a command line).
+        options: options of `train.py` of every arm, with search, steps and repeats.
+        arms: name → options of `train.py`.
+        claims: what the papers say of two arms.
+        same: two arms that differ in their seeds only (A/A).
+        reference: arm from which the intervals of the ranking are measured.
+        margin: largest difference that counts as none, in points of MAP@R.
+        learned: points over the untrained head that an arm needs.
+        plateau: relative gain of the best trial with the largest number of steps over that with
+            fewer, from which on an arm is still rising.
+        confidence: of all claims, and of all pairs of the ranking, together.
+        not_tested: arms that the study leaves out, with the reason.
+    """
+
+    title: str
+    question: str
+    features: str
+    options: list[str]
+    arms: dict[str, list[str]]
+    claims: list[Claim]
+    same: tuple[str, str]
+    reference: str
+    margin: Positive
+    learned: Positive
+    plateau: Positive
+    confidence: Annotated[float, Field(gt=0.5, lt=1)]
+    not_tested: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _names_are_arms(self) -> Declaration:
+        named = {
+            self.reference,
+            *self.same,
+            *(name for c in self.claims for name in (c.better, c.than)),
+        }
+        if missing := sorted(named - set(self.arms)):
+            raise ValueError(f"no arm {', '.join(missing)}")
+        return self
+
+
+def committed_at(path: Path) -> str:
+    """Returns the commit in which a declaration was changed last.
+
+    Raises:
+        UserError: it is not committed as it is.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(path.parent), *words, "--", path.name]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    commit = git("log", "-1", "--format=%h")
+    if not commit or git("status", "--porcelain"):
+        raise UserError(f"{path} is not committed; a study is declared before its first training")
+    return commit
+
+
+def read_declaration(path: Path) -> Declaration:
+    """Returns the declaration of a study.
+
+    Raises:
+        UserError: it is incomplete or contradicts itself.
+    """
+    try:
+        return Declaration.model_validate(OmegaConf.to_container(OmegaConf.load(path)))
+    except (ValidationError, OSError) as error:
+        raise UserError(f"{path}: {error}") from error

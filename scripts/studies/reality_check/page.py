@@ -1,0 +1,159 @@
+"""The page and the pictures of a study, from its declaration and its tables alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Template
+
+from dml.core.atomic_io import write_text
+from dml.runs.figures.drawing import BLUE, GREY, plt, save, tidy
+from scripts.docs.markdown import code, table
+from scripts.studies.reality_check.declaration import Declaration
+from scripts.studies.reality_check.statistics import compare, judge_claims, rank_arms
+from scripts.studies.reality_check.trainings import IMAGES, Results
+
+TEMPLATE = Path(__file__).with_name("page.md.jinja")
+
+
+def write_page(
+    study: Declaration, results: Results, folder: Path, name: str, claims: str = "What papers say"
+) -> None:
+    """Writes `<name>.md`, and `ranking.png` and `claims.png` into the folder `<name>`.
+
+    Args:
+        claims: title of the claims.
+    """
+    ranking, judged = rank_arms(study, results), judge_claims(study, results)
+    pictures = folder / name
+    pictures.mkdir(parents=True, exist_ok=True)
+    draw_ranking(study, ranking, pictures / "ranking.png")
+    if not judged.empty:
+        draw_claims(study, judged, pictures / "claims.png")
+    scores, images = results.scores, results.classes.set_index("arm").loc[IMAGES]
+    template = Template(TEMPLATE.read_text("utf-8"), trim_blocks=True)
+    text = template.render(
+        study=study,
+        name=name,
+        ranking_table=_ranking_table(ranking),
+        claims_title=claims,
+        claims_table="" if judged.empty else _claims_table(judged),
+        untrained_arms=[arm for arm in study.arms if arm not in set(ranking.arm)],
+        options_table=_options_table(study, results),
+        untrained=ranking.untrained.mean(),
+        repeats=scores.groupby("arm").repeat.nunique().max(),
+        trials=results.trials.groupby("arm").size().max(),
+        confidence=f"{study.confidence:.0%}",
+        same=_same(study, results),
+        images=int(images.iloc[1:].sum()),
+        classes=len(images) - 1,
+        declared=scores.declared.iloc[0],
+        revisions=", ".join(code(one[:12]) for one in sorted(scores.revision.unique())),
+        devices="; ".join(sorted(scores.device.unique())),
+        versions="; ".join(sorted(scores.versions.unique())),
+        hours=scores.groupby("arm").core_seconds.first().sum() / 3600,
+    )
+    write_text(folder / f"{name}.md", text.rstrip() + "\n")
+
+
+def _same(study: Declaration, results: Results) -> str:
+    difference = compare(results.classes, *study.same)
+    low, high = difference.interval(study.confidence)
+    within = "within" if max(-low, high) < study.margin else "**not within**"
+    interval = f"{study.confidence:.0%} interval {low:+.2f} to {high:+.2f}"
+    return f"{difference.points:+.2f} points, {interval}, {within} the margin"
+
+
+def _ranking_table(ranking: pd.DataFrame) -> str:
+    rows = [
+        [
+            code(row.arm),
+            f"{row.map_at_r:.2f}",
+            "reference" if row.low == row.high else f"{row.low:.2f} to {row.high:.2f}",
+            f"{row.rank_low} to {row.rank_high}",
+            f"{row.precision_at_1:.2f}",
+            f"{row.steps:.0f}",
+            _remarks(row),
+        ]
+        for row in ranking.itertuples()
+    ]
+    return table(["arm", "MAP@R", "interval", "ranks", "P@1", "steps", "remarks"], rows)
+
+
+def _claims_table(claims: pd.DataFrame) -> str:
+    rows = [
+        [
+            f"{code(row.better)} above {code(row.than)} ({row.source})",
+            f"{row.points:+.2f}",
+            f"{row.low:+.2f} to {row.high:+.2f}",
+            f"{row.p:.2g}",
+            f"**{row.verdict}**",
+        ]
+        for row in claims.itertuples()
+    ]
+    return table(["claim", "difference", "interval", "p", "verdict"], rows)
+
+
+def _options_table(study: Declaration, results: Results) -> str:
+    rows = [
+        [code(arm), code(" ".join(options)), _chosen(results.trials, arm)]
+        for arm, options in study.arms.items()
+        if arm in set(results.scores.arm)
+    ]
+    return table(["arm", "options", "chosen"], rows)
+
+
+def _remarks(row: Any) -> str:
+    remarks = [] if row.learned else ["has not learned"]
+    remarks += [f"{row.stages:.1f} stages"] if row.stages > 1 else []
+    remarks += ["still rising"] if row.rising else []
+    remarks += [f"edge of the range: {code(name)}" for name in str(row.edges or "").split()]
+    return ", ".join(remarks)
+
+
+def _chosen(trials: pd.DataFrame, arm: str) -> str:
+    trials = trials[trials.arm == arm].dropna(axis=1, how="all")
+    best = trials.loc[trials.value.idxmax()].drop(["arm", "number", "state", "value"])
+    return code(" ".join(f"{name}={value:.3g}" for name, value in best.items()))
+
+
+def draw_ranking(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
+    """Draws MAP@R of all arms with the intervals of their difference from the reference."""
+    figure, axis = plt.subplots(figsize=(9, 1.2 + 0.32 * len(ranking)), layout="constrained")
+    rows = ranking[::-1].reset_index(drop=True)
+    for place, row in rows.iterrows():
+        axis.plot([row.low, row.high], [place, place], color=BLUE, lw=3, alpha=0.4)
+        axis.plot(row.map_at_r, place, "o", color=BLUE if row.learned else GREY)
+    axis.axvline(ranking.untrained.mean(), color=GREY, ls=":", label="untrained head")
+    reference = ranking.set_index("arm").map_at_r[study.reference]
+    axis.axvline(reference, color=GREY, lw=0.8)
+    names = [f"{row.arm}  ({row.rank_low} to {row.rank_high})" for row in rows.itertuples()]
+    axis.set_yticks(range(len(rows)), names)
+    axis.set_xlabel(
+        f"MAP@R on unseen classes (%); {study.confidence:.0%} intervals of the difference from "
+        f"{study.reference}; in brackets the possible ranks"
+    )
+    axis.legend(frameon=False)
+    tidy(axis)
+    save(figure, path)
+
+
+def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
+    """Draws the differences of the claims with their simultaneous intervals (a forest plot)."""
+    figure, axis = plt.subplots(figsize=(9, 1.2 + 0.4 * len(claims)), layout="constrained")
+    axis.axvspan(-study.margin, study.margin, color=GREY, alpha=0.15, label="margin of equivalence")
+    axis.axvline(0, color=GREY, lw=0.8)
+    rows = claims[::-1].reset_index(drop=True)
+    for place, row in rows.iterrows():
+        axis.plot([row.low, row.high], [place, place], color=BLUE, lw=2)
+        axis.plot(row.points, place, "o", color=BLUE)
+    axis.set_yticks(
+        range(len(rows)),
+        [f"{row.better} minus {row.than}: {row.verdict}" for row in rows.itertuples()],
+    )
+    axis.set_xlabel(f"difference in MAP@R (points), simultaneous {study.confidence:.0%} intervals")
+    axis.legend(frameon=False)
+    tidy(axis)
+    save(figure, path)

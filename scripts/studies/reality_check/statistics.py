@@ -1,0 +1,151 @@
+"""Tests between the arms of a study, fixed before its first run.
+
+The score of an arm is MAP@R on all test images, the mean over repeats (seeds) and folds. The
+difference of two arms has three independent sources of error: the seeds of each arm, which are not
+paired, and the test classes, which are, because both arms are scored on the same ones:
+
+    se² = C/(C−1) Σ_c (w_c (d_c − D))² + s_a²/R_a + s_b²/R_b
+
+with the differences d_c of C classes, their shares w_c of the images, D = Σ w_c d_c, and the
+standard deviations s over R repeats. The first term is the variance of a bootstrap over classes;
+it holds a part of the seeds' variance too, so that intervals are a little too wide. Degrees of
+freedom after Welch and Satterthwaite. Families of tests are corrected by Holm, intervals by
+Bonferroni.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from scripts.studies.reality_check.declaration import Declaration
+from scripts.studies.reality_check.trainings import IMAGES, Results
+
+NOT_TESTED, STILL_RISING = "not tested", "still rising"
+
+
+class Difference(NamedTuple):
+    """Difference of two arms in points of MAP@R, with standard error and degrees of freedom."""
+
+    points: float
+    error: float
+    freedom: float
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of no difference."""
+        return float(2 * stats.t.sf(abs(self.points) / self.error, self.freedom))
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Returns the two-sided interval of a confidence."""
+        half = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
+        return self.points - half, self.points + half
+
+
+def compare(classes: pd.DataFrame, first: str, second: str) -> Difference:
+    """Returns arm `first` minus arm `second`, from `Results.classes`."""
+    table = classes.set_index("arm").drop(columns="repeat")
+    share = (table.loc[IMAGES] / table.loc[IMAGES].sum()).to_numpy()
+    a_RC, b_RC = (np.atleast_2d(table.loc[arm]) for arm in (first, second))
+    d_C = a_RC.mean(0) - b_RC.mean(0)
+    points = float(share @ d_C)
+    variances = [len(share) / (len(share) - 1) * float(np.sum((share * (d_C - points)) ** 2))]
+    freedoms = [len(share) - 1]
+    for scores_R in (a_RC @ share, b_RC @ share):
+        variances.append(float(np.var(scores_R, ddof=1)) / len(scores_R))
+        freedoms.append(len(scores_R) - 1)
+    total = sum(variances)
+    freedom = total**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+    return Difference(points, total**0.5, freedom)
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Returns p-values adjusted for testing all of them, in their order (Holm, 1979)."""
+    order = np.argsort(p_values)
+    factors = np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(np.asarray(p_values)[order] * factors))
+    return adjusted
+
+
+def rank_arms(study: Declaration, results: Results) -> pd.DataFrame:
+    """Returns a row per arm, the best first.
+
+    Columns: `map_at_r` with `low` and `high`, the simultaneous interval of the difference from the
+    reference around the reference's score; `rank_low` to `rank_high`, the ranks that the tests of
+    all pairs together leave open; `precision_at_1`, `untrained`, `steps`, `stages`, `rising` (see
+    `still_rising`), `edges` and `learned`.
+    """
+    means = ["map_at_r", "precision_at_1", "untrained", "steps", "stages"]
+    by_arm = results.scores.groupby("arm")
+    rows = by_arm[means].mean().join(by_arm.edges.first()).sort_values("map_at_r", ascending=False)
+    arms = list(rows.index)
+    pairs = list(combinations(arms, 2))
+    adjusted = holm([compare(results.classes, *pair).p for pair in pairs])
+    better = {pair for pair, p in zip(pairs, adjusted, strict=True) if p < 1 - study.confidence}
+    rows["rank_low"] = [1 + sum((other, arm) in better for other in arms) for arm in arms]
+    rows["rank_high"] = [len(arms) - sum((arm, other) in better for other in arms) for arm in arms]
+    each = 1 - (1 - study.confidence) / (len(arms) - 1)
+    center = rows.map_at_r[study.reference]
+    intervals = [
+        (0.0, 0.0)
+        if arm == study.reference
+        else compare(results.classes, arm, study.reference).interval(each)
+        for arm in arms
+    ]
+    rows[["low", "high"]] = center + np.array(intervals)
+    rows["rising"] = [still_rising(study, results, arm) for arm in arms]
+    rows["learned"] = rows.map_at_r - rows.untrained >= study.learned
+    return rows.reset_index()
+
+
+def still_rising(study: Declaration, results: Results, arm: str) -> bool:
+    """Returns whether more steps may improve an arm.
+
+    They may if its best trial has the largest number of steps and is more than `study.plateau`
+    better, relative to it, than the best one with fewer.
+    """
+    trials = results.trials[results.trials.arm == arm]
+    best = trials.groupby("protocol.epochs").value.max()
+    return bool(
+        best.iloc[-1] == best.max() and best.iloc[-1] > (1 + study.plateau) * best[:-1].max()
+    )
+
+
+def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
+    """Returns a row per claim: `points`, `low`, `high`, `p` (Holm) and the `verdict`.
+
+    *equivalent*: the simultaneous interval lies within the margin; otherwise *better* or *worse*
+    where it does not hold 0 and Holm's test agrees; otherwise *unknown*. *not tested* if an arm has
+    not learned or has not used its mechanism, *still rising* if one of them may improve with more
+    steps. Claims about arms without results are left out, but count as tests.
+    """
+    ranking = rank_arms(study, results).set_index("arm")
+    claims = [c for c in study.claims if {c.better, c.than} <= set(ranking.index)]
+    differences = [compare(results.classes, c.better, c.than) for c in claims]
+    missing = [1.0] * (len(study.claims) - len(claims))
+    adjusted = holm([*(difference.p for difference in differences), *missing])
+    each = 1 - (1 - study.confidence) / len(study.claims)
+    rows = []
+    for claim, difference, p in zip(claims, differences, adjusted, strict=False):
+        low, high = difference.interval(each)
+        arms = ranking.loc[[claim.better, claim.than]]
+        used = all(arms[column].iloc[0] >= least for column, least in claim.requires.items())
+        if not arms.learned.all() or not used:
+            verdict = NOT_TESTED
+        elif -study.margin < low and high < study.margin:
+            verdict = "equivalent"
+        elif arms.rising.any():
+            verdict = STILL_RISING
+        elif p < 1 - study.confidence:
+            verdict = "better" if difference.points > 0 else "worse"
+        else:
+            verdict = "unknown"
+        row = {"points": difference.points, "low": low, "high": high, "p": p, "verdict": verdict}
+        rows.append({**claim.model_dump(exclude={"requires"}), **row})
+    return pd.DataFrame(rows)

@@ -1,0 +1,142 @@
+"""The trainings of a study, and what is kept of them: tables of scores, classes and trials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+
+import dml
+from dml.config.schema import Config
+from dml.config.search_space import merge_spaces
+from dml.core.atomic_io import write_text
+from dml.data.features import FeatureDataset, read_features
+from dml.retrieval import nearest_neighbors
+from dml.retrieval.metrics import score_rankings
+from dml.runs.folder.run_folder import load_config
+from dml.runs.folder.stored_run import find_runs
+from dml.runs.load import load_embedder
+from scripts.studies.reality_check.declaration import Declaration
+
+METRICS = ("map_at_r", "precision_at_1", "r_precision")
+EDGE = 1.05  # ratio of a chosen value to an end of its range
+IMAGES = "(images)"  # row of `classes` with the number of images of each class
+
+
+class Results(NamedTuple):
+    """What a study keeps of its trainings.
+
+    Attributes:
+        scores: a row per arm, repeat and fold: test scores in percent, steps and versions.
+        classes: MAP@R of each test class in percent (mean over folds), a row per arm and repeat;
+            the row `IMAGES` holds the number of images of each class.
+        trials: a row per arm and trial of its search: validation score in percent and values.
+    """
+
+    scores: pd.DataFrame
+    classes: pd.DataFrame
+    trials: pd.DataFrame
+
+    def write(self, folder: Path) -> None:
+        """Writes `scores.csv`, `classes.csv` and `trials.csv`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in self._asdict().items():
+            text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+            write_text(folder / f"{name}.csv", text)
+
+    @classmethod
+    def read(cls, folder: Path) -> Results:
+        """Reads what `write` wrote."""
+        return cls(
+            *(pd.read_csv(folder / f"{name}.csv", dtype={"arm": str}) for name in cls._fields)
+        )
+
+    def add(self, other: Results) -> Results:
+        """Returns the results of both; arms of `other` replace those of the same name."""
+        return Results(
+            *(
+                pd.concat([mine[~mine.arm.isin(set(theirs.arm))], theirs], ignore_index=True)
+                for mine, theirs in zip(self, other, strict=True)
+            )
+        )
+
+
+def train_arm(
+    study: Declaration, arm: str, options: Sequence[str], features: Path, outputs: Path
+) -> Results:
+    """Searches and trains one arm, or continues it.
+
+    Args:
+        options: of this arm, after those of the study.
+        features: the file that `study.features` makes.
+        outputs: a folder of this arm alone.
+    """
+    dml.train([f"outputs={outputs}", f"data.root={features}", *study.options, *options])
+    (folder,) = find_runs(outputs)
+    return _collect(arm, folder)
+
+
+def _collect(arm: str, folder: Path) -> Results:
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    trials = pd.read_csv(folder / "search" / "trials.csv").drop(columns="reason")
+    trials["value"] *= 100
+    trials.insert(0, "arm", arm)
+    edges = _edges(load_config(folder), summary["search"]["params"])
+    history = pd.read_csv(folder / "history.csv").groupby(["repeat", "fold"])
+    stages = history.stage.max() + 1 if "stage" in history.obj else history.size() * 0 + 1
+    scores = [
+        {
+            "arm": arm,
+            "repeat": job["repeat"],
+            "fold": job["fold"],
+            **{name: 100 * job["metrics"][name] for name in METRICS},
+            "untrained": 100 * job["untrained"][METRICS[0]],
+            "steps": job["steps"],
+            "stages": int(stages[job["repeat"], job["fold"]]),
+            "edges": edges,
+            "seconds": job["seconds"],
+            "core_seconds": summary["wall_seconds"] * load_config(folder).protocol.workers,
+            "device": summary["device"],
+            "versions": " ".join(f"{n} {v}" for n, v in summary["versions"].items()),
+            "revision": summary["git_revision"],
+        }
+        for job in summary["jobs"]
+    ]
+    return Results(pd.DataFrame(scores), _score_classes(arm, folder, summary["jobs"]), trials)
+
+
+def _edges(config: Config, chosen: dict[str, float]) -> str:
+    """Returns the logarithmic ranges of a search of whose ends the chosen value is one."""
+    ranges = merge_spaces(config.space, False)
+    return " ".join(
+        name
+        for name, value in chosen.items()
+        if ranges[name].get("log")
+        and min(value / ranges[name]["low"], ranges[name]["high"] / value) < EDGE
+    )
+
+
+def _score_classes(arm: str, folder: Path, jobs: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    config = load_config(folder)
+    test = read_features(config.data.root, config.data.reader["split_seed"]).subset("test")
+    features = FeatureDataset(test).__getitems__(range(len(test)))[0]
+    labels = torch.from_numpy(test.labels)
+    relevant = torch.bincount(labels)[labels] - 1
+    rows = []
+    for job in jobs:
+        network = load_embedder(config, folder, "repeat{repeat}-fold{fold}".format_map(job))
+        with torch.no_grad():
+            embeddings = network(features)
+        found = nearest_neighbors(embeddings, k=int(relevant.max())).indices
+        map_at_r = score_rankings(labels[found] == labels[:, None], relevant)[2]
+        assert abs(map_at_r.mean().item() - job["metrics"][METRICS[0]]) < 1e-6  # the same network
+        means = pd.Series(100 * map_at_r.numpy()).groupby(test.labels).mean()
+        rows.append({"arm": arm, "repeat": job["repeat"], **means})
+    images = pd.Series(test.labels).value_counts().sort_index()
+    table = pd.DataFrame(rows).groupby(["arm", "repeat"], as_index=False).mean()
+    table.columns = table.columns.map(str)
+    return pd.concat([pd.DataFrame([{"arm": IMAGES, "repeat": 0, **images.rename(str)}]), table])

@@ -1,0 +1,57 @@
+"""Trains the arms of a declared study, and writes its page: docs/results/<name>.md
+
+    python scripts/study.py reality_check features.npz                 all arms; continues
+    python scripts/study.py reality_check features.npz --arms ms,pfml  some of them
+    python scripts/study.py reality_check                              only the page
+
+The declaration, scripts/studies/<name>/declaration.yaml, is committed before the first training;
+the page prints that commit.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import environment  # noqa: F401
+
+from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
+from dml.core.atomic_io import output_folder
+from dml.core.errors import UserError
+from scripts.studies.reality_check.declaration import committed_at, read_declaration
+from scripts.studies.reality_check.page import write_page
+from scripts.studies.reality_check.trainings import Results, train_arm
+
+STUDIES, PAGES = Path(__file__).parent / "studies", Path("docs/results")
+
+
+@report_errors
+def main(argv: list[str] | None = None) -> int:
+    """Returns 0."""
+    parser = make_parser(__doc__)
+    parser.add_argument("study")
+    parser.add_argument("features", type=Path, nargs="?")
+    parser.add_argument("--arms", type=lambda names: names.split(","))
+    parser.add_argument("--outputs", type=Path, default=Path("outputs/studies"))
+    parser.add_argument("--pages", type=Path, default=PAGES)
+    options = parser.parse_args(argv)
+    file = STUDIES / options.study / "declaration.yaml"
+    study, tables = read_declaration(file), options.pages / options.study
+    outputs = output_folder(options.outputs / options.study)
+    for arm in (options.arms or study.arms) if options.features else ():
+        results = train_arm(study, arm, study.arms[arm], options.features, outputs / arm)
+        results.scores["declared"] = committed_at(file)
+        if (tables / "scores.csv").exists():
+            results = Results.read(tables).add(results)
+        results.write(tables)
+    results = Results.read(tables)
+    if missing := {study.reference, *study.same} - set(results.scores.arm):
+        raise UserError(f"the page needs results of {', '.join(sorted(missing))} too")
+    write_page(study, results, options.pages, options.study)
+    print(f"page        {options.pages / options.study}.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

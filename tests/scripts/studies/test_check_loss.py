@@ -1,0 +1,108 @@
+"""A small study from its declaration to its page, and losses of a user in it."""
+
+import pytest
+import torch
+
+from dml.core.errors import UserError
+from scripts.studies.reality_check import check
+from scripts.studies.reality_check.declaration import Claim
+from scripts.studies.reality_check.trainings import Results, train_arm
+from tests.runs.test_stored_features import write
+
+SMALL = {
+    "search.trials": 2,
+    "search.startup": 1,
+    "protocol.repeats": 2,
+    "protocol.workers": 1,
+    "protocol.steps_per_epoch": 4,
+    "space.protocol.epochs.choices": "[2,4]",
+    "data.batch_size": 16,
+    "embedder.size": 8,
+}
+
+
+class Constant(torch.nn.Module):
+    def forward(self, embeddings, labels):
+        return 0 * embeddings.sum()
+
+
+class Squares(torch.nn.Module):
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, embeddings, labels):
+        same = labels[:, None] == labels
+        return self.scale * (same.float() - embeddings @ embeddings.T).square().mean()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Trains two arms; returns the study, its features and a folder of its tables."""
+    folder = tmp_path_factory.mktemp("study")
+    features = write(folder / "made.npz", classes=24)
+    declared = check.read_declaration(check.DECLARATION)
+    options = [*declared.options, *(f"{name}={value}" for name, value in SMALL.items())]
+    first, again = declared.same
+    arms = {name: declared.arms[name] for name in declared.same}
+    claims = [Claim(better=first, than=again, source="a test")]
+    changes = {"options": options, "arms": arms, "claims": claims, "reference": first}
+    study = declared.model_copy(update=changes)
+    results = None
+    for arm in arms:
+        trained = train_arm(study, arm, arms[arm], features, folder / "outputs" / arm)
+        trained.scores["declared"] = "0000000"
+        results = trained if results is None else results.add(trained)
+    results.write(folder / "tables")
+    return study, features, folder / "tables"
+
+
+@pytest.fixture
+def ranked(published, tmp_path, monkeypatch):
+    study, features, tables = published
+    monkeypatch.setattr(check, "read_declaration", lambda path: study)
+    monkeypatch.setattr(check, "RESULTS", tables)
+
+    def run(*options, quick=False):
+        check.check_loss(features, options, "yours", quick, tmp_path)
+        return tmp_path
+
+    return run
+
+
+def test_tables_hold_every_model_and_class_once(published):
+    study, _, tables = published
+    results = Results.read(tables)
+    assert results.scores.groupby("arm").size().to_dict() == dict.fromkeys(study.arms, 8)
+    assert results.trials.groupby("arm").size().to_dict() == dict.fromkeys(study.arms, 2)
+    assert results.classes.arm.value_counts().max() == 2
+    assert (results.scores.steps <= 16).all()
+
+
+def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
+    folder = ranked(
+        f"loss._target_={__name__}.Squares", "+loss.scale=1", "+space.loss.scale={low:0.1,high:2}"
+    )
+    page = (folder / "yours_page.md").read_text()
+    assert "`yours` above `proxy_anchor`" in page
+    assert "loss.scale=" in page
+    assert (folder / "yours_page" / "ranking.png").exists()
+    text = capsys.readouterr().out
+    assert "of 3" in text
+    assert "than proxy_anchor" in text
+
+
+def test_a_loss_without_gradient_is_named(ranked):
+    with pytest.raises(UserError, match="no gradient"):
+        ranked(f"loss._target_={__name__}.Constant")
+
+
+def test_a_quick_look_is_marked(ranked, capsys):
+    folder = ranked("loss=ms", quick=True)
+    assert "no evidence" in (folder / "yours_page.md").read_text()
+    assert "no evidence" in capsys.readouterr().out
+
+
+def test_names_of_the_study_are_refused(published, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="is a loss of the study"):
+        check.check_loss(published[1], ["loss=ms"], "ms", False, tmp_path)
