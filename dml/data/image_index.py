@@ -82,8 +82,8 @@ class ImageIndex:
             raise ValueError(
                 f"roles: unknown {', '.join(map(repr, unknown))}; valid are {', '.join(ROLES)}"
             )
-        parts = (self.labels[np.isin(self.roles, roles)] for roles in ("train", TESTED))
-        both = np.intersect1d(*parts)
+        training, tested = (np.isin(self.roles, roles) for roles in ("train", TESTED))
+        both = np.intersect1d(self.labels[training], self.labels[tested])
         if len(both):
             raise ValueError(
                 f"labels: {len(both)} classes have both training and test images; "

@@ -238,8 +238,8 @@ def _rows_by_metric() -> dict[tuple[str, str], list[dict[str, str]]]:
 
 def _read_result(row: Mapping[str, str]) -> PublishedResult:
     unit = THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2])
-    names = ("source", "table", "value", "spread", "spread_kind")
-    printed, runs = (row[name] for name in names), int(row["runs"] or 0) or None
+    printed = (row["source"], row["table"], row["value"], row["spread"], row["spread_kind"])
+    runs = int(row["runs"] or 0) or None
     return PublishedResult(*printed, runs, row["origin"], int(row["line"]), unit)
 
 
