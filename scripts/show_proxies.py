@@ -1,8 +1,9 @@
 """Proxies of ccp among two-dimensional embeddings: python scripts/show_proxies.py digits
 
 Draws Figure 2 of ccp: the converged proxies of each stage (squares), which cover their class better
-from stage to stage, and the next ones (circles). Takes digits, glyphs, or mnist --root FOLDER (with
-train-images-idx3-ubyte and train-labels-idx1-ubyte, plain or .gz).
+from stage to stage, and the next ones (circles). --samples trains with the picked images in place
+of proxies, so that the MAP@R of both can be compared (ccp, Section 5.3). Takes digits, glyphs, or
+mnist --root FOLDER (with train-images-idx3-ubyte and train-labels-idx1-ubyte, plain or .gz).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--root", default="data", help="folder of the dataset (default: data)")
     parser.add_argument("--classes", type=int, default=10, help="number of classes (default: 10)")
     parser.add_argument("--stages", type=int, default=4, help="stages after the first (default: 4)")
+    parser.add_argument("--samples", action="store_true", help="samples in place of proxies")
     parser.add_argument(
         "--out", type=Path, default=Path("outputs/proxies"), help="folder of the picture"
     )
@@ -45,15 +47,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def _draw(options: argparse.Namespace) -> Path:
     output_folder(options.out)
-    from scripts.studies.proxy_figure import OVERRIDES, draw_proxy_figure
+    from scripts.studies.proxy_figure import OVERRIDES, SAMPLES, draw_proxy_figure
 
     data = "digits" if options.data == "mnist" else options.data  # the same kind of images
     own = (f"data={data}", f"data.root={options.root}", f"method.stages={options.stages + 2}")
+    own += SAMPLES * options.samples
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose("train", overrides=[*OVERRIDES, *own, *options.overrides])
     config = check(cfg, Config)
     index = read_mnist(options.root) if options.data == "mnist" else Builder(config).index()
-    path = options.out / f"{options.data}.png"
+    path = options.out / f"{options.data}{'_samples' * options.samples}.png"
     draw_proxy_figure(config, identity(cfg), index, options.classes, path)
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from dml.losses import (
     ClassBalancedContrastiveLoss,
     ClassWiseMultiSimilarityLoss,
     ProxyNCALoss,
+    RecallAtKLoss,
+    SmoothAPLoss,
 )
 from dml.losses.generic import MultiSimilarityLoss
 from dml.losses.metric_loss import PairLoss
@@ -46,13 +49,21 @@ CASES: dict[str, tuple[PairLoss, Callable[..., Tensor]]] = {
         MultiSimilarityLoss(2.0, 40.0, 0.5),
         lambda *batch: reference.multi_similarity_reference(*batch, 2.0, 40.0, 0.5),
     ),
+    "smooth_ap": (
+        SmoothAPLoss(0.1),
+        lambda *batch: reference.smooth_ap_reference(*batch, 0.1),
+    ),
+    "recall_at_k": (
+        RecallAtKLoss(0.1, (1, 3)),
+        lambda *batch: reference.recall_at_k_reference(*batch, 0.1, (1, 3)),
+    ),
 }
 PAIR_LOSSES = [loss for loss, _ in CASES.values()]
 SETTINGS = settings(max_examples=25, deadline=None)
 
 
 # name -> loss, its equation, and the values of the hyperparameters of both
-EQUATIONS: dict[str, tuple[type[PairLoss], Callable[..., Tensor], list[list[float]]]] = {
+EQUATIONS: dict[str, tuple[Callable[..., PairLoss], Callable[..., Tensor], list[list[Any]]]] = {
     "c1": (C1Loss, reference.c1_reference, []),
     "c2": (C2Loss, reference.c2_reference, [[0.0, 0.2652], [0.3841, 1.7]]),
     "cwms": (
@@ -64,6 +75,12 @@ EQUATIONS: dict[str, tuple[type[PairLoss], Callable[..., Tensor], list[list[floa
         ClassBalancedContrastiveLoss,
         lambda *batch: reference.cbcont_reference(*batch[:4], *batch[5:]),
         [[-0.2, 0.017, 2.0], [-0.2, 0.317, 2.1]],
+    ),
+    "smooth_ap": (SmoothAPLoss, reference.smooth_ap_reference, [[0.02, 1.0], [False, True]]),
+    "recall_at_k": (
+        lambda tau, ks, own: RecallAtKLoss(tau, ks, include_self=own),
+        reference.recall_at_k_reference,
+        [[0.02, 1.0], [(1,), (1, 2, 4)], [False, True]],
     ),
 }
 

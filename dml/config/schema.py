@@ -251,6 +251,7 @@ class EvaluationConfig(Node):
     backend: Annotated[RetrievalBackend, AfterValidator(_check_backend)]
     test_curve: bool
     keep_embeddings: bool
+    map_classes: Annotated[list[Count], Field(min_length=1)]
 
 
 class SearchConfig(Node):

@@ -10,7 +10,14 @@ from collections.abc import Iterable
 LABELS = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
 RECALL = "recall_at_"
 # Scores of the final network only; no epoch is selected by them.
-FINAL_LABELS = {"mean_average_precision": "mAP", "nmi": "NMI", "ami": "AMI"}
+FINAL_LABELS = {
+    "mean_average_precision": "mAP",
+    "nmi": "NMI",
+    "ami": "AMI",
+    "mrr_at_r": "MRR@R",
+    "fnmr_at_fmr_0.01": "FNMR@FMR 0.01",
+    "fnmr_at_fmr_0.001": "FNMR@FMR 0.001",
+}
 SAME = ("precision_at_1", "recall_at_1")  # equal by definition: tables show one row for both
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 

@@ -49,5 +49,8 @@ EXTRA_METRICS = {
     "utilization": "best",
     "nmi": "best",
     "ami": "best",
+    "mrr_at_r": "best",
+    "fnmr_at_fmr_0.01": "best",
+    "fnmr_at_fmr_0.001": "best",
     "positivity": "figure",
 }

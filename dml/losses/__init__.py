@@ -11,6 +11,8 @@ triplet          ccp: triplet margin loss over all triplets of a batch and refer
 generic/         metrix: the losses of Table 1 for clean and mixed examples
 proxy_nca        ProxyNCA and ProxyNCA++ in a form that cannot underflow
 soft_triple      the regularizer of SoftTriple for many centers
+ranking          Smooth-AP, and the surrogate of Recall@k
+hypergraph       HIST
 
 Building blocks:
 
@@ -27,6 +29,7 @@ custom_backward         decorator for hand-written gradients
 
 from dml.losses.c1_c2 import C1Loss, C2Loss
 from dml.losses.class_wise import ClassBalancedContrastiveLoss, ClassWiseMultiSimilarityLoss
+from dml.losses.hypergraph import HISTLoss
 from dml.losses.mean_field import (
     MeanFieldClassWiseMultiSimilarityLoss,
     MeanFieldContrastiveLoss,
@@ -34,6 +37,7 @@ from dml.losses.mean_field import (
 )
 from dml.losses.potential_field import ContrastivePotentialLoss, PotentialFieldLoss
 from dml.losses.proxy_nca import ProxyNCALoss, ProxyNCAPlusPlusLoss
+from dml.losses.ranking import RecallAtKLoss, SmoothAPLoss
 from dml.losses.soft_triple import CentersRegularizer
 
 __all__ = [
@@ -43,10 +47,13 @@ __all__ = [
     "ClassBalancedContrastiveLoss",
     "ClassWiseMultiSimilarityLoss",
     "ContrastivePotentialLoss",
+    "HISTLoss",
     "MeanFieldClassWiseMultiSimilarityLoss",
     "MeanFieldContrastiveLoss",
     "MeanFieldNCALoss",
     "PotentialFieldLoss",
     "ProxyNCALoss",
     "ProxyNCAPlusPlusLoss",
+    "RecallAtKLoss",
+    "SmoothAPLoss",
 ]

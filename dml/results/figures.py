@@ -2,9 +2,10 @@
 
 Kinds drawn from numbers: `learning_curves` (scores against epochs; `learning_curves:<column>` of
 `history.csv`), `runtime` (scores against minutes of training), `hyperparameter_curves` (scores
-against each varied option) and `heat_map` (scores over two varied options). Every other kind is a
+against each varied option), `heat_map` (scores over two varied options) and
+`relative_improvement` (separated scores above the lowest one of their data). Every other kind is a
 picture that runs have drawn: `figures/<kind>.png` of their folders (neighbors, embedding_map,
-stages, proxies, search_history, …).
+stages, stage_maps, search_history, …).
 
 Curves have bands over repeats. Pictures of a page are SVG in colors for a light and for a dark
 background.
@@ -203,6 +204,8 @@ def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
         points = _points([row for row in report.rows if metric in row.ours], swept, metric)
         for on, own in points.groupby("on", sort=False):
             yield from draw(own, swept, metric, str(on))
+    elif name == "relative_improvement":
+        yield from _relative_improvements(report, metric)
     else:
         scored = [row for row in report.rows if row.stored and metric in row.ours]
         scored.sort(key=lambda row: row.ours[metric].mean)
@@ -259,13 +262,33 @@ def _learning_curves(report: Report, column: str, timed: bool) -> Iterator[Pictu
             yield draw_curves(curves, MINUTES if timed else EPOCH, metric, title)
 
 
+def _relative_improvements(report: Report, metric: str) -> Iterator[Picture]:
+    """Yields bars per dataset: how far each configuration is above the lowest one, in percent."""
+    named = [(on, name, row) for name, on, row in _name_rows(report) if metric in row.ours]
+    for on in dict.fromkeys(on for on, _, _ in named):
+        scores = pd.Series({name: row.ours[metric].mean for at, name, row in named if at == on})
+        above = (100 * scores / scores.min() - 100).sort_values()
+        title = f"{metric_label(metric)} on {on} relative to {above.index[0]}, the lowest one"
+        alt = f"{title}: " + ", ".join(f"{name} +{value:.1f} %" for name, value in above.items())
+        yield draw_picture(partial(_plot_bars, values=above), title, alt)
+
+
+def _plot_bars(figure: Figure, values: pd.Series) -> None:
+    axis = figure.subplots()
+    axis.grid(axis="y", visible=False)
+    bars = axis.barh(values.index, values, color=COLORS[0], alpha=0.8)
+    axis.bar_label(bars, fmt="%+.1f", padding=3, fontsize=8)
+    axis.tick_params(axis="y", labelsize=8)
+    axis.set_xlabel("relative improvement in percent")
+
+
 def _points(rows: Sequence[Row], options: Sequence[str], metric: str) -> pd.DataFrame:
     """Returns data and evaluation, method, estimate and numeric options of rows."""
     points = pd.DataFrame([row.options for row in rows], columns=list(options))
     parts = [[row.key.data, row.key.evaluation] for row in rows]
     return points.apply(pd.to_numeric, errors="coerce").assign(
         on=[", ".join(part for part in own if part != "single") for own in parts],
-        method=[row.key.method for row in rows],
+        method=[row.method for row in rows],
         ours=[row.ours[metric] for row in rows],
     )
 
@@ -283,7 +306,11 @@ def _varied_options(points: pd.DataFrame, options: Sequence[str]) -> list[str]:
 def _hyperparameter_curves(
     points: pd.DataFrame, options: Sequence[str], metric: str, on: str
 ) -> Iterator[Picture]:
-    """Yields one picture per varied option, a line per method and value of the other options."""
+    """Yields one picture per varied option, a line per method and value of the other options.
+
+    A method that has the option in some runs has lines of at least two points, as far as there are
+    any: other runs belong to curves of other options. One that never has it is level.
+    """
     names = _varied_options(points, options)
     for name in names:
         lines = points.method.copy()
@@ -292,9 +319,13 @@ def _hyperparameter_curves(
             lines += text.where(points[other].notna(), "")
         ends = [points[name].min(), points[name].max()]
         curves = {}
+        counts = points.groupby(lines)[name].nunique()
+        longest = counts[lines].groupby(points.method.values).max()
         for line, own in points.groupby(lines, sort=False):
             at = own.dropna(subset=name).sort_values(name)
-            if at.empty:  # a method without the option is level
+            if counts[line] < min(longest[own.method.iloc[0]], 2):
+                continue
+            if at.empty:
                 curves[str(line)] = band(ends, [own.ours.iloc[0]] * 2)
             else:
                 curves[str(line)] = band(at[name], list(at.ours))

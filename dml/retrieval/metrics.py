@@ -1,4 +1,4 @@
-"""P@1, R-precision, MAP@R and Recall@K over exact neighbors.
+"""P@1, R-precision, MAP@R, Recall@K and MRR@R over exact neighbors.
 
 Shapes: B queries, N gallery items, D dimensions, n queries of one chunk, k neighbors.
 """
@@ -85,14 +85,16 @@ def retrieval_metrics(
     self_index: Numbers | None = None,
     recall_at: Sequence[int] = (1, 2, 4, 8),
     average: str = "image",
+    reciprocal_rank: bool = False,
     **search: Unpack[SearchOptions],
 ) -> dict[str, float | int]:
-    """Returns the retrieval metrics of embeddings: P@1, R-precision, MAP@R and Recall@K.
+    """Returns the retrieval metrics of embeddings: P@1, R-precision, MAP@R, Recall@K and MRR@R.
 
     With R the number of relevant gallery items of a query, itself excluded: R-precision is the
     share of relevant items among the first R, MAP@R = (1/R) Σ_{i≤R} P(i)·rel(i), Recall@K is 1 if a
-    relevant item is among the first K (Musgrave et al., A Metric Learning Reality Check). Queries
-    without any relevant item are ignored.
+    relevant item is among the first K (Musgrave et al., A Metric Learning Reality Check). MRR@R is
+    1/rank of the nearest relevant item, or 0 if this rank is above R. Queries without any relevant
+    item are ignored.
 
     Args:
         embeddings: B×D queries, a tensor or a NumPy array, compared by Euclidean distance without
@@ -107,13 +109,14 @@ def retrieval_metrics(
             the values for large datasets are valid for small ones.
         average: "image": mean over the queries; "class": mean over the classes of the means over
             the queries of a class.
+        reciprocal_rank: whether MRR@R is returned as well.
         search: `backend` ("torch", "faiss" or "auto") and `memory_mb` (bound on the size of the
             working buffers), as for `nearest_neighbors`.
 
     Returns:
-        `precision_at_1`, `r_precision`, `map_at_r` and `recall_at_<K>`: means over the queries with
-        a relevant item, 0–1; `queries`: the number of these queries; `queries_without_match`: the
-        number of ignored queries.
+        `precision_at_1`, `r_precision`, `map_at_r`, `recall_at_<K>` and `mrr_at_r`: means over the
+        queries with a relevant item, 0–1; `queries`: the number of these queries;
+        `queries_without_match`: the number of ignored queries.
 
         Raises:
             ValueError: embeddings, labels, a K or `self_index` are invalid, or no query has a
@@ -156,14 +159,17 @@ def retrieval_metrics(
     unlisted = rows[first_B[rows] == len(gallery_N)]
     if len(unlisted) and max(recall_at, default=0) > int(k_n[0]):
         first_B[unlisted] = exact.first_ranks(unlisted, (query_B, gallery_N), max(recall_at))
-    recalls = [(first_B[rows] < K).double() for K in recall_at]
-    values_Mn = torch.stack([*values_MB[:, rows], *recalls])
+    values = dict(zip(METRICS, values_MB[:, rows], strict=True))
+    values |= {f"{RECALL}{K}": (first_B[rows] < K).double() for K in recall_at}
+    if reciprocal_rank:
+        within_n = first_B[rows] < relevant_B[rows]
+        values["mrr_at_r"] = within_n / (first_B[rows].double() + 1)
+    values_Mn = torch.stack([*values.values()])
     means = values_Mn.mean(dim=1)
     if average == "class":
         means = _mean_of_classes(values_Mn, query_B[rows])
-    names = [*METRICS, *(f"{RECALL}{K}" for K in recall_at)]
     return {
-        **dict(zip(names, means.tolist(), strict=True)),
+        **dict(zip(values, means.tolist(), strict=True)),
         "queries": len(rows),
         "queries_without_match": len(query_B) - len(rows),
     }

@@ -42,10 +42,17 @@ class SplitEmbeddings(NamedTuple):
         """Returns the same embeddings on a device."""
         return SplitEmbeddings(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]
 
+    def as_one_set(self) -> tuple[Tensor, Tensor]:
+        """Returns the embeddings and labels of queries and gallery."""
+        if self.gallery is None or self.gallery_labels is None:
+            return self.query, self.query_labels
+        labels = torch.cat([self.query_labels, self.gallery_labels])
+        return torch.cat([self.query, self.gallery]), labels
+
     @property
     def collapsed(self) -> bool:
         """True if all embeddings are equal, so that scores depend on the order of ties."""
-        points = self.query if self.gallery is None else torch.cat([self.query, self.gallery])
+        points, _ = self.as_one_set()
         return len(points) > 1 and bool((points == points[0]).all())
 
     def score(self, recall_at: Sequence[int], backend: str = "auto") -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 `regularizer` (mft, Fig. 5), `w2` (pfml, Table 3), `covering_radius` and `inter_class_distance`
 (ccp, Fig. 7) at every evaluation, so that history.csv has their curves; `alignment`, `uniformity`
-and `utilization` (metrix, §4.3) of the best network, and how well its clusters agree with the
-classes (`nmi`, `ami`).
+and `utilization` (metrix, §4.3) of the best network, how well its clusters agree with the
+classes (`nmi`, `ami`), and how early and how safely it finds a match (`mrr_at_r`, `fnmr_at_fmr_…`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from dml.retrieval.geometry import (
     alignment,
     covering_radius,
     inter_class_distance,
+    match_error_rates,
     proxy_alignment,
     uniformity,
     utilization,
 )
+from dml.retrieval.metrics import retrieval_metrics
 from dml.runs.embeddings import SplitEmbeddings
 
 AT_EVALUATIONS = [name for name, when in EXTRA_METRICS.items() if when == "evaluation"]
+FNMR = "fnmr_at_fmr_"  # and the false match rate
 CLUSTERING_SEED = 0  # of k-means, so that the same embeddings have the same scores
 
 
@@ -87,9 +90,13 @@ class ExtraMetrics:
             "alignment": lambda: alignment(queries, test.query_labels),
             "uniformity": lambda: uniformity(queries),
             "utilization": lambda: utilization(queries, self._training_embeddings()),
+            "mrr_at_r": lambda: retrieval_metrics(*test, reciprocal_rank=True)["mrr_at_r"],
         }
         metrics = {name: best["metrics"][name] for name in AT_EVALUATIONS if name in self.names}
         metrics |= {name: function() for name, function in functions.items() if name in self.names}
+        if rates := {name: float(name[len(FNMR) :]) for name in self.names if FNMR in name}:
+            errors = match_error_rates(*test.as_one_set(), [*rates.values()])
+            metrics |= dict(zip(rates, errors, strict=True))
         agreement = [name for name in ("nmi", "ami") if name in self.names]
         return metrics | cluster_agreement(test.query, test.query_labels, agreement)
 

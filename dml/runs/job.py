@@ -35,6 +35,7 @@ from dml.data.loaders import (
 )
 from dml.data.loading_processes import DEAD_WORKER
 from dml.data.samplers import build_schedule
+from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.runs.build import Builder
 from dml.runs.console import print_line
 from dml.runs.embeddings import Evaluator, SplitEmbeddings, save_embeddings
@@ -52,6 +53,7 @@ from dml.training.train_state import TrainState
 from dml.training.trainer import Trainer
 
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
+STAGE_EMBEDDINGS = "test_embeddings_stage{:02d}.npz"  # at the end of a stage of CCP, if kept
 RESULT = "result.json"  # written last: its presence means that the job is finished
 RESULT_KEYS = {"repeat", "fold", "embedding_size", "validation", "best_epoch", "images_per_second"}
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
@@ -193,6 +195,9 @@ class JobRun:
             embeddings = self._test_embeddings[BEFORE].to(self.device)
             untrained = self.evaluator(self.job.test).score(embeddings)
         self.method.attach(self._pool)
+        keeps = test and self.config.evaluation.keep_embeddings
+        if keeps and isinstance(self.method, ChanceConstrained):
+            self.method.on_stage = self._keep_stage
         test_curve = tests_apart and self.config.evaluation.test_curve
         if not test_curve:
             self.evaluator.cache_clear()  # the test images are needed again only at the end
@@ -395,6 +400,15 @@ class JobRun:
         rows = self.world.broadcast_from_main(lambda: history.job_rows(*self.job.key))
         extra = self._extra_metrics.of_run(rows, best, embeddings)
         return self.evaluator(split).score(embeddings) | extra
+
+    def _keep_stage(self, start: StageStart) -> None:
+        """Saves the test embeddings of the network with which the stage before has ended."""
+        if start.stage:
+            path = self.checkpoints.folder / STAGE_EMBEDDINGS.format(start.stage - 1)
+            embeddings, split = self.embed(self.job.test), self.job.test
+            self.world.broadcast_from_main(
+                lambda: save_embeddings(path, embeddings, split, "float32")
+            )
 
     def embed(self, split: Split) -> SplitEmbeddings:
         """Returns the embeddings of a split by the current network."""

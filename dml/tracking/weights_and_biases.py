@@ -47,7 +47,8 @@ class WandbTracker(Tracker):
         entity: user or team; None: W&B's default.
         mode: `online`, or `offline` to write files below the run folder.
         tags: tags to filter runs by.
-        artifacts: also upload the best weights of each model, as an artifact of the type `model`.
+        artifacts: also upload the best weights of each model, as an artifact of the type `model`,
+            and the final scores as a table, `results`.
         settings: options of `wandb.Settings`.
 
     Raises:
@@ -149,12 +150,15 @@ class WandbTracker(Tracker):
                 opened = self._send(self.info.jobs[0], ())
             else:
                 opened = self._open_run(self.main_id, COMBINED, {})
-            if pictures:  # a new row: the last row of scores is already sent
-                opened.run.log(
-                    {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
-                )
             # A different name than in the runs of the models, so that no chart averages both.
-            opened.run.summary.update(flatten_scores(summary, "test" if single else COMBINED))
+            scores = flatten_scores(summary, "test" if single else COMBINED)
+            row = {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
+            if self.artifacts:
+                table = [[name, float(value)] for name, value in scores.items()]
+                row["results"] = self.wandb.Table(columns=["score", "value"], data=table)
+            if row:  # a new one: the last row of scores is already sent
+                opened.run.log(row)
+            opened.run.summary.update(scores)
 
         if not self._marker(self.main_id).exists():
             self._attempt(send_summary)

@@ -12,7 +12,7 @@ from dml.results.frame import GROUPS, estimates, make_frame, read_runs
 from scripts.docs.component_pages import render
 from scripts.docs.markdown import code, table
 from scripts.studies.reality_check.declaration import Declaration, read_declaration
-from scripts.studies.reality_check.statistics import rank_arms
+from scripts.studies.reality_check.statistics import describe_rank, rank_arms
 from scripts.studies.reality_check.trainings import Results
 
 STUDIES = Path(__file__).parents[1] / "studies"
@@ -50,7 +50,9 @@ def describe_findings(option: str) -> list[str]:
             others = "".join(f" with {code(one)}" for one in chosen if one != option)
             texts.append(
                 f"[{study.title}](../results/{name}.md){others}: MAP@R {row.map_at_r:.1f} %, "
-                f"rank {row.rank_low} to {row.rank_high} of {len(ranking)}"
+                f"rank {describe_rank(row)} of {len(ranking)}"
+                + ("" if row.learned else "; it has not learned in these settings")
+                + ("; still rising" if row.rising else "")
             )
     return texts
 
@@ -69,7 +71,7 @@ def _study_rows(pages: Path) -> list[tuple[str, ...]]:
         (data,) = (word.removeprefix("data=") for word in words if word.startswith("data="))
         (protocol,) = (one for one in study.options if one.startswith("protocol="))
         place = (data, f"head on features of `{words[2].removeprefix('timm:')}`", protocol[9:])
-        for arm, scores in results.scores.groupby("arm"):
+        for arm, scores in results.scores[results.scores.arm != study.same[1]].groupby("arm"):
             repeats = scores.groupby("repeat")[list(METRICS)].mean()
             found = {metric: Estimate(tuple(repeats[metric])) for metric in METRICS}
             rows.append((*place, "separated", str(arm), *_numbers(found), f"[{name}]({name}.md)"))

@@ -1,4 +1,4 @@
-"""Plot of the potential around a few charges of two classes in the plane (pfml, Figure 2)."""
+"""Plot of the potential around samples and proxies of two classes in the plane (pfml, Figure 2)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from dml.runs.figures.drawing import BLUE, ORANGE, plt, save
 
 POINTS = 240  # per axis
 EXTENT = 1.0  # half the width of the picture
+ARROWS = 8  # every so many points
+SAMPLES, PROXIES = 7, 2  # of each class
 
 
 def toy_charges(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns positions N×2 and labels N of two classes that overlap a little."""
+    """Returns positions N×2 and labels N of two classes that overlap a little.
+
+    The last `PROXIES` charges of each class are its proxies.
+    """
     generator = torch.Generator().manual_seed(seed)
     centers = torch.tensor([[-0.4, -0.15], [0.35, 0.2]])
-    labels = torch.arange(2).repeat_interleave(7)
+    labels = torch.arange(2).repeat_interleave(SAMPLES + PROXIES)
     return centers[labels] + 0.2 * torch.randn(len(labels), 2, generator=generator), labels
 
 
@@ -37,6 +42,9 @@ def potential_at(
 def draw_field(path: Path, *, alpha: float = 4.0, delta: float = 0.2, seed: int = 0) -> None:
     """Draws the potential field acting on each of two classes, one panel per class.
 
+    Arrows show the direction of the force, the negative gradient of the potential, where there is
+    one.
+
     Args:
         path: PNG to write.
         alpha, delta: of the potential.
@@ -44,12 +52,16 @@ def draw_field(path: Path, *, alpha: float = 4.0, delta: float = 0.2, seed: int 
     """
     charges, labels = toy_charges(seed)
     axis = torch.linspace(-EXTENT, EXTENT, POINTS, dtype=torch.float64)
-    grid_G2 = torch.cartesian_prod(axis, axis)
+    grid_G2 = torch.cartesian_prod(axis, axis).requires_grad_()
+    coarse = slice(ARROWS // 2, None, ARROWS)
     potential = DecayingPotential(alpha, delta, delta, min_distance=0.01)
-    figure, panels = plt.subplots(1, 2, figsize=(9, 4.3), layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(9, 4.9), layout="constrained")
     for label, panel in enumerate(panels):
         values = potential_at(grid_G2, charges.double(), labels, label, potential)
-        field = values.view(POINTS, POINTS).T.numpy()
+        force_GG2 = -torch.autograd.grad(values.sum(), grid_G2)[0].view(POINTS, POINTS, 2)
+        force_AA2 = force_GG2[coarse, coarse].transpose(0, 1)
+        direction_AA2 = force_AA2 / force_AA2.norm(dim=2, keepdim=True)  # NaN without a force
+        field = values.detach().view(POINTS, POINTS).T.numpy()
         limit = -float(field.min())  # of the attraction; repulsion goes far beyond it
         picture = panel.imshow(
             field,
@@ -59,14 +71,20 @@ def draw_field(path: Path, *, alpha: float = 4.0, delta: float = 0.2, seed: int 
             vmin=-limit,
             vmax=limit,
         )
-        for other, (color, marker) in enumerate(((BLUE, "o"), (ORANGE, "s"))):
-            panel.scatter(
-                *charges[labels == other].T, c=color, marker=marker, s=36, edgecolors="black"
-            )
+        panel.quiver(axis[coarse], axis[coarse], *direction_AA2.unbind(2), scale=40, alpha=0.5)
+        for other, color in enumerate((BLUE, ORANGE)):
+            samples, proxies = charges[labels == other].split([SAMPLES, PROXIES])
+            for points, marker, size, name in (
+                (samples, "os"[other], 36, "samples"),
+                (proxies, "*", 160, "proxies"),
+            ):
+                style = {"c": color, "marker": marker, "s": size, "edgecolors": "black"}
+                panel.scatter(*points.T, label=f"class {other + 1}, {name}", **style)
         panel.set_title(f"acting on class {label + 1}", fontsize=10)
         panel.set_xticks([])
         panel.set_yticks([])
-        figure.colorbar(picture, ax=panel, shrink=0.85)
+    figure.colorbar(picture, ax=panels, shrink=0.85, label="potential")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.suptitle(
         rf"Potential field of two classes: $\alpha$ = {alpha:g}, $\delta$ = {delta:g}", fontsize=11
     )

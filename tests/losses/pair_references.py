@@ -107,3 +107,40 @@ def multi_similarity_reference(x, y, references, y_ref, self_of: Rows, *exponent
         push = sum(((gamma * (s[i, j] - margin)).exp() for j, same in mine if not same), total * 0)
         total = total + pull.log1p() / beta + push.log1p() / gamma
     return total / len(x)
+
+
+def rank(s: Tensor, item: int, images: Sequence[int], temperature: float) -> Tensor:
+    others = [z for z in images if z != item]
+    return 1 + ((s[others] - s[item]) / temperature).sigmoid().sum()
+
+
+def queries(s, y, y_ref, self_of: Rows, include_self):
+    """Yields similarities, images that are ranked, positives, and the image itself or −1."""
+    for q in range(len(s)):
+        own = -1 if self_of is None else self_of[q]
+        images = [z for z in range(len(y_ref)) if include_self or z != own]
+        yield s[q], images, [z for z in images if y_ref[z] == y[q]], own
+
+
+def smooth_ap_reference(x, y, references, y_ref, self_of: Rows, tau, include_self=True) -> Tensor:
+    terms = []
+    every = queries(similarity(x, references), y, y_ref, self_of, include_self)
+    for s, images, positives, _ in every:
+        ratios = [rank(s, i, positives, tau) / rank(s, i, images, tau) for i in positives]
+        terms += [1 - sum(ratios) / len(ratios)] if ratios else []
+    return torch.stack(terms).mean() if terms else 0 * x.sum()
+
+
+def recall_at_k_reference(x, y, references, y_ref, self_of: Rows, tau, ks, include_self=True):
+    s = similarity(x, references)
+    return recall_at_k_of(s, y, y_ref, self_of, tau, ks, include_self)
+
+
+def recall_at_k_of(s, y, y_ref, self_of: Rows, tau, ks, include_self=True):
+    terms, zero = [], 0 * s.sum()
+    for of_q, images, positives, own in queries(s, y, y_ref, self_of, include_self):
+        ranks = [rank(of_q, i, images, tau) for i in positives if i != own]
+        for k in [min(k, len(y_ref)) for k in ks] if ranks else []:
+            hits = sum((k - one).sigmoid() for one in ranks)
+            terms.append(1 - hits.clamp_max(k) / min(k, len(ranks)))
+    return torch.stack(terms).mean() if terms else zero

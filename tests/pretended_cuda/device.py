@@ -163,7 +163,9 @@ def _refuse_mix(func: Any, name: str, args: Any, there: list[OnCuda], here: list
     if func in INDEX | INDEX_PUT:
         if any(isinstance(x, Tensor) and not isinstance(x, OnCuda) for x in args[1]):
             note_wait("index on the CPU")
-        value = args[2:3] if func in INDEX_PUT else ()
+        # In a backward pass C++ makes zeros for the values, on the CPU where it believes all to be.
+        backward = torch._C._current_graph_task_id() >= 0
+        value = args[2:3] if func in INDEX_PUT and not backward else ()
         wrong = [args[0], *(x for x in value if isinstance(x, Tensor) and x.ndim)]
     elif torch.Tag.pointwise in func.tags or func in TAKES_CPU_SCALARS:
         written = args[:1] if func._schema.is_mutable else ()

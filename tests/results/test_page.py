@@ -69,3 +69,26 @@ def test_a_varied_list_has_no_axis(mlrc, tmp_path):
     titles = [picture.title for picture in draw_figures(report)]
     assert all("against optim.lr" in title for title in titles)
     assert len(titles) == 2  # separated and concatenated
+
+
+def test_a_curve_has_no_points_of_other_curves(mlrc, tmp_path):
+    cells = []
+    for option in ("alpha=1", "alpha=2", "delta=0.1", "delta=0.3", "delta_repulsion=0.3"):
+        cfg = mlrc("loss=pfml", word := f"loss.{option}")
+        cells.append(make_cell(cfg, "pfml", (word,)))
+        write_run(tmp_path, cfg, [[0.1] * 4])
+    report = build(cells, tmp_path, figures=["hyperparameter_curves"])
+    described = {picture.title.split()[5]: picture.alt for picture in draw_figures(report)}
+    assert described["loss.alpha"].count("at most") == 1
+    assert described["loss.delta"].count("at most") == 1
+
+
+def test_relative_improvements_are_above_the_lowest(mlrc, tmp_path):
+    cells = []
+    for loss, score in (("ms", 0.3), ("contrastive", 0.2), ("triplet", 0.22)):
+        cells.append(make_cell(cfg := mlrc(f"loss={loss}"), loss))
+        write_run(tmp_path, cfg, [[score] * 4], [0.9])
+    report = build(cells, tmp_path, figures=["relative_improvement"])
+    (picture,) = draw_figures(report)  # of the separated scores alone
+    assert "relative to contrastive" in picture.title
+    assert picture.alt.endswith("contrastive +0.0 %, triplet +10.0 %, ms +50.0 %")

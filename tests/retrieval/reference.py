@@ -42,6 +42,7 @@ def metrics(
         values.setdefault(label, []).append(
             [float(hits[0]), sum(hits[:R]) / R, sum(precisions) / R]
             + [float(any(hits[:K])) for K in recall_at]
+            + [max(hit / (i + 1) for i, hit in enumerate(hits[:R]))]
         )
     scored = sum(map(len, values.values()))
     if average == "class":
@@ -49,7 +50,8 @@ def metrics(
     else:
         rows = [torch.tensor(row, dtype=torch.float64) for one in values.values() for row in one]
     means = torch.stack(rows).mean(dim=0).tolist()
-    names = ["precision_at_1", "r_precision", "map_at_r", *(f"recall_at_{K}" for K in recall_at)]
+    recalls = [f"recall_at_{K}" for K in recall_at]
+    names = ["precision_at_1", "r_precision", "map_at_r", *recalls, "mrr_at_r"]
     counts = {"queries": scored, "queries_without_match": len(labels) - scored}
     return {**dict(zip(names, means, strict=True)), **counts}
 

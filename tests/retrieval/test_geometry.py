@@ -57,6 +57,23 @@ def test_inter_class_distance_is_the_mean_over_negative_pairs(items):
     assert geometry.inter_class_distance(x, y) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.usefixtures("tile")
+def test_match_error_rates_at_the_largest_threshold_allowed(items):
+    x, y = items
+    rates = (0, 0.001, 0.01, 0.3, 0.999)
+    same = [d for i, j, d in pairs(x) if y[i] == y[j]]
+    other = [d for i, j, d in pairs(x) if y[i] != y[j]]
+    for rate, error in zip(rates, geometry.match_error_rates(x, y, rates), strict=True):
+        thresholds = [t for t in other if mean(d < t for d in other) <= rate]
+        assert error == pytest.approx(mean(d >= max(thresholds) for d in same))
+
+
+def test_a_false_match_rate_of_equal_embeddings():
+    assert geometry.match_error_rates(torch.ones(4, 2), torch.tensor([0, 0, 1, 1]), [0.5]) == [1]
+    with pytest.raises(ValueError, match="pairs of the same and of different classes"):
+        geometry.match_error_rates(torch.eye(3), torch.arange(3), [0.01])
+
+
 def test_utilization(items, generator):
     x, _ = items
     queries = normalize(torch.randn(20, 5, generator=generator))

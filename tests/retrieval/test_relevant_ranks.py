@@ -32,7 +32,7 @@ def test_counted_ranks_equal_listed_ones(case, labels_case, split, generator, mo
         query, gallery = order[:80], order[80:]
         arguments = (embeddings[query], labels[query], embeddings[gallery], labels[gallery])
     recall_at = (1, 3, 20, 50, 100, 150, 1000)
-    found = retrieval_metrics(*arguments, recall_at=recall_at)
+    found = retrieval_metrics(*arguments, recall_at=recall_at, reciprocal_rank=True)
     assert_same(found, reference.metrics(*arguments, recall_at=recall_at))
 
 
@@ -50,6 +50,7 @@ def test_counting_takes_as_many_queries_at_once_as_memory_allows(generator, monk
     expected = reference.metrics(embeddings, labels, recall_at=(1, 150))
     for memory_mb, most in ((64.0, 10**9), (0.1, 0.1 * 2**20 / exact_search.PAIR_BYTES)):
         seen.clear()
-        found = retrieval_metrics(embeddings, labels, recall_at=(1, 150), memory_mb=memory_mb)
+        options = {"recall_at": (1, 150), "reciprocal_rank": True, "memory_mb": memory_mb}
+        found = retrieval_metrics(embeddings, labels, **options)
         assert_same(found, expected)
         assert 0 < max(seen) <= most

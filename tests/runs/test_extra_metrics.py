@@ -32,11 +32,14 @@ def test_the_regularizer_is_logged_at_lambda_zero(run_tiny):
 
 
 def test_metrics_of_the_best_network(run_tiny):
-    names = ["alignment", "uniformity", "utilization"]
+    names = ["alignment", "uniformity", "utilization", "mrr_at_r"]
+    names += ["fnmr_at_fmr_0.01", "fnmr_at_fmr_0.001"]
     asked = f"evaluation.measures=[{','.join(names)}]"
     plain, folder = run_tiny("loss=contrastive", asked, "evaluation.keep_embeddings=true")
     assert (folder / "checkpoints" / "repeat0-fold0" / "test_embeddings.npz").exists()
     values = {name: plain["metrics"][name]["mean"] for name in names}
+    assert plain["metrics"]["precision_at_1"]["mean"] <= values["mrr_at_r"] < 1
+    assert 0 < values["fnmr_at_fmr_0.01"] <= values["fnmr_at_fmr_0.001"] <= 1
     assert 0 < values["alignment"] < 4
     assert values["uniformity"] < 0
     assert 0 < values["utilization"] < 4

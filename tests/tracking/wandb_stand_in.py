@@ -73,6 +73,9 @@ class Service:
         assert Path(path).exists()
         return f"image {Path(path).name}"
 
+    def Table(self, columns: list[str], data: list[list[Any]]) -> dict[str, Any]:  # noqa: N802
+        return {"columns": columns, "data": data}
+
     def init(self, **options: Any) -> Run:
         name = options.get("id") or os.environ["WANDB_RUN_ID"]
         folder = self.folder / name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,15 @@ from dml.data.image_index import Subset
 from dml.data.published_dataset import find_missing
 from dml.methods.metrix.analysis import Positivity, measure_positivity
 from dml.retrieval import nearest_neighbors
-from dml.runs.embeddings import SplitEmbeddings
+from dml.retrieval.geometry import covering_radius, inter_class_distance
+from dml.runs.embeddings import SplitEmbeddings, load_embeddings
 from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, ORANGE, RED, plt, save, tidy
-from dml.runs.job import JobRun
+from dml.runs.job import STAGE_EMBEDDINGS, JobRun
 from dml.runs.protocol import Split
 from dml.tracking import History
 
 CELL, MARGIN, FRAME = 132, 4, 4  # pixels of an image among its neighbors
-MAP_POINTS, MAP_CLASSES = 600, 15  # of a map: a few seconds
+MAP_POINTS, MAP_STAGES = 600, 4  # of a map: a few seconds; maps of stages
 SHAPES = "os^D"  # with eight colors enough to tell the classes apart
 
 
@@ -49,12 +51,34 @@ def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], fol
         transform = model.transforms.test
         if _has_images(model.job.test):
             draw_neighbors(model.job.test, networks, transform, name, folder / "neighbors.png")
-        draw_embedding_maps(networks, name, folder / "embedding_map.png")
+        classes = model.config.evaluation.map_classes
+        draw_embedding_maps(networks, name, folder / "embedding_map.png", classes)
+        if stages := _stages(model, [*networks.values()][-1]):
+            draw_embedding_maps(stages, name, folder / "stage_maps.png", classes)
         if "positivity" in model.config.evaluation.measures:
             model.embedder.eval()
             loss: Any = model.method.loss
             curve = measure_positivity(loss, model.embedder, model.batches(1))
             draw_positivity(curve, folder / "positivity.png")
+
+
+def _stages(model: JobRun, best: SplitEmbeddings) -> dict[str, SplitEmbeddings]:
+    """Returns title → embeddings at the ends of the first stages of CCP, and the best ones."""
+    files = sorted(model.checkpoints.folder.glob(STAGE_EMBEDDINGS.replace("{:02d}", "*")))
+    networks = [load_embeddings(file, model.device) for file in files[: MAP_STAGES - 1]]
+    titles = {}
+    for number, network in enumerate([*networks, best] if networks else []):
+        points = network.query, network.query_labels
+        name = (
+            "best network" if network is best else f"stage {number}" if number else "proxies alone"
+        )
+        score = 100 * model.evaluator(model.job.test).score(network)["map_at_r"]
+        titles[
+            f"{name}: MAP@R {score:.1f}\n"
+            f"covering radius {covering_radius(*points):.2f}, "
+            f"between classes {inter_class_distance(*points):.2f}"
+        ] = network
+    return titles
 
 
 def _has_images(split: Split) -> bool:
@@ -189,8 +213,12 @@ def _framed(image: Tensor, frame: str) -> np.ndarray:
     return np.asarray(ImageOps.expand(ImageOps.expand(picture, FRAME, frame), MARGIN, "white"))
 
 
-def draw_embedding_maps(networks: Mapping[str, SplitEmbeddings], name: str, path: Path) -> None:
+def draw_embedding_maps(
+    networks: Mapping[str, SplitEmbeddings], name: str, path: Path, class_counts: Sequence[int]
+) -> None:
     """Draws maps of the queries of a few classes by t-SNE, side by side.
+
+    Several numbers of classes are columns, with a row for each network.
 
     t-SNE (van der Maaten and Hinton, JMLR 2008) has a fixed seed. Fewer than five images are not
     drawn: it needs neighbors.
@@ -199,19 +227,23 @@ def draw_embedding_maps(networks: Mapping[str, SplitEmbeddings], name: str, path
         networks: title → embeddings of the same images.
         name: title of the picture.
         path: PNG to write.
+        class_counts: numbers of classes, the first ones of the queries.
     """
     from sklearn.manifold import TSNE  # late: a second
 
     labels = next(iter(networks.values())).query_labels.cpu().numpy()
-    rows = np.flatnonzero(np.isin(labels, np.unique(labels)[:MAP_CLASSES]))
-    rows = rows[:: -(-len(rows) // MAP_POINTS) or 1]
-    if len(rows) < 5:
+    present = np.unique(labels)
+    if len(labels) < 5:
         return
-    classes, count = np.unique(labels[rows]), len(networks)
-    figure, axes = plt.subplots(
-        1, count, figsize=(4.2 * count, 4.4), layout="constrained", squeeze=False
-    )
-    for axis, (title, embeddings) in zip(axes[0], networks.items(), strict=True):
+    counts = sorted({min(count, len(present)) for count in class_counts})
+    panels = list(itertools.product(networks.items(), counts))
+    columns = len(counts) if len(counts) > 1 else min(len(panels), 2)
+    size = -(-len(panels) // columns), columns
+    inches = 3.8 * columns, 4.0 * size[0] + 0.3
+    figure, axes = plt.subplots(*size, figsize=inches, layout="constrained", squeeze=False)
+    for axis, ((title, embeddings), count) in zip(axes.flat, panels, strict=False):
+        rows = np.flatnonzero(np.isin(labels, classes := present[:count]))
+        rows = rows[:: -(-len(rows) // MAP_POINTS)]
         points = embeddings.query.float().cpu().numpy()[rows]
         perplexity = min(30.0, (len(points) - 1) / 3)
         positions = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
@@ -220,11 +252,11 @@ def draw_embedding_maps(networks: Mapping[str, SplitEmbeddings], name: str, path
             style = {"color": COLORS[number % len(COLORS)], "marker": SHAPES[number // len(COLORS)]}
             axis.scatter(*members, s=14, alpha=0.75, lw=0, **style)
         axis.set_aspect("equal", adjustable="datalim")
-        axis.set(title=title, xticks=[], yticks=[])
+        axis.set(xticks=[], yticks=[])
+        axis.set_title(f"{title}, {count} classes" if len(counts) > 1 else title, fontsize=10)
         axis.spines[:].set_visible(False)
-    figure.suptitle(
-        f"{name}: {len(rows)} test images of {len(classes)} unseen classes", fontsize=10
-    )
+    of = f"{len(rows)} test images of {count}" if len(counts) == 1 else "test images of"
+    figure.suptitle(f"{name}: {of} unseen classes", fontsize=10)
     save(figure, path)
 
 
@@ -299,8 +331,9 @@ def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
         bottom.plot(first[key], "s-", color=color, lw=1.4, ms=4, label=text)
     bottom.set(xlabel="stage", ylabel="covering radius", xticks=first.index)
     bottom.set_ylim(bottom=0)
+    top.legend()
+    bottom.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
     for axis in (top, bottom):
-        axis.legend()
         tidy(axis)
     save(figure, path)
 

@@ -243,7 +243,7 @@ def _report(study: Study, folder: RunFolder) -> dict[str, Any]:
 
 
 def _draw(study: Study, folder: RunFolder) -> None:
-    """Draws history, slices and importances of the complete trials, by optuna."""
+    """Draws history, slices, contour (of two options) and importances of the complete trials."""
     scores = [trial.value for trial in study.complete_trials()]
     with warnings.catch_warnings(), plt.rc_context():  # optuna changes the style of all pictures
         warnings.simplefilter("ignore")  # its own are marked as experimental
@@ -251,6 +251,8 @@ def _draw(study: Study, folder: RunFolder) -> None:
             "history": pictures.plot_optimization_history(study.optuna_study),
             "slices": pictures.plot_slice(study.optuna_study, [*study.space]),
         }
+        if len(study.space) == 2:
+            figures["contour"] = pictures.plot_contour(study.optuna_study, [*study.space])
         if len(scores) > 3 and len(set(scores)) > 1:
             evaluator = FanovaImportanceEvaluator(seed=0)
             figures["importances"] = pictures.plot_param_importances(study.optuna_study, evaluator)

@@ -9,7 +9,7 @@ import dml
 from dml.core.errors import UserError
 from scripts.studies.reality_check.declaration import Claim, read_declaration
 from scripts.studies.reality_check.page import write_page
-from scripts.studies.reality_check.statistics import judge_claims, rank_arms
+from scripts.studies.reality_check.statistics import describe_rank, judge_claims, rank_arms
 from scripts.studies.reality_check.trainings import Results, train_arm
 
 STUDY = "reality_check"
@@ -62,7 +62,7 @@ def check_loss(
     merged.write(outputs / f"{name}_page")
     write_page(study, merged, outputs, f"{name}_page")
     row = rank_arms(study, merged).set_index("arm").loc[name]
-    print(f"MAP@R {row.map_at_r:.2f}, rank {row.rank_low}-{row.rank_high} of {len(others) + 1}")
+    print(f"MAP@R {row.map_at_r:.2f}, rank {describe_rank(row)} of {len(others) + 1}")
     for claim in judge_claims(study, merged).itertuples():
         print(
             f"{claim.points:+6.2f}  {claim.low:+6.2f} to {claim.high:+6.2f}  {claim.verdict:12} "

@@ -12,7 +12,13 @@ from dml.core.atomic_io import write_text
 from dml.runs.figures.drawing import BLUE, GREY, plt, save, tidy
 from scripts.docs.markdown import code, table
 from scripts.studies.reality_check.declaration import Declaration
-from scripts.studies.reality_check.statistics import compare, judge_claims, rank_arms
+from scripts.studies.reality_check.statistics import (
+    compare,
+    describe_rank,
+    judge_claims,
+    rank_arms,
+    search_noise,
+)
 from scripts.studies.reality_check.trainings import IMAGES, Results
 
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
@@ -47,6 +53,7 @@ def write_page(
         trials=results.trials.groupby("arm").size().max(),
         confidence=f"{study.confidence:.0%}",
         same=_same(study, results),
+        noise=search_noise(study, results),
         images=int(images.iloc[1:].sum()),
         classes=len(images) - 1,
         declared=scores.declared.iloc[0],
@@ -72,7 +79,7 @@ def _ranking_table(ranking: pd.DataFrame) -> str:
             code(row.arm),
             f"{row.map_at_r:.2f}",
             "reference" if row.low == row.high else f"{row.low:.2f} to {row.high:.2f}",
-            f"{row.rank_low} to {row.rank_high}",
+            describe_rank(row),
             f"{row.precision_at_1:.2f}",
             f"{row.steps:.0f}",
             _remarks(row),
@@ -109,7 +116,7 @@ def _remarks(row: Any) -> str:
     remarks = [] if row.learned else ["has not learned"]
     remarks += [f"{row.stages:.1f} stages"] if row.stages > 1 else []
     remarks += ["still rising"] if row.rising else []
-    remarks += [f"edge of the range: {code(name)}" for name in str(row.edges or "").split()]
+    remarks += [f"edge of the range: {code(name)}" for name in row.edges.split()]
     return ", ".join(remarks)
 
 
@@ -129,11 +136,11 @@ def draw_ranking(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
     axis.axvline(ranking.untrained.mean(), color=GREY, ls=":", label="untrained head")
     reference = ranking.set_index("arm").map_at_r[study.reference]
     axis.axvline(reference, color=GREY, lw=0.8)
-    names = [f"{row.arm}  ({row.rank_low} to {row.rank_high})" for row in rows.itertuples()]
+    names = [f"{row.arm}  ({describe_rank(row)})" for row in rows.itertuples()]
     axis.set_yticks(range(len(rows)), names)
     axis.set_xlabel(
-        f"MAP@R on unseen classes (%); {study.confidence:.0%} intervals of the difference from "
-        f"{study.reference}; in brackets the possible ranks"
+        f"MAP@R on unseen classes (%), {study.confidence:.0%} intervals of the difference from "
+        f"{study.reference}\nin brackets: ranks that the tests leave open; gray: has not learned"
     )
     axis.legend(frameon=False)
     tidy(axis)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -73,6 +73,15 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return adjusted
 
 
+def search_noise(study: Declaration, results: Results) -> float:
+    """Returns the largest difference, in points, of two arms that differ in their seeds only.
+
+    It is the end of their interval, and holds what the intervals of other pairs do not: that a
+    search with another seed chooses other values.
+    """
+    return max(map(abs, compare(results.classes, *study.same).interval(study.confidence)))
+
+
 def rank_arms(study: Declaration, results: Results) -> pd.DataFrame:
     """Returns a row per arm, the best first.
 
@@ -86,8 +95,13 @@ def rank_arms(study: Declaration, results: Results) -> pd.DataFrame:
     rows = by_arm[means].mean().join(by_arm.edges.first()).sort_values("map_at_r", ascending=False)
     arms = list(rows.index)
     pairs = list(combinations(arms, 2))
-    adjusted = holm([compare(results.classes, *pair).p for pair in pairs])
-    better = {pair for pair, p in zip(pairs, adjusted, strict=True) if p < 1 - study.confidence}
+    differences = [compare(results.classes, *pair) for pair in pairs]
+    noise = search_noise(study, results)
+    better = {
+        pair
+        for pair, p, one in zip(pairs, holm([d.p for d in differences]), differences, strict=True)
+        if p < 1 - study.confidence and one.points > noise
+    }
     rows["rank_low"] = [1 + sum((other, arm) in better for other in arms) for arm in arms]
     rows["rank_high"] = [len(arms) - sum((arm, other) in better for other in arms) for arm in arms]
     each = 1 - (1 - study.confidence) / (len(arms) - 1)
@@ -100,8 +114,15 @@ def rank_arms(study: Declaration, results: Results) -> pd.DataFrame:
     ]
     rows[["low", "high"]] = center + np.array(intervals)
     rows["rising"] = [still_rising(study, results, arm) for arm in arms]
+    rows["edges"] = rows.edges.fillna("")
     rows["learned"] = rows.map_at_r - rows.untrained >= study.learned
     return rows.reset_index()
+
+
+def describe_rank(row: Any) -> str:
+    """Returns the ranks of a row of `rank_arms` as text: "3", or "3 to 5"."""
+    low, high = row.rank_low, row.rank_high
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def still_rising(study: Declaration, results: Results, arm: str) -> bool:
@@ -121,7 +142,8 @@ def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
     """Returns a row per claim: `points`, `low`, `high`, `p` (Holm) and the `verdict`.
 
     *equivalent*: the simultaneous interval lies within the margin; otherwise *better* or *worse*
-    where it does not hold 0 and Holm's test agrees; otherwise *unknown*. *not tested* if an arm has
+    where it lies beyond `search_noise`, Holm's test agrees and the arm that is behind chose no
+    value at the edge of a logarithmic range; otherwise *unknown*. *not tested* if an arm has
     not learned or has not used its mechanism, *still rising* if one of them may improve with more
     steps. Claims about arms without results are left out, but count as tests.
     """
@@ -131,6 +153,7 @@ def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
     missing = [1.0] * (len(study.claims) - len(claims))
     adjusted = holm([*(difference.p for difference in differences), *missing])
     each = 1 - (1 - study.confidence) / len(study.claims)
+    noise = search_noise(study, results)
     rows = []
     for claim, difference, p in zip(claims, differences, adjusted, strict=False):
         low, high = difference.interval(each)
@@ -142,8 +165,11 @@ def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
             verdict = "equivalent"
         elif arms.rising.any():
             verdict = STILL_RISING
-        elif p < 1 - study.confidence:
-            verdict = "better" if difference.points > 0 else "worse"
+        elif p < 1 - study.confidence and min(abs(low), abs(high)) > noise and low * high > 0:
+            better = difference.points > 0
+            verdict = "better" if better else "worse"
+            if arms.edges.iloc[1 if better else 0]:
+                verdict = "unknown"  # a wider range may improve the arm that is behind
         else:
             verdict = "unknown"
         row = {"points": difference.points, "low": low, "high": high, "p": p, "verdict": verdict}

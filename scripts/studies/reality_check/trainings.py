@@ -85,7 +85,10 @@ def _collect(arm: str, folder: Path) -> Results:
     trials = pd.read_csv(folder / "search" / "trials.csv").drop(columns="reason")
     trials["value"] *= 100
     trials.insert(0, "arm", arm)
-    edges = _edges(load_config(folder), summary["search"]["params"])
+    config = load_config(folder)
+    edges = _edges(config, summary["search"]["params"])
+    started, ended = (folder / name for name in ("command.txt", "summary.json"))
+    seconds = ended.stat().st_mtime - started.stat().st_mtime  # with the search
     history = pd.read_csv(folder / "history.csv").groupby(["repeat", "fold"])
     stages = history.stage.max() + 1 if "stage" in history.obj else history.size() * 0 + 1
     scores = [
@@ -99,7 +102,7 @@ def _collect(arm: str, folder: Path) -> Results:
             "stages": int(stages[job["repeat"], job["fold"]]),
             "edges": edges,
             "seconds": job["seconds"],
-            "core_seconds": summary["wall_seconds"] * load_config(folder).protocol.workers,
+            "core_seconds": seconds * config.protocol.workers,
             "device": summary["device"],
             "versions": " ".join(f"{n} {v}" for n, v in summary["versions"].items()),
             "revision": summary["git_revision"],

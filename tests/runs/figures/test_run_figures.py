@@ -5,7 +5,7 @@ from PIL import Image
 
 from dml.data.image_index import ImageIndex
 from dml.runs.embeddings import SplitEmbeddings
-from dml.runs.figures.run_figures import draw_neighbors, learning_curve
+from dml.runs.figures.run_figures import draw_embedding_maps, draw_neighbors, learning_curve
 from dml.runs.protocol import Split
 
 GREEN, RED = (46, 139, 87), (187, 51, 51)
@@ -38,3 +38,21 @@ def test_the_best_evaluation_is_marked(tmp_path):
     learning_curve([pd.DataFrame(rows)], "map_at_r", "x", tmp_path / "curve.png")
     assert count(tmp_path / "curve.png", (204, 119, 34)) > 20
     assert Image.open(tmp_path / "curve.png").width > 500
+
+
+def test_numbers_of_classes_are_maps_side_by_side(tmp_path):
+    points = SplitEmbeddings(torch.randn(24, 3), torch.arange(24) % 4)
+    sizes = []
+    for counts in ([2], [2, 3], [2, 3, 99]):
+        draw_embedding_maps({"x": points}, "x", path := tmp_path / "map.png", counts)
+        sizes.append(Image.open(path).width)
+    assert sizes == [sizes[0], 2 * sizes[0], 3 * sizes[0]]
+
+
+def test_the_ends_of_stages_are_kept_and_drawn(run_tiny):
+    few = ("method.stage_patience=1", "protocol.epochs=5", "optim.lr=0")
+    _, folder = run_tiny("method=ccp", "loss=c2", "evaluation.keep_embeddings=true", *few)
+    stages = sorted(folder.glob("checkpoints/*/test_embeddings_stage*.npz"))
+    assert len(stages) > 1
+    arrays = np.load(stages[0])
+    assert len(arrays["embeddings"]) == len(arrays["labels"]) > 0
