@@ -16,10 +16,9 @@ from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import ListConfig, OmegaConf
 
-from dml.config.grids import GridFailed, expand_grids
+from dml.config.grids import GridEnded, expand_grids
 from dml.core.errors import ConfigError
-from dml.core.installation import shell_command
-from dml.core.launcher import export_sweep_size
+from dml.core.launcher import export_sweep
 from dml.core.secrets import mask_options
 
 # Options of `hydra.sweeper`: {data: "cub,cars"} and ["method=plain", "method=ccp loss=c1,c2"].
@@ -72,14 +71,12 @@ class GridSweeper(BasicSweeper):
         """Runs all jobs.
 
         Raises:
-            GridFailed: some failed in other processes, which launchers such as joblib start.
+            GridEnded: they ran in other processes, which launchers such as joblib start.
         """
         self._given = arguments
         returns = super().sweep(arguments)
-        if len(self.launcher.jobs) > 1 and not self.launcher.is_basic:
-            print(f"{len(self.launcher.jobs)} runs have ended; {shell_command('runs')} lists them")
-        if self.launcher.failures:
-            raise GridFailed(self.launcher.jobs, self.launcher.failures)
+        if not self.launcher.is_basic:
+            raise GridEnded(self.launcher.jobs, self.launcher.failures, self.launcher.values)
         return returns
 
     def split_arguments(  # type: ignore[override]  # static in Hydra, but this one needs `self`
@@ -89,7 +86,7 @@ class GridSweeper(BasicSweeper):
         assert self.hydra_context is not None
         loader = self.hydra_context.config_loader
         jobs = expand_grids(self.params, self.grids, self._given, loader)
-        self.launcher.size = len(jobs)
+        self.launcher.planned = jobs
         return [list(batch) for batch in self.split_overrides_to_chunks(jobs, max_batch_size)]
 
 
@@ -98,9 +95,10 @@ class _PatientLauncher:
 
     def __init__(self, launcher: Any) -> None:
         self.launcher = launcher
-        self.size = 0  # of all batches
+        self.planned: list[list[str]] = []  # in all batches
         self.jobs: list[list[str]] = []
         self.failures: list[tuple[list[str], Exception]] = []
+        self.values: list[Any] = []
 
     @property
     def is_basic(self) -> bool:
@@ -111,11 +109,12 @@ class _PatientLauncher:
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Runs a batch of jobs."""
-        with export_sweep_size(self.size):
+        with export_sweep(self.planned, parallel=not self.is_basic):
             results = self.launcher.launch(job_overrides, initial_job_idx=initial_job_idx)
         for overrides, result in zip(job_overrides, results, strict=True):
             self.jobs.append(list(overrides))
             if result.status == JobStatus.FAILED:
                 self.failures.append((list(overrides), result._return_value))
                 result.status, result.return_value = JobStatus.COMPLETED, None
+            self.values.append(result.return_value)
         return results

@@ -8,8 +8,8 @@ from dml.cli.hydra_command import command
 from dml.cli.train_command import keep_memory
 
 
-def evaluate(cfg: Any) -> None:
-    """Runs the evaluation of a composed config."""
+def evaluate(cfg: Any) -> tuple[None, None]:
+    """Runs the evaluation of a composed config; it has neither a score nor a value."""
     from dml.config.check import check
     from dml.config.schema import EvaluateConfig
 
@@ -30,6 +30,7 @@ def evaluate(cfg: Any) -> None:
     keep_memory(config)
     overrides = HydraConfig.get().overrides.task
     evaluate(config, {word.partition("=")[0].lstrip("+~") for word in overrides})
+    return None, None
 
 
 def main() -> int:

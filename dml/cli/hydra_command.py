@@ -36,7 +36,7 @@ def command(
     job: Callable[[Any], Any],
     config_name: str,
     resume: Callable[[str, list[str]], Any] | None = None,
-    conclude: Callable[[], None] | None = None,
+    conclude: Callable[[list[Any]], None] | None = None,
 ) -> int:
     """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
 
@@ -44,10 +44,11 @@ def command(
     are listed at the end.
 
     Args:
-        job: called with the composed config, or with each config of a multirun.
+        job: called with the composed config, or with each config of a multirun; returns a score and
+            any value.
         config_name: the primary config file in `configs/`.
         resume: called with the folder of `resume=<folder>` and the other words.
-        conclude: called after the last job of a multirun, before failures are listed.
+        conclude: called with the values after the last job, before failures are listed.
     """
     if (cwd := os.getcwd()) not in sys.path:
         sys.path.append(cwd)  # for the user's classes; installed packages take precedence
@@ -60,10 +61,17 @@ def command(
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from dml.config.grids import GridFailed
+    from dml.config.grids import GridEnded
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     flags, others = split_flags(sys.argv[1:])
+    if "hydra/sweeper=optuna" in others:
+        raise ConfigError(
+            [
+                "hydra/sweeper: search=bayes is the search with Optuna, by validation scores and "
+                "with pruning; Hydra's plugin needs an Optuna that is too old for it"
+            ]
+        )
     if any(word.startswith("-") for word in others):
         raise ConfigError(_explain(sys.argv[1:], config_name))
     words, params = extract_params([*flags, *others], config_name)
@@ -75,16 +83,16 @@ def command(
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(
             jobs.run
         )()
-    except GridFailed as grid:  # in processes of a launcher
-        jobs.overrides, jobs.failures = grid.jobs, grid.failures
+    except GridEnded as grid:  # in processes of a launcher
+        jobs.overrides, jobs.failures, jobs.values = grid.jobs, grid.failures, grid.values
     except Exception as problem:  # Hydra rejects commands with errors of many classes
         problems = _explain(sys.argv[1:], config_name)
         rejections = (HydraException, OmegaConfBaseException, ValueError)  # two modes at once
         if not problems and not isinstance(problem, rejections):
             raise
         raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
-    if conclude is not None and len(jobs.overrides) > 1:
-        conclude()
+    if conclude is not None:
+        conclude([value for value in jobs.values if value is not None])
     jobs.print_failures()
     return status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
@@ -111,6 +119,7 @@ class _Jobs:
         params: value of `params=`, applied to each job.
         overrides: overrides of every job so far.
         failures: overrides and error of every failed job.
+        values: that the jobs returned.
         process: id of the composing process; some launchers run jobs in other processes.
     """
 
@@ -118,10 +127,11 @@ class _Jobs:
     params: str | None
     overrides: list[list[str]] = field(default_factory=list)
     failures: list[tuple[list[str], Exception]] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
     process: int = field(default_factory=os.getpid)
 
     def run(self, cfg: Any) -> Any:
-        """Runs one job and returns its score, which a sweeper may maximize.
+        """Runs one job; returns its score to a sweeper that maximizes it, else its value.
 
         An error is printed and kept, so that the next job can start. A run of a grid that another
         process is training is left to that process.
@@ -133,20 +143,23 @@ class _Jobs:
             cfg = apply_params(cfg, self.params, overrides)
             if self.params is not None:
                 _add_override(f"params={self.params}")
-            score = self.job(cfg)
+            score, value = self.job(cfg)
+            self.values.append(value)
         except Exception as error:
             if isinstance(error, Busy) and read_sweep_size() > 1 and not _is_maximized():
                 print(f"note: {error.holder} trains this run")
                 return None
             print_error(error)
-            if os.getpid() != self.process:  # the sweeper returns it (`GridFailed`)
+            if os.getpid() != self.process:  # the sweeper returns it (`GridEnded`)
                 raise
             self.failures.append((overrides, error))
             # Their frames would keep GPU memory and loading processes alive.
             error.__traceback__ = error.__cause__ = error.__context__ = None
             gc.collect()
             return None
-        if score is not None and _is_maximized() and cfg.protocol.selected_on == "test":
+        if not _is_maximized():
+            return value
+        if score is not None and cfg.protocol.selected_on == "test":
             print(f"note: {TEST_SCORES}")
         return score
 

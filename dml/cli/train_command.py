@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.hydra_command import command, typed_overrides
-from dml.core.launcher import read_launch, read_sweep_size
-
-_folders: list[tuple[Path, Path]] = []  # outputs and run folder of each run of this process
+from dml.core.launcher import read_launch, read_sweep_size, sweep_name
 
 
-def train(cfg: Any) -> float | None:
-    """Runs the training of a composed config; returns the score for a sweeper to maximize."""
+def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
+    """Runs the training of a composed config.
+
+    Returns:
+        The score for a sweeper to maximize; `outputs`, and the folder of the run.
+    """
     from dml.config.check import check
     from dml.config.schema import Config
 
@@ -25,11 +27,13 @@ def train(cfg: Any) -> float | None:
     if begins and config.tracking["_target_"] == "dml.tracking.Tracker":  # others may refuse first
         require_folder(config.data.name, config.data.reader.get("root", config.data.root))
     # What is wrong above is reported before torch is loaded, which takes seconds.
+    from dml.runs.console import name_lines
     from dml.runs.experiment import run, selection_score
 
+    name_lines(sweep_name(overrides))
     keep_memory(config)
-    _folders.append((Path(config.outputs), folder.path))
-    return selection_score(run(cfg, config, overrides, sweep_place()))
+    score = selection_score(run(cfg, config, overrides, sweep_place()))
+    return score, (Path(config.outputs), folder.path)
 
 
 def keep_memory(config: Any) -> None:
@@ -59,22 +63,26 @@ def resume(folder: str, words: list[str]) -> None:
     resume(folder, words)
 
 
-def show_sweep() -> None:
-    """Prints a table of a multirun's finished runs, best first, and draws their curves."""
-    if read_launch().rank > 0 or not _folders:
+def show_sweep(places: list[tuple[Path, Path]]) -> None:
+    """Prints a table of a multirun's finished runs, best first, and draws their curves.
+
+    Of a single run, the nearest published number.
+
+    Args:
+        places: `outputs` and folder of each run.
+    """
+    if read_launch().rank > 0 or not places:
         return
     from rich.console import Console
 
     from dml.results.run_list import summarize_sweep
 
     console = Console(highlight=False)
-    folders = [folder for _, folder in _folders]
-    for text in summarize_sweep(folders, _folders[0][0], console.width):
+    folders = [folder for _, folder in places]
+    for text in summarize_sweep(folders, places[0][0], console.width):
         console.print(text, soft_wrap=True)
-    _folders.clear()
 
 
 def main() -> int:
     """Runs the command in `sys.argv` and returns its exit status."""
-    _folders.clear()  # of earlier commands in this process
     return command(train, "train", resume, show_sweep)

@@ -25,17 +25,23 @@ from dml.core.errors import ConfigError
 Row = dict[str, str]  # option → value, as written on a command line
 
 
-class GridFailed(Exception):
-    """Jobs of a grid failed in processes of a launcher.
+class GridEnded(Exception):
+    """All jobs of a grid have ended in processes of a launcher.
 
     Attributes:
         jobs: overrides of every job.
         failures: overrides and error of every failed job.
+        values: what every job returned; None of a failed one.
     """
 
-    def __init__(self, jobs: list[list[str]], failures: list[tuple[list[str], Exception]]) -> None:
-        super().__init__(f"{len(failures)} of {len(jobs)} runs failed")
-        self.jobs, self.failures = jobs, failures
+    def __init__(
+        self,
+        jobs: list[list[str]],
+        failures: list[tuple[list[str], Exception]],
+        values: list[Any],
+    ) -> None:
+        super().__init__(f"{len(jobs)} runs have ended")
+        self.jobs, self.failures, self.values = jobs, failures, values
 
 
 def expand_grids(

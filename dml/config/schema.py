@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from dml.core import metric_names
 from dml.core.option_values import EXTRA_METRICS, SPLITS, Augmentation, RetrievalBackend, Sampler
@@ -160,6 +160,8 @@ class DataConfig(Node):
     reader: dict[str, Any]
     label_noise: Annotated[float, Field(ge=0, lt=1)]
     query_gallery: Literal["split", "none"]
+    classes: Annotated[int, Field(ge=2)] | None
+    images_per_class_at_most: Annotated[int, Field(ge=2)] | None
     sampler: Sampler
     pair_sampler: Sampler
     batch_size: BatchSize
@@ -170,6 +172,13 @@ class DataConfig(Node):
     cache: Literal["full"] | Pixels | None
     exif_orientation: bool
     skip_corrupt: bool
+
+    @model_validator(mode="after")
+    def _mark_part(self) -> DataConfig:
+        """A part of a benchmark stands in for it."""
+        if self.classes or self.images_per_class_at_most:
+            self.stand_in = True
+        return self
 
 
 class TransformConfig(Node):

@@ -6,11 +6,12 @@ Other launchers (plain `srun`, `mpirun`) start unconnected processes: use them t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-SWEEP_SIZE = "DML_SWEEP_SIZE"  # environment variable: number of runs of a multirun
+# Environment variables: the number of runs of a multirun; options in which parallel ones differ.
+SWEEP_SIZE, SWEPT = "DML_SWEEP_SIZE", "DML_SWEPT"
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,30 @@ def export_submitit_ranks() -> None:
 
 
 @contextmanager
-def export_sweep_size(count: int) -> Iterator[None]:
-    """Sets the number of runs of a multirun, for this process and its child processes."""
-    os.environ[SWEEP_SIZE] = str(count)
+def export_sweep(jobs: Sequence[Sequence[str]], parallel: bool) -> Iterator[None]:
+    """Describes a multirun to this process and its child processes.
+
+    Args:
+        jobs: overrides of every run.
+        parallel: whether several print at once, so that none may redraw a line of the terminal.
+    """
+    shared = set(jobs[0]).intersection(*jobs)
+    swept = {word.partition("=")[0] for job in jobs for word in job if word not in shared}
+    before = dict(os.environ)
+    os.environ[SWEEP_SIZE] = str(len(jobs))
+    os.environ |= {SWEPT: " ".join(swept), "TERM": "dumb"} if parallel else {}
     try:
         yield
     finally:
-        del os.environ[SWEEP_SIZE]
+        for name in (SWEEP_SIZE, SWEPT, "TERM"):
+            os.environ.pop(name, None)
+            os.environ |= {name: before[name]} if name in before else {}
+
+
+def sweep_name(words: Sequence[str]) -> str:
+    """Returns those of a run's overrides in which runs of parallel processes differ."""
+    swept = os.environ.get(SWEPT, "").split()
+    return " ".join(word for word in words if word.partition("=")[0] in swept)
 
 
 def read_sweep_size() -> int:

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -31,6 +32,9 @@ class Busy(UserError):
         super().__init__(
             f"outputs: {path.parent} is being written by {self.holder}; wait for it, or stop it"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UserError, self.args  # in another process, where a launcher returns it
 
 
 @contextmanager

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 LABELS = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
 RECALL = "recall_at_"
 # Scores of the final network only; no epoch is selected by them.
@@ -16,6 +18,7 @@ FINAL_LABELS = {
     "fnmr_at_fmr_0.01": "FNMR@FMR 0.01",
     "fnmr_at_fmr_0.001": "FNMR@FMR 0.001",
 }
+SAME = ("precision_at_1", "recall_at_1")  # equal by definition: tables show one row for both
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 
 
@@ -26,6 +29,16 @@ def is_retrieval_metric(name: str) -> bool:
         or name in FINAL_LABELS
         or (name.startswith(RECALL) and name.removeprefix(RECALL).isdecimal())
     )
+
+
+def tabled(names: Iterable[str]) -> dict[str, str]:
+    """Returns metric → label of its row, without the second one of `SAME` where both are."""
+    found = dict.fromkeys(names)
+    if not found.keys() >= {*SAME}:
+        return {name: metric_label(name) for name in found}
+    joined = ", ".join(map(metric_label, SAME))
+    labels = {name: metric_label(name) for name in found if name != SAME[1]}
+    return labels | {SAME[0]: joined}
 
 
 def metric_label(name: str) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 
 from dml.data.fingerprint import fingerprint
 
-ROLES = ("train", "test", "query", "gallery")
+TESTED = ("test", "query", "gallery")
+ROLES = ("train", *TESTED, "unused")
 
 
 class StoredFeatures(NamedTuple):
@@ -44,7 +45,7 @@ class ImageIndex:
             that fits in memory, or any object with a length whose items are images of Pillow or
             uint8 arrays H×W×3, made at every access.
         labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
-        roles: N strings: `train`, `test`, `query` or `gallery`.
+        roles: N strings: `train`, `test`, `query`, `gallery`, or `unused`.
         recall_at: the K of Recall@K that the literature reports on this dataset.
         stand_in: True for small data that stands in for a benchmark; reports mark its results.
         own_split: True if the user defined the split; protocols then keep it.
@@ -81,8 +82,8 @@ class ImageIndex:
             raise ValueError(
                 f"roles: unknown {', '.join(map(repr, unknown))}; valid are {', '.join(ROLES)}"
             )
-        training = np.asarray(self.roles) == "train"
-        both = np.intersect1d(self.labels[training], self.labels[~training])
+        training, tested = (np.isin(self.roles, roles) for roles in ("train", TESTED))
+        both = np.intersect1d(self.labels[training], self.labels[tested])
         if len(both):
             raise ValueError(
                 f"labels: {len(both)} classes have both training and test images; "

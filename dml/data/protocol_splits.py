@@ -24,9 +24,11 @@ def split_in_halves(index: ImageIndex) -> ImageIndex:
     """
     if index.own_split or np.isin(index.roles, ("query", "gallery")).any():
         return index
-    classes = np.unique(index.labels)
+    used = index.roles != "unused"
+    classes = np.unique(index.labels[used])
     first = classes[: len(classes) // 2]
-    return replace(index, roles=np.where(np.isin(index.labels, first), "train", "test"))
+    halves = np.where(np.isin(index.labels, first), "train", "test")
+    return replace(index, roles=np.where(used, halves, "unused"))
 
 
 def mlrc_folds(num_classes: int) -> Folds:
@@ -85,8 +87,29 @@ CLASS_FOLDS: dict[str, Callable[[int], Folds]] = {
 def assign_halves(splits: str, index: ImageIndex) -> ImageIndex:
     """Returns the index with the train and test classes of a value of `protocol.splits`."""
     if splits == "all":
-        return replace(index, roles=np.full(len(index.images), "train"))
+        return replace(index, roles=np.where(index.roles == "unused", "unused", "train"))
     return split_in_halves(index) if splits == "mlrc" else index
+
+
+def take_part(index: ImageIndex, classes: int | None, per_class: int | None) -> ImageIndex:
+    """Returns the index as a stand-in for itself, in which all other images are `unused`.
+
+    Args:
+        index: the dataset.
+        classes: the first of them, half of them for training; None: all.
+        per_class: at most so many images of a class in each role, the first ones; None: all.
+    """
+    used = np.ones(len(index.labels), bool)
+    if classes is not None:
+        trained = index.roles == "train"
+        parts = ((trained, (classes + 1) // 2), (~trained, classes // 2))
+        kept = [np.unique(index.labels[rows])[:count] for rows, count in parts]
+        used &= np.isin(index.labels, np.concatenate(kept))
+    if per_class is not None:
+        for label, role in {*zip(index.labels.tolist(), index.roles.tolist(), strict=True)}:
+            rows = np.flatnonzero((index.labels == label) & (index.roles == role))
+            used[rows[per_class:]] = False
+    return replace(index, roles=np.where(used, index.roles, "unused"), stand_in=True)
 
 
 def merge_query_and_gallery(index: ImageIndex) -> ImageIndex:

@@ -43,6 +43,7 @@ COLUMNS = (
 REPEATED = ("seed.", "protocol.repeats.", "evaluation.")
 # Options that follow from the names, in columns of their own.
 NAMED = (".name", "._target_", ".result_id")
+STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")
 SENT = ("folder", "revision", "device", "config", "summary")  # columns of a file of runs
 
 
@@ -223,7 +224,7 @@ def option_columns(runs: pd.DataFrame) -> dict[str, list[str]]:
 def name_texts(runs: pd.DataFrame, group: str) -> list[str]:
     """Returns the names of the runs' data, loss …; stand-in data are marked."""
     marks = [
-        " (stand-in)" if group == "data" and one.get("data.stand_in") else ""
+        " (stand-in)" if group == "data" and any(map(one.get, STAND_INS)) else ""
         for one in runs.options
     ]
     return [f"{name}{mark}" for name, mark in zip(runs[group].fillna(""), marks, strict=True)]

@@ -23,6 +23,14 @@ LOSS_NAMES = {
     "mf_nca": "mfnca",
     "class_balanced_contrastive": "cbcont",
 }
+TITLES = {
+    "mft": "Mean field theory",
+    "mft_v1": "Mean field theory, first version",
+    "pfml": "Potential field",
+    "metrix": "It takes two to tango",
+    "ccp": "Chance constraints",
+}
+VALIDATED = ("mlrc",)  # protocols whose epoch is selected on validation classes; others: on test
 THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands
 
 
@@ -76,6 +84,12 @@ class PublishedResult:
         return float(self.text)
 
     @property
+    def place(self) -> str:
+        """Paper and table in words."""
+        quoted = "quoted in " if self.origin == "quoted" else ""
+        return f"{quoted}{TITLES[self.source]}, {table_title(self.table)}"
+
+    @property
     def decimals(self) -> int:
         """Number of digits after the point."""
         return len(self.text.partition(".")[2])
@@ -124,13 +138,51 @@ def find_results(
     for row in _rows_by_metric().get((source, metric), ()):
         same = parse_setting(row["setting"]) == parse_setting(key.setting)
         if row["table"] in tables and same and _matches(row, key):
-            unit = THOUSANDS.get(metric) or 10.0 ** -len(row["value"].partition(".")[2])
-            runs, line = int(row["runs"] or 0) or None, int(row["line"])
-            printed = (source, row["table"], row["value"], row["spread"], row["spread_kind"])
-            found.append(PublishedResult(*printed, runs, row["origin"], line, unit))
+            found.append(_read_result(row))
     return sorted(
         found, key=lambda one: (ORIGINS.index(one.origin), -one.decimals, tables.index(one.table))
     )
+
+
+def nearest_results(key: ResultKey, metric: str) -> list[tuple[PublishedResult, dict[str, str]]]:
+    """Returns the published results of the same data and method, the nearest one first.
+
+    Args:
+        key: what was measured.
+        metric: a column `metric` of `results.csv`.
+
+    Returns:
+        Results with what differs: name → `the paper's value instead of the key's`.
+    """
+    found = []
+    for row in read_table("results.csv"):
+        if (row["dataset"], row["method"], row["metric"]) == (key.data, key.method, metric):
+            pairs = {
+                "protocol": (row["protocol"], key.protocol),
+                "selection": tuple(
+                    f"selection on {'validation' if name in VALIDATED else 'test'} classes"
+                    for name in (row["protocol"], key.protocol)
+                ),
+                "evaluation": (row["evaluation"], key.evaluation),
+                "backbone": (row["backbone"], key.backbone),
+                "size": (f"{row['dim']}-d", f"{key.dim}-d"),
+                "setting": (row["setting"], key.setting),
+            }
+            differences = {
+                name: f"{theirs} instead of {ours or 'the usual'}"
+                for name, (theirs, ours) in pairs.items()
+                if theirs not in ("", "-d", ours)
+            }
+            found.append((_read_result(row), differences))
+    return sorted(
+        found,
+        key=lambda one: (len(one[1]), ORIGINS.index(one[0].origin), -one[0].decimals, one[0].line),
+    )
+
+
+def table_title(table: str) -> str:
+    """Returns `T2` as `Table 2`, and anything else, such as `text`, as it is."""
+    return f"Table {table[1:]}" if table[:1] == "T" else table
 
 
 def published_significance(key: ResultKey, against: str, metric: str, source: str) -> str:
@@ -182,6 +234,13 @@ def _rows_by_metric() -> dict[tuple[str, str], list[dict[str, str]]]:
     for row in read_table("results.csv"):
         rows.setdefault((row["source"], row["metric"]), []).append(row)
     return rows
+
+
+def _read_result(row: Mapping[str, str]) -> PublishedResult:
+    unit = THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2])
+    printed = (row["source"], row["table"], row["value"], row["spread"], row["spread_kind"])
+    runs = int(row["runs"] or 0) or None
+    return PublishedResult(*printed, runs, row["origin"], int(row["line"]), unit)
 
 
 def _canonical(value: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -14,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 from rich.text import Text
 
+from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import output_folder, write_text
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
@@ -23,6 +25,8 @@ from dml.core.progress import format_epoch, show_progress
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, OUTCOMES, VERDICTS, Caveat, is_comparable
 from dml.results.frame import format_option, read_runs, short_names, write_runs
+from dml.results.nearest import find_nearest
+from dml.results.published import TITLES
 from dml.results.report import Family, Report, Row, Section, build_report, outputs_override
 from dml.results.tables import (
     Cell,
@@ -156,10 +160,9 @@ def render_page(
         found = groupby(table.columns, lambda column: column.group or column.title)
         return [(name, list(columns)) for name, columns in found]
 
-    about, own = reports[0].about, not any(report.about.source for report in reports)
-    ids = [one.about.id for one in reports]
-    title = ", ".join(ids) if len(ids) <= MAX_TABLES else f"{len(ids)} experiments"
-    title = about.title if own and len(ids) == 1 else title
+    own = not any(report.about.source for report in reports)
+    names = [title_in_words(report.about) for report in reports]
+    title = "; ".join(names) if len(names) <= MAX_TABLES else f"{len(names)} experiments"
     return environment.get_template("page.html.j2").render(
         name=title,
         own=own,
@@ -170,12 +173,19 @@ def render_page(
         family_table=family_table,
         legend=legend,
         groups=groups,
+        title_in_words=title_in_words,
         format_epoch=format_epoch,
         format_option=format_option,
         verdicts=VERDICTS,
         marks=MARKS,
         blocking=BLOCKING,
     )
+
+
+def title_in_words(about: ExperimentConfig) -> str:
+    """Returns `Mean field theory, Table 2` for mft_table2; the title of runs of no paper."""
+    item = re.sub(r"(\d+)$", r" \1", about.id.partition("_")[2]).replace("_", ", ").capitalize()
+    return f"{TITLES[about.source]}, {item}" if about.source else about.title
 
 
 def metric_name(metric: str) -> str:
@@ -202,9 +212,17 @@ def section_table(section: Section, report: Report, metrics: Sequence[str] | Non
         columns.append(Column(title, texts + blanks, rank, right=True))
     for metric in metrics:
         columns += _metric_columns(section, report, metric)
+    if report.about.source is None and metrics[:1] == section.metrics[:1]:
+        found = [
+            find_nearest(row.stored[0], row.key.evaluation, max(e.n for e in row.ours.values()))
+            for row in section.rows
+        ]
+        if any(found):
+            cells = [Cell(one.short, "published", str(one)) if one else Cell("") for one in found]
+            columns.append(Column("published (what differs)", cells + blanks, 9))
     counts = ["/".join(map(str, sorted({e.n for e in r.ours.values()}))) or DASH for r in rows]
-    cells = [Cell(text, runs=row.stored) for text, row in zip(counts, rows, strict=True)]
-    columns.append(Column("n", cells, right=True))
+    counted = [Cell(text, runs=row.stored) for text, row in zip(counts, rows, strict=True)]
+    columns.append(Column("n", counted, right=True))
     caveats = [shown_caveats(row, report) for row in rows]
     if any(caveats):
         marks = [
@@ -225,12 +243,14 @@ def _metric_columns(section: Section, report: Report, metric: str) -> Iterator[C
     best = max(means, key=float) if len(means) > 1 and is_score(metric) else None
     name, ours, published, differences = metric_name(metric), [], [], []
     for place, row in enumerate(rows):
-        text, kind = DASH, ""
+        text, kind, hint = DASH, "", ""
+        if row.runs is None and row.cell is not None:
+            kind, hint = "missing", row.cell.command
         if found := row.ours.get(metric):
             text = found.format(digits, report.about.spread)
             if place < len(section.rows) and f"{found.mean:.{digits}f}" == best:
                 kind = "best"
-        ours.append(Cell(text, kind))
+        ours.append(Cell(text, kind, hint))
         text, hint = DASH, ""
         if result := row.published.get(metric):
             text, hint = str(result), f"{result.source} {result.table}, {result.origin}"

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
-from dml.core.metric_names import is_retrieval_metric, metric_label
+from dml.core.metric_names import is_retrieval_metric, metric_label, tabled
 from dml.core.progress import format_epoch
 from dml.core.statistics import welch
 from dml.results.frame import (
@@ -33,6 +33,7 @@ from dml.results.frame import (
     one_per_run,
     option_columns,
 )
+from dml.results.nearest import describe_nearest, find_nearest
 from dml.results.tables import Cell, Column, Table, csv_text, terminal_table
 from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
 
@@ -117,6 +118,7 @@ def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
         *_option_columns(runs),
         *([Column("seed", seeds, right=True)] if len(set(seeds)) > 1 else []),
         *_score_columns(runs, lambda metric: list(map(_format_score, runs.get(metric, ())))),
+        *_published_column(runs),
         Column("epoch", epochs, 3, True),
         Column("age", list(map(format_age, runs.age)), 2, True),
         Column("size", list(map(decimal, runs["size"])), 6, True),
@@ -126,6 +128,12 @@ def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
     problems = zip(runs.id, runs.problem, strict=True)
     lines = [Text(f"{id}  {problem}", "red") for id, problem in problems if problem]
     return [terminal_table(Table(title, columns), width), *lines]
+
+
+def _published_column(runs: pd.DataFrame) -> list[Column]:
+    """Returns the column of the nearest published numbers; none without any."""
+    texts = [found.short if (found := find_nearest(run)) else "" for run in runs.run]
+    return [Column("published (what differs)", texts, 7)] if any(texts) else []
 
 
 def _format_score(value: float) -> str:
@@ -184,6 +192,7 @@ def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
         *_option_columns(first),
         Column("runs", [str(len(own)) for own in ids], right=True),
         *_score_columns(first, texts),
+        *_published_column(first),
         Column("ids", [" ".join([*own[:2], *("…" for _ in own[2:3])]) for own in ids], 6),
     ]
     by = " or ".join(f"{one} images" for one in first.selected_by.unique())
@@ -218,10 +227,10 @@ def compare_runs(
         for name in names
         if not name.endswith(NAMED[1:])
     ] or [("no option differs that decides the result", "", "", "")]
-    metrics = [name for name in first.index if is_retrieval_metric(name)]
+    metrics = tabled(name for name in first.index if is_retrieval_metric(name))
     scores = [
-        (metric_label(n), f"{first[n]:.2f}", f"{second[n]:.2f}", f"{second[n] - first[n]:+.2f}")
-        for n in metrics
+        (label, f"{first[n]:.2f}", f"{second[n]:.2f}", f"{second[n] - first[n]:+.2f}")
+        for n, label in metrics.items()
         if pd.notna(first[n]) and pd.notna(second.get(n))
     ]
     titles = ("option; test, percent", first.id, second.id, "difference")
@@ -280,12 +289,12 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
         width: characters of the terminal.
 
     Returns:
-        Texts to print; none for fewer than two finished runs.
+        Texts to print; of one finished run, the nearest published number.
     """
     found = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
     frame = make_frame(run for run in found if run.state == State.FINISHED)
     if frame.folder.nunique() < 2:
-        return []
+        return [Text(text) for run in frame.run[:1] if (text := describe_nearest(run))]
     groups = rank_runs(frame)
     runs = one_per_run(pd.concat(groups))
     shown = run_table(runs, width, ", best first")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ from dml.data.cache import open_image_source
 from dml.data.image_check import exclude_undecodable
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset
-from dml.data.protocol_splits import merge_query_and_gallery
+from dml.data.protocol_splits import merge_query_and_gallery, take_part
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.embedder import Embedder, compile_backbone
@@ -188,8 +189,16 @@ class Builder:
         if data.identified_by == "place" and index.features is None:
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
+        if data.stand_in or self._is_other_count(data.reader):
+            index = take_part(index, data.classes, data.images_per_class_at_most)
         index = replace(index, apply_orientation=data.exif_orientation)
         return merge_query_and_gallery(index) if data.query_gallery == "none" else index
+
+    def _is_other_count(self, reader: dict[str, Any]) -> bool:
+        """Returns whether a dataset in the layout of a benchmark has other counts than it."""
+        published = signature(import_target(reader["_target_"], "data.reader")).parameters
+        names = {"images", "classes"} & published.keys() & reader.keys()
+        return any(reader[name] != published[name].default for name in names)
 
     def source(self, index: ImageIndex) -> ImageSource | None:
         """The cache of `data.cache`, or None to decode images at every access."""

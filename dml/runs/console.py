@@ -9,18 +9,25 @@ from rich.console import Console
 from rich.table import Table
 
 from dml.config.identity import method_name
-from dml.core.metric_names import is_retrieval_metric, metric_label
+from dml.core.metric_names import is_retrieval_metric, metric_label, tabled
 from dml.core.run_logger import run_logger
 from dml.core.statistics import Estimate, mean_per_repeat
 
 DASH = "\u2013"  # shown for missing numbers and values
 
 console = Console(highlight=False, soft_wrap=True)
+_name = ""
+
+
+def name_lines(name: str) -> None:
+    """Begins every following line with the name of the run; empty: no longer."""
+    global _name
+    _name = f"{name}  " if name else ""
 
 
 def print_line(text: str, logged: bool = True) -> None:
     """Prints a line for the user, which the log of the run gets too unless `logged` is False."""
-    console.print(text, markup=False, emoji=False)
+    console.print(_name + text, markup=False, emoji=False)
     if logged:
         run_logger.info(text)
 
@@ -74,10 +81,10 @@ def _print_table(
     title: str, stand_in: bool, caption: str, columns: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Prints columns of cells by metric; a dash for what was not measured, as before training."""
-    table = Table(title=f"{title}{' — stand-in data' if stand_in else ''}", caption=caption)
+    table = Table(title=f"{_name}{title}{' — stand-in data' if stand_in else ''}", caption=caption)
     table.add_column("metric")
     for heading in columns:
         table.add_column(heading, justify="right")
-    for name in dict.fromkeys(name for cells in columns.values() for name in cells):
-        table.add_row(metric_label(name), *(cells.get(name, DASH) for cells in columns.values()))
+    for name, label in tabled(name for cells in columns.values() for name in cells).items():
+        table.add_row(label, *(cells.get(name, DASH) for cells in columns.values()))
     console.print(table)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ from dml.training.device import resolve_device
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import ProcessGroup, distributed_session
 
+OPTUNA = (4, 2)  # the oldest version that search=bayes runs with
+
 
 def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Trains and evaluates a model as `python train.py <overrides>` does; returns its summary.
@@ -56,7 +59,7 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
             for each option.
 
     Returns:
-        The content of `summary.json`.
+        The content of `summary.json`, and the run folder as `folder`, for `dml.load`.
 
     Raises:
         ConfigError: a wrong option, one line per problem.
@@ -79,7 +82,9 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
     except Exception as error:  # Hydra refuses overrides with errors of many classes
         raise ConfigError(explain(options, "train") or [first_line(error)]) from error
     cfg = apply_params(cfg, params[-1] if params else None, options)
-    return run(cfg, check(cfg, Config), overrides)
+    config = check(cfg, Config)
+    folder = RunFolder.of(cfg, config)
+    return {**run(cfg, config, overrides, folder=folder), "folder": str(folder.path)}
 
 
 def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
@@ -246,7 +251,14 @@ class Experiment:
         return context, {job.key: model} if here else {}
 
     def search(self, context: RunContext, stop: StopRequest) -> dict[str, Any]:
-        """Searches beside any number of processes; one of them trains the best configuration."""
+        """Searches beside any number of processes; one of them trains the best configuration.
+
+        Raises:
+            UserError: the installed Optuna is too old.
+        """
+        if tuple(map(int, (found := version("optuna")).split(".")[:2])) < OPTUNA:
+            need = ".".join(map(str, OPTUNA))
+            raise UserError(f"search: needs Optuna {need}, found {found}: pip install -U optuna")
         from dml.runs.search.search_loop import override, search  # late: imports Optuna
 
         folder = self.folder

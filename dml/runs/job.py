@@ -213,6 +213,11 @@ class JobRun:
                 if not trainer.finished:
                     epoch = format_epoch(trainer.epoch)
                     print_line(f"continuing {self.job.name} from epoch {epoch}")
+            elif self.method.loss_constant and self.job.key == (0, 0):
+                print_line(
+                    "note: in brackets, the constant part of the loss and the part that training "
+                    "changes"
+                )
             self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
             status = self._status
             with show_task(f"{status.place}preparing", status.total) as status.update:

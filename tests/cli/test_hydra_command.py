@@ -86,7 +86,7 @@ def test_hydra_writes_nothing_by_itself(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["train.py"])
     seen = []
-    assert command(seen.append, "train") == ExitStatus.FINISHED
+    assert command(lambda cfg: (None, seen.append(cfg)), "train") == ExitStatus.FINISHED
     assert len(seen) == 1
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,5 @@
 import os
+import pickle
 import signal
 import time
 from multiprocessing import get_context
@@ -48,8 +49,9 @@ class Holder:
 def test_file_names_the_holder_only_while_the_lock_is_held(path: Path):
     with try_lock(path):
         assert path.read_text().startswith(f"process {os.getpid()} on ")
-        with pytest.raises(Busy), try_lock(path):
+        with pytest.raises(Busy) as error, try_lock(path):
             pass
+        assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)  # joblib sends it
         assert path.read_text().startswith(f"process {os.getpid()} on ")
     assert path.read_text() == ""
 

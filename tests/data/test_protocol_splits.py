@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dml.data.image_index import ImageIndex
-from dml.data.protocol_splits import ccp_folds, mlrc_folds, split_in_halves
+from dml.data.protocol_splits import ccp_folds, mlrc_folds, split_in_halves, take_part
 
 # Validation classes (first, last) fold by fold, as the protocol prints them.
 MLRC = {
@@ -61,3 +61,22 @@ def test_query_and_gallery_keep_their_own_split():
 def test_split_that_a_user_drew_is_never_redrawn():
     drawn = replace(index([0, 1, 2, 2], ["test", "test", "train", "train"]), own_split=True)
     assert split_in_halves(drawn).roles.tolist() == drawn.roles.tolist()
+
+
+def test_a_part_of_a_dataset_stands_in_for_it_and_keeps_its_halves():
+    roles = np.array(["train"] * 6 + ["query", "gallery", "gallery"] * 2)
+    labels = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3])
+    index = ImageIndex("x", np.zeros((12, 1, 1, 3), np.uint8), labels, roles)
+    part = take_part(index, classes=2, per_class=None)
+    assert (part.stand_in, np.flatnonzero(part.roles != "unused").tolist()) == (
+        True,
+        [0, 1, 2, 6, 7, 8],
+    )
+    few = take_part(index, classes=None, per_class=1)  # of each role
+    assert np.flatnonzero(few.roles != "unused").tolist() == [0, 3, 6, 7, 9, 10]
+    plain = ImageIndex("x", index.images, labels, np.repeat(["train", "test"], 6))
+    halves = split_in_halves(take_part(plain, classes=2, per_class=2))
+    assert halves.roles.tolist()[:3] + halves.roles.tolist()[6:9] == [
+        *("train", "train", "unused", "test", "test", "unused")
+    ]
+    assert set(halves.roles[3:6]) == {"unused"}

@@ -8,7 +8,13 @@ import pytest
 
 from dml.core.statistics import Moments
 from dml.results.compare import BLOCKING, result_caveats
-from dml.results.published import ResultKey, find_results, parse_setting, published_significance
+from dml.results.published import (
+    ResultKey,
+    find_results,
+    nearest_results,
+    parse_setting,
+    published_significance,
+)
 
 CUB = ResultKey("cub", "bn_inception", 128, "mlrc", "separated", "mf_cwms")
 ALPHA = ResultKey("cub", "bn_inception", 512, "traditional", "single", "mf_cwms", "alpha=10")
@@ -88,3 +94,13 @@ def test_significance_marks_of_the_paper():
     assert published_significance(separated, "arcface", "map_at_r", "mft") == "no difference"
     assert published_significance(separated, "contrastive", "map_at_r", "mft") == ""
     assert published_significance(separated, "arcface", "precision_at_1", "mft") == ""
+
+
+def test_the_nearest_result_differs_in_the_fewest_points():
+    key = ResultKey("cub", "resnet50", 512, "traditional", "single", "mf_cwms")
+    (result, differences), *others = nearest_results(key, "map_at_r")
+    assert (str(result), result.place) == ("25.3 ± 0.3", "Mean field theory, Table 2")
+    assert differences == {"backbone": "bn_inception instead of resnet50"}
+    selection = "selection on validation classes instead of selection on test classes"
+    assert selection in [one["selection"] for _, one in others if "selection" in one]
+    assert nearest_results(replace(key, method="center"), "map_at_r") == []

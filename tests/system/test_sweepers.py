@@ -13,8 +13,9 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.plugins.sweeper import Sweeper
 
-from dml.cli import command
+from dml.cli import command, hydra_command
 from dml.core.errors import UserError
+from dml.core.launcher import sweep_name
 from tests.conftest import TINY
 from tests.forked import context
 from tests.system.conftest import DIGITS
@@ -103,18 +104,21 @@ def other_launcher(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_failures_in_other_processes_are_listed(other_launcher, monkeypatch, capfd, tmp_path):
+def test_failures_and_values_of_other_processes_are_listed(
+    other_launcher, monkeypatch, capfd, tmp_path
+):
     def job(cfg):
         if cfg.seed != 1:
             raise UserError(f"seed: {cfg.seed} fails")
-        return 0.5
+        return 0.5, sweep_name(hydra_command.typed_overrides())
 
+    values = []
     words = ["-m", f"hydra.sweep.dir={tmp_path}", "optim.lr=0.1", "seed=0,1,2"]
     monkeypatch.setattr("sys.argv", ["train.py", *words])
-    assert command(job, "train") == 1
+    assert command(job, "train", conclude=values.extend) == 1
+    assert values == ["seed=1"]  # the name of a run among parallel ones
     assert len(started) == 3
-    out, err = capfd.readouterr()
-    assert "3 runs have ended; python scripts/runs.py lists them" in out
+    _, err = capfd.readouterr()
     assert err.count("error: seed: ") == 2
     assert err.endswith("2 of 3 runs failed:\n  seed=0: seed: 0 fails\n  seed=2: seed: 2 fails\n")
 

@@ -263,6 +263,8 @@ def draw_embedding_maps(
 def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, path: Path) -> None:
     """Draws scores and loss against epochs: a line per model, with its best evaluation.
 
+    The loss is drawn without its constant, which would hide the part that training changes.
+
     Args:
         histories: rows of `history.csv` of each model; one may be empty: deleted after training.
         select: the metric that selects the best epoch.
@@ -280,7 +282,8 @@ def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, pa
             before = 100 * rows[select][0]
             style = {"color": GREY, "lw": 1, "ls": "--", "zorder": 1}
             top.axhline(before, label=f"untrained {before:.1f}", **style)
-        losses = rows.set_index("epoch").get("loss", pd.Series(dtype=float)).dropna()
+        column = "loss_without_constant" if "loss_without_constant" in rows else "loss"
+        losses = rows.set_index("epoch").get(column, pd.Series(dtype=float)).dropna()
         marker = "o" if len(losses) == 1 else None  # a single point has no line
         bottom.plot(losses, color=BLUE, lw=1.4, marker=marker, alpha=alpha)
     top.set(title=name, ylabel=f"{metric_label(select)} in percent, unseen classes")
