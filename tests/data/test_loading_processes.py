@@ -1,13 +1,12 @@
 """Loading processes: the error when one dies, and the end of Python."""
 
 import atexit
-import gc
 import multiprocessing
 import os
+import re
 import signal
 import time
 
-import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from dml.data.loading_processes import DEAD_WORKER, iterate, prepare_process
@@ -25,18 +24,23 @@ class Slow(Dataset):
 
 
 def test_a_death_is_an_error_that_names_the_worker():
-    gc.collect()
-    others = set(multiprocessing.active_children())
-    batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
-    assert next(batches).item() == 0
-    (worker,) = set(multiprocessing.active_children()) - others
-
-    def kill_and_wait():  # the error is raised at any instruction after the death
-        os.kill(worker.pid, signal.SIGKILL)
-        list(batches)
-
-    with pytest.raises(RuntimeError, match=f"{DEAD_WORKER}.* killed by signal: Killed"):
-        kill_and_wait()
+    """In a process of its own: torch raises the error at any instruction after the death."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            batches = iterate(DataLoader(Slow(), num_workers=1, prefetch_factor=4))
+            others = set(multiprocessing.active_children())
+            next(batches)
+            (worker,) = set(multiprocessing.active_children()) - others
+            os.kill(worker.pid, signal.SIGKILL)
+            list(batches)
+        except RuntimeError as error:
+            found = re.search(f"{DEAD_WORKER}.* killed by signal: Killed", str(error))
+            status = 0 if found else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_end_of_python_waits_for_no_process():
