@@ -78,7 +78,9 @@ def test_a_curve_has_no_points_of_other_curves(mlrc, tmp_path):
         cells.append(make_cell(cfg, "pfml", (word,)))
         write_run(tmp_path, cfg, [[0.1] * 4])
     report = build(cells, tmp_path, figures=["hyperparameter_curves"])
-    described = {picture.title.split()[5]: picture.alt for picture in draw_figures(report)}
+    described = {
+        picture.title.split()[4].rstrip(";"): picture.alt for picture in draw_figures(report)
+    }
     assert described["loss.alpha"].count("at most") == 1
     assert described["loss.delta"].count("at most") == 1
 

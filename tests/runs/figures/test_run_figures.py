@@ -50,7 +50,7 @@ def test_numbers_of_classes_are_maps_side_by_side(tmp_path):
 
 
 def test_the_ends_of_stages_are_kept_and_drawn(run_tiny):
-    few = ("method.stage_patience=1", "protocol.epochs=5", "optim.lr=0")
+    few = ("method.stage_patience=1", "protocol.epochs=8", "optim.lr=0")
     _, folder = run_tiny("method=ccp", "loss=c2", "evaluation.keep_embeddings=true", *few)
     stages = sorted(folder.glob("checkpoints/*/test_embeddings_stage*.npz"))
     assert len(stages) > 1
