@@ -19,7 +19,7 @@ NOT_IN_DIGEST = (
     *("name", "note", "experiment", "tracking", "outputs", "overwrite", "max_minutes"),
     *("device", "channels_last", "compile", "keep_memory", "data.workers", "protocol.workers"),
     *("evaluation.backend", "evaluation.keep_embeddings", "evaluation.map_classes"),
-    *("protocol.backbones", "search.storage", "search.lease_seconds"),
+    *("protocol.backbones", "search.storage"),
     *("data.pair_sampler", "protocol.trials"),  # act through data.sampler and search.trials
 )
 # Also excluded for a dataset that is identified by its name (`data.identified_by: name`).

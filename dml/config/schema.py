@@ -264,7 +264,6 @@ class SearchConfig(Node):
     try_defaults: bool
     pruning: bool
     storage: Text | None
-    lease_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
 class ExperimentConfig(Node):

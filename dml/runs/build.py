@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -94,6 +95,15 @@ def schedule_node(optim: OptimConfig, epochs: int) -> dict[str, Any] | None:
     if optim.schedule is None:
         return None
     return named_schedule(optim.schedule, epochs) | optim.schedule_args
+
+
+def override(cfg: DictConfig, params: dict[str, Any]) -> DictConfig:
+    """Returns the config with other values of dotted options."""
+    changed = cfg.copy()
+    OmegaConf.set_readonly(changed, False)
+    for name, value in params.items():
+        OmegaConf.update(changed, name, value)
+    return changed
 
 
 class Constructor:

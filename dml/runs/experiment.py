@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from dml.config.explain import explain
 from dml.config.identity import ROOTS, flatten, identity, protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import Config
-from dml.core.errors import ConfigError, RunStopped, UserError, first_line
+from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import CONFIGS, shell_command
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
@@ -29,7 +30,7 @@ from dml.core.run_logger import run_logger
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
-from dml.runs.build import Builder
+from dml.runs.build import Builder, override
 from dml.runs.console import console, print_line, print_results
 from dml.runs.dry_run import dry_run
 from dml.runs.embeddings import concatenate_models
@@ -37,14 +38,22 @@ from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import RunFolder, load_cfg
 from dml.runs.folder.run_log import log_start, write_log
 from dml.runs.folder.summary import device_name, summarize, versions
-from dml.runs.job import EMBEDDINGS, JobRun, RunContext, read_result, translate_resource_errors
+from dml.runs.job import (
+    EMBEDDINGS,
+    JobRun,
+    Result,
+    RunContext,
+    read_result,
+    translate_resource_errors,
+)
 from dml.runs.protocol import FOLDS, Job, validates_one_class
-from dml.runs.train_jobs import Models, assist, train_jobs, wait
+from dml.runs.train_jobs import Models, train_jobs, wait
 from dml.runs.training_status import RunPosition
+from dml.runs.workers import Stop, start_workers
 from dml.tracking import RunInfo, Tracker, track_run
 from dml.training.device import resolve_device
 from dml.training.micro_batches import uses_batch_statistics
-from dml.training.process_group import ProcessGroup, distributed_session
+from dml.training.process_group import SINGLE_PROCESS, ProcessGroup, distributed_session
 
 OPTUNA = (4, 2)  # the oldest version that search=bayes runs with
 
@@ -167,10 +176,7 @@ def run(
             if not config.overwrite and (summary := read()) is not None:
                 return experiment.leave_finished(summary)
             with StopRequest(config.max_minutes) as stop:
-                context, built = experiment.prepare()
-                if config.search is not None:
-                    return experiment.search(context, stop)
-                return experiment.train_or_assist(context, stop, built)
+                return experiment.run(*experiment.prepare(), stop)
 
 
 @dataclass
@@ -211,9 +217,7 @@ class Experiment:
             summary |= new
             self.world.broadcast_from_main(lambda: self.folder.write_summary(summary))
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
-            jobs = [(result["repeat"], result["fold"]) for result in summary["jobs"]]
-            info = self._tracker_info(jobs)
-            with self.folder.locked(), track_run(self.tracker, info):
+            with self.folder.locked(), track_run(self.tracker, self._tracker_info()):
                 for result in summary["jobs"]:
                     self.tracker.job_done(result)
                 self.tracker.conclude(summary, self.folder.pictures())
@@ -226,11 +230,7 @@ class Experiment:
             What the models share, and the first one if this process trains it.
         """
         self.builder.check_arguments()
-        with show_task(f"reading {self.config.data.name}"):
-            index = self.builder.index()
-        protocol = self.config.protocol
-        position = RunPosition(protocol.repeats, FOLDS[protocol.splits])
-        context = RunContext(self.builder, identity(self.cfg), index, self.world, position)
+        context = _create_context(self.cfg, self.builder, self.world)
         for job in context.jobs():
             folder = self.folder.job(job.name)
             read = partial(read_result, folder)
@@ -247,79 +247,86 @@ class Experiment:
                 f"note: data.micro_batch={part}: BatchNorm normalizes each part by itself; "
                 f"with embedder.freeze_batch_norm=true parts do not change the result"
             )
-        here = self.config.search is None and self.config.protocol.workers == 1
-        return context, {job.key: model} if here else {}
+        return context, {job.key: model} if self.config.search is None else {}
 
-    def search(self, context: RunContext, stop: StopRequest) -> dict[str, Any]:
-        """Searches beside any number of processes; one of them trains the best configuration.
+    def run(self, context: RunContext, built: Models, stop: StopRequest) -> dict[str, Any]:
+        """Searches and trains, together with any number of processes, and writes the summary last.
 
-        Raises:
-            UserError: the installed Optuna is too old.
-        """
-        if tuple(map(int, (found := version("optuna")).split(".")[:2])) < OPTUNA:
-            need = ".".join(map(str, OPTUNA))
-            raise UserError(f"search: needs Optuna {need}, found {found}: pip install -U optuna")
-        from dml.runs.search.search_loop import override, search  # late: imports Optuna
-
-        folder = self.folder
-        if self.config.overwrite:
-            with folder.locked():
-                folder.clear()
-        with write_log(folder.path, "search"):
-            self.begin(context)
-            jobs = [job.key for job in context.jobs()]
-            with track_run(self.tracker, self._tracker_info(jobs)):
-                outcome = search(self.cfg, context, stop, folder, self.tracker)
-        self.cfg = override(self.cfg, outcome["params"])
-        self._set_config(check(self.cfg, Config))
-        context = replace(context, builder=self.builder, identity=identity(self.cfg))
-        return self.train_or_assist(context, stop, {}, search=outcome)
-
-    def train_or_assist(
-        self, context: RunContext, stop: StopRequest, built: Models, **more: Any
-    ) -> dict[str, Any]:
-        """Trains the models; with the process that keeps the run, if there is one.
-
-        If that process dies, this one takes its place.
+        Args:
+            context: see `prepare`.
+            built: models that are built already.
+            stop: called after every step.
 
         Raises:
             Busy: another process trains the only model.
         """
-        read = partial(self.world.broadcast_from_main, self.folder.read_summary)
-        assists = False
-        while True:
-            with ExitStack() as stack:
-                try:
-                    stack.enter_context(self.locked())
-                except Busy as busy:
-                    if self.world.size > 1 or self.config.overwrite or len(context.jobs()) == 1:
-                        raise
-                    if not assists:
-                        print_line(f"note: {busy.holder} keeps this run; training it together")
-                    assists = True
-                    built.clear()
-                    assist(context, stop, self.folder)
-                    wait(stop)
-                    continue
-                if (summary := read()) is None:  # no other process has finished it meanwhile
-                    if not more:
-                        self.begin(context)
-                    return self.train(context, self.world.share_stop_request(stop), built, **more)
-            return self.leave_finished(summary)
+        started, jobs, folder, world = time.monotonic(), context.jobs(), self.folder, self.world
+        count, outcome = self.config.protocol.workers, None
+        if self.config.overwrite:
+            world.run_on_main(folder.clear)
+        if self.config.search is None:
+            count = min(count, len(jobs))
+        with start_workers(
+            partial(_take_part, self.cfg, folder), self.config, folder.path, count - 1
+        ):
+            if self.config.search is not None:
+                context, outcome = self._search(context, stop)
+            with self._kept(context, built, stop) as summary:
+                if summary is not None:
+                    return self.leave_finished(summary)
+                if outcome is None:
+                    self.begin(context)
+                request = world.share_stop_request(stop)
+                with track_run(self.tracker, world.broadcast_from_main(self._tracker_info)):
+                    results = train_jobs(context, jobs, folder, self.tracker, request, built=built)
+                    with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
+                        summary = self._summarize(context, jobs, results)
+                    summary["wall_seconds"] = round(time.monotonic() - started, 2)
+                    summary |= {} if outcome is None else {"search": outcome}
+                    self.tracker.conclude(summary, folder.pictures())
+                    world.broadcast_from_main(lambda: folder.write_summary(summary))
+        return self._show(summary)
+
+    def _search(self, context: RunContext, stop: StopRequest) -> tuple[RunContext, dict[str, Any]]:
+        """Searches; returns the context with the best values, and the search of the summary."""
+        with write_log(self.folder.path, "search"):
+            self.begin(context)
+            with track_run(self.tracker, self._tracker_info()):
+                study = _train_trials(self.cfg, context, stop, self.folder, self.tracker)
+                outcome = study.report()
+        self.cfg, context = _with_values(self.cfg, outcome["params"], context)
+        self.config, self.builder = context.config, context.builder
+        return context, outcome
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keeps other processes out of the folder and writes `train.log`, on the first process."""
+    def _kept(
+        self, context: RunContext, built: Models, stop: StopRequest
+    ) -> Iterator[dict[str, Any] | None]:
+        """Locks the run and writes `train.log`; yields the summary if it is finished, else None.
+
+        While another process has the lock, this one trains models for it.
+        """
+        world, folder, jobs, waits = self.world, self.folder, context.jobs(), False
         with ExitStack() as stack:
 
             def enter() -> None:
-                stack.enter_context(self.folder.locked())
-                if self.config.overwrite and self.config.search is None:
-                    self.folder.clear()
-                stack.enter_context(write_log(self.folder.path, "run"))
+                stack.enter_context(folder.locked())
+                stack.enter_context(write_log(folder.path, "run"))
 
-            self.world.run_on_main(enter)
-            yield
+            while (summary := world.broadcast_from_main(folder.read_summary)) is None:
+                try:
+                    world.run_on_main(enter)
+                    break
+                except Busy as busy:
+                    if world.size > 1 or len(jobs) == 1:
+                        raise
+                    if not waits:
+                        print_line(f"note: {busy.holder} keeps this run; training it together")
+                    waits = True
+                built.clear()
+                train_jobs(context, jobs, folder, Tracker(), stop, keeps=False)
+                wait(stop)
+            yield summary
 
     def _check_dataset(self, index: ImageIndex) -> None:
         self.folder.check_dataset(index.name, index.fingerprint(), len(index.labels))
@@ -359,35 +366,23 @@ class Experiment:
             print_line(f"note: {note}")
         run_logger.info("device: %s", device_name(context.device))
 
-    def train(
-        self,
-        context: RunContext,
-        stop: Callable[[], RunStopped | None],
-        built: Models,
-        **more: Any,
+    def _summarize(
+        self, context: RunContext, jobs: Sequence[Job], results: Sequence[Result]
     ) -> dict[str, Any]:
-        """Trains all models, draws the curves, and writes the summary (with `more`) last."""
-        started = time.monotonic()
-        world, folder, tracker, jobs = self.world, self.folder, self.tracker, context.jobs()
-        config, keys = self.config, [job.key for job in jobs]
-        describe = partial(self._tracker_info, keys)
-        with track_run(tracker, world.broadcast_from_main(describe)):
-            results = train_jobs(context, jobs, folder, tracker, stop, built=built)
-            with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
-                score = partial(_score_ensembles, context, jobs, folder)
-                ensembles = world.broadcast_from_main(score)
-                draw = partial(draw_curves, config, folder.history, keys, folder.figures)
-                world.broadcast_from_main(draw)
-            summary = summarize(config, jobs[0].test.query, results, ensembles, context.device)
-            seconds = round(time.monotonic() - started, 2)
-            summary |= {"wall_seconds": seconds, "processes": world.size, **more}
-            tracker.conclude(summary, folder.pictures())
-            world.broadcast_from_main(lambda: folder.write_summary(summary))
-        return self._show(summary)
+        """Draws the curves, scores joined models, and returns the content of `summary.json`."""
+        world, folder, config = self.world, self.folder, self.config
+        score = partial(_score_ensembles, context, jobs, folder)
+        ensembles = world.broadcast_from_main(score)
+        keys = [job.key for job in jobs]
+        draw = partial(draw_curves, config, folder.history, keys, folder.figures)
+        world.broadcast_from_main(draw)
+        summary = summarize(config, jobs[0].test.query, results, ensembles, context.device)
+        return summary | {"processes": world.size}
 
-    def _tracker_info(self, jobs: Sequence[tuple[int, int]]) -> RunInfo:
-        """Returns the description of the run, which trains these (repeat, fold)."""
-        folder, config = self.folder, self.config
+    def _tracker_info(self) -> RunInfo:
+        """Returns the description of the run."""
+        folder, config, p = self.folder, self.config, self.config.protocol
+        keys = itertools.product(range(p.repeats), range(FOLDS[p.splits]))
         plain: Any = OmegaConf.to_container(self.cfg, resolve=True)
         del plain["tracking"]
         plain["run"] = {
@@ -404,7 +399,7 @@ class Experiment:
             name=config.name or f"{folder.path.parent.name} seed{config.seed}",
             group=config.experiment.id,
             config=mask_options(plain),
-            jobs=jobs,
+            jobs=[*keys],
             tags=tags,
             notify=print_line,
         )
@@ -415,6 +410,53 @@ class Experiment:
             print_line(f"picture     {picture}")
         print_line(f"run folder  {self.folder.path}")
         return summary
+
+
+def _create_context(
+    cfg: DictConfig, builder: Builder, world: ProcessGroup = SINGLE_PROCESS
+) -> RunContext:
+    with show_task(f"reading {builder.config.data.name}"):
+        index = builder.index()
+    p = builder.config.protocol
+    position = RunPosition(p.repeats, FOLDS[p.splits])
+    return RunContext(builder, identity(cfg), index, world, position)
+
+
+def _take_part(cfg: DictConfig, folder: RunFolder, config: Config, stop: Stop) -> None:
+    """Trains trials and models of a run that another process keeps, until none is left."""
+    context = _create_context(cfg, Builder(config))
+    if config.search is not None:
+        best = _train_trials(cfg, context, stop, folder, Tracker()).best_trial()
+        if best is None:
+            return
+        _, context = _with_values(cfg, best.params, context)
+    train_jobs(context, context.jobs(), folder, Tracker(), stop, keeps=False)
+
+
+def _train_trials(
+    cfg: DictConfig, context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
+) -> Any:
+    """Returns the finished study of a search.
+
+    Raises:
+        UserError: the installed Optuna is too old.
+    """
+    if tuple(map(int, (found := version("optuna")).split(".")[:2])) < OPTUNA:
+        need = ".".join(map(str, OPTUNA))
+        raise UserError(f"search: needs Optuna {need}, found {found}: pip install -U optuna")
+    from dml.runs.search.search_loop import search  # late: imports Optuna
+
+    return search(cfg, context, stop, folder, tracker)
+
+
+def _with_values(
+    cfg: DictConfig, values: dict[str, Any], context: RunContext
+) -> tuple[DictConfig, RunContext]:
+    """Returns the config with other values of dotted options, and the context of its models."""
+    cfg = override(cfg, values)
+    device = {"device": context.config.device}
+    config = check(cfg, Config).on_device(context.device.type == "cuda").model_copy(update=device)
+    return cfg, replace(context, builder=Builder(config), identity=identity(cfg))
 
 
 def _score_ensembles(

@@ -122,15 +122,16 @@ class RunFolder:
         """Removes all files of an earlier run except the locks.
 
         Raises:
-            Busy: a process searches in the folder.
+            Busy: a process trains or searches in the folder.
         """
-        if held := find_held(self.search):
-            raise Busy(held)
-        for path in self.path.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.suffix != ".lock":
-                path.unlink(missing_ok=True)
+        with self.locked():
+            if held := find_held(self.search):
+                raise Busy(held)
+            for path in self.path.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path.suffix != ".lock":
+                    path.unlink(missing_ok=True)
 
     def locked(self) -> AbstractContextManager[None]:
         """Keeps other processes out while this one writes; see `dml.core.locks.try_lock`."""

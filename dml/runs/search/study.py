@@ -1,37 +1,44 @@
-"""The study that all workers of a search share: its trials, their leases and results.
+"""The study that all processes of a search share: its trials and their results.
 
-A trial belongs to the worker that holds the lock of its folder, which the system frees when the
-worker dies; host, process and time are attributes of the trial. Another lock guards the numbering,
-so that no number is lost or used twice: the trial of a dead worker keeps its number and its
-parameters, and continues from its checkpoints.
+A trial belongs to the process that holds the lock of its folder, which the system frees when the
+process ends. Another lock guards the numbering, so that no number is lost or used twice: the trial
+of a process that died keeps its number and its parameters, and continues from its checkpoints.
 """
 
 from __future__ import annotations
 
 import os
-import socket
-import time
+import shutil
+import statistics
+import warnings
+from collections import Counter
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 from filelock import FileLock
+from matplotlib import pyplot as plt
+from omegaconf import OmegaConf
+from optuna.importance import FanovaImportanceEvaluator
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.visualization import matplotlib as pictures
 
 from dml.config.schema import SearchConfig
+from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
+from dml.core.installation import shell_command
 from dml.core.locks import Busy, wait_for_lock
 from dml.core.secrets import mask_text
+from dml.runs.figures.drawing import save
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.search.proposals import Params, Space, propose
 
-WORKER = "worker"  # attribute: host and process of the worker, and when it renewed its lease
-REASON = "reason"  # attribute: of a failure
-HOST = socket.gethostname()
+REASON = "reason"  # attribute of a trial that failed
 
 
 class Study:
@@ -54,7 +61,6 @@ class Study:
         self.first: Params = {}
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._locks = ExitStack()
-        self._renewed = 0.0
         with self._lock_numbering():
             self.storage = _open_storage(folder, config.storage)
             # With the id of the run: a database may hold the study of an overwritten run, or of a
@@ -78,17 +84,13 @@ class Study:
         return len(finished) < self.config.trials or not all(finished)
 
     def claim_trial(self) -> FrozenTrial | None:
-        """Returns the trial of a dead worker, or a new one; None if others have all trials."""
+        """Returns an unfinished trial without a process, or a new one; None if there is none."""
         with self._lock_numbering():
             trials, c = self.optuna_study.trials, self.config
             for trial in trials:
-                worker = trial.user_attrs.get(WORKER) or {"host": HOST}
-                # Locks may not work between machines, so that a lease must expire first.
-                alive = worker["host"] != HOST and time.time() - worker["heard"] < c.lease_seconds
-                if not (trial.state.is_finished() or alive):
+                if not trial.state.is_finished():
                     with suppress(Busy):
                         self._lock_trial(trial.number)
-                        self._set_lease(trial)
                         return trial
             if len(trials) >= c.trials:
                 return None
@@ -99,19 +101,11 @@ class Study:
             fault_point("before_claim")
             # Created at once with all its parts, so that no trial is ever without parameters.
             template = create_trial(
-                state=TrialState.RUNNING,
-                params=params,
-                distributions=self.space,
-                user_attrs={WORKER: self._lease()},
+                state=TrialState.RUNNING, params=params, distributions=self.space
             )
             trial_id = self.storage.create_new_trial(self.optuna_study._study_id, template)
             fault_point("after_claim")
             return self.storage.get_trial(trial_id)
-
-    def renew_lease(self, trial: FrozenTrial) -> None:
-        """Renews the lease of a trial; cheap enough to call at every step."""
-        if time.monotonic() - self._renewed > self.config.lease_seconds / 10:
-            self._set_lease(trial)
 
     def report_score(self, trial: FrozenTrial, fold: int, value: float) -> None:
         """Stores the mean validation score of the folds so far."""
@@ -120,40 +114,98 @@ class Study:
     def finish(
         self, trial: FrozenTrial, state: TrialState, value: float | None = None, reason: str = ""
     ) -> None:
-        """Stores the result of a trial, unless another worker has taken it over."""
-        with self._lock_numbering():
-            stored = self.storage.get_trial(trial._trial_id)
-            worker = stored.user_attrs.get(WORKER) or {}
-            here = (worker.get("host"), worker.get("process")) == (HOST, os.getpid())
-            if here and not stored.state.is_finished():
-                if reason:
-                    self.storage.set_trial_user_attr(trial._trial_id, REASON, reason)
-                values = None if value is None else [value]
-                self.storage.set_trial_state_values(trial._trial_id, state, values)
-        self._locks.close()
+        """Stores the result of a claimed trial, and releases it."""
+        if reason:
+            self.storage.set_trial_user_attr(trial._trial_id, REASON, reason)
+        values = None if value is None else [value]
+        self.storage.set_trial_state_values(trial._trial_id, state, values)
+        self.release()
 
-    def release(self, trial: FrozenTrial) -> None:
-        """Gives up an unfinished trial, which the next worker continues."""
-        self.storage.set_trial_user_attr(trial._trial_id, WORKER, None)
+    def release(self) -> None:
+        """Releases the claimed trial; the next process continues it if it is unfinished."""
         self._locks.close()
 
     def trial_folder(self, number: int) -> RunFolder:
         """The folder of a trial: history, logs and, while it is trained, checkpoints."""
         return RunFolder(self.folder.trials / f"{number:04d}")
 
+    def delete_checkpoints(self, number: int) -> None:
+        """Deletes the checkpoints of a trial."""
+        shutil.rmtree(self.trial_folder(number).path / "checkpoints", ignore_errors=True)
+
+    def report(self) -> dict[str, Any]:
+        """Writes `best.yaml`, `search/trials.csv` and figures; returns the summary of the search.
+
+        Returns:
+            The part `search` of the summary; `params`: dotted options and values of the best trial.
+
+        Raises:
+            UserError: no trial was completed.
+        """
+        trials, best = self.optuna_study.trials, self.best_trial()
+        for trial in trials:  # a process may have died before it deleted checkpoints
+            self.delete_checkpoints(trial.number)
+        if best is None:
+            reasons = [trial.user_attrs.get(REASON, "pruned") for trial in trials]
+            raise UserError(
+                f"search: none of {len(trials)} trials was completed; most frequent reason: "
+                f"{statistics.mode(reasons)}"
+            )
+        header = f"# Best of {len(trials)} trials: number {best.number}, validation {best.value}\n"
+        header += f"# {shell_command('train')} … params={self.folder.best}\n"
+        write_text(
+            self.folder.best, header + OmegaConf.to_yaml(OmegaConf.create(dict(best.params)))
+        )
+        columns = ("number", "state", "value", "params", "user_attrs")
+        table = self.optuna_study.trials_dataframe(columns)
+        table.columns = table.columns.str.replace("^(params|user_attrs)_", "", regex=True)
+        table = table.reindex(columns=["number", "state", "value", *self.space, REASON])
+        table["state"] = table["state"].str.lower()
+        write_text(self.folder.search / "trials.csv", table.to_csv(index=False))
+        self._draw()
+        count = Counter(trial.state for trial in trials)
+        return {
+            "trials": len(trials),
+            "complete": count[TrialState.COMPLETE],
+            "pruned": count[TrialState.PRUNED],
+            "failed": count[TrialState.FAIL],
+            "best_trial": best.number,
+            "best_value": best.value,
+            "params": best.params,
+        }
+
+    def _draw(self) -> None:
+        """Draws history, slices, contour (of two options) and importances of complete trials."""
+        study, scores = self.optuna_study, [trial.value for trial in self.complete_trials()]
+        with (
+            warnings.catch_warnings(),
+            plt.rc_context(),
+        ):  # optuna changes the style of all pictures
+            warnings.simplefilter("ignore")  # its own are marked as experimental
+            figures: dict[str, Any] = {
+                "history": pictures.plot_optimization_history(study),
+                "slices": pictures.plot_slice(study, [*self.space]),
+            }
+            if len(self.space) == 2:
+                figures["contour"] = pictures.plot_contour(study, [*self.space])
+            if len(scores) > 3 and len(set(scores)) > 1:
+                evaluator = FanovaImportanceEvaluator(seed=0)
+                figures["importances"] = pictures.plot_param_importances(
+                    self.optuna_study, evaluator
+                )
+            for name, axes in figures.items():
+                figure = np.atleast_1d(axes).flat[0].figure  # of an axis, or of an array of them
+                # "constrained" fails for a single plot, "tight" puts the color bar onto several.
+                single = len(self.space) == 1 or name == "contour"
+                figure.set_layout_engine("tight" if single else "constrained")
+                save(figure, self.folder.figures / f"search_{name}.png")
+
     def _lock_trial(self, number: int) -> None:
         """Locks the folder of a trial; Busy if another worker has it."""
         self._locks.enter_context(self.trial_folder(number).locked())
 
-    def _set_lease(self, trial: FrozenTrial) -> None:
-        self.storage.set_trial_user_attr(trial._trial_id, WORKER, self._lease())
-
-    def _lease(self) -> dict[str, Any]:
-        self._renewed = time.monotonic()
-        return {"host": HOST, "process": os.getpid(), "heard": round(time.time())}
-
     def _lock_numbering(self) -> AbstractContextManager[bool]:
-        """Admits one worker at a time; the system frees the lock of a worker that dies."""
+        """Admits one process at a time; the system frees the lock of a process that dies."""
         return wait_for_lock(self.folder.search / "claim.lock")
 
 
