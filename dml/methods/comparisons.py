@@ -10,7 +10,7 @@ classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from dml.losses.metric_loss import Pairs
 from dml.methods.metrix.mixed_pooling import mix
 from dml.methods.metrix.mixed_similarity import mixed_norms
 from dml.methods.metrix.mixing_pairs import draw_lambdas
-from dml.methods.options import check_choices, check_number, require_form
+from dml.methods.options import Count, NonNegative, Positive, require_form
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 
@@ -45,18 +45,21 @@ class IMix(Plain):
         clean: weight of the clean loss, which is added; at least 0.
 
     Raises:
-        UserError: the loss has no such form, or an option is invalid.
+        UserError: the loss has no such form.
     """
 
     whole = frozenset({"images"})
 
     def __init__(
-        self, loss: nn.Module, miner: Miner | None = None, alpha: float = 1.0, clean: float = 0.0
+        self,
+        loss: nn.Module,
+        miner: Miner | None = None,
+        alpha: Positive = 1.0,
+        clean: NonNegative = 0.0,
     ) -> None:
         super().__init__(loss, miner)
         self.form = require_form(loss, "imix", proxies=False)
-        self.alpha = check_number("method.alpha", alpha, 0, above=True)
-        self.clean = check_number("method.clean", clean, 0)
+        self.alpha, self.clean = alpha, clean
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
@@ -103,21 +106,20 @@ class MoCHi(Plain):
         hard_negatives: number of negatives per anchor, at least 1; all if the batch has fewer.
 
     Raises:
-        UserError: the loss has no such form, or an option is invalid.
+        UserError: the loss has no such form.
     """
 
     def __init__(
         self,
         loss: nn.Module,
         miner: Miner | None = None,
-        pairs: str = "anc_neg",
-        hard_negatives: int = 100,
+        pairs: Literal["anc_neg", "neg_neg"] = "anc_neg",
+        hard_negatives: Count = 100,
     ) -> None:
         super().__init__(loss)
         refuse_miner(miner, "mochi")
         self.form = require_form(loss, "mochi", proxies=False)
-        (self.pairs,) = check_choices("method.pairs", [pairs], ("anc_neg", "neg_neg"))
-        self.hard_negatives = int(check_number("method.hard_negatives", hard_negatives, 1))
+        self.pairs, self.hard_negatives = pairs, hard_negatives
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
@@ -181,21 +183,20 @@ class ProxySynthesis(Plain):
             in the same order are one new class.
 
     Raises:
-        UserError: the loss has no such form, or an option is invalid.
+        UserError: the loss has no such form.
     """
 
     def __init__(
         self,
         loss: nn.Module,
         miner: Miner | None = None,
-        alpha: float = 0.4,
-        classes: str = "mix",
+        alpha: Positive = 0.4,
+        classes: Literal["mix", "pair"] = "mix",
     ) -> None:
         super().__init__(loss)
         refuse_miner(miner, "proxy_synthesis")
         self.form = require_form(loss, "proxy_synthesis", proxies=True)
-        self.alpha = check_number("method.alpha", alpha, 0, above=True)
-        (self.classes,) = check_choices("method.classes", [classes], ("mix", "pair"))
+        self.alpha, self.classes = alpha, classes
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:

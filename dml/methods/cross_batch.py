@@ -5,13 +5,14 @@ Shapes: B images in a batch, D embedding dimensions, N embeddings in the memory.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from dml.core.errors import UserError
 from dml.losses.arguments import to_working_precision
+from dml.methods.options import Count
 from dml.methods.reference_losses import compute_reference_loss, prepare_for_references
 from dml.models.embedder import Embedder
 from dml.training.interfaces import Method
@@ -34,10 +35,10 @@ class CrossBatchMemory(Method):
         wait_until_full: count these steps from the step at which the memory is full, as in the
             code of ccp's authors.
         exclude_self_pairs: do not compare an embedding with its copy in the memory; False includes
-            these pairs, as releases before this option did.
+            these pairs, as the code of ccp's authors.
 
     Raises:
-        UserError: an option is out of range, or the loss does not accept references.
+        UserError: the loss does not accept references.
     """
 
     def __init__(
@@ -45,16 +46,12 @@ class CrossBatchMemory(Method):
         loss: nn.Module,
         miner: Any,
         embedding_size: int,
-        memory_batches: int = 25,
-        start_after: int = 1000,
+        memory_batches: Count = 25,
+        start_after: Annotated[int, Field(ge=0)] = 1000,
         wait_until_full: bool = False,
         exclude_self_pairs: bool = True,
     ) -> None:
         super().__init__()
-        if memory_batches < 1:
-            raise UserError(f"method.memory_batches: {memory_batches} must be at least 1")
-        if start_after < 0:
-            raise UserError(f"method.start_after: {start_after} must be at least 0")
         self.loss = prepare_for_references(loss, miner, embedding_size, "xbm")
         self.memory_batches = memory_batches
         self.start_after = start_after + (memory_batches if wait_until_full else 0)

@@ -1,19 +1,24 @@
-"""Checks of the options of methods, and of the losses for mixing methods.
+"""Ranges of the options of methods, which a run checks, and the losses for mixing methods.
 
 Mixing requires a loss that is additive over positives and negatives, that is, has a generic form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import nn
 
-from dml.core.errors import UserError, nearest
+from dml.core.errors import UserError
 from dml.losses.generic import find_generic_form
 from dml.losses.generic.forms import Form
 
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 SAMPLE_LOSSES = (
     "contrastive | ms | ms_miner | contrastive_cosine | lifted_structure | binomial_deviance | nca"
 )
@@ -43,50 +48,6 @@ def require_form(loss: nn.Module, method: str, proxies: bool | None = None) -> F
             f"loss: method={method} cannot use it: {error}; choose loss={supported}"
         ) from error
     return form
-
-
-def check_choices(option: str, value: Sequence[str] | str, valid: Collection[str]) -> list[str]:
-    """Returns the chosen names in the order of `valid`, each once.
-
-    Raises:
-        UserError: no name or an unknown name is chosen.
-    """
-    listed = ", ".join(valid)
-    if not isinstance(value, Iterable):
-        written = "null" if value is None else value
-        raise UserError(f"{option}={written} must be a list of [{listed}]")
-    chosen = [value] if isinstance(value, str) else list(value)
-    for name in chosen:
-        if name not in valid:
-            raise UserError(
-                f"{option}: unknown '{name}'{nearest(str(name), valid)}; choose from [{listed}]"
-            )
-    if not chosen:
-        raise UserError(f"{option} is empty; choose from [{listed}]")
-    return [name for name in valid if name in chosen]
-
-
-def check_number(option: str, value: float, low: float, *, above: bool = False) -> float:
-    """Returns `value` after a check: finite, and at least `low` (or `above` it).
-
-    Raises:
-        UserError: the value is not a number of this range.
-    """
-    fits = isinstance(value, int | float) and (value > low if above else value >= low)
-    if not fits or value == float("inf"):
-        raise UserError(f"{option}={value} must be {'above' if above else 'at least'} {low:g}")
-    return value
-
-
-def check_count(option: str, value: object) -> int:
-    """Returns `value` after a check: an integer of at least 1.
-
-    Raises:
-        UserError: the value is not a number of this range.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UserError(f"{option}={value} must be an integer of at least 1")
-    return value
 
 
 def draw_one(names: Sequence[str]) -> str:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dml.core.errors import UserError
 from dml.losses.arguments import to_working_precision
 from dml.losses.c1_c2 import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
@@ -27,6 +26,7 @@ from dml.methods.chance_constrained.k_center import (
     pick_k_centers,
     pool_size_per_class,
 )
+from dml.methods.options import Count, NonNegative
 from dml.methods.reference_losses import prepare_for_references
 from dml.models.embedder import Embedder
 from dml.training.interfaces import Method, SamplePool
@@ -75,7 +75,7 @@ class ChanceConstrained(Method):
         min_delta: smallest improvement within a stage.
 
     Raises:
-        UserError: an option is out of range, or the loss does not accept references.
+        UserError: the loss does not accept references.
     """
 
     def __init__(
@@ -84,19 +84,15 @@ class ChanceConstrained(Method):
         miner: Any,
         num_classes: int,
         embedding_size: int,
-        proxies_per_class: int = 8,
-        pool_size: int = 12,
-        lambda_pull: float = 2e-4,
-        batch_pairs_weight: float = 0.1,
-        stages: int | None = None,
-        stage_patience: int = 3,
-        min_delta: float = 1e-5,
+        proxies_per_class: Count = 8,
+        pool_size: Count = 12,
+        lambda_pull: NonNegative = 2e-4,
+        batch_pairs_weight: NonNegative = 0.1,
+        stages: Count | None = None,
+        stage_patience: Count = 3,
+        min_delta: NonNegative = 1e-5,
     ) -> None:
         super().__init__()
-        _check_at_least(1, proxies_per_class=proxies_per_class, pool_size=pool_size)
-        _check_at_least(1, stages=stages, stage_patience=stage_patience)
-        _check_at_least(0, lambda_pull=lambda_pull, batch_pairs_weight=batch_pairs_weight)
-        _check_at_least(0, min_delta=min_delta)
         self.loss = prepare_for_references(loss, miner, embedding_size, "ccp")
         self.loss_clips = isinstance(self.loss, C1Loss | C2Loss)
         self.num_classes, self.proxies_per_class = num_classes, proxies_per_class
@@ -234,9 +230,3 @@ class ChanceConstrained(Method):
 
 def _clip(x_CnD: Tensor) -> Tensor:
     return clip_to_ball(x_CnD.flatten(0, 1)).view_as(x_CnD)
-
-
-def _check_at_least(minimum: int, **options: float | None) -> None:
-    for name, value in options.items():
-        if value is not None and not value >= minimum:
-            raise UserError(f"method.{name}: {value} must be at least {minimum}")

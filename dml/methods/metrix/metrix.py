@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
@@ -24,15 +25,17 @@ from dml.methods.metrix.mixed_similarity import compute_mixed_proxy_loss, mixed_
 from dml.methods.metrix.mixing_pairs import (
     PAIRS,
     MixingPairs,
+    PairKind,
     build_mixing_pairs,
     draw_lambdas,
     keep_hardest,
 )
-from dml.methods.options import check_choices, check_count, check_number, draw_one, require_form
+from dml.methods.options import Count, NonNegative, Positive, draw_one, require_form
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 
-TYPES = ("input", "feature", "embed")
+MixType = Literal["input", "feature", "embed"]
+TYPES: tuple[MixType, ...] = get_args(MixType)
 
 
 class Metrix(Plain):
@@ -60,57 +63,43 @@ class Metrix(Plain):
             positive (authors' code).
 
     Raises:
-        UserError: the loss has no generic form, or an option is invalid.
+        UserError: the loss has no generic form, or pairs that it cannot mix are chosen.
     """
 
     def __init__(
         self,
         loss: nn.Module,
         miner: Callable[[Tensor, Tensor], Any] | None = None,
-        types: Sequence[str] = ("feature",),
-        pairs: Sequence[str] = ("pos_neg", "anc_neg"),
-        w: float = 0.4,
-        alpha: float = 2.0,
-        lambda_per: str = "batch",
-        hard_negatives: Mapping[str, int | None] | None = None,
-        input_positives: int | None = None,
+        types: Annotated[Sequence[MixType], Field(min_length=1)] = ("feature",),
+        pairs: Annotated[Sequence[PairKind], Field(min_length=1)] = ("pos_neg", "anc_neg"),
+        w: NonNegative = 0.4,
+        alpha: Positive = 2.0,
+        lambda_per: Literal["batch", "pair"] = "batch",
+        hard_negatives: dict[MixType, Count | None] | None = None,
+        input_positives: Count | None = None,
         average: Literal["terms", "anchors"] = "terms",
-        anc_neg_anchors: str = "all",
+        anc_neg_anchors: Literal["all", "lone"] = "all",
     ) -> None:
         super().__init__(loss, miner)
-        check_choices("method.average", [average], ("terms", "anchors"))
-        (anchors,) = check_choices("method.anc_neg_anchors", [anc_neg_anchors], ("all", "lone"))
-        self.lone_anchors_only = anchors == "lone"
+        self.lone_anchors_only = anc_neg_anchors == "lone"
         self.form = require_form(loss, "metrix")
         if isinstance(self.form, EuclideanContrastive):
             self.form = replace(self.form, average=average)
-        self.types = check_choices("method.types", types, TYPES)
+        self.types: list[str] = [name for name in TYPES if name in types]
         of_type = {"input": "images", "feature": "features"}
         self.whole = frozenset(of_type[name] for name in self.types if name in of_type)
-        requested = check_choices("method.pairs", pairs, PAIRS)
+        requested: list[str] = [name for name in PAIRS if name in pairs]
         self.pairs = {name: self._select_possible(name, requested) for name in self.types}
-        self.w = check_number("method.w", w, 0)
-        self.alpha = check_number("method.alpha", alpha, 0, above=True)
-        (self.lambda_per,) = check_choices("method.lambda_per", [lambda_per], ("batch", "pair"))
-        hard_negatives = {"input": 3} if hard_negatives is None else hard_negatives
-        if not isinstance(hard_negatives, Mapping):
-            raise UserError(
-                f"method.hard_negatives={hard_negatives} must be a mapping from types: "
-                f"{{{', '.join(f'{name}: {hard_negatives}' for name in self.types)}}}"
-            )
-        self.hard_negatives = dict(hard_negatives)
-        for name, k in self.hard_negatives.items():
-            check_choices("method.hard_negatives", [name], TYPES)
-            if k is not None:
-                check_count(f"method.hard_negatives.{name}", k)
+        self.w, self.alpha, self.lambda_per = w, alpha, lambda_per
+        self.hard_negatives: dict[Any, int | None] = dict(hard_negatives or {})
+        if hard_negatives is None:
+            self.hard_negatives["input"] = 3
         self.input_positives = input_positives
-        if input_positives is not None:
-            check_count("method.input_positives", input_positives)
 
     @staticmethod
     def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
         """Returns the id in the tables of published results: `contrastive+metrix_input_feature`."""
-        chosen = check_choices("method.types", options["types"], TYPES)
+        chosen = (name for name in TYPES if name in options["types"])
         return f"{loss_id}+metrix_{'_'.join(chosen)}"
 
     def forward(

@@ -7,11 +7,13 @@ pairs, K the largest number of pairs per anchor, E (anchor, pair) incidences.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-PAIRS = ("pos_neg", "anc_neg", "pos_pos", "neg_neg")
+PairKind = Literal["pos_neg", "anc_neg", "pos_pos", "neg_neg"]
+PAIRS: tuple[PairKind, ...] = get_args(PairKind)
 
 
 @dataclass(frozen=True)

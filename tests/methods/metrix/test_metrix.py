@@ -33,22 +33,6 @@ def test_each_batch_draws_one_type_and_one_kind_of_pairs(monkeypatch):
     assert min(counts) > 25
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"types": ["feature", "embedding"]}, r"method\.types: unknown 'embedding'; did you mean"),
-        ({"types": []}, r"method\.types is empty"),
-        ({"alpha": 0}, r"method\.alpha=0 must be above 0"),
-        ({"hard_negatives": {"inputs": 3}}, r"method\.hard_negatives: unknown 'inputs'"),
-        ({"hard_negatives": 5}, r"method\.hard_negatives=5 must be a mapping .* \{feature: 5\}"),
-    ],
-)
-def test_a_wrong_option_is_one_line(options, message):
-    with pytest.raises(UserError, match=message) as caught:
-        Metrix(pml.MultiSimilarityLoss(), **options)
-    assert "\n" not in str(caught.value)
-
-
 def test_anchor_negative_mixes_of_proxies_exist_in_embedding_space_only():
     loss = pml.ProxyAnchorLoss(5, 5)
     assert Metrix(loss, types=["feature", "embed"]).pairs == {
