@@ -19,7 +19,7 @@ from dml.config.check import check
 from dml.config.command_line import is_multirun
 from dml.config.compatibility import find_notes
 from dml.config.explain import explain
-from dml.config.identity import ROOTS, flatten, identity, protocol_id, result_id
+from dml.config.identity import flatten, identity, protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError, first_line
@@ -101,35 +101,25 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
 
     Args:
         path: of the run folder.
-        words: keys and passwords, which are not stored, and the folder of moved data, as
-            `name=value`.
+        words: keys and passwords, which are not stored, the folder of moved data, and other options
+            that do not change the result, as `name=value`.
 
     Raises:
-        UserError: the folder is not a run folder, a secret is missing, or a word sets another
-            option; see also `run`.
+        UserError: the folder is not a run folder, or a word changes the result; see also `run`.
     """
-    cfg = load_cfg(path)
-    options = flatten(OmegaConf.to_container(cfg))
-    secrets = {name for name, value in options.items() if MASK in str(value)}
-    given = dict(word.partition("=")[::2] for word in words)
-    if others := given.keys() - secrets - set(ROOTS):
+    stored = load_cfg(path)
+    cfg = OmegaConf.merge(stored, OmegaConf.from_dotlist([*words]))
+    assert isinstance(cfg, DictConfig)
+    if changed := {n: v for n, v in identity(cfg).items() if identity(stored).get(n) != v}:
         raise ConfigError(
-            f"resume: the run continues with its own config; leave out {name}" for name in others
+            f"resume: the run continues with its own config; leave out {name}" for name in changed
         )
-    if missing := secrets - given.keys():
+    masked = flatten(OmegaConf.to_container(cfg, resolve=True))
+    if missing := [name for name, value in masked.items() if MASK in str(value)]:
         raise ConfigError(
             f"resume: {name} is not stored in {path}; add {name}=<value>" for name in missing
         )
-    for name, value in given.items():
-        OmegaConf.update(cfg, name, value)
-    try:
-        config = check(cfg, Config)
-    except ConfigError as error:
-        if "missing" not in str(error):
-            raise
-        reason = f"{RunFolder(path).config} cannot be read: options are missing"
-        raise UserError(f"resume: {reason}; restore it") from error
-    return run(cfg, config, None, folder=RunFolder(path))
+    return run(cfg, check(cfg, Config), None, folder=RunFolder(path))
 
 
 def selection_score(summary: dict[str, Any]) -> float | None:
@@ -211,11 +201,6 @@ class Experiment:
         if self.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
         print_line("finished before; overwrite=true runs it anew")
-        labels = {"name": self.config.name, "note": self.config.note}
-        new = {key: label for key, label in labels.items() if label not in (None, summary.get(key))}
-        if new:
-            summary |= new
-            self.world.broadcast_from_main(lambda: self.folder.write_summary(summary))
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
             with self.folder.locked(), track_run(self.tracker, self._tracker_info()):
                 for result in summary["jobs"]:

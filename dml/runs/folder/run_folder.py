@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.locks import Busy, find_held, try_lock
 from dml.core.secrets import mask_options, mask_text
-from dml.runs.folder.stored_run import read_config
+from dml.runs.folder.stored_run import StoredRun, read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
 
@@ -163,13 +163,14 @@ def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:
 
 def load_cfg(run_folder: str | Path) -> DictConfig:
     """Returns the config of a run as it is stored; see `load_config`."""
-    cfg = _read_yaml(RunFolder(run_folder).config)
+    cfg = _read_yaml(RunFolder(run_folder).config, StoredRun(Path(run_folder)).parse)
     cfg["overwrite"] = False  # it applied to the earlier run only
     return cfg
 
 
-def _read_yaml(path: Path) -> DictConfig:
+def _read_yaml(path: Path, check_content: Callable[[dict[str, Any]], object] = dict) -> DictConfig:
     try:
-        return OmegaConf.create(read_config(path))
+        check_content(content := read_config(path))
+        return OmegaConf.create(content)
     except (ValueError, OmegaConfBaseException) as error:
         raise ConfigError([f"run: {path} cannot be read: {first_line(error)}"]) from error
