@@ -6,7 +6,6 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from dml.retrieval import average_precision
 from dml.retrieval.average_precision import mean_average_precision
 from tests.retrieval.reference import CASES, ranking
 
@@ -33,8 +32,7 @@ def test_equals_the_definition(case):
 
 
 @pytest.mark.parametrize("case", ["unit", "grid"])
-def test_queries_against_a_gallery(case, monkeypatch):
-    monkeypatch.setattr(average_precision, "TILE", 7)
+def test_queries_against_a_gallery(case):
     generator = torch.Generator().manual_seed(1)
     points = CASES[case](generator)
     labels = torch.randint(0, 40, (len(points),), generator=generator)
