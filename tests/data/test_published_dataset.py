@@ -77,5 +77,5 @@ def test_cub_tables_are_joined_by_number_and_not_by_line(tmp_path: Path):
 def test_inshop_status_that_nobody_published_is_refused(tmp_path: Path):
     partition = inshop_tree(tmp_path) / "inshop/list_eval_partition.txt"
     partition.write_text(partition.read_text().replace(" gallery\n", " galery\n"))
-    with pytest.raises(UserError, match="evaluation_status 'galery'"):
+    with pytest.raises(UserError, match="damaged: roles: unknown 'galery'"):
         read_inshop(tmp_path, images=12, classes=4)
