@@ -34,10 +34,8 @@ class StoredFeatures(NamedTuple):
     def sample(self) -> np.ndarray:
         """Returns up to a thousand rows, evenly spaced, of plain features and views, k×F."""
         rows = _spread(len(self.plain), 1000)
-        parts = [self.plain[rows]] + (
-            [] if self.views is None else [*self.views[rows].swapaxes(0, 1)]
-        )
-        return np.concatenate(parts)
+        views = [] if self.views is None else [*self.views[rows].swapaxes(0, 1)]
+        return np.concatenate([self.plain[rows], *views])
 
 
 @dataclass(frozen=True)

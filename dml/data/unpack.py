@@ -14,7 +14,7 @@ from dml.core.progress import open_display
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks a tar or zip archive into `folder`; copies any other file unchanged.
+    """Unpacks a tar or zip archive into `folder`; copies a `.mat` or `.txt` file unchanged.
 
     Raises:
         UserError: the archive is damaged or encrypted, or contains a link, a device, or a path that
@@ -23,11 +23,10 @@ def unpack(archive: Path, folder: Path) -> None:
         OSError: a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    kinds = ((zipfile.is_zipfile, _unpack_zip), (tarfile.is_tarfile, _unpack_tar))
-    unpack_format = next((unpacker for fits, unpacker in kinds if fits(archive)), None)
-    if unpack_format is None:
+    if archive.suffix in (".mat", ".txt"):
         shutil.copyfile(archive, folder / archive.name)
         return
+    unpack_format = _unpack_zip if zipfile.is_zipfile(archive) else _unpack_tar
     try:
         with (
             open_display() as line,

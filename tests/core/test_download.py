@@ -53,6 +53,8 @@ def test_connection_that_never_gets_on_gives_up_and_says_how_to_go_on(site: Path
     ):
         download(f"{address}/data.bin", tmp_path / "data.bin", MD5, pause=0)
     assert len(behavior.requests) == ATTEMPTS
+    with serving(site, behavior) as address, pytest.raises(UserError, match="404 Not Found; run"):
+        download(f"{address}/missing.bin", tmp_path / "missing.bin", MD5, pause=0)
     with pytest.raises(UserError, match=r"refused.* \(0\.0 MB received\); run the same"):
         download("http://127.0.0.1:9/data.bin", tmp_path / "data.bin", MD5, pause=0)
 

@@ -36,18 +36,11 @@ def view() -> Subset:
     return index.subset("train")
 
 
-def train(view: Subset, start: int, stop: int, workers: int = 0, **options: object) -> list[Tensor]:
+def train(view: Subset, start: int, stop: int, workers: int = 0, **ranks: int) -> list[Tensor]:
     transform = train_transform("random_resized_crop", 6)
+    options = LoaderOptions(TO_INPUT, CPU, workers, **ranks)
     schedule = RandomBatches(view.labels, 8, seed=1)
-    batches = train_batches(
-        view,
-        transform,
-        LoaderOptions(TO_INPUT, CPU, workers, **options),
-        schedule,
-        seed=1,
-        start=start,
-        stop=stop,
-    )
+    batches = train_batches(view, transform, options, schedule, seed=1, start=start, stop=stop)
     assert len(batches) == stop - start
     return [images for images, _ in batches]
 
@@ -64,9 +57,8 @@ def test_continued_run_sees_the_batches_of_the_undisturbed_one(view: Subset, wor
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_evaluation_yields_every_image_in_order(view: Subset, workers: int):
-    batches = eval_batches(
-        view, eval_transform(None), LoaderOptions(TO_INPUT, CPU, workers), batch_size=16
-    )
+    options = LoaderOptions(TO_INPUT, CPU, workers)
+    batches = eval_batches(view, eval_transform(None), options, batch_size=16)
     images, labels = zip(*batches, strict=True)
     assert [len(part) for part in labels] == [16, 16, 8]
     assert torch.cat(labels).tolist() == view.labels.tolist()
@@ -84,13 +76,9 @@ def test_ranks_share_the_batches_of_the_undivided_run(view: Subset):
 def test_ranks_share_evaluation_without_gap_or_overlap(view: Subset):
     labels = []
     for rank in range(3):
-        batches = eval_batches(
-            view,
-            eval_transform(None),
-            LoaderOptions(TO_INPUT, CPU, rank=rank, world_size=3),
-            batch_size=5,
-        )
-        labels += [label for _, part in batches for label in part.tolist()]
+        options = LoaderOptions(TO_INPUT, CPU, rank=rank, world_size=3)
+        for _, part in eval_batches(view, eval_transform(None), options, batch_size=5):
+            labels += part.tolist()
     assert labels == view.labels.tolist()
 
 
