@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO
 
+from dml.core.errors import UserError
 from dml.core.progress import show_task
 
 CHUNK = 1 << 20
 ATTEMPTS = 4  # in a row that receive no byte
 TIMEOUT_S = 30
+ADVICE = "run the same command again, or give another URL (--url) or a local file (--archive)"
 # Errors of the connection, as opposed to the disk.
 NETWORK_ERRORS = (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
 
@@ -44,15 +46,14 @@ class Checksum:
         with open(path, "rb") as file:
             digits = hashlib.file_digest(file, self.algorithm).hexdigest()[: len(self.digits)]
         if digits != self.digits:
-            raise ChecksumError(f"{self.algorithm} is {digits}, published is {self.digits}")
+            raise ChecksumError(
+                f"{path}: {self.algorithm} is {digits}, published is {self.digits}: the file is "
+                f"damaged or another one; download it again, from another source if necessary"
+            )
 
 
-class ChecksumError(Exception):
+class ChecksumError(UserError):
     """A file is damaged, or differs from the published file."""
-
-
-class DownloadError(Exception):
-    """A file cannot be downloaded; the message names the URL and the reason."""
 
 
 def download(
@@ -74,31 +75,26 @@ def download(
         `target`.
 
     Raises:
-        DownloadError: there is no server, no such file, or the connection keeps breaking.
+        UserError: there is no server, no such file, or the connection keeps breaking.
         ChecksumError: the checksum of the file differs; a downloaded file is deleted.
         OSError: the file cannot be written.
     """
-    if not target.is_file():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(target.name + ".partial")
-        mode = "wb" if checksum is None else "ab"
-        try:
-            with open(partial, mode) as file, show_task(f"downloading {target.name}") as update:
-                _receive_all(url, file, update, pause)
-        except BaseException:
-            if partial.is_file() and not partial.stat().st_size:  # nothing to continue
-                partial.unlink()
-            raise
+    if target.is_file():
         if checksum is not None:
-            try:
-                checksum.check(partial)
-            except ChecksumError:
-                partial.unlink()  # resuming cannot repair it
-                raise
-        partial.replace(target)
-    elif checksum is not None:
-        checksum.check(target)
-    return target
+            checksum.check(target)
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    mode = "wb" if checksum is None else "ab"
+    with open(partial, mode) as file, show_task(f"downloading {target.name}") as update:
+        _receive_all(url, file, update, pause)
+    try:
+        if checksum is not None:
+            checksum.check(partial)
+    except ChecksumError:
+        partial.unlink()  # resuming cannot repair it
+        raise
+    return partial.replace(target)
 
 
 def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: float) -> None:
@@ -110,17 +106,17 @@ def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: 
             if _receive(url, file, update):
                 return
         except ValueError as error:
-            raise DownloadError(f"{url}: {error}; expected http://… or https://…") from error
+            raise UserError(f"{url}: {error}; expected http://… or https://…") from error
         except NETWORK_ERRORS as error:
-            if isinstance(error, urllib.error.HTTPError):
-                if error.code == 416:  # asked for bytes beyond the end: the checksum decides
-                    return
-                if error.code < 500:  # server errors may be temporary
-                    raise DownloadError(f"{url} answers {error.code} {error.reason}") from error
+            code = getattr(error, "code", 500)  # of an answer; server errors may be temporary
+            if code == 416:  # asked for bytes beyond the end: the checksum decides
+                return
             reason = " ".join(str(getattr(error, "reason", error)).split())
+            if code < 500:
+                raise UserError(f"{url} answers {code} {reason}; {ADVICE}") from error
         failures = 0 if file.tell() > start else failures + 1
         time.sleep(pause)
-    raise DownloadError(f"{url}: {reason} ({file.tell() / 1e6:.1f} MB received)")
+    raise UserError(f"{url}: {reason} ({file.tell() / 1e6:.1f} MB received); {ADVICE}")
 
 
 def _receive(url: str, file: IO[bytes], update: Callable[..., None]) -> bool:
@@ -129,8 +125,7 @@ def _receive(url: str, file: IO[bytes], update: Callable[..., None]) -> bool:
     headers = {"User-Agent": "dml-benchmark"} | ({"Range": f"bytes={start}-"} if start else {})
     request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-        range_sent = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
-        if start and not (range_sent and int(range_sent[1]) == start):  # the whole file is sent
+        if response.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file is sent
             start = file.truncate(0)
             file.seek(0)
         length = response.headers.get("Content-Length")

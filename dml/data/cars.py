@@ -9,7 +9,6 @@ import numpy as np
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
-NAME, TITLE = "cars", "Cars196"
 TRAIN_IMAGES = 8_054
 
 
@@ -30,7 +29,7 @@ def read_cars(root: str | Path, images: int = 16_185, classes: int = 196) -> Ima
 
     folder = Path(root) / "cars196"
     annotations = folder / "cars_annos.mat"
-    dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
+    dataset = PublishedDataset("cars", "Cars196", Path(root), images, classes)
     with dataset.reading(annotations):
         rows = loadmat(str(annotations), squeeze_me=True)["annotations"]
         files = [folder / str(name) for name in rows["relative_im_path"]]

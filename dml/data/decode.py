@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
+from torchvision.io import ImageReadMode, decode_jpeg
 
 from dml.core.errors import UserError
-from dml.data.boxes import split_box
+from dml.data.image_index import split_box
 
-try:
-    from torchvision.io import ImageReadMode, decode_jpeg
-except ImportError:  # torchvision plans to move decoding to another package
-    decode_jpeg = None
-
+T = TypeVar("T")
 JPEG = b"\xff\xd8\xff"
-LARGE_JPEG = 2**20  # bytes; smaller files decode to 250 MB at most, even if all pixels are equal
 
 
 def load_image(image: Path | np.ndarray | Image.Image, apply_orientation: bool = False) -> Tensor:
@@ -29,7 +30,8 @@ def load_image(image: Path | np.ndarray | Image.Image, apply_orientation: bool =
     The channels are innermost in memory (H×W×3), which is fastest to crop and resize.
 
     Args:
-        image: a file, a box in a file (`dml.data.boxes`), pixels H×W×3, or an image of Pillow.
+        image: a file, a box in a file (`dml.data.image_index.split_box`), pixels H×W×3, or an image
+            of Pillow.
         apply_orientation: rotate the image upright by its EXIF orientation.
 
     Raises:
@@ -50,9 +52,7 @@ def load_image(image: Path | np.ndarray | Image.Image, apply_orientation: bool =
         data = np.fromfile(image, dtype=np.uint8)
     except OSError as error:
         raise UserError(f"data: cannot read {image}: {error.strerror}") from error
-    if decode_jpeg is not None and data[:3].tobytes() == JPEG:
-        if len(data) > LARGE_JPEG:
-            _check_pixels(image)
+    if data[:3].tobytes() == JPEG:
         try:
             # A third faster than Pillow, which copies the pixels once more.
             return decode_jpeg(
@@ -63,16 +63,6 @@ def load_image(image: Path | np.ndarray | Image.Image, apply_orientation: bool =
         except RuntimeError:
             pass  # an unusual or damaged file: Pillow reads it or explains why not
     return _decode_with_pillow(image, apply_orientation)
-
-
-def _check_pixels(path: Path) -> None:
-    """Reads only the header: Pillow rejects more than 179 million pixels in any format."""
-    try:
-        Image.open(path).close()
-    except Image.DecompressionBombError as error:
-        raise UserError(f"data: cannot decode {path}: {error}") from error
-    except (OSError, SyntaxError):
-        return  # the decoder reports the problem
 
 
 def _decode_with_pillow(path: Path | Image.Image, apply_orientation: bool) -> Tensor:
@@ -93,3 +83,20 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
         raise ValueError("32-bit numbers have no white level; save it with 8 or 16 bits")
     return image
+
+
+def map_in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> Generator[T, None, None]:
+    """Yields `function(item)` in order; decoders release the interpreter lock.
+
+    Unlike `Executor.map` alone this stores only a few results. An exception of the function is
+    raised at its item and cancels the later items.
+    """
+    rest, threads, previous = iter(items), os.cpu_count() or 1, torch.get_num_threads()
+    # One thread per item: otherwise torch would start several threads in each thread of the pool.
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        while some := list(islice(rest, 16 * threads)):
+            yield from pool.map(function, some)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(previous)

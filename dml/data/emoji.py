@@ -6,13 +6,11 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from dml.core.errors import UserError
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
-NAME, TITLE = "emoji", "Emoji"
 TRAIN_IMAGES = 4_954
 FINGERPRINT = "f10fc9f154090f27"
 FOLDER = "emoji"
@@ -36,10 +34,11 @@ def read_emoji(
         UserError: the dataset is missing or incomplete, or its fingerprint differs.
     """
     folder = Path(root) / FOLDER
-    dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes)
+    dataset = PublishedDataset("emoji", "Emoji", Path(root), images, classes)
     table = folder / "drawings.csv"
+    dtypes = {"label": np.int64, "code": str}
+    rows = dataset.read_table(table, dtype=dtypes, keep_default_na=False)
     with dataset.reading(table):
-        rows = pd.read_csv(table, dtype={"label": np.int64, "code": str}, keep_default_na=False)
         drawings = zip(rows["code"], rows["set"], strict=True)
         files = [folder / "images" / str(code) / f"{name}.png" for code, name in drawings]
         index = dataset.build_index(files, rows["label"], rows["role"])

@@ -17,8 +17,6 @@ from dml.data.embedding_file import open_embeddings
 from dml.data.folder import index_table
 from dml.data.image_index import ImageIndex, StoredFeatures, Subset
 
-WRITE = "python embed.py <network> <images> <file>.npz --features --views 8"
-
 
 def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     """Returns the index of a file of features, with the classes and splits that it names.
@@ -32,7 +30,8 @@ def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex
     """
     path = Path(root)
     if not path.is_file() or path.suffix != ".npz":
-        raise UserError(f"data.root: no .npz file {path} of features; to write one: {WRITE}")
+        command = "python embed.py <network> <images> <file>.npz --features --views 8"
+        raise UserError(f"data.root: no .npz file {path} of features; to write one: {command}")
     stored = open_embeddings(path)
     if stored.labels is None:
         raise UserError(f"data.root: {path} has no labels; embed images whose classes are known")

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from dml.core.errors import UserError, first_line
-from dml.data.boxes import COLUMNS
 from dml.data.image_index import ROLES, ImageIndex
 from dml.data.published_dataset import find_missing
 
@@ -23,6 +22,7 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),
     *(".tif", ".tiff", ".webp", ".ppm", ".pgm"),
 )
+BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
 log = logging.getLogger(__name__)
 
 
@@ -53,7 +53,7 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     root = Path(root)
     if not root.exists():
         raise UserError(f"data.root: no folder or CSV file {root}; set it with data.root=<path>")
-    table = _folders(root) if root.is_dir() else _read_csv(root)
+    table = _read_folders(root) if root.is_dir() else _read_csv(root)
     files = table["path"].tolist()
     if missing := find_missing(files):
         _refuse(
@@ -76,10 +76,9 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
     if len(names) < 2:
         _refuse(
             root,
-            f"images of {len(names)} classes, at least 2 are needed; set another path with "
-            f"data.root=<path>, which has <class>/<image> or "
-            f"<split>/<class>/<image> in a folder, with image files {' '.join(SUFFIXES)}, "
-            f"or a CSV file with the columns path,label",
+            f"images of {len(names)} classes, at least 2 are needed: <class>/<image> or "
+            f"<split>/<class>/<image> in a folder, where images are {' '.join(SUFFIXES)}, or a "
+            f"CSV file with the columns path,label",
         )
     labels = pd.Categorical(table["label"], categories=names).codes.astype(np.int64)
     if "split" in table:
@@ -124,8 +123,7 @@ def list_images(
     if not isinstance(source, str | Path):
         files = [Path(file) for file in source]
     elif place.is_dir():
-        files = sorted(_images(place))
-        folders = [file.relative_to(place).parts[:-1] for file in files]
+        files, folders = _walk(place)
         level = int({parts[0] for parts in folders if parts} <= {*ROLES})
         if all(len(parts) > level for parts in folders):
             labels = [parts[level] for parts in folders]
@@ -152,7 +150,7 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
 
     The file is UTF-8 with a header, separated by commas, semicolons or tabs. Spaces around a value
     are ignored, and other columns after a warning; labels are names, never numbers. An image may
-    be listed with several boxes (`dml.data.boxes`).
+    be listed with several boxes (`dml.data.image_index.split_box`).
 
     Args:
         path: the file; the paths in it are absolute, or relative to its folder.
@@ -177,16 +175,16 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
             f"the first line must name the columns {','.join(required)} and, optionally, split; "
             f"they are: {', '.join(table)[:80]}",
         )
-    columns += COLUMNS if {*COLUMNS} <= {*table} else []
+    columns += BOX if {*BOX} <= {*table} else []
     if unused := [name for name in table if name not in columns]:
         log.warning("%s: columns that are not used: %s", path, ", ".join(unused))
     table = table[columns].apply(lambda column: column.str.strip()).replace("", None)
     table = table.dropna(how="all")
     for row in table[table.isna().any(axis=1)].to_numpy(str):
         _refuse(path, f"a value is missing: {', '.join(row)}")
-    if {*COLUMNS} <= {*columns}:
+    if {*BOX} <= {*columns}:
         try:
-            corners = table[COLUMNS].astype(float).clip(0).round().astype(int).astype(str)
+            corners = table[BOX].astype(float).clip(0).round().astype(int).astype(str)
         except ValueError as error:
             _refuse(path, f"a box is not four numbers ({first_line(error)})")
         table["path"] += "#" + corners.agg(",".join, axis=1)
@@ -196,44 +194,35 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
     return table
 
 
-def _folders(root: Path) -> pd.DataFrame:
+def _read_folders(root: Path) -> pd.DataFrame:
     """Returns path, label and, if the top folders are splits, split of the images in a folder."""
-    top = _subfolders(root)
-    splits = [folder for folder in top if folder.name in ROLES]
-    if len(splits) < 2:
-        return pd.DataFrame(_class_folders(top), columns=["path", "label"])
-    if len(splits) < len(top):
-        other = next(folder.name for folder in top if folder.name not in ROLES)
+    table = pd.DataFrame(zip(*_walk(root), strict=True), columns=["path", "parts"])
+    folders = {parts[0] for parts in table["parts"] if parts}
+    level = int(len(folders & {*ROLES}) > 1)
+    if level and (others := folders - {*ROLES}):
         _refuse(
             root,
-            f"the folder '{other}' is next to splits; splits are {', '.join(ROLES)}: rename it, or "
-            f"move it out",
+            f"the folder '{min(others)}' is next to splits; splits are {', '.join(ROLES)}: rename "
+            f"it, or move it out",
         )
-    rows = [(*row, split.name) for split in splits for row in _class_folders(_subfolders(split))]
-    return pd.DataFrame(rows, columns=["path", "label", "split"])
+    table = table[table["parts"].str.len() > level]
+    names = ["split", "label"][1 - level :]
+    return table.assign(**{name: table["parts"].str[i] for i, name in enumerate(names)})
 
 
-def _class_folders(folders: Iterable[Path]) -> list[tuple[Path, str]]:
-    return [(file, folder.name) for folder in folders for file in sorted(_images(folder))]
+def _walk(root: Path) -> tuple[list[Path], list[tuple[str, ...]]]:
+    """Returns the images below a folder, and for each the names of the folders in between."""
 
+    def fail(error: OSError) -> NoReturn:
+        raise UserError(f"data.root: cannot read {error.filename}: {error.strerror}") from error
 
-def _images(folder: Path) -> Iterable[Path]:
-    for parent, folders, names in os.walk(folder, onerror=_unreadable):
+    files = []
+    for parent, folders, names in os.walk(root, onerror=fail, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            if not name.startswith(".") and name.lower().endswith(SUFFIXES):
-                yield Path(parent, name)
-
-
-def _subfolders(folder: Path) -> list[Path]:
-    try:
-        return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-    except OSError as error:
-        _unreadable(error)
-
-
-def _unreadable(error: OSError) -> NoReturn:
-    raise UserError(f"data.root: cannot read {error.filename}: {error.strerror}") from error
+        images = [n for n in names if not n.startswith(".") and n.lower().endswith(SUFFIXES)]
+        files += [Path(parent, name) for name in images]
+    files.sort()
+    return files, [file.relative_to(root).parts[:-1] for file in files]
 
 
 def _class_names(labels: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -40,25 +41,19 @@ def read_glyphs(
             that the default dataset does not contain, for pretraining.
 
     Raises:
-        UserError: the fonts contain too few characters, or the drawn images cannot be stored.
+        UserError: the fonts contain too few characters.
+        OSError: the drawn images cannot be stored.
     """
-    key = f"{seed} {classes} {per_class} {_versions()}"
-    if first_class:
-        key += f" {first_class}"
-    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
+    key = [seed, classes, per_class, first_class, features.version("freetype2")]
+    key += [version("matplotlib"), version("pillow")]
+    digest = hashlib.sha256(str(key).encode()).hexdigest()[:12]
     path = Path(root) / "glyphs" / f"{digest}.npy"
     if path.is_file():
         grey = np.load(path)
     else:
         grey = draw_glyphs(seed, classes, per_class, first_class)
-        try:
-            with replace_file(path) as temporary, open(temporary, "wb") as file:
-                np.save(file, grey)
-        except OSError as error:
-            raise UserError(
-                f"data.root: cannot store the drawn glyphs in {path.parent} ({error.strerror}); "
-                f"set data.root to a folder that can be written"
-            ) from error
+        with replace_file(path) as temporary, open(temporary, "wb") as file:
+            np.save(file, grey)
     labels = np.repeat(np.arange(classes), per_class)
     return ImageIndex(
         name="glyphs",
@@ -159,12 +154,3 @@ def _draw(character: str, font: ImageFont.FreeTypeFont, rng: np.random.Generator
         upright.size, Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR
     )
     return np.asarray(moved.reduce(CANVAS // SIDE))
-
-
-def _versions() -> str:
-    """Returns the versions of the libraries that draw the glyphs."""
-    import matplotlib
-    import PIL
-
-    freetype = features.version("freetype2")
-    return f"matplotlib {matplotlib.__version__} pillow {PIL.__version__} freetype {freetype}"

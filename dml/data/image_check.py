@@ -14,10 +14,8 @@ from dml.core.errors import UserError
 from dml.core.locks import wait_for_lock
 from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
-from dml.data.decode import load_image
-from dml.data.fingerprint import hash_listing
-from dml.data.image_index import ImageIndex
-from dml.data.threads import map_in_threads
+from dml.data.decode import load_image, map_in_threads
+from dml.data.image_index import ImageIndex, hash_listing
 
 
 def find_undecodable(images: Sequence[Path] | np.ndarray) -> dict[int, str]:
@@ -61,32 +59,30 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
         UserError: an image cannot be decoded and `skip` is False; a line per image.
         KeyboardInterrupt, RunStopped: at a signal while decoding.
     """
-    problems = _check_once(index.files, folder) if index.files else {}
-    if not problems:
+    if index.files is None:
+        return index
+    path = folder / f"checked-{hash_listing(index.files)}.json"
+    stored = None
+    with suppress(OSError, UserError):
+        stored = read_json(path)
+    if stored is None:
+        with raise_on_signals():
+            stored = {str(row): line for row, line in find_undecodable(index.files).items()}
+        with suppress(OSError, UserError), wait_for_lock(path.with_suffix(".lock")):
+            write_json(path, stored)
+    if not stored:
         return index
     if not skip:
         advice = (
-            f"data: {len(problems)} of {len(index.images)} images of {index.name} cannot be "
+            f"data: {len(stored)} of {len(index.images)} images of {index.name} cannot be "
             f"decoded; replace them, or set data.skip_corrupt=true to leave them out"
         )
-        raise UserError("\n".join([*problems.values(), advice]))
-    kept = np.setdiff1d(np.arange(len(index.images)), list(problems))
+        raise UserError("\n".join([*stored.values(), advice]))
+    kept = np.setdiff1d(np.arange(len(index.images)), [int(row) for row in stored])
     return replace(
         index,
         images=[index.images[row] for row in kept],
         labels=np.unique(index.labels[kept], return_inverse=True)[1].astype(np.int64),
         roles=index.roles[kept],
-        skipped=len(problems),
+        skipped=len(stored),
     )
-
-
-def _check_once(images: Sequence[Path], folder: Path) -> dict[int, str]:
-    path = folder / f"checked-{hash_listing(images)}.json"
-    with suppress(OSError, UserError):
-        if (stored := read_json(path)) is not None:
-            return {int(row): str(problem) for row, problem in stored.items()}
-    with raise_on_signals():
-        problems = find_undecodable(images)
-    with suppress(OSError, UserError), wait_for_lock(path.with_suffix(".lock")):
-        write_json(path, {str(row): problem for row, problem in problems.items()})
-    return problems

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dml.data.batch_transforms import batch_transforms
 from dml.data.decode import load_image
 from dml.data.image_index import Subset
+from dml.data.transforms import BatchTransform
 
 
-class ImageSource(Protocol):
-    """Source of the pixels of an index: its files (`Decoder`) or a `PixelCache`."""
-
-    def __getitem__(self, row: int) -> Tensor:
-        """Returns the image of a row of the index, uint8 3×H×W."""
-        ...
-
-    def batch(self, rows: np.ndarray) -> Tensor | None:
-        """Returns the images of several rows, B×3×H×W, or None if they cannot be read together."""
-        ...
-
-
-class Decoder:
-    """Decodes images at every access."""
+class ImageSource:
+    """Source of the pixels of an index: decodes images at every access."""
 
     def __init__(self, images: Sequence[Any] | np.ndarray, apply_orientation: bool = False) -> None:
         self.images, self.apply_orientation = images, apply_orientation
 
     def __getitem__(self, row: int) -> Tensor:
+        """Returns the image of a row of the index, uint8 3×H×W."""
         return load_image(self.images[row], self.apply_orientation)
-
-    def batch(self, rows: np.ndarray) -> Tensor | None:
-        """Returns the images of several rows, B×3×H×W, if they are in memory, else None."""
-        if not isinstance(self.images, np.ndarray):
-            return None
-        return torch.from_numpy(self.images[rows]).permute(0, 3, 1, 2)
 
 
 class ImageDataset(Dataset[tuple[Tensor, int]]):
@@ -63,11 +45,12 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         transform: Callable[[Tensor], Tensor],
         source: ImageSource | None = None,
     ) -> None:
-        self.subset = subset
-        self.transform = transform
-        index = subset.index
-        self.source = Decoder(index.images, index.apply_orientation) if source is None else source
-        self.steps = batch_transforms(transform)
+        self.subset, self.transform, index = subset, transform, subset.index
+        self.source = source or ImageSource(index.images, index.apply_orientation)
+        steps: list[Any] = list(transform) if isinstance(transform, nn.Sequential) else [transform]
+        # Whole batches of images in memory are transformed at once where all steps allow it.
+        batched = all(isinstance(step, BatchTransform) for step in steps)
+        self.steps = steps if batched and isinstance(index.images, np.ndarray) else None
 
     def __len__(self) -> int:
         return len(self.subset)
@@ -75,7 +58,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
         row, draw = key if isinstance(key, tuple) else (key, None)
         image = self.source[int(self.subset.rows[row])]
-        with _preserve_global_generator():
+        with torch.random.fork_rng(devices=[]):
             _seed(draw)
             return self.transform(image), int(self.subset.labels[row])
 
@@ -83,30 +66,21 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         self, keys: Sequence[int | tuple[int, int]]
     ) -> list[tuple[Tensor, int]] | tuple[Tensor, Tensor]:
         """Returns a batch as tensors (images B×3×H×W, labels B) if possible, else as a list."""
+        if self.steps is None:
+            return [self[key] for key in keys]
         pairs = [key if isinstance(key, tuple) else (key, None) for key in keys]
         rows = np.array([row for row, _ in pairs])
-        images = None if self.steps is None else self.source.batch(self.subset.rows[rows])
-        if self.steps is None or images is None:
-            return [self[key] for key in keys]
+        pixels_BHWC = np.asarray(self.subset.index.images)[self.subset.rows[rows]]
+        images = torch.from_numpy(pixels_BHWC).permute(0, 3, 1, 2)
         drawn: list[list[Tensor]] = [[] for _ in self.steps]
-        with _preserve_global_generator():
+        with torch.random.fork_rng(devices=[]):
             for _, draw in pairs:
                 _seed(draw)
                 for step, numbers in zip(self.steps, drawn, strict=True):
                     numbers.append(step.draw())
         for step, numbers in zip(self.steps, drawn, strict=True):
-            drawn_Bk = torch.stack(numbers).to(images.device, non_blocking=True)
-            images = step.change(images, drawn_Bk)
+            images = step.change(images, torch.stack(numbers))
         return images, torch.from_numpy(self.subset.labels[rows])
-
-
-@contextmanager
-def _preserve_global_generator() -> Iterator[None]:
-    state = torch.get_rng_state()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
 
 
 def _seed(draw: int | None) -> None:

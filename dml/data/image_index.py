@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dml.data.fingerprint import fingerprint
-
 TESTED = ("test", "query", "gallery")
 ROLES = ("train", *TESTED, "unused")
+BOX = re.compile(r"(.+)#(\d+),(\d+),(\d+),(\d+)")
+SAMPLE = 100  # images of a lazy sequence whose pixels are part of the fingerprint
+SIZES = 1000  # files whose size is read; all of SOP takes minutes on a network file system
 
 
 class StoredFeatures(NamedTuple):
@@ -28,11 +33,9 @@ class StoredFeatures(NamedTuple):
 
     def sample(self) -> np.ndarray:
         """Returns up to a thousand rows, evenly spaced, of plain features and views, k×F."""
-        rows = np.linspace(0, len(self.plain) - 1, min(1000, len(self.plain))).astype(int)
-        parts = [self.plain[rows]] + (
-            [] if self.views is None else [*self.views[rows].swapaxes(0, 1)]
-        )
-        return np.concatenate(parts)
+        rows = _spread(len(self.plain), 1000)
+        views = [] if self.views is None else [*self.views[rows].swapaxes(0, 1)]
+        return np.concatenate([self.plain[rows], *views])
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class ImageIndex:
 
     Attributes:
         name: id of the dataset.
-        images: N paths (`dml.data.boxes`: parts of images), a uint8 array N×H×W×3 (RGB) for data
+        images: N paths (`split_box`: parts of images), a uint8 array N×H×W×3 (RGB) for data
             that fits in memory, or any object with a length whose items are images of Pillow or
             uint8 arrays H×W×3, made at every access.
         labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
@@ -101,10 +104,59 @@ class ImageIndex:
         return Subset(self, np.flatnonzero(np.isin(self.roles, roles)))
 
     def fingerprint(self) -> str:
-        """Returns 16 hex digits that depend on images, labels and roles, but not on `root`."""
-        name = self.fingerprint_name or self.name
+        """Returns 16 hex digits that depend on images, labels and roles, but not on the machine.
+
+        Files count by their order, their paths relative to `root` (default: the deepest folder that
+        contains them all), so that the dataset may be moved, and the sizes of up to `SIZES` of
+        them, evenly spaced: a cropped or re-encoded copy has another fingerprint. Images in memory
+        count by their pixels, lazy ones by the pixels of up to `SAMPLE` images.
+        """
         images = self.images if self.features is None else self.features.sample()
-        return fingerprint(name, images, self.labels, self.roles, self.root)
+        content: list[object] = [self.fingerprint_name or self.name]
+        content += [self.roles.tolist(), self.labels.tolist()]
+        if isinstance(images, np.ndarray):
+            content += [images.shape, _hash_pixels(images)]
+        elif self.files is None:
+            sample = _spread(len(images), SAMPLE)
+            content += [len(images), *(_hash_pixels(np.asarray(images[row])) for row in sample)]
+        else:
+            root = self.root or os.path.commonpath([file.parent for file in self.files])
+            top = os.path.join(os.path.abspath(root), "")
+            content.append([os.path.abspath(file).removeprefix(top) for file in self.files])
+            sample = _spread(len(images), SIZES)
+            content.append([split_box(images[row])[0].stat().st_size for row in sample])
+        return _hash_json(content)
+
+
+def split_box(image: str | Path) -> tuple[Path, tuple[int, ...] | None]:
+    """Returns the file of an image, and its box if the name has one.
+
+    `photo.jpg#10,20,90,80` is the part of `photo.jpg` from (10, 20) to (90, 80), in pixels of the
+    upright image.
+    """
+    if not (match := BOX.fullmatch(os.fspath(image))):
+        return Path(image), None
+    return Path(match[1]), tuple(map(int, match.groups()[1:]))
+
+
+def hash_listing(files: Sequence[Path], *settings: object) -> str:
+    """Returns a hash of `settings` and of the paths, sizes and modification times of files."""
+    stats = [(os.path.abspath(file), split_box(file)[0].stat()) for file in files]
+    listing = [(path, status.st_size, status.st_mtime_ns) for path, status in stats]
+    return _hash_json([*settings, listing])
+
+
+def _hash_json(content: list[object]) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def _hash_pixels(pixels: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(pixels).data).hexdigest()
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """Returns up to `most` of the numbers 0..count−1, evenly spaced."""
+    return np.linspace(0, count - 1, min(most, count)).astype(int).tolist()
 
 
 @dataclass(frozen=True)

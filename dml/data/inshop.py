@@ -10,7 +10,6 @@ from pathlib import Path
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
-NAME, TITLE = "inshop", "In-Shop Clothes Retrieval"
 TRAIN_IMAGES = 25_882
 
 
@@ -27,14 +26,11 @@ def read_inshop(root: str | Path, images: int = 52_712, classes: int = 7_982) ->
     folder = Path(root) / "inshop"
     partition = folder / "list_eval_partition.txt"
     recall_at = (1, 10, 20, 30)
-    dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes, recall_at)
+    dataset = PublishedDataset(
+        "inshop", "In-Shop Clothes Retrieval", Path(root), images, classes, recall_at
+    )
+    # The first line is the number of images, the second names the columns.
+    table = dataset.read_table(partition, sep=r"\s+", header=1, dtype=str)
     with dataset.reading(partition):
-        import pandas as pd
-
-        # The first line is the number of images, the second names the columns.
-        table = pd.read_csv(partition, sep=r"\s+", header=1, dtype=str)
         files = [folder / name for name in table["image_name"]]
-        items, roles = table["item_id"].tolist(), table["evaluation_status"].tolist()
-        if unknown := {*roles} - {"train", "query", "gallery"}:
-            raise ValueError(f"evaluation_status {min(unknown)!r} is unknown")
-    return dataset.build_index(files, items, roles)
+        return dataset.build_index(files, table["item_id"], table["evaluation_status"])

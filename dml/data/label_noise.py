@@ -32,19 +32,14 @@ def add_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, Lab
     Images outside the subset keep their labels, so that validation and test stay clean.
 
     Args:
-        subset: the images to train on.
+        subset: the images to train on, of at least two classes.
         rate: 0 ≤ rate < 1.
         seed: seed of the choice of images and of their wrong labels.
-
-    Raises:
-        ValueError: the subset has only one class.
     """
     changed = round(rate * len(subset))
     report = LabelNoise(rate, changed, len(subset), seed)
     if not changed:
         return subset, report
-    if subset.num_classes < 2:
-        raise ValueError("rate: label noise needs a subset of at least 2 classes")
     rng = np.random.default_rng([seed, 3])
     chosen = rng.choice(len(subset), changed, replace=False)
     step = rng.integers(1, subset.num_classes, changed)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,16 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Sampler, default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from dml.core.errors import UserError
 from dml.data.features import FeatureDataset
 from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import ImageIndex, Subset
-from dml.data.loading_processes import iterate, prepare_process
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 
 MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
+# Beginnings of torch's errors after the death of a loading process, which have no specific class.
+DEAD_WORKER = ("DataLoader worker", "Pin memory thread")
 
 
 def resolve_workers(
@@ -59,37 +63,63 @@ def resolve_eval_batch_size(batch_size: int | str, pixels: int | None, device: t
     return max(1, min(256, int(at_224 * (224 / (pixels or 1)) ** 2)))
 
 
-class ScheduledSampler(Sampler[list[tuple[int, int]]]):
+@dataclass(frozen=True)
+class ScheduledSampler:
     """Yields one rank's (row, draw) pairs of the steps `start`..`stop`−1 of a schedule.
 
-    Concatenated over the ranks, the pairs of a step are the batch of a single process.
+    Concatenated over the ranks, the pairs of a step are the batch of a single process; its size is
+    a multiple of `world_size`.
     """
 
-    def __init__(
-        self,
-        schedule: BatchSchedule,
-        seed: int,
-        start: int,
-        stop: int,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        if schedule.batch_size % world_size:
-            raise ValueError(
-                f"batch_size {schedule.batch_size} is not a multiple of {world_size} processes"
-            )
-        self.schedule, self.seed, self.start, self.stop = schedule, seed, start, stop
-        share = schedule.batch_size // world_size
-        self.share = slice(rank * share, (rank + 1) * share)
+    schedule: BatchSchedule
+    seed: int
+    start: int
+    stop: int
+    rank: int = 0
+    world_size: int = 1
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        share = self.schedule.batch_size // self.world_size
+        first = self.rank * share
         for step in range(self.start, self.stop):
             rows = self.schedule.batch(step).tolist()
             pairs = list(zip(rows, augmentation_seeds(self.seed, step, len(rows)), strict=True))
-            yield pairs[self.share]
+            yield pairs[first : first + share]
+
+
+def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Yields the batches of a loader.
+
+    Raises:
+        RuntimeError: a worker died; the message begins with an entry of `DEAD_WORKER`.
+    """
+    handler = signal.getsignal(signal.SIGCHLD)
+    batches = iter(loader)
+    if signal.getsignal(signal.SIGCHLD) != handler:
+        # Torch's handler would raise between any two instructions, where the error may leave a lock
+        # acquired or prevent a checkpoint. Without it, waiting for a batch ends within 5 seconds.
+        signal.signal(signal.SIGCHLD, handler)
+    try:
+        yield from batches
+    except (ConnectionError, EOFError, FileNotFoundError) as error:
+        raise RuntimeError(f"{DEAD_WORKER[0]} exited before it sent its batch") from error
+
+
+def prepare_process(worker: int) -> None:
+    """Ignores Ctrl-C and SIGTERM in a worker: the training process finishes its step first."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+@atexit.register
+def _end_processes() -> None:
+    """Kills remaining workers: Python would send SIGTERM, which they ignore, and wait for them."""
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
 
 
 class Batches:

@@ -9,13 +9,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
-from dml.data.boxes import split_box
-from dml.data.image_index import ImageIndex
+from dml.data.image_index import ImageIndex, split_box
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,6 @@ class PublishedDataset:
     def reading(self, table: Path) -> Iterator[None]:
         """Converts the errors of reading a table of the dataset to messages for users.
 
-        A missing table is reported before the body imports what reads it.
-
         Raises:
             UserError: the table is missing or damaged.
         """
@@ -65,6 +66,17 @@ class PublishedDataset:
             raise UserError(
                 f"data.root: {table} is damaged: {first_line(error)}; {self.advice}"
             ) from error
+
+    def read_table(self, path: Path, **options: Any) -> DataFrame:
+        """Returns a table of the dataset, read with options of `pandas.read_csv`.
+
+        Raises:
+            UserError: the table is missing or damaged.
+        """
+        with self.reading(path):
+            import pandas as pd  # late: a missing table is reported before
+
+            return pd.read_csv(path, **options)
 
     def build_index(
         self,
@@ -131,16 +143,9 @@ def find_missing(files: Sequence[Path]) -> list[Path]:
     Every folder is listed once, since a look-up per file would take minutes for 120,000 images on a
     network file system.
     """
-    places = {file: split_box(file)[0] for file in files}
-    folders = {folder: _list_files(folder) for folder in {p.parent for p in places.values()}}
-    return [file for file, place in places.items() if place.name not in folders[place.parent]]
-
-
-def _list_files(folder: Path) -> set[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name for entry in entries if entry.is_file()}
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
-    except OSError as error:
-        raise UserError(f"data.root: cannot read {folder}: {error.strerror}") from error
+    paths = [split_box(file)[0] for file in files]
+    present: set[Path] = set()
+    for folder in {path.parent for path in paths}:
+        with suppress(OSError), os.scandir(folder) as entries:
+            present.update(folder / entry.name for entry in entries if entry.is_file())
+    return [file for file, path in zip(files, paths, strict=True) if path not in present]

@@ -1,5 +1,7 @@
 """Batch schedules: the images of training step t as pure functions of seed and t.
 
+A schedule has `batch_size`, `steps_per_epoch` and `batch(step)`: batch_size rows of the training
+subset for step ≥ 0.
 Schedules have no state to save. A resumed run gets the same batches as an uninterrupted run; each
 rank of a distributed run takes its slice of a batch.
 """
@@ -7,25 +9,9 @@ rank of a distributed run takes its slice of a batch.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-
-
-class BatchSchedule(Protocol):
-    """The batches of a training run.
-
-    Attributes:
-        steps_per_epoch: steps of an epoch.
-        batch_size: images in every batch.
-    """
-
-    steps_per_epoch: int
-    batch_size: int
-
-    def batch(self, step: int) -> np.ndarray:
-        """Returns the rows (batch_size integers) of the training subset for `step` ≥ 0."""
-        ...
 
 
 class RandomBatches:
@@ -82,16 +68,9 @@ class _ClassBatches:
         seed: int,
         steps_per_epoch: int | None = None,
     ) -> None:
-        if images_per_class < 1:
-            raise ValueError(f"images_per_class: {images_per_class} is less than 1")
         self._classes_per_batch, remainder = divmod(batch_size, images_per_class)
-        if remainder or not self._classes_per_batch:
-            whole = self._classes_per_batch
-            near = [count * images_per_class for count in (whole, whole + 1) if count]
-            raise ValueError(
-                f"batch_size: {batch_size} must be a multiple of {images_per_class} images per "
-                f"class (nearest {', '.join(map(str, near))})"
-            )
+        if remainder:
+            raise ValueError(f"batch_size: {batch_size} is no multiple of images_per_class")
         self.batch_size, self._per_class, self._seed = batch_size, images_per_class, seed
         self.steps_per_epoch = steps_per_epoch or max(1, len(labels) // batch_size)
         self._rows_of = _rows_by_class(labels)
@@ -159,6 +138,9 @@ class BalancedBatches(_ClassBatches):
         return shuffled[draw * m : (draw + 1) * m]
 
 
+BatchSchedule = RandomBatches | ClassStreamBatches | BalancedBatches
+
+
 def build_schedule(
     sampler: str,
     labels: np.ndarray,
@@ -176,8 +158,7 @@ def build_schedule(
     """
     if sampler == "random":
         return RandomBatches(labels, batch_size, seed, steps_per_epoch)
-    if images_per_class is None:
-        raise ValueError(f"images_per_class: the sampler '{sampler}' needs a number, such as 4")
+    assert images_per_class is not None  # the check of the config
     schedule = ClassStreamBatches if sampler == "class_stream" else BalancedBatches
     return schedule(labels, batch_size, images_per_class, seed, steps_per_epoch)
 

@@ -9,7 +9,6 @@ import numpy as np
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import PublishedDataset
 
-NAME, TITLE = "sop", "Stanford Online Products"
 TRAIN_IMAGES = 59_551
 
 
@@ -25,16 +24,15 @@ def read_sop(root: str | Path, images: int = 120_053, classes: int = 22_634) -> 
     """
     folder = Path(root) / "Stanford_Online_Products"
     recall_at = (1, 10, 100, 1000)
-    dataset = PublishedDataset(NAME, TITLE, Path(root), images, classes, recall_at)
-    tables = []
+    dataset = PublishedDataset(
+        "sop", "Stanford Online Products", Path(root), images, classes, recall_at
+    )
+    columns = {"class_id": np.int64, "path": str}
+    files, labels, roles = [], [], []
     for role in ("train", "test"):
         path = folder / f"Ebay_{role}.txt"
-        with dataset.reading(path):
-            import pandas as pd
-
-            columns = {"class_id": np.int64, "path": str}
-            table = pd.read_csv(path, sep=" ", usecols=[*columns], dtype=columns)
-            tables.append(table.assign(role=role))
-    images_of_both = pd.concat(tables)
-    files = [folder / path for path in images_of_both["path"]]
-    return dataset.build_index(files, images_of_both["class_id"], images_of_both["role"])
+        table = dataset.read_table(path, sep=" ", usecols=[*columns], dtype=columns)
+        files += [folder / name for name in table["path"]]
+        labels += table["class_id"].tolist()
+        roles += [role] * len(table)
+    return dataset.build_index(files, labels, roles)

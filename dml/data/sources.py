@@ -19,25 +19,16 @@ class SourceFile:
     Attributes:
         name: file name as published.
         home: web page or description of the source.
-        md5: published MD5 checksum, if there is one.
-        sha256: published SHA-256 checksum, if there is one.
+        checksum: published checksum, if there is one.
         url: a direct link that needs no login, if there is one.
         into: folder, below the root of datasets, to which the file is unpacked or copied.
     """
 
     name: str
     home: str
-    md5: str | None = None
-    sha256: str | None = None
+    checksum: Checksum | None = None
     url: str | None = None
     into: str = "."
-
-    @property
-    def checksum(self) -> Checksum | None:
-        """The published checksum, if there is one."""
-        if self.sha256 is not None:
-            return Checksum("sha256", self.sha256)
-        return None if self.md5 is None else Checksum("md5", self.md5)
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class DatasetSource:
     """Files and reader of a dataset that can be prepared.
 
     Attributes:
-        name, title: id of the dataset, and its name in messages.
+        name: id of the dataset.
         folder: folder of the dataset below the root of datasets.
         files: all files of the dataset.
         read: the reader, called with the root; it raises an error for an incomplete dataset.
@@ -54,7 +45,6 @@ class DatasetSource:
     """
 
     name: str
-    title: str
     folder: str
     files: tuple[SourceFile, ...]
     read: Callable[[Path], ImageIndex]
@@ -65,57 +55,53 @@ SOURCES = {
     dataset.name: dataset
     for dataset in (
         DatasetSource(
-            cub.NAME,
-            cub.TITLE,
+            "cub",
             "CUB_200_2011",
             (
                 SourceFile(
                     "CUB_200_2011.tgz",
                     home="https://data.caltech.edu/records/65de6-vp158",
-                    md5="97eceeb196236b17998738112f37df78",
+                    checksum=Checksum("md5", "97eceeb196236b17998738112f37df78"),
                     url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
                 ),
             ),
             cub.read_cub,
         ),
         DatasetSource(
-            cars.NAME,
-            cars.TITLE,
+            "cars",
             "cars196",
             (
                 # No longer available from Stanford.
                 SourceFile(
                     "car_ims.tgz",
                     home="a copy of ai.stanford.edu/~jkrause/car196/car_ims.tgz",
-                    md5="d5c8f0aa497503f355e17dc7886c3f14",
+                    checksum=Checksum("md5", "d5c8f0aa497503f355e17dc7886c3f14"),
                     into="cars196",
                 ),
                 SourceFile(
                     "cars_annos.mat",
                     home="a copy of ai.stanford.edu/~jkrause/car196/cars_annos.mat",
-                    md5="b407c6086d669747186bd1d764ff9dbc",
+                    checksum=Checksum("md5", "b407c6086d669747186bd1d764ff9dbc"),
                     into="cars196",
                 ),
             ),
             cars.read_cars,
         ),
         DatasetSource(
-            sop.NAME,
-            sop.TITLE,
+            "sop",
             "Stanford_Online_Products",
             (
                 SourceFile(
                     "Stanford_Online_Products.zip",
                     home="https://cvgl.stanford.edu/projects/lifted_struct",
-                    md5="7f73d41a2f44250d4779881525aea32e",
+                    checksum=Checksum("md5", "7f73d41a2f44250d4779881525aea32e"),
                     url="http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
                 ),
             ),
             sop.read_sop,
         ),
         DatasetSource(
-            inshop.NAME,
-            inshop.TITLE,
+            "inshop",
             "inshop",
             (
                 SourceFile(

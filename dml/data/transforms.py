@@ -1,19 +1,19 @@
 """Transforms from a decoded image to the input of a network.
 
 Crops and flips work on uint8 images in the loader; `ToInput` converts whole batches to floats on
-the device, so that only a quarter of the bytes is copied between processes and to the GPU.
+the device, so that only a quarter of the bytes is copied between processes and to the GPU. Small
+images, as of stand-ins, are augmented by whole batches: one by one would take longer than training.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
-
-from dml.data.batch_transforms import Affine, BatchTransform, RandomFlip, Shift
 
 
 def train_transform(
@@ -26,6 +26,7 @@ def train_transform(
     flip: bool = True,
     padding: int = 0,
     degrees: float = 0.0,
+    interpolation: str = "bilinear",
 ) -> nn.Module:
     """Returns the augmentation of uint8 images 3×H×W for training.
 
@@ -40,109 +41,165 @@ def train_transform(
         flip: mirror each image with probability 0.5.
         padding: largest shift in pixels, for `random_crop` and `random_affine`.
         degrees: largest rotation and shear, for `random_affine`.
+        interpolation: of resizing: `bilinear` or `bicubic`.
     """
     steps: list[nn.Module] = []
+    mode = InterpolationMode(interpolation)
     if resize is not None:
-        steps.append(ResizeShorter(resize))
+        steps.append(v2.Resize(resize, mode))
     if augmentation == "random_resized_crop":
         if size is None:
             raise ValueError("size: random_resized_crop needs a number of pixels")
-        steps.append(RandomResizedCrop(size, scale=list(scale), ratio=list(ratio)))
+        steps.append(RandomResizedCrop(size, scale, ratio, mode))
     elif augmentation == "random_crop":
         steps.append(Shift(padding))
     elif augmentation == "random_affine":
         steps.append(Affine(degrees, scale, padding))
     if augmentation != "random_resized_crop" and size is not None:
-        steps.append(ResizeToSquare(size))
+        steps.append(ResizeToSquare(size, mode))
     if flip:
         steps.append(RandomFlip())
     return nn.Sequential(*steps)
 
 
-def eval_transform(size: int | None, *, resize: int | None = None) -> nn.Module:
+def eval_transform(
+    size: int | None, *, resize: int | None = None, interpolation: str = "bilinear"
+) -> nn.Module:
     """Returns the transform for evaluation: resize of the shorter side, then a central crop.
 
     Args:
         size: side of the crop in pixels; None leaves images unchanged.
         resize: length of the shorter side; None resizes the whole image to `size`×`size`, for
             stand-ins with images smaller than the network's input.
+        interpolation: of resizing: `bilinear` or `bicubic`.
     """
     if size is None:
         return nn.Sequential()
+    mode = InterpolationMode(interpolation)
     if resize is None:
-        return ResizeToSquare(size)
-    return nn.Sequential(ResizeShorter(resize), v2.CenterCrop(size))
+        return ResizeToSquare(size, mode)
+    return nn.Sequential(v2.Resize(resize, mode), v2.CenterCrop(size))
 
 
-def set_interpolation(transform: nn.Module, interpolation: str) -> nn.Module:
-    """Sets the interpolation of all resizes in a transform (default: bilinear), and returns it.
-
-    Args:
-        transform: changed in place.
-        interpolation: "bilinear" or "bicubic".
-    """
-    for step in transform.modules():
-        if isinstance(step, ResizeShorter | ResizeToSquare | RandomResizedCrop):
-            step.interpolation = InterpolationMode(interpolation)
-    return transform
-
-
-def resize_image(
-    image: Tensor,
-    size: Sequence[int],
-    interpolation: InterpolationMode = InterpolationMode.BILINEAR,
-) -> Tensor:
-    """Resizes an image 3×H×W by torchvision's antialiased interpolation.
-
-    Args:
-        image: uint8, any strides.
-        size: height and width, or the shorter side alone.
-        interpolation: bilinear or bicubic.
-    """
-    # Channels innermost, with unambiguous strides even for a batch of one: the fast path of the
-    # interpolation, and the fastest layout for `collate`.
-    image_HWC = image.permute(1, 2, 0).contiguous()
-    image_1CHW = image_HWC[None].permute(0, 3, 1, 2)
-    return F.resize(image_1CHW, list(size), interpolation, antialias=True)[0]
-
-
-class ResizeShorter(nn.Module):
-    """Resizes an image so that its shorter side has `side` pixels."""
-
-    def __init__(self, side: int) -> None:
-        super().__init__()
-        self.side, self.interpolation = side, InterpolationMode.BILINEAR
+class RandomResizedCrop(v2.RandomResizedCrop):
+    """torchvision's random crop with equal draws and pixels, faster on single images."""
 
     def forward(self, image: Tensor) -> Tensor:
-        """Resizes one image 3×H×W; returns an image of that size unchanged."""
-        if min(image.shape[1:]) == self.side:
-            return image
-        return resize_image(image, [self.side], self.interpolation)
+        """Crops and resizes one image 3×H×W."""
+        crop = F.crop(image, **self.make_params([image]))
+        # Channels innermost: the fast path of the interpolation.
+        crop_HWC = crop.permute(1, 2, 0).contiguous()
+        return F.resize(crop_HWC.permute(2, 0, 1), self.size, self.interpolation)
+
+
+class BatchTransform(nn.Module):
+    """A transform with parameters drawn per image and applied to a whole batch at once.
+
+    The result for an image does not depend on the other images of the batch.
+    """
+
+    def draw(self) -> Tensor:
+        """Returns the random parameters of one image (k), drawn from the global generator."""
+        return torch.empty(0)
+
+    def change(self, images: Tensor, drawn: Tensor) -> Tensor:
+        """Transforms uint8 images B×3×H×W with their parameters B×k."""
+        raise NotImplementedError
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Transforms one image 3×H×W."""
+        return self.change(image[None], self.draw()[None])[0]
 
 
 class ResizeToSquare(BatchTransform):
     """Resizes an image to `size`×`size`, ignoring its aspect ratio."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, interpolation: InterpolationMode) -> None:
         super().__init__()
-        self.size, self.interpolation = [size, size], InterpolationMode.BILINEAR
+        self.size, self.interpolation = [size, size], interpolation
 
     def change(self, images: Tensor, drawn: Tensor) -> Tensor:
         """Resizes all images; returns images of that size unchanged."""
-        if list(images.shape[2:]) == self.size:
-            return images
-        return torch.stack([resize_image(image, self.size, self.interpolation) for image in images])
+        return F.resize(images, self.size, self.interpolation)
 
 
-class RandomResizedCrop(v2.RandomResizedCrop):
-    """torchvision's random crop with equal draws and pixels, twice as fast on single images."""
+class RandomFlip(BatchTransform):
+    """Mirrors each image with probability 0.5, with one draw per image as in torchvision."""
+
+    def draw(self) -> Tensor:
+        """Returns one number in [0, 1)."""
+        return torch.rand(1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Crops and resizes one image 3×H×W."""
-        box = self.make_params([image])
-        top, left = box["top"], box["left"]
-        region = image[:, top : top + box["height"], left : left + box["width"]]
-        return resize_image(region, self.size, self.interpolation)
+        """Mirrors one image, without copying the others."""
+        return image.flip(-1) if self.draw()[0] < 0.5 else image
+
+    def change(self, images: Tensor, drawn: Tensor) -> Tensor:
+        """Mirrors the images whose number is below one half."""
+        return torch.where(drawn[:, :, None, None] < 0.5, images.flip(-1), images)
+
+
+class Shift(BatchTransform):
+    """Shifts an image by up to `padding` pixels in each direction; fills the border with zeros."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        self.padding = padding
+
+    def draw(self) -> Tensor:
+        """Returns the top and left coordinates of the crop from the padded image."""
+        return torch.randint(0, 2 * self.padding + 1, (2,))
+
+    def change(self, images: Tensor, drawn: Tensor) -> Tensor:
+        """Crops the padded images."""
+        batch, _, height, width = images.shape
+        padded_BHWC = nn.functional.pad(images, [self.padding] * 4).permute(0, 2, 3, 1)
+        which_B11 = torch.arange(batch)[:, None, None]
+        rows_BH1 = (drawn[:, :1] + torch.arange(height))[:, :, None]
+        columns_B1W = (drawn[:, 1:] + torch.arange(width))[:, None]
+        return padded_BHWC[which_B11, rows_BH1, columns_B1W].permute(0, 3, 1, 2)
+
+
+class Affine(BatchTransform):
+    """Rotates, shears, scales and shifts an image; fills the border with zeros.
+
+    Args:
+        degrees: largest rotation and largest shear, in degrees.
+        scale: smallest and largest scale factor.
+        padding: largest shift in pixels; fractional, unlike that of `Shift`.
+    """
+
+    def __init__(self, degrees: float, scale: Sequence[float], padding: int) -> None:
+        super().__init__()
+        self.degrees, self.scale, self.padding = degrees, tuple(scale), padding
+
+    def draw(self) -> Tensor:
+        """Returns the parameters a, b, c, d, right, down of the map from output to input pixels.
+
+        Relative to the center, output pixel (x, y) is input pixel (a·u + b·v, c·u + d·v) with
+        (u, v) = (x − right, y − down).
+        """
+        turn, slant, zoom, right, down = (2 * torch.rand(5, dtype=torch.float64) - 1).tolist()
+        angle, shear = math.radians(self.degrees * turn), math.radians(self.degrees * slant)
+        low, high = self.scale
+        size = (low + high + (high - low) * zoom) / 2
+        cos, sin, tan = math.cos(angle) / size, math.sin(angle) / size, math.tan(shear)
+        shift = (self.padding * right, self.padding * down)
+        return torch.tensor([cos, sin + cos * tan, -sin, cos - sin * tan, *shift])
+
+    def change(self, images: Tensor, drawn: Tensor) -> Tensor:
+        """Samples every image at the mapped coordinates by bilinear interpolation."""
+        height, width = images.shape[2:]
+        # No matrix products: their rounding would depend on the batch size.
+        x_W = torch.arange(width) - (width - 1) / 2  # 0 in the middle of the image
+        y_H1 = (torch.arange(height) - (height - 1) / 2)[:, None]
+        a, b, c, d, right, down = drawn[:, :, None, None].unbind(1)
+        u, v = x_W - right, y_H1 - down
+        grid_BHW2 = torch.stack(
+            [(a * u + b * v) * (2 / width), (c * u + d * v) * (2 / height)], dim=-1
+        )
+        moved = nn.functional.grid_sample(images.float(), grid_BHW2, align_corners=False)
+        return moved.round().to(torch.uint8)
 
 
 class Views(nn.Module):

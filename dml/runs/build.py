@@ -255,12 +255,11 @@ class Builder:
         t, spec = self.config.transform, embedder.input
         size = t.size or spec.size
         options = t.model_dump(include={"resize", "scale", "ratio", "flip", "padding", "degrees"})
-        train = transforms.train_transform(t.augmentation, size, **options)
+        options["interpolation"] = spec.interpolation
         resize = resolve_test_resize(t.test_resize, size, spec.crop_share)
-        test = transforms.eval_transform(size, resize=resize)
         return Transforms(
-            train=transforms.set_interpolation(train, spec.interpolation),
-            test=transforms.set_interpolation(test, spec.interpolation),
+            train=transforms.train_transform(t.augmentation, size, **options),
+            test=transforms.eval_transform(size, resize=resize, interpolation=spec.interpolation),
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
 

@@ -26,6 +26,7 @@ from dml.core.signals import raise_on_signals
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.data.loaders import (
+    DEAD_WORKER,
     Batches,
     LoaderOptions,
     pool_batches,
@@ -33,7 +34,6 @@ from dml.data.loaders import (
     resolve_workers,
     train_batches,
 )
-from dml.data.loading_processes import DEAD_WORKER
 from dml.data.samplers import build_schedule
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.runs.build import Builder

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.data import cache as cache_module
-from dml.data.cache import PixelCache, open_cache, open_image_source
+from dml.data.cache import PixelCache, open_image_source
 from dml.data.folder import read_folder
 from dml.data.image_index import ImageIndex
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
@@ -56,29 +56,25 @@ def test_loaders_deliver_the_same_batches_from_every_source(photos, tmp_path, wo
 
 
 def test_second_opening_reads_the_file_and_decodes_nothing(index, tmp_path, monkeypatch):
-    first = open_cache(index, 20, tmp_path)
+    first = open_image_source(index, 20, tmp_path / "list.csv")
+    assert isinstance(first, PixelCache)
     monkeypatch.setattr(cache_module, "load_image", None)
-    again = open_cache(index, 20, tmp_path)
+    again = open_image_source(index, 20, tmp_path)
     assert first.path == again.path
+    assert first.path.parent == tmp_path / ".cache"
     assert torch.equal(first.pixels, again.pixels)
     assert tuple(again[0].shape) == (3, 20, 26)
 
 
-def test_damaged_file_is_named(index: ImageIndex, tmp_path: Path):
-    path = open_cache(index, 20, tmp_path).path
-    content = path.read_bytes()
-    for damaged in (content[:-100], b"", content[1:]):
-        path.write_bytes(damaged)
-        with pytest.raises(UserError, match=rf"{path.name} is damaged; delete it"):
-            open_cache(index, 20, tmp_path)
-
-
-def test_source_follows_the_options(index: ImageIndex, tmp_path: Path):
-    assert open_image_source(index, None, tmp_path) is None
-    source = open_image_source(index, 20, tmp_path / "list.csv")
-    assert isinstance(source, PixelCache)
-    assert source.path.parent == tmp_path / ".cache"
-    assert tuple(source[0].shape) == (3, 20, 26)
+@pytest.mark.parametrize("suffix", [".pixels", ".npy"])
+def test_damaged_file_is_named_and_can_be_deleted(index: ImageIndex, tmp_path: Path, suffix: str):
+    path = open_image_source(index, 20, tmp_path).path
+    damaged = path.with_suffix(suffix)
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    with pytest.raises(UserError, match=rf"{path.name} is damaged; delete it"):
+        open_image_source(index, 20, tmp_path)
+    path.unlink()
+    assert tuple(open_image_source(index, 20, tmp_path)[0].shape) == (3, 20, 26)
 
 
 def raw(path: Path, level: int) -> None:
@@ -91,24 +87,22 @@ def test_image_edited_at_the_same_size_is_decoded_anew(tmp_path: Path):
     for name in ("a/0", "b/0", "b/1"):
         raw(tmp_path / f"{name}.ppm", 1)
     index = read_folder(tmp_path)
-    assert int(open_cache(index, None, tmp_path / ".cache")[0].max()) == 1
+    assert int(open_image_source(index, "full", tmp_path)[0].max()) == 1
     time.sleep(0.02)  # coarser than the clock of the file system
     raw(index.images[0], 9)
-    assert int(open_cache(index, None, tmp_path / ".cache")[0].max()) == 9
+    assert int(open_image_source(index, "full", tmp_path)[0].max()) == 9
 
 
 def test_place_that_cannot_be_written_is_explained(index: ImageIndex, tmp_path: Path):
-    (tmp_path / "file").touch()
+    (tmp_path / ".cache").touch()
     with pytest.raises(UserError, match=r"data\.cache: cannot write .*data\.root.*cache=null"):
-        open_cache(index, 20, tmp_path / "file" / ".cache")
+        open_image_source(index, 20, tmp_path)
 
 
-@pytest.mark.parametrize("point", ["cache_image:5", "before_rename"])
+@pytest.mark.parametrize("point", ["cache_image:5", "before_rename:1", "before_rename:2"])
 def test_killed_writer_leaves_nothing_that_is_read(index: ImageIndex, tmp_path: Path, point: str):
-    folder = tmp_path / "cache"
-    assert die_at(point, open_cache, index, 20, folder) == -9
-    left = sorted(file.suffix for file in folder.iterdir())
-    assert left == [".lock", ".partial"]
-    cache = open_cache(index, 20, folder)
-    assert tuple(cache[11].shape) == (3, 20, 26)
-    assert sorted(file.suffix for file in folder.iterdir()) == [".lock", ".pixels"]
+    assert die_at(point, open_image_source, index, 20, tmp_path) == -9
+    assert not list(tmp_path.glob(".cache/*.npy"))
+    assert tuple(open_image_source(index, 20, tmp_path)[11].shape) == (3, 20, 26)
+    left = {file.suffix for file in tmp_path.glob(".cache/*")}
+    assert left - {".partial"} == {".lock", ".npy", ".pixels"}

@@ -6,32 +6,22 @@ import torch
 from PIL import Image, ImageOps
 
 from dml.core.errors import UserError
-from dml.data import decode
 from dml.data.decode import load_image
 from tests.data.trees import photo, save, truncate
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-@pytest.mark.parametrize("suffix", [".jpg", ".JPG", ".png"])
-def test_every_color_mode_is_read_as_pillow_converts_it(tmp_path: Path, mode: str, suffix: str):
-    if suffix == ".png" and mode == "CMYK":
-        pytest.skip("there is no CMYK PNG")
-    path = save(tmp_path / f"a{suffix}", seed=3, mode=mode)
+@pytest.mark.parametrize(
+    "name",
+    ["RGB.jpg", "L.jpg", "CMYK.JPG", "RGB.png", "L.png", "RGBA.png", "LA.png", "P.png", "1.png"],
+)
+def test_every_color_mode_is_read_as_pillow_converts_it(tmp_path: Path, name: str):
+    path = save(tmp_path / name, seed=3, mode=name[:-4])
     image = load_image(path)
     with Image.open(path) as opened:
         expected = np.array(opened.convert("RGB"))
     assert (image.dtype, tuple(image.shape)) == (torch.uint8, (3, 30, 40))
     difference = np.abs(image.permute(1, 2, 0).numpy().astype(int) - expected.astype(int))
-    assert difference.max() <= 1
-
-
-def test_transparent_and_palette_images_are_read_as_pillow_converts_them(tmp_path: Path):
-    for mode in ("RGBA", "LA", "P", "1"):
-        path = tmp_path / f"{mode}.png"
-        photo(5).convert(mode).save(path)
-        with Image.open(path) as opened:
-            expected = np.array(opened.convert("RGB"))
-        assert np.array_equal(load_image(path).permute(1, 2, 0).numpy(), expected), mode
+    assert difference.max() <= (name[-4:] != ".png")
 
 
 def test_missing_truncated_and_foreign_files_are_named(tmp_path: Path):
@@ -58,11 +48,3 @@ def test_orientation_is_applied_only_on_request(tmp_path: Path, suffix: str, ori
         pixels = load_image(path, apply).permute(1, 2, 0).numpy().astype(int)
         assert pixels.shape == expected.shape
         assert np.abs(pixels - expected).max() <= 1
-
-
-def test_a_decompression_bomb_is_refused_by_its_header(tmp_path: Path):
-    path = tmp_path / "bomb.jpg"
-    Image.new("L", (14_000, 14_000)).save(path, quality=95)
-    assert path.stat().st_size > decode.LARGE_JPEG
-    with pytest.raises(UserError, match=r"bomb\.jpg: Image size \(196000000 pixels\) exceeds"):
-        load_image(path)

@@ -6,25 +6,18 @@ from dml.data.glyphs import characters, draw_glyphs, read_glyphs, text_faces
 
 
 def test_first_half_of_the_characters_trains_and_the_files_are_kept(tmp_path: Path):
-    index = read_glyphs(tmp_path, classes=6, per_class=5)
+    index = read_glyphs(tmp_path, classes=4, per_class=17)
     assert index.stand_in
-    assert index.images.shape == (30, 32, 32, 3)
+    assert index.images.shape == (68, 32, 32, 3)
     assert index.images.dtype == np.uint8
-    assert index.subset("train").classes.tolist() == [0, 1, 2]
+    assert index.subset("train").classes.tolist() == [0, 1]
     (kept,) = (tmp_path / "glyphs").iterdir()
     written = kept.stat().st_mtime_ns
-    again = read_glyphs(tmp_path, classes=6, per_class=5)
+    again = read_glyphs(tmp_path, classes=4, per_class=17)
     assert kept.stat().st_mtime_ns == written
     assert np.array_equal(again.images, index.images)
-
-
-def test_drawn_again_they_are_identical_and_another_seed_gives_others(tmp_path: Path):
-    first = draw_glyphs(0, classes=4, per_class=17)
-    assert np.array_equal(first, draw_glyphs(0, classes=4, per_class=17))
-    assert not np.array_equal(first, draw_glyphs(1, classes=4, per_class=17))
-    assert np.array_equal(first, read_glyphs(tmp_path, 0, 4, 17).images[..., 1])
-    read_glyphs(tmp_path, 1, 4, 17)
-    assert len(list((tmp_path / "glyphs").iterdir())) == 2
+    assert np.array_equal(draw_glyphs(0, classes=4, per_class=17), index.images[..., 1])
+    assert not np.array_equal(read_glyphs(tmp_path, 1, 4, 17).images, index.images)
 
 
 def test_two_hundred_characters_are_held_by_sixteen_faces_and_look_different():

@@ -7,14 +7,6 @@ from dml.data.image_index import Subset
 from tests.data.test_image_index import small_index
 
 
-def test_dataset_yields_images_with_the_subsets_labels():
-    subset = small_index().subset("test", "query", "gallery")
-    dataset = ImageDataset(subset, nn.Identity())
-    image, label = dataset[2]
-    assert label == 1
-    assert torch.equal(image, torch.from_numpy(subset.index.images[5]).permute(2, 0, 1))
-
-
 class Noise(nn.Module):
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         return torch.rand(3)

@@ -53,14 +53,11 @@ def test_halving_counts_classes_and_not_what_was_published():
     assert published.roles.tolist() == ["train"] * 4 + ["test"]
 
 
-def test_query_and_gallery_keep_their_own_split():
+def test_query_and_gallery_and_the_split_of_a_user_are_kept():
     inshop = index([0, 1, 2, 2], ["train", "train", "query", "gallery"])
-    assert split_in_halves(inshop).roles.tolist() == inshop.roles.tolist()
-
-
-def test_split_that_a_user_drew_is_never_redrawn():
     drawn = replace(index([0, 1, 2, 2], ["test", "test", "train", "train"]), own_split=True)
-    assert split_in_halves(drawn).roles.tolist() == drawn.roles.tolist()
+    for kept in (inshop, drawn):
+        assert split_in_halves(kept).roles.tolist() == kept.roles.tolist()
 
 
 def test_a_part_of_a_dataset_stands_in_for_it_and_keeps_its_halves():

@@ -87,12 +87,8 @@ def test_steps_per_epoch_is_kept_by_every_sampler():
 
 
 def test_draws_differ_between_seeds_steps_and_items_and_repeat_when_asked_again():
-    values = [
-        value
-        for seed in range(3)
-        for step in range(50)
-        for value in augmentation_seeds(seed, step, 40)
-    ]
+    seeds = [augmentation_seeds(seed, step, 40) for seed in range(3) for step in range(50)]
+    values = [value for step in seeds for value in step]
     assert len(set(values)) == len(values)
     assert all(0 <= value < 2**63 for value in values)
     assert augmentation_seeds(1, 2, 3) == augmentation_seeds(1, 2, 3)

@@ -29,22 +29,6 @@ def test_random_resized_crop_follows_torchvision_for_the_same_draws(innermost: b
         assert torch.equal(ours(image), expected)
 
 
-def test_half_of_the_images_are_mirrored_and_none_without_flip():
-    ramp = torch.arange(8, dtype=torch.uint8).expand(3, 8, 8)
-    for flip in (True, False):
-        torch.manual_seed(0)
-        transform = train_transform("none", None, flip=flip)
-        mirrored = sum(bool(transform(ramp)[0, 0, 0] == 7) for _ in range(400))
-        assert (160 < mirrored < 240) if flip else mirrored == 0
-
-
-def test_eval_takes_the_center_after_bringing_the_shorter_side_to_size():
-    result = eval_transform(224, resize=256)(IMAGE)
-    resized = v2.functional.resize(IMAGE, [256], antialias=True)
-    assert tuple(resized.shape) == (3, 256, 341)
-    assert torch.equal(result, resized[:, 16:240, 58:282])
-
-
 def test_affine_moves_and_zooms_within_its_limits():
     dot = torch.zeros(3, 21, 21, dtype=torch.uint8)
     dot[:, 8:13, 8:13] = 255

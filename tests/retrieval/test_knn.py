@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dml.retrieval import exact_search, nearest_neighbors, retrieval_metrics
 from dml.retrieval.plain_search import PlainSearch
@@ -56,14 +54,6 @@ def test_many_tiles_give_the_float64_ranking(case, generator):
     assert torch.equal(found.indices, reference.ranking(query, gallery)[1][:, :9])
 
 
-def test_small_memory_gives_the_same_answer(generator):
-    embeddings = torch.randint(0, 4, (200, 3), generator=generator).float()
-    expected = reference.ranking(embeddings)[1][:, :20]
-    for memory_mb in (0.001, 0.1, 1000):
-        found = nearest_neighbors(embeddings, k=20, memory_mb=memory_mb)
-        assert torch.equal(found.indices, expected)
-
-
 def test_own_item_is_left_out_by_index_not_by_place():
     embeddings = torch.tensor([[0.0], [0.0], [0.0], [1.0]])
     found = nearest_neighbors(embeddings, k=3)
@@ -74,17 +64,6 @@ def test_own_item_is_left_out_by_index_not_by_place():
 def test_a_gallery_given_explicitly_leaves_nothing_out():
     embeddings = torch.tensor([[0.0], [2.0]])
     assert nearest_neighbors(embeddings, embeddings, k=1).indices.tolist() == [[0], [1]]
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(2, 40), st.integers(1, 4), st.integers(1, 4), st.integers(0, 10**6))
-def test_ties_go_to_the_lower_index(count, dim, values, seed):
-    g = torch.Generator().manual_seed(seed)
-    embeddings = torch.randint(0, values, (count, dim), generator=g).float()
-    k = int(torch.randint(1, count, (1,), generator=g))
-    assert torch.equal(
-        nearest_neighbors(embeddings, k=k).indices, reference.ranking(embeddings)[1][:, :k]
-    )
 
 
 def test_near_ties_beyond_float32_are_resolved():
@@ -125,23 +104,12 @@ def test_impossible_arguments(query, gallery, k, message):
 def test_products_are_true_float32_whatever_training_uses(generator):
     embeddings = torch.nn.functional.normalize(torch.randn(400, 32, generator=generator))
     expected = reference.ranking(embeddings)[1][:, :20]
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(nearest_neighbors(embeddings, k=20).indices, expected)
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
-def test_pytorchs_newer_precision_settings(generator):
-    embeddings = torch.randn(400, 32, generator=generator)
-    expected = reference.ranking(embeddings)[1][:, :20]
     backends = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
     before = [backend.fp32_precision for backend in backends]
     try:
         backends[0].fp32_precision, backends[1].fp32_precision = "tf32", "bf16"
-        assert torch.equal(nearest_neighbors(embeddings, k=20).indices, expected)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(nearest_neighbors(embeddings, k=20).indices, expected)
         assert [backend.fp32_precision for backend in backends] == ["tf32", "bf16"]
     finally:
         backends[0].fp32_precision, backends[1].fp32_precision = before

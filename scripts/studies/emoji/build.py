@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dml.core.download import Checksum, ChecksumError
+from dml.core.download import Checksum
 from dml.core.errors import UserError
-from dml.data.emoji import COLUMNS, FOLDER, NAME, TITLE, read_emoji
+from dml.data.emoji import COLUMNS, FOLDER, read_emoji
 from dml.data.prepare import prepare
 from dml.data.sources import DatasetSource, SourceFile
 from scripts.studies.emoji.codes import EmojiNames, find_codes, read_set
@@ -24,7 +24,6 @@ PACKAGES = "packages"
 def prepare_emoji(
     root: Path,
     archives: Sequence[Path] = (),
-    say: Callable[[str], None] = print,
     source: DatasetSource | None = None,
 ) -> None:
     """Prepares `data=emoji` under `root`; does nothing if it is complete.
@@ -32,7 +31,6 @@ def prepare_emoji(
     Args:
         root: the folder of datasets.
         archives: packages of one's own, or a folder of them; npm fetches the others.
-        say: called with a line for every step.
         source: other files than those of `EMOJI`.
 
     Raises:
@@ -43,11 +41,12 @@ def prepare_emoji(
     if not _is_complete(source, root):
         check_renderer()
         here = {path.name for place in archives for path in (place, *place.glob("*.tgz"))}
-        for one, file in zip(SETS, source.files, strict=True):
+        for one in SETS:
             if one.archive not in here:
-                say(f"npm pack {one.package}")
-                paths.append(_fetch(one.package, fetched / one.archive, file.sha256 or ""))
-    prepare(source, root, paths, say=say)
+                print(f"npm pack {one.package}")
+                checksum = Checksum("sha256", one.sha256)
+                paths.append(pack(one.package, fetched / one.archive, checksum))
+    prepare(source, root, paths)
     shutil.rmtree(fetched, ignore_errors=True)
 
 
@@ -56,13 +55,6 @@ def _is_complete(source: DatasetSource, root: Path) -> bool:
         return bool(source.read(root))
     except UserError:
         return False
-
-
-def _fetch(package: str, target: Path, sha256: str) -> Path:
-    try:
-        return pack(package, target, Checksum("sha256", sha256))
-    except ChecksumError as error:
-        raise UserError(f"{target.name}: {error}: not the published package") from error
 
 
 def build_emoji(folder: Path) -> None:
@@ -108,14 +100,13 @@ def _list_rows(
 
 
 EMOJI = DatasetSource(
-    NAME,
-    TITLE,
+    "emoji",
     FOLDER,
     tuple(
         SourceFile(
             one.archive,
             home=f"npm pack {one.package}",
-            sha256=one.sha256,
+            checksum=Checksum("sha256", one.sha256),
             into=f"{PACKAGES}/{one.name}",
         )
         for one in SETS

@@ -15,6 +15,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
+from dml.core.download import Checksum
 from dml.data.emoji import read_emoji
 from dml.data.sources import DatasetSource
 from scripts.studies.emoji.build import EMOJI
@@ -78,12 +79,13 @@ def packed(folder: Path, made: Mapping[str, Package]) -> Path:
     return folder
 
 
+def sha256_of(path: Path) -> Checksum:
+    return Checksum("sha256", hashlib.sha256(path.read_bytes()).hexdigest())
+
+
 def emoji_source(archives: Path, images: int = 36, classes: int = 4) -> DatasetSource:
     """The dataset with the checksums of the archives in a folder, and with other counts."""
-    files = tuple(
-        replace(file, sha256=hashlib.sha256((archives / file.name).read_bytes()).hexdigest())
-        for file in EMOJI.files
-    )
+    files = tuple(replace(file, checksum=sha256_of(archives / file.name)) for file in EMOJI.files)
     read = partial(read_emoji, images=images, classes=classes, fingerprint=None)
     return replace(EMOJI, files=files, read=read)
 

@@ -27,10 +27,6 @@ def archives(tmp_path: Path) -> Path:
     return packed(tmp_path / "archives", packages())
 
 
-def quiet(line: str) -> None:
-    pass
-
-
 def content(root: Path) -> dict[str, bytes]:
     files = sorted(path for path in (root / "emoji").rglob("*") if path.is_file())
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
@@ -39,7 +35,7 @@ def content(root: Path) -> dict[str, bytes]:
 def test_two_preparations_give_the_same_bytes(archives: Path, tmp_path: Path):
     source = emoji_source(archives)
     for name in ("one", "two"):
-        prepare(source, tmp_path / name, [archives], say=quiet)
+        prepare(source, tmp_path / name, [archives])
     assert content(tmp_path / "one") == content(tmp_path / "two")
     assert len(content(tmp_path / "one")) == 36 + 1
     first = read_emoji(tmp_path / "one", **READ)
@@ -47,7 +43,7 @@ def test_two_preparations_give_the_same_bytes(archives: Path, tmp_path: Path):
 
 
 def test_half_of_the_code_points_train_and_the_others_are_unseen(archives: Path, tmp_path: Path):
-    prepare(emoji_source(archives), tmp_path, [archives], say=quiet)
+    prepare(emoji_source(archives), tmp_path, [archives])
     index = read_emoji(tmp_path, **READ)
     assert (index.name, index.stand_in, len(index.images)) == ("emoji", False, 36)
     assert index.labels.tolist() == np.repeat(range(4), 9).tolist()
@@ -61,20 +57,20 @@ def test_half_of_the_code_points_train_and_the_others_are_unseen(archives: Path,
 def test_npm_fetches_the_packages_that_are_not_given(archives, tmp_path, monkeypatch):
     fetched = []
 
-    def fetch(package, target, sha256):
+    def fetch(package, target, checksum):
         fetched.append(package)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(archives / target.name, target)
         return target
 
-    monkeypatch.setattr(build, "_fetch", fetch)
+    monkeypatch.setattr(build, "pack", fetch)
     source, root = emoji_source(archives), tmp_path / "data"
     noto = archives / source.files[0].name
-    prepare_emoji(root, [noto], quiet, source)
+    prepare_emoji(root, [noto], source)
     assert fetched == [one.package for one in SETS[1:]]
     assert len(source.read(root).images) == 36
     assert sorted(path.name for path in root.iterdir()) == [".emoji.lock", "emoji"]
-    prepare_emoji(root, [], quiet, source)  # complete: nothing is fetched
+    prepare_emoji(root, [], source)  # complete: nothing is fetched
     assert len(fetched) == len(SETS) - 1
 
 
@@ -91,7 +87,7 @@ def test_absent_other_and_damaged_lists_name_the_command(archives: Path, tmp_pat
     advice = rf"; run: python scripts/prepare_data\.py emoji --root {tmp_path}"
     with pytest.raises(UserError, match=rf"^data\.root: Emoji is not under .*{advice}$"):
         read_emoji(tmp_path)
-    prepare(emoji_source(archives), tmp_path, [archives], say=quiet)
+    prepare(emoji_source(archives), tmp_path, [archives])
     with pytest.raises(UserError, match=r"found 36 of 9869 images .* and 4 of 1370 classes"):
         read_emoji(tmp_path)
     with pytest.raises(UserError, match=rf"other drawings .*{advice}.*reader\.fingerprint=\w+$"):
