@@ -40,13 +40,13 @@ def test_the_best_evaluation_is_marked(tmp_path):
     assert Image.open(tmp_path / "curve.png").width > 500
 
 
-def test_numbers_of_classes_are_maps_side_by_side(tmp_path):
+def test_numbers_of_classes_are_rows_of_maps(tmp_path):
     points = SplitEmbeddings(torch.randn(24, 3), torch.arange(24) % 4)
     sizes = []
     for counts in ([2], [2, 3], [2, 3, 99]):
         draw_embedding_maps({"x": points}, "x", path := tmp_path / "map.png", counts)
-        sizes.append(Image.open(path).width)
-    assert sizes == [sizes[0], 2 * sizes[0], 3 * sizes[0]]
+        sizes.append(Image.open(path).height)
+    assert sizes == [int(130 * (4.0 * rows + 0.3)) for rows in (1, 2, 3)]
 
 
 def test_the_ends_of_stages_are_kept_and_drawn(run_tiny):
