@@ -163,25 +163,23 @@ def save_embeddings(path: Path, embeddings: SplitEmbeddings, split: Split, dtype
 def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
     """Reads embeddings and labels, whose shapes `SplitEmbeddings.score` checks.
 
+    Classes, which may have names, are numbered in their order.
+
     Raises:
         UserError: there is no such file, it is damaged, or arrays are missing or not numbers.
     """
-    tensors, classes = [], dict[str, int]()
     try:
         with np.load(path, allow_pickle=False) as file:
-            for name in ARRAYS if "gallery_embeddings" in file else ARRAYS[:2]:
-                array = file[name]
-                if name == "labels" and "made_by" in file:  # names of classes, of `dml.embed`
-                    array = np.array([classes.setdefault(x, len(classes)) for x in array.tolist()])
-                # PyTorch knows the machine's byte order only, and no type longer than float64.
-                whole, wide = array.dtype.kind in "iu", array.itemsize > 4
-                dtype = np.int64 if whole else np.float64 if wide else np.float32
-                tensors.append(torch.from_numpy(array.astype(dtype, copy=False)).to(device))
+            names = ARRAYS if "gallery_embeddings" in file else ARRAYS[:2]
+            arrays = [file[name] for name in names]
+        classes = np.unique(np.concatenate(arrays[1::2]))
+        for number, array in enumerate(arrays):
+            # PyTorch knows the machine's byte order only, and no type longer than float64.
+            dtype = np.float64 if array.itemsize > 4 else np.float32
+            arrays[number] = np.searchsorted(classes, array) if number % 2 else array.astype(dtype)
     except Exception as error:  # of many classes, for bytes of any kind
-        reason = first_line(error)
-        reason = "not an .npz file of numbers" if "pickle" in reason else reason
         raise UserError(
-            f"embeddings: {path} cannot be read ({reason}); numpy.savez(file, "
-            f"embeddings=…, labels=…) writes a matrix of numbers and one integer for each row"
+            f"embeddings: {path} cannot be read ({first_line(error)}); numpy.savez(file, "
+            f"embeddings=…, labels=…) writes a matrix of numbers and a class for each row"
         ) from error
-    return SplitEmbeddings(*tensors)
+    return SplitEmbeddings(*(torch.from_numpy(array).to(device) for array in arrays))

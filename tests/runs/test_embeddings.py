@@ -18,11 +18,7 @@ from tests.runs.test_protocol import index_of
         ({"features": np.eye(2), "labels": np.arange(2)}, "embeddings is not a file"),
         ({"embeddings": np.eye(2), "labels": np.arange(3)}, r"must have shape \(2,\)"),
         ({"embeddings": np.arange(4), "labels": np.arange(4)}, "must be a floating-point matrix"),
-        ({"embeddings": np.eye(2), "labels": np.array(["a", "b"])}, "cannot be read .*'a'"),
-        (
-            {"embeddings": np.array([{}]), "labels": np.arange(1)},
-            "cannot be read .*file of numbers",
-        ),
+        ({"embeddings": np.array([{}]), "labels": np.arange(1)}, "cannot be read .*Object arrays"),
         ({"embeddings": np.eye(2) * np.nan, "labels": np.zeros(2, int)}, "NaN"),
         ({"embeddings": np.eye(2), "labels": np.arange(2)}, "no query has a relevant item"),
         (
@@ -70,7 +66,7 @@ def test_joined_embeddings_are_normalized_before_and_after(tmp_path, normalize):
     for place, got in enumerate((found.query, found.gallery)):
         expected = unit(np.concatenate([unit(model[place]) for model in models], axis=1))
         assert np.allclose(got.numpy(), expected, atol=1e-6)
-    assert found.query_labels.tolist() == split.query.index.labels[split.query.rows].tolist()
+    assert found.query_labels.tolist() == split.query.labels.tolist()
 
 
 @pytest.fixture

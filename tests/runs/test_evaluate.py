@@ -16,12 +16,11 @@ def test_the_scores_of_a_run_are_reproduced(run_tiny, evaluated, precision):
     trained = summary["jobs"][0]["metrics"]
     assert trained["map_at_r"] < result["metrics"].pop("mean_average_precision") < 1
     assert result["metrics"] == pytest.approx(trained, abs=1e-12)
-    assert (folder / "figures" / "evaluation.png").exists()
 
 
 def test_one_of_several_models_is_named(run_tiny, evaluated):
     _, folder = run_tiny("protocol.repeats=2", "protocol.epochs=1")
-    assert evaluated(f"run={folder}")["name"] == "mfcwms on digits, repeat0-fold0 of 2 models"
+    assert evaluated(f"run={folder}")["name"] == "mfcwms on digits, the first of 2 models"
 
 
 def test_data_are_read_before_weights(evaluated, tmp_path, monkeypatch):
@@ -49,15 +48,6 @@ def test_an_off_the_shelf_network(evaluated, tmp_path):
     assert result["stand_in"] is True
     evaluated("backbone=small_cnn", "backbone.width=8", "data=digits")
     assert len([*tmp_path.glob("evaluations/digits-small_cnn-*/evaluation.json")]) == 2
-
-
-def test_a_read_only_run(run_tiny, evaluated, tmp_path, monkeypatch):
-    _, folder = run_tiny("protocol.epochs=1")
-    before = sorted(folder.rglob("*"))
-    monkeypatch.setattr("os.access", lambda path, mode: tmp_path / "outputs" not in path.parents)
-    evaluated(f"run={folder}")
-    assert sorted(folder.rglob("*")) == before
-    assert (tmp_path / "evaluations" / folder.name / "evaluation.json").exists()
 
 
 def test_embeddings_of_other_software(evaluated, tmp_path):
