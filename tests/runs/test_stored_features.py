@@ -127,7 +127,7 @@ def test_equal_to_a_frozen_backbone(run_tiny, on_features, tmp_path, monkeypatch
     still = "++optim.groups={backbone:{lr:0},batch_norm:{lr:0}}"
     on_images, folder = run_tiny(*shared, *backbone, "transform.augmentation=none", still)
     file = tmp_path / "digits.npz"
-    dml.embed(folder, "data=digits", file, features=True, device="cpu")
+    dml.embed(folder, "data=digits", file, features=True)
     plain = "backbone.standardize=false"
     on_rows, of_rows = on_features(*shared, plain, "data.eval_batch_size=1000", file=file)
     assert len(losses(folder)) == 10
@@ -139,7 +139,7 @@ def test_equal_to_a_frozen_backbone(run_tiny, on_features, tmp_path, monkeypatch
 def test_a_head_loads_with_the_network_below_it(run_tiny, on_features, tmp_path):
     _, network = run_tiny("protocol.epochs=0")
     file = tmp_path / "digits.npz"
-    features = dml.embed(network, "data=digits", file, features=True, device="cpu")
+    features = dml.embed(network, "data=digits", file, features=True)
     assert {*features.splits} == {"train", "test"}
     _, head = on_features("loss=ms", *SHORT, "data.batch_size=32", file=file)
     exported = dml.export(head, tmp_path / "exported")
@@ -149,7 +149,7 @@ def test_a_head_loads_with_the_network_below_it(run_tiny, on_features, tmp_path)
         images = torch.zeros(2, 3, 8, 8)
         assert embedder(images).shape == (2, 8)
         assert transform is not None
-        made = dml.embed(source, "data=digits", device="cpu").embeddings
+        made = dml.embed(source, "data=digits").embeddings
         expected = made if expected is None else expected
         assert np.array_equal(made, expected)
     trained = torch.load(head / "checkpoints/repeat0-fold0/best.pt", weights_only=True)["embedder"]
