@@ -75,21 +75,17 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     builder = Builder(trained)
     with show_task(f"reading {trained.data.name}"):
         index = builder.index()  # before the weights: a wrong path is reported at once
-    backbone = trained.backbone["name"]
+    backbone, loss = trained.backbone["name"], trained.loss["name"]
     if config.run is not None:
-        target = Path(config.run)
-        embedder = load_embedder(trained, config.run, 0, 0)
-        name = f"{method_name(trained.loss['name'], trained.method['name'])} on {trained.data.name}"
-        models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
-        if models > 1:  # the scores of the run are means over all of them
+        target, embedder = Path(config.run), load_embedder(trained, config.run, 0, 0)
+        name = f"{method_name(loss, trained.method['name'])} on {trained.data.name}"
+        if (models := trained.protocol.repeats * FOLDS[trained.protocol.splits]) > 1:
             name += f", the first of {models} models"
     else:
         network = config.model_dump_json(include={"backbone", "embedder", "transform"})
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
         target = Path(config.outputs) / "evaluations" / f"{config.data.name}-{backbone}-{id}"
-        embedder = builder.embedder()
-        weights = " with random weights" if config.backbone.get("weights") == "none" else ""
-        name = f"{backbone}{weights} on {config.data.name}"
+        embedder, name = builder.embedder(), f"{backbone} on {config.data.name}"
     transforms, split = builder.transforms(embedder), protocol_test(trained.protocol.splits, index)
     workers = resolve_workers(config.data.workers, index, device)
     loading = LoaderOptions(transforms.to_input, device, workers, builder.source(index))
@@ -101,10 +97,7 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         embeddings = evaluator.embed(embedder.to(device))
     result = {
         "name": name,
-        "data": trained.data.name,
         "stand_in": index.stand_in,
-        "backbone": backbone,
-        "run": config.run,
         "embedding_size": embedder.embedding_size,
         "metrics": _scores(config, embeddings, index.recall_at),
     }

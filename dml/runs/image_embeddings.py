@@ -96,10 +96,9 @@ def embed(
         for name, value in embedder.state_dict().items():
             weights.update(name.encode() + value.numpy().tobytes())
         made_by: dict[str, Any] = {"network": str(network), "repeat": repeat, "fold": fold}
-        made_by |= {"options": options, "features": features, "views": views}
-        made_by |= {"weights": weights.hexdigest()[:16], "precision": config.precision}
-        made_by |= {"dtype": dtype, "batch_size": size, "device": device.type}
-        made_by |= {"augmentation": config.transform.augmentation} if views else {}
+        made_by |= {"weights": weights.hexdigest()[:16], "options": options, "features": features}
+        made_by |= {"views": views, "augmentation": config.transform.augmentation, "dtype": dtype}
+        made_by |= {"precision": config.precision, "batch_size": size, "device": device.type}
         transforms = Builder(config).transforms(embedder)
         transform = Views(transforms.test, transforms.train, views) if views else transforms.test
         workers = resolve_workers("auto", index, device)
@@ -108,9 +107,8 @@ def embed(
         embedder.to(device)
 
         def forward(inputs: Tensor) -> Tensor:
-            if features:
-                return embedder.pool(embedder.features(inputs)).float()
-            return embedder(inputs)
+            pooled = embedder.pool(embedder.features(inputs))
+            return pooled.float() if features else embedder.project(pooled)
 
         folder = path.with_name(f".{path.name}.partial")
         stack.enter_context(translate_resource_errors())
@@ -194,9 +192,11 @@ def search(
     count = len(stored.embeddings)
     if not 1 <= k <= (most := count - int((own >= 0).any())):
         raise UserError(f"k: {k} is not between 1 and {most}, the images that a query can find")
-    pool = _candidates(Path(embeddings), stored.embeddings, vectors, k) if index else slice(None)
-    points, numbers = _numbers(stored.embeddings[pool]), np.arange(count)[pool]
     try:
+        pool: Any = slice(None)
+        if index:
+            pool = _candidates(Path(embeddings), stored.embeddings, vectors, k)
+        points, numbers = _numbers(stored.embeddings[pool]), np.arange(count)[pool]
         found = nearest_neighbors(vectors, points, k=min(k + 1, len(points)))
     except ValueError as error:
         raise UserError(f"embeddings: {embeddings}: {error}") from error
@@ -269,9 +269,9 @@ def _candidates(path: Path, points: np.ndarray, vectors: torch.Tensor, k: int) -
         engine.add(known)
         with replace_file(place) as temporary:
             faiss.write_index(engine, str(temporary))
-        some = torch.from_numpy(known[:: max(1, count // SAMPLE)])
-        exact = nearest_neighbors(some, torch.from_numpy(known), k=k).indices
-        shares = [*map(np.isin, exact, engine.search(some, k)[1])]
+        some, most = torch.from_numpy(known[:: max(1, count // SAMPLE)]), min(k + 1, count)
+        exact = nearest_neighbors(some, torch.from_numpy(known), k=most).indices[:, 1:]
+        shares = [*map(np.isin, exact, engine.search(some, most)[1])]
         print(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
     rows = engine.search(vectors.float().numpy(), k + 1)[1]
     # The first rows as well: an index may find fewer than k.

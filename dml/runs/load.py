@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file, save_file
@@ -233,20 +232,18 @@ def export_onnx(folder: Path) -> float:
     images = torch.rand(3, 3, size or 64, size or 64)
     dims = {0: auto} if size else {0: auto, 2: auto, 3: auto}
     options: dict[str, Any] = {"input_names": ["images"], "output_names": ["embeddings"]}
-    options |= {"dynamic_shapes": (dims,), "dynamo": True, "external_data": False, "verbose": False}
+    options |= {"dynamic_shapes": (dims,), "dynamo": True, "verbose": False}
+    try:
+        program: Any = torch.onnx.export(embedder, (images[:2],), **options)
+        (found,) = program(images)
+    except ImportError as error:
+        raise UserError(f"onnx: {error}: pip install onnx onnxscript onnxruntime") from error
+    except Exception as error:  # of many classes, of torch and of its converter
+        raise UserError(f"onnx: this network has no ONNX form: {first_line(error)}") from error
+    with torch.inference_mode():
+        difference = float((found - embedder(images)).abs().max())
+    if not difference <= TOLERANCE:
+        raise UserError(f"onnx: differs from PyTorch by {difference:.1e} > {TOLERANCE}")
     with replace_file(folder / ONNX) as temporary:
-        try:
-            from onnxruntime import InferenceSession
-
-            torch.onnx.export(embedder, (images[:2],), temporary, **options)
-        except ImportError as error:
-            raise UserError(f"onnx: {error}: pip install onnx onnxscript onnxruntime") from error
-        except Exception as error:  # of many classes, of torch and of its converter
-            raise UserError(f"onnx: this network has no ONNX form: {first_line(error)}") from error
-        session = InferenceSession(temporary, providers=["CPUExecutionProvider"])
-        (found,) = session.run(None, {"images": images.numpy()})
-        with torch.inference_mode():
-            difference = float(np.abs(found - embedder(images).numpy()).max())
-        if not difference <= TOLERANCE:
-            raise UserError(f"onnx: differs from PyTorch by {difference:.1e} > {TOLERANCE}")
+        program.save(temporary)
     return difference

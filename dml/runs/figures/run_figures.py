@@ -12,6 +12,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from PIL import Image, ImageOps
 from torch import Tensor, nn
+from torchvision.transforms.functional import pil_to_tensor, to_pil_image
+from torchvision.utils import make_grid
 
 from dml.config.identity import method_name
 from dml.config.schema import Config
@@ -23,17 +25,15 @@ from dml.data.image_index import Subset
 from dml.data.published_dataset import find_missing
 from dml.methods.metrix.analysis import Positivity, measure_positivity
 from dml.retrieval import nearest_neighbors
-from dml.retrieval.geometry import covering_radius, inter_class_distance
 from dml.runs.embeddings import SplitEmbeddings, load_embeddings
-from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, ORANGE, RED, plt, save, tidy
+from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, plt, save, tidy
 from dml.runs.job import STAGE_EMBEDDINGS, JobRun
 from dml.runs.protocol import Split
 from dml.tracking import History
 
-CELL, MARGIN, FRAME = 132, 4, 4  # pixels of an image among its neighbors
+CELL, MARGIN, FRAME = 124, 8, 4  # pixels of an image among its neighbors
 MAP_POINTS, MAP_STAGES = 600, 4  # of a map: a few seconds; maps of stages
 PANELS: Any = {"figsize": (7, 5.5), "height_ratios": (2, 1), "layout": "constrained"}
-SHAPES = "os^D"  # with eight colors enough to tell the classes apart
 
 
 def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], folder: Path) -> None:
@@ -70,14 +70,7 @@ def _stages(model: JobRun, best: SplitEmbeddings) -> dict[str, SplitEmbeddings]:
         return {}
     stages = [load_embeddings(file, model.device) for file in files[: MAP_STAGES - 1]]
     names = ["proxies alone", *(f"stage {number}" for number in range(1, len(stages)))]
-    titles = {}
-    for name, network in zip([*names, "best network"], [*stages, best], strict=True):
-        score = 100 * model.evaluator(model.job.test).score(network)["map_at_r"]
-        radius = covering_radius(network.query, network.query_labels)
-        distance = inter_class_distance(network.query, network.query_labels)
-        numbers = f"covering radius {radius:.2f}, between classes {distance:.2f}"
-        titles[f"{name}: MAP@R {score:.1f}\n{numbers}"] = network
-    return titles
+    return dict(zip([*names, "best network"], [*stages, best], strict=True))
 
 
 def _has_images(split: Split) -> bool:
@@ -130,22 +123,19 @@ def draw_neighbors(
     queries = np.argsort(split.query.labels, kind="stable")[spread]
     k = min(count if len(networks) == 1 else 5, len(gallery) - (split.gallery is None))
 
-    def cell(subset: Subset, row: int, frame: str) -> np.ndarray:
-        index = subset.index
-        image = load_image(index.images[subset.rows[row]], index.apply_orientation)
-        return _framed(transform(image), frame)
+    def images(subset: Subset, rows: np.ndarray) -> list[Tensor]:
+        index, chosen = subset.index, subset.rows[rows]
+        return [transform(load_image(index.images[i], index.apply_orientation)) for i in chosen]
 
-    grids = {"query": [[cell(split.query, row, GREY)] for row in queries]}
+    grids = {"query": (images(split.query, queries), [GREY] * len(queries))}
     for title, embeddings in networks.items():
         neighbors = nearest_neighbors(embeddings.query, embeddings.gallery, k=k).indices[queries]
         labels = embeddings.query_labels
         found = labels if embeddings.gallery_labels is None else embeddings.gallery_labels
         right = (found[neighbors] == labels[queries][:, None]).cpu().numpy()
-        frames = np.where(right, GREEN, RED)
-        grids[f"{title}: {right.mean():.0%} are of the query's class"] = [
-            [cell(gallery, *pair) for pair in zip(*row, strict=True)]
-            for row in zip(neighbors.tolist(), frames, strict=True)
-        ]
+        caption = f"{title}: {right.mean():.0%} are of the query's class"
+        frames = np.where(right, GREEN, RED).ravel().tolist()
+        grids[caption] = images(gallery, neighbors.cpu().numpy().ravel()), frames
     _draw_grids(grids, name, path)
 
 
@@ -161,24 +151,27 @@ def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
     """
     frames = np.where(found["label"] == found["query_label"], GREEN, RED)
     frames[found["query_label"].isna()] = GREY
-    files = zip([*queries, *found["path"]], [GREY] * len(queries) + [*frames], strict=True)
-    cells = [
-        _framed(load_image(Path(file), apply_orientation=True), frame) for file, frame in files
-    ]
-    images = np.array(cells[len(queries) :])
-    grids = {"query": [[cell] for cell in cells[: len(queries)]]}
-    _draw_grids(grids | {"nearest images": [*np.split(images, len(queries))]}, "", path)
+    every = (("query", queries, [GREY] * len(queries)), ("nearest images", found["path"], frames))
+    grids = {
+        title: ([load_image(Path(file), apply_orientation=True) for file in files], [*colors])
+        for title, files, colors in every
+    }
+    _draw_grids(grids, "", path)
 
 
-def _draw_grids(grids: Mapping[str, Sequence[Any]], name: str, path: Path) -> None:
-    """Draws grids of images side by side; the images of a row (CELL×CELL×3) are of one query."""
-    pictures = [np.vstack([np.hstack(row) for row in grid]) for grid in grids.values()]
+def _draw_grids(grids: Mapping[str, tuple[list[Tensor], list[str]]], name: str, path: Path) -> None:
+    """Draws grids of images in frames side by side: queries, and neighbors of each in its row."""
+    rows, pictures = len(grids["query"][0]), []
+    for images, colors in grids.values():
+        cells = [*map(_framed, images, colors)]
+        picture = make_grid(cells, len(cells) // rows, MARGIN, pad_value=255)
+        pictures.append(picture.permute(1, 2, 0))
     widths = [picture.shape[1] for picture in pictures]
-    size = 0.85 * np.array([sum(widths), len(pictures[0])]) / CELL + (0.3, 0.7)
+    size = 0.85 * sum(widths) / CELL + 0.3, 0.85 * rows + 0.7
+    # An axis for each grid, not for each image: a hundred of them would take seconds.
     figure, axes = plt.subplots(
         1, len(grids), figsize=size, width_ratios=widths, layout="constrained"
     )
-    # A single image of all cells, since an axis for each of a hundred images would take seconds.
     for axis, title, picture in zip(axes, grids, pictures, strict=True):
         axis.imshow(picture)
         axis.set_title(title, fontsize=9)
@@ -187,14 +180,13 @@ def _draw_grids(grids: Mapping[str, Sequence[Any]], name: str, path: Path) -> No
     save(figure, path)
 
 
-def _framed(image: Tensor, frame: str) -> np.ndarray:
-    """Returns an image in a colored frame on white, CELL×CELL×3."""
+def _framed(image: Tensor, frame: str) -> Tensor:
+    """Returns an image in a colored frame, 3×CELL×CELL."""
     small = max(image.shape[1:]) < CELL / 2  # keep the pixels of a digit sharp
     resampling = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
-    picture = Image.fromarray(image.permute(1, 2, 0).numpy())
-    side = (CELL - 2 * (MARGIN + FRAME),) * 2
-    picture = ImageOps.pad(picture, side, resampling, color="white")
-    return np.asarray(ImageOps.expand(ImageOps.expand(picture, FRAME, frame), MARGIN, "white"))
+    side = (CELL - 2 * FRAME,) * 2
+    picture = ImageOps.pad(to_pil_image(image), side, resampling, color="white")
+    return pil_to_tensor(ImageOps.expand(picture, FRAME, frame))
 
 
 def draw_embedding_maps(
@@ -228,10 +220,8 @@ def draw_embedding_maps(
         points = embeddings.query.float().cpu().numpy()[rows]
         perplexity = min(30.0, (len(points) - 1) / 3)
         positions = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
-        for number, label in enumerate(classes):
-            members = positions[labels[rows] == label].T
-            style = {"color": COLORS[number % len(COLORS)], "marker": SHAPES[number // len(COLORS)]}
-            axis.scatter(*members, s=14, alpha=0.75, lw=0, **style)
+        numbers = np.searchsorted(classes, labels[rows])
+        axis.scatter(*positions.T, c=numbers, cmap="tab20", s=14, alpha=0.75, lw=0)
         axis.set_aspect("equal", adjustable="datalim")
         axis.set_title(f"{title}\n{len(rows)} images of {count} classes", fontsize=10)
         axis.set_axis_off()
@@ -253,7 +243,7 @@ def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, pa
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, **PANELS)
     alone = len(histories) == 1
     for rows in histories:
-        _draw_scores(top, rows, "epoch", select, alpha=1 if alone else 0.5, label=alone)
+        _draw_scores(top, rows, "epoch", select, alone)
         column = "loss_without_constant" if "loss_without_constant" in rows else "loss"
         losses = rows.reindex(columns=["epoch", column]).dropna()
         bottom.plot(*losses.to_numpy().T, ".-", color=BLUE, alpha=1 if alone else 0.5)
@@ -267,13 +257,11 @@ def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, pa
     save(figure, path)
 
 
-def _draw_scores(
-    axis: Axes, rows: pd.DataFrame, x: str, select: str, alpha: float = 1.0, label: bool = True
-) -> None:
+def _draw_scores(axis: Axes, rows: pd.DataFrame, x: str, select: str, alone: bool) -> None:
     """Draws scores in percent against epochs or steps, and marks the best one of training."""
     best = rows.loc[rows[select].tail(max(len(rows) - 1, 1)).idxmax()]
-    axis.plot(rows[x], 100 * rows[select], color=BLUE, lw=1.6, alpha=alpha)
-    text = f"best {100 * best[select]:.1f} at {x} {format_epoch(best[x])}" if label else None
+    axis.plot(rows[x], 100 * rows[select], color=BLUE, lw=1.6, alpha=1 if alone else 0.5)
+    text = f"best {100 * best[select]:.1f} at {x} {format_epoch(best[x])}" if alone else None
     axis.plot(best[x], 100 * best[select], "o", color=ORANGE, label=text)
 
 
@@ -288,7 +276,7 @@ def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
     """
     figure, (top, bottom) = plt.subplots(2, 1, **PANELS)
     stages = rows.groupby("stage")
-    _draw_scores(top, rows, "step", select)
+    _draw_scores(top, rows, "step", select, alone=True)
     for step in stages["step"].last()[:-1]:
         top.axvline(step, color=GREY, lw=1, ls=":")
     top.set(xlabel="step", ylabel=f"{metric_label(select)} in percent")
