@@ -82,31 +82,11 @@ def backends(monkeypatch):
     return used
 
 
-def test_a_run_is_scored_by_the_backend(run_tiny, evaluated, backends):
-    pytest.importorskip("faiss")
-    expected, _ = run_tiny()
-    assert set(backends) == {"auto"}
-    backends.clear()
-    summary, folder = run_tiny("evaluation.backend=faiss", "overwrite=true")
-    assert set(backends) == {"faiss"}
-    assert summary["metrics"] == expected["metrics"]
-
-    result = evaluated(f"run={folder}", "save=float32")
-    backends.clear()
-    again = [
-        evaluated(source, "evaluation.backend=faiss", given={name, "evaluation.backend"})
-        for name, source in (
-            ("run", f"run={folder}"),
-            ("embeddings", f"embeddings={folder}/embeddings.npz"),
-        )
-    ]
-    assert backends == ["faiss", "faiss"]
-    assert again[0]["metrics"] == again[1]["metrics"] == result["metrics"]
-
-
-def test_concatenated_models_are_scored_by_the_backend(run_small, backends):
-    run_small("evaluation.backend=torch")
+def test_models_alone_and_joined_are_scored_by_the_backend(run_small, evaluated, backends):
+    folder = run_small("evaluation.backend=torch")
     assert set(backends) == {"torch"}
+    evaluated(f"run={folder}", "evaluation.backend=auto", given={"run", "evaluation.backend"})
+    assert backends[-1] == "auto"
 
 
 def test_the_backend_is_not_part_of_the_identity(composed):

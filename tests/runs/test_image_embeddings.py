@@ -171,9 +171,7 @@ def test_an_index_is_saved(tmp_path, capsys):
     points = np.random.default_rng(0).standard_normal((2_000, 8)).astype(np.float32)
     np.savez(path, embeddings=points)
     exact, found, again = (dml.search(path, [3, 1999], k=5, index=i) for i in (False, True, True))
-    assert re.fullmatch(
-        r"the index finds (9\d|100)\.\d% of exact neighbors\n", capsys.readouterr().err
-    )
+    assert re.search(r"the index finds (9\d|100)\.\d% of exact", capsys.readouterr().err)
     pd.testing.assert_frame_equal(found, exact)
     pd.testing.assert_frame_equal(again, exact)
     assert faiss.read_index(str(saved)).ntotal == 2_000

@@ -165,7 +165,7 @@ def _draw_grids(grids: Mapping[str, tuple[list[Tensor], list[str]]], name: str, 
     for images, colors in grids.values():
         cells = [*map(_framed, images, colors)]
         picture = make_grid(cells, len(cells) // rows, MARGIN, pad_value=255)
-        pictures.append(picture.permute(1, 2, 0))
+        pictures.append(picture.permute(1, 2, 0).numpy())
     widths = [picture.shape[1] for picture in pictures]
     size = 0.85 * sum(widths) / CELL + 0.3, 0.85 * rows + 0.7
     # An axis for each grid, not for each image: a hundred of them would take seconds.

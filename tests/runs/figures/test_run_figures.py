@@ -1,5 +1,6 @@
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from PIL import Image
 
@@ -49,10 +50,11 @@ def test_numbers_of_classes_are_rows_of_maps(tmp_path):
     assert sizes == [int(130 * (4.0 * rows + 0.3)) for rows in (1, 2, 3)]
 
 
+@pytest.mark.pictures
 def test_the_ends_of_stages_are_kept_and_drawn(run_tiny):
-    few = ("method.stage_patience=1", "protocol.epochs=8", "optim.lr=0")
+    few = ("method.stage_patience=1", "protocol.epochs=8", "optim.lr=0", "data.batch_size=16")
+    few += ("data.images_per_class_at_most=8",)
     _, folder = run_tiny("method=ccp", "loss=c2", "evaluation.keep_embeddings=true", *few)
-    stages = sorted(folder.glob("checkpoints/*/test_embeddings_stage*.npz"))
-    assert len(stages) > 1
-    arrays = np.load(stages[0])
-    assert len(arrays["embeddings"]) == len(arrays["labels"]) > 0
+    assert len([*folder.glob("checkpoints/*/test_embeddings_stage*.npz")]) > 1
+    for name, least in (("stages", 500), ("stage_maps", 3 * 3.8 * 130)):
+        assert Image.open(folder / "figures" / f"{name}.png").width >= int(least)
