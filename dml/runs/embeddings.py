@@ -8,7 +8,7 @@ for a query–gallery split also `gallery_embeddings` and `gallery_labels`; `pat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -74,7 +74,8 @@ class Evaluator:
     Attributes:
         split: queries and gallery.
         transform: resize and central crop of one uint8 image.
-        options: loader options; their device is that of the network.
+        options: loader options; their device is that of the network, and their part of the images
+            that of this process.
         batch_size: images per batch.
         world: the processes, each of which embeds a part of the images; all get all embeddings,
             and the first one scores them.
@@ -98,9 +99,8 @@ class Evaluator:
     @cached_property
     def _batches(self) -> list[Batches]:
         """The batches of each subset, whose workers wait for the next evaluation."""
-        options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
         return [
-            eval_batches(subset, self.transform, options, self.batch_size)
+            eval_batches(subset, self.transform, self.options, self.batch_size)
             for subset in self.split.subsets
         ]
 

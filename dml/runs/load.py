@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torchvision.transforms import v2
 
 from dml.config.check import check
-from dml.config.explain import explain
+from dml.config.explain import compose_config
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import replace_file, write_text
-from dml.core.errors import ConfigError, UserError, first_line
-from dml.core.installation import CONFIGS
+from dml.core.errors import UserError, first_line
 from dml.core.metric_names import is_retrieval_metric, metric_label
 from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
@@ -123,12 +121,7 @@ def compose_network(options: Sequence[str]) -> EvaluateConfig:
     Raises:
         ConfigError: a wrong option.
     """
-    try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = compose("evaluate", overrides=list(options))
-    except Exception as error:  # Hydra refuses overrides with errors of many classes
-        raise ConfigError(explain(options, "evaluate") or [first_line(error)]) from error
-    return check(cfg, EvaluateConfig)
+    return check(compose_config("evaluate", options), EvaluateConfig)
 
 
 def load_embedder(

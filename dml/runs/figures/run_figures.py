@@ -50,7 +50,8 @@ def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], fol
     name = _title(model.config)
     with show_task("drawing the figures"):
         transform = model.transforms.test
-        if _has_images(model.job.test):
+        index = model.job.test.query.index
+        if index.features is None or not find_missing([*map(Path, index.images)]):
             draw_neighbors(model.job.test, networks, transform, name, folder / "neighbors.png")
         classes = model.config.evaluation.map_classes
         draw_embedding_maps(networks, name, folder / "embedding_map.png", classes)
@@ -71,12 +72,6 @@ def _stages(model: JobRun, best: SplitEmbeddings) -> dict[str, SplitEmbeddings]:
     stages = [load_embeddings(file, model.device) for file in files[: MAP_STAGES - 1]]
     names = ["proxies alone", *(f"stage {number}" for number in range(1, len(stages)))]
     return dict(zip([*names, "best network"], [*stages, best], strict=True))
-
-
-def _has_images(split: Split) -> bool:
-    """Returns False for features whose images are elsewhere."""
-    index = split.query.index
-    return index.features is None or not find_missing([Path(file) for file in index.images])
 
 
 def draw_curves(
