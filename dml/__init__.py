@@ -8,7 +8,7 @@ FOR_USERS = {
     "export": "dml.runs.load",
     "train": "dml.runs.experiment",
     "embed": "dml.runs.image_embeddings",
-    "search": "dml.runs.image_search",
+    "search": "dml.runs.image_embeddings",
 }
 
 

@@ -13,12 +13,11 @@ import sys
 from pathlib import Path
 
 import environment  # noqa: F401
-from hydra import compose, initialize_config_dir
 
-from dml.cli import CONFIGS
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.config.check import check
+from dml.config.explain import compose_config
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.atomic_io import output_folder
@@ -52,8 +51,7 @@ def _draw(options: argparse.Namespace) -> Path:
     data = "digits" if options.data == "mnist" else options.data  # the same kind of images
     own = (f"data={data}", f"data.root={options.root}", f"method.stages={options.stages + 2}")
     own += SAMPLES * options.samples
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        cfg = compose("train", overrides=[*OVERRIDES, *own, *options.overrides])
+    cfg = compose_config("train", [*OVERRIDES, *own, *options.overrides])
     config = check(cfg, Config)
     index = read_mnist(options.root) if options.data == "mnist" else Builder(config).index()
     path = options.out / f"{options.data}{'_samples' * options.samples}.png"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 
 from dml.cli.error_lines import report_errors
 
-NETWORK = "run folder, exported folder, name on the Hugging Face hub, or timm:<model>"
-DEVICE = "auto | cpu | cuda | cuda:<n>"
+NETWORK = "run folder, exported folder, or timm:<model>"
 
 
 @report_errors
@@ -24,22 +21,18 @@ def embed(argv: Sequence[str] | None = None) -> int:
     add("images", help="folder, CSV file path[,label], text file of paths, image, or data=cub")
     add("output", help="<file>.npz or .parquet: embeddings, paths, labels and made_by")
     add("--features", action="store_true", help="pooled features of the backbone")
-    add("--views", type=_positive, metavar="N", help="also embed N augmentations of each image")
-    add("--seed", type=int, help="of the augmentations (default: 0)")
-    add("--float16", dest="dtype", action="store_const", const="float16", help="half the size")
+    add(
+        "--views", type=_positive, default=0, metavar="N", help="also embed N augmentations of each"
+    )
+    add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
     add("--batch-size", type=_positive, help="default: by device and size of the images")
-    add("--skip-corrupt", action="store_true", help="leave out images that cannot be decoded")
-    add("--device", help=DEVICE)
     add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
     _add_model(parser)
-    given = vars(parser.parse_intermixed_args(argv))
-    options = {name: v for name, v in given.items() if v is not None}
+    options = vars(parser.parse_intermixed_args(argv))
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
-    made = embed(**options)
-    classes = "" if made.labels is None else f", {len({*made.labels.tolist()})} classes"
-    images, width = made.embeddings.shape
-    print(f"{options['output']}  {images:,} images, {width} dimensions{classes}")
+    images, width = embed(**options).embeddings.shape
+    print(f"{options['output']}  {images:,} images, {width} dimensions")
     return 0
 
 
@@ -50,31 +43,23 @@ def search(argv: Sequence[str] | None = None) -> int:
         description="Finds the nearest neighbors of images in a file of embeddings. A query that "
         "is in the file is left out of its own neighbors; copies of it are marked."
     )
-    add, kinds = parser.add_argument, parser.add_mutually_exclusive_group()
+    add = parser.add_argument
     add("embeddings", help="<file>.npz or .parquet")
     add("queries", nargs="+", metavar="query", help="image, or number of a row from 0")
-    add("--network", help=f"of the queries: {NETWORK} (default: the one that made the file)")
-    add("-k", type=_positive, default=10, help="neighbors (default: 10)")
-    add("--index", choices=("flat", "hnsw", "ivf"), help="of faiss, saved (default: exact search)")
+    add("-k", type=int, default=10, help="neighbors (default: 10)")
+    add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
-    add("--device", default="auto", help=DEVICE)
-    kinds.add_argument("--csv", action="store_true", help="print CSV")
-    kinds.add_argument("--json", action="store_true", help="print JSON")
+    add("--csv", action="store_true", help="print CSV")
     options = vars(parser.parse_args(argv))
-    as_csv, as_json = options.pop("csv"), options.pop("json")
-    from dml.runs.image_search import search
+    as_csv = options.pop("csv")
+    from dml.runs.image_embeddings import search
 
     found = search(**options)
-    if as_json:
-        print(json.dumps(found.to_dict("records"), indent=2, ensure_ascii=False))
-    elif as_csv:
+    if as_csv:
         print(found.to_csv(index=False), end="")
     else:
-        hidden = ["query_label"] if found["duplicate"].any() else ["query_label", "duplicate"]
-        shown = found.drop(columns=hidden).dropna(axis=1, how="all")
+        shown = found.drop(columns="query_label").dropna(axis=1, how="all")
         print(shown.to_string(index=False, float_format="%.4f"))
-    if options["index"]:
-        print(f"the index finds {found.attrs['recall']:.1%} of exact neighbors", file=sys.stderr)
     return 0
 
 
@@ -89,21 +74,13 @@ def export(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", help="created if necessary")
     _add_model(parser)
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
-    parser.add_argument(
-        "--push", metavar="<user>/<name>", help="upload to the hub, private at first"
-    )
     options = parser.parse_args(argv)
-    from dml.runs import model_export
-    from dml.runs.load import export
+    from dml.runs.load import export, export_onnx
 
     folder = export(options.run, options.folder, options.repeat, options.fold)
-    print(model_export.write_card(options.run, folder))
+    print(f"{folder}  fill in the license in README.md")
     if options.onnx:
-        difference = model_export.export_onnx(folder)
-        checked = "onnxruntime is not installed" if difference is None else f"{difference:.0e}"
-        print(f"{folder / model_export.ONNX}  largest difference from PyTorch: {checked}")
-    if options.push:
-        print(model_export.push(folder, options.push))
+        print(f"model.onnx  differs from PyTorch by at most {export_onnx(folder):.0e}")
     return 0
 
 

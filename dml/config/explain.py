@@ -13,7 +13,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
@@ -63,6 +63,19 @@ def explain(words: Sequence[str], config_name: str) -> list[str]:
             return list(_find_problems(words, config_name))
     except HydraException as error:  # hydra.searchpath is no list
         return [first_line(error)]
+
+
+def compose_config(config_name: str, overrides: Sequence[str]) -> DictConfig:
+    """Returns the config that Hydra composes from a primary config file and overrides.
+
+    Raises:
+        ConfigError: a wrong option, one line per problem.
+    """
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            return compose(config_name, overrides=[*overrides])
+    except Exception as error:  # Hydra refuses overrides with errors of many classes
+        raise ConfigError(explain(overrides, config_name) or [first_line(error)]) from error
 
 
 def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:

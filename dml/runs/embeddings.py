@@ -8,7 +8,7 @@ for a query–gallery split also `gallery_embeddings` and `gallery_labels`; `pat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -74,7 +74,8 @@ class Evaluator:
     Attributes:
         split: queries and gallery.
         transform: resize and central crop of one uint8 image.
-        options: loader options; their device is that of the network.
+        options: loader options; their device is that of the network, and their part of the images
+            that of this process.
         batch_size: images per batch.
         world: the processes, each of which embeds a part of the images; all get all embeddings,
             and the first one scores them.
@@ -98,9 +99,8 @@ class Evaluator:
     @cached_property
     def _batches(self) -> list[Batches]:
         """The batches of each subset, whose workers wait for the next evaluation."""
-        options = replace(self.options, rank=self.world.rank, world_size=self.world.size)
         return [
-            eval_batches(subset, self.transform, options, self.batch_size)
+            eval_batches(subset, self.transform, self.options, self.batch_size)
             for subset in self.split.subsets
         ]
 
@@ -163,25 +163,23 @@ def save_embeddings(path: Path, embeddings: SplitEmbeddings, split: Split, dtype
 def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
     """Reads embeddings and labels, whose shapes `SplitEmbeddings.score` checks.
 
+    Classes, which may have names, are numbered in their order.
+
     Raises:
         UserError: there is no such file, it is damaged, or arrays are missing or not numbers.
     """
-    tensors, classes = [], dict[str, int]()
     try:
         with np.load(path, allow_pickle=False) as file:
-            for name in ARRAYS if "gallery_embeddings" in file else ARRAYS[:2]:
-                array = file[name]
-                if name == "labels" and "made_by" in file:  # names of classes, of `dml.embed`
-                    array = np.array([classes.setdefault(x, len(classes)) for x in array.tolist()])
-                # PyTorch knows the machine's byte order only, and no type longer than float64.
-                whole, wide = array.dtype.kind in "iu", array.itemsize > 4
-                dtype = np.int64 if whole else np.float64 if wide else np.float32
-                tensors.append(torch.from_numpy(array.astype(dtype, copy=False)).to(device))
+            names = ARRAYS if "gallery_embeddings" in file else ARRAYS[:2]
+            arrays = [file[name] for name in names]
+        classes = np.unique(np.concatenate(arrays[1::2]))
+        for number, array in enumerate(arrays):
+            # PyTorch knows the machine's byte order only, and no type longer than float64.
+            dtype = np.float64 if array.itemsize > 4 else np.float32
+            arrays[number] = np.searchsorted(classes, array) if number % 2 else array.astype(dtype)
     except Exception as error:  # of many classes, for bytes of any kind
-        reason = first_line(error)
-        reason = "not an .npz file of numbers" if "pickle" in reason else reason
         raise UserError(
-            f"embeddings: {path} cannot be read ({reason}); numpy.savez(file, "
-            f"embeddings=…, labels=…) writes a matrix of numbers and one integer for each row"
+            f"embeddings: {path} cannot be read ({first_line(error)}); numpy.savez(file, "
+            f"embeddings=…, labels=…) writes a matrix of numbers and a class for each row"
         ) from error
-    return SplitEmbeddings(*tensors)
+    return SplitEmbeddings(*(torch.from_numpy(array).to(device) for array in arrays))

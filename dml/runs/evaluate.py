@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dml.config.identity import method_name
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError
 from dml.core.progress import open_display, show_task
-from dml.data.loaders import LoaderOptions, resolve_eval_batch_size
+from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.retrieval import mean_average_precision
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.embeddings import Evaluator, SplitEmbeddings, load_embeddings, save_embeddings
-from dml.runs.figures.run_figures import draw_neighbors
 from dml.runs.folder.run_folder import load_config
-from dml.runs.job import loading_processes, translate_resource_errors
+from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_embedder
 from dml.runs.protocol import FOLDS, protocol_test
 from dml.training.device import autocast, resolve_device, set_precision
 
-EVALUATIONS = "evaluations"  # folder in `outputs`
-MODEL = "repeat0-fold0"  # the model of a run that is scored
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
-FOR_EMBEDDINGS = {"embeddings", "recall_at", "evaluation.backend", "device", "outputs"}
-FOR_RUN = {"run", "save", "precision", "data.root", "data.reader.root", "data.workers"}
-FOR_RUN |= {"data.eval_batch_size", *FOR_EMBEDDINGS} - {"embeddings"}
+FOR_BOTH = {"recall_at", "evaluation.backend", "device"}
+FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
+FOR_RUN = {"run", "save", "data.root", "data.workers", "data.eval_batch_size", *FOR_BOTH}
 
 
 def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, Any]:
@@ -49,22 +45,18 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
         ConfigError: options without effect.
         UserError: embeddings, run or data cannot be read or scored.
     """
-    used, reason = set(given), ""
-    if config.embeddings is not None:
-        used, reason = FOR_EMBEDDINGS, "stored embeddings are scored without it"
-    elif config.run is not None:
-        used, reason = FOR_RUN, "the run's own config decides it"
+    used = FOR_EMBEDDINGS if config.embeddings else FOR_RUN if config.run else set(given)
     if ignored := sorted(set(given) - used):
-        raise ConfigError([f"{name}: {reason}; leave it out" for name in ignored])
+        raise ConfigError([f"{name}: has no effect here; leave it out" for name in ignored])
     with open_display(console), translate_resource_errors():
-        if config.embeddings is not None:
+        if config.embeddings is None:
+            result, path = _score_network(config, given)
+        else:
             source = Path(config.embeddings)
-            path = _result_folder(source.parent, config, "") / f"{source.stem}.evaluation.json"
+            path = source.with_name(f"{source.stem}.evaluation.json")
             embeddings = load_embeddings(source, resolve_device(config.device))
             scores = _scores(config, embeddings, (1, 2, 4, 8))
             result = {"name": source.name, "stand_in": False, "metrics": scores}
-        else:
-            result, path = _score_network(config, given)
     write_json(path, result)
     print_scores(result)
     print_line(f"scores      {path}")
@@ -74,63 +66,45 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
 def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict[str, Any], Path]:
     """Returns the scores of the test images and the path of their file.
 
-    Writes embeddings and the picture beside it.
+    Writes embeddings beside it.
     """
-    device = resolve_device(config.device)
-    trained: Config = config.on_device(device.type == "cuda")
+    device, trained = resolve_device(config.device), cast(Config, config)
     if config.run is not None:
-        root = config.data.root if "data.root" in given else None
-        trained = load_config(config.run, root).on_device(device.type == "cuda")
-    precision = config.precision if "precision" in given else trained.precision
+        trained = load_config(config.run, config.data.root if "data.root" in given else None)
+    trained = trained.on_device(device.type == "cuda")
     builder = Builder(trained)
     with show_task(f"reading {trained.data.name}"):
         index = builder.index()  # before the weights: a wrong path is reported at once
-    backbone = trained.backbone["name"]
+    backbone, loss = trained.backbone["name"], trained.loss["name"]
     if config.run is not None:
-        target = _result_folder(Path(config.run), config, Path(config.run).name)
-        embedder = load_embedder(trained, config.run, MODEL)
-        name = f"{method_name(trained.loss['name'], trained.method['name'])} on {trained.data.name}"
-        models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
-        if models > 1:  # the scores of the run are means over all of them
-            name += f", {MODEL} of {models} models"
+        target, embedder = Path(config.run), load_embedder(trained, config.run, 0, 0)
+        name = f"{method_name(loss, trained.method['name'])} on {trained.data.name}"
+        if (models := trained.protocol.repeats * FOLDS[trained.protocol.splits]) > 1:
+            name += f", the first of {models} models"
     else:
         network = config.model_dump_json(include={"backbone", "embedder", "transform"})
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
-        target = Path(config.outputs) / EVALUATIONS / f"{config.data.name}-{backbone}-{id}"
-        embedder = builder.embedder()
-        weights = " with random weights" if config.backbone.get("weights") == "none" else ""
-        name = f"{backbone}{weights} on {config.data.name}"
+        target = Path(config.outputs) / "evaluations" / f"{config.data.name}-{backbone}-{id}"
+        embedder, name = builder.embedder(), f"{backbone} on {config.data.name}"
     transforms, split = builder.transforms(embedder), protocol_test(trained.protocol.splits, index)
-    workers = loading_processes(config, index, device)
+    workers = resolve_workers(config.data.workers, index, device)
     loading = LoaderOptions(transforms.to_input, device, workers, builder.source(index))
     pixels = trained.transform.size or embedder.input.size
     batch_size = resolve_eval_batch_size(config.data.eval_batch_size, pixels, device)
-    set_precision(precision, device)
-    with autocast(precision, device):
+    set_precision(trained.precision, device)
+    with autocast(trained.precision, device):
         evaluator = Evaluator(split, transforms.test, loading, batch_size)
         embeddings = evaluator.embed(embedder.to(device))
     result = {
         "name": name,
-        "data": trained.data.name,
         "stand_in": index.stand_in,
-        "backbone": backbone,
-        "run": config.run,
         "embedding_size": embedder.embedding_size,
         "metrics": _scores(config, embeddings, index.recall_at),
     }
     if config.save is not None:
         save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
         print_line(f"embeddings  {target / 'embeddings.npz'}")
-    picture = target / "figures" / "evaluation.png"
-    with show_task("drawing the neighbors"):
-        draw_neighbors(split, {"nearest": embeddings}, transforms.test, name, picture)
-    print_line(f"picture     {picture}")
     return result, target / "evaluation.json"
-
-
-def _result_folder(source: Path, config: EvaluateConfig, name: str) -> Path:
-    """Returns the folder of what is scored or, if it is read-only, one of this name in outputs."""
-    return source if os.access(source, os.W_OK) else Path(config.outputs) / EVALUATIONS / name
 
 
 def _scores(

@@ -23,19 +23,9 @@ from dml.losses.mean_field import MeanFieldLoss
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import embed_mixes
 from dml.models.embedder import Embedder
-from dml.retrieval.geometry import (
-    alignment,
-    covering_radius,
-    inter_class_distance,
-    match_error_rates,
-    proxy_alignment,
-    uniformity,
-    utilization,
-)
-from dml.retrieval.metrics import retrieval_metrics
+from dml.retrieval import geometry, retrieval_metrics
 from dml.runs.embeddings import SplitEmbeddings
 
-AT_EVALUATIONS = [name for name, when in EXTRA_METRICS.items() if when == "evaluation"]
 FNMR = "fnmr_at_fmr_"  # and the false match rate
 CLUSTERING_SEED = 0  # of k-means, so that the same embeddings have the same scores
 
@@ -68,10 +58,10 @@ class ExtraMetrics:
         functions = {
             "regularizer": self._regularizer,
             "w2": self._w2,
-            "covering_radius": lambda: covering_radius(*points),
-            "inter_class_distance": lambda: inter_class_distance(*points),
+            "covering_radius": lambda: geometry.covering_radius(*points),
+            "inter_class_distance": lambda: geometry.inter_class_distance(*points),
         }
-        return {name: functions[name]() for name in AT_EVALUATIONS if name in self.names}
+        return {name: function() for name, function in functions.items() if name in self.names}
 
     def of_run(
         self, rows: Sequence[Mapping[str, float]], best: Mapping[str, Any], test: SplitEmbeddings
@@ -83,22 +73,23 @@ class ExtraMetrics:
             best: its best evaluation, with `metrics`.
             test: embeddings of the test images.
         """
-        queries = unit_rows(test.query)[0]
+        queries, labels = unit_rows(test.query)[0], test.query_labels
         functions = {
             # the mean over the run, as pfml reports it
             "w2": lambda: statistics.fmean(row["w2"] for row in rows[1:] or rows),
-            "alignment": lambda: alignment(queries, test.query_labels),
-            "uniformity": lambda: uniformity(queries),
-            "utilization": lambda: utilization(queries, self._training_embeddings()),
+            "alignment": lambda: geometry.alignment(queries, labels),
+            "uniformity": lambda: geometry.uniformity(queries),
+            "utilization": lambda: geometry.utilization(queries, self._training_embeddings()),
             "mrr_at_r": lambda: retrieval_metrics(*test, reciprocal_rank=True)["mrr_at_r"],
         }
-        metrics = {name: best["metrics"][name] for name in AT_EVALUATIONS if name in self.names}
+        evaluated = [name for name in self.names if EXTRA_METRICS[name] == "evaluation"]
+        metrics = {name: best["metrics"][name] for name in evaluated}
         metrics |= {name: function() for name, function in functions.items() if name in self.names}
         if rates := {name: float(name[len(FNMR) :]) for name in self.names if FNMR in name}:
-            errors = match_error_rates(*test.as_one_set(), [*rates.values()])
+            errors = geometry.match_error_rates(*test.as_one_set(), [*rates.values()])
             metrics |= dict(zip(rates, errors, strict=True))
         agreement = [name for name in ("nmi", "ami") if name in self.names]
-        return metrics | cluster_agreement(test.query, test.query_labels, agreement)
+        return metrics | cluster_agreement(test.query, labels, agreement)
 
     def _regularizer(self) -> float:
         """Returns the regularizer of mean fields, without λ_MF (mft, Figures 5a and 5b)."""
@@ -111,7 +102,7 @@ class ExtraMetrics:
         proxies, labels = loss_proxies(self.method)
         embeddings, classes = self.training()
         points = unit_rows(proxies.to(embeddings.dtype))[0]
-        return proxy_alignment(points, labels, unit_rows(embeddings)[0], classes)
+        return geometry.proxy_alignment(points, labels, unit_rows(embeddings)[0], classes)
 
     def _training_embeddings(self) -> Iterator[Tensor]:
         """Yields unit embeddings of the training images, and of the mixes of an epoch (Metrix)."""

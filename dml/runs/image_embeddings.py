@@ -1,10 +1,12 @@
-"""Embeddings of any images by a network: `dml.embed`."""
+"""Embeddings of any images by a network, and the search in them: `dml.embed` and `dml.search`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,25 +14,31 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
-from dml.config.schema import check_device
-from dml.core.atomic_io import output_folder
+from dml.core.atomic_io import output_folder, replace_file
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
-from dml.data import embedding_file, loaders
+from dml.data import embedding_file
 from dml.data.embedding_file import ImageEmbeddings
 from dml.data.folder import list_images
-from dml.data.image_check import exclude_undecodable
 from dml.data.image_index import ImageIndex, Subset
+from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
+from dml.retrieval import nearest_neighbors
 from dml.runs.build import Builder
+from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
 from dml.training.device import autocast, resolve_device, set_precision
+
+SAMPLE = 100  # rows that measure the recall of an index
+DUPLICATE = 1e-3  # largest distance, of the query's length 1: float16 has three digits
+PROBED = 32  # lists of an index that are searched
 
 
 def embed(
@@ -42,11 +50,8 @@ def embed(
     fold: int | None = None,
     features: bool = False,
     views: int = 0,
-    seed: int = 0,
     dtype: Literal["float32", "float16"] = "float32",
-    batch_size: int | Literal["auto"] = "auto",
-    skip_corrupt: bool = False,
-    device: str = "auto",
+    batch_size: int | None = None,
     options: Sequence[str] = (),
 ) -> ImageEmbeddings:
     """Embeds images in batches, as `evaluate.py` does, in memory that their number does not change.
@@ -63,18 +68,16 @@ def embed(
         repeat, fold: see `dml.load`.
         features: the pooled features of the backbone instead of embeddings.
         views: augmentations of each image that are embedded too, as the network was trained.
-        seed: of the augmentations.
         dtype: of the file; `float16` has half the size and about three digits.
-        batch_size: images per batch; "auto": by device and image size.
-        skip_corrupt: leave out images that cannot be decoded; each image is decoded twice.
-        device: `auto`, `cpu`, `cuda` or `cuda:<n>`.
+        batch_size: images per batch; None: by device and image size.
         options: of `evaluate.py`, for a network of timm and for a dataset:
             `["backbone.input_size=64", "data.root=data"]`.
 
     Raises:
-        UserError: network or images cannot be read, an image cannot be decoded, the file cannot be
-            written, or an embedding is not finite.
+        UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
+            be written.
     """
+    device = resolve_device("auto")
     with ExitStack() as stack:
         if output is None:
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
@@ -82,76 +85,54 @@ def embed(
         embedding_file.check_format(path)
         output_folder(path.parent)
         index, labels, splits = _read_images(images, options)
-        try:
-            place = resolve_device(check_device(device))
-        except ValueError as error:
-            raise UserError(f"device: {device} {error}") from error
-        if splits or not any(option.startswith("data=") for option in options):
-            options = [str(images) if splits else "data=folder", *options]
+        if splits is not None or not any(option.startswith("data=") for option in options):
+            options = ["data=folder" if splits is None else str(images), *options]
         config, embedder = open_network(network, repeat, fold, options)
-        config = config.on_device(place.type == "cuda")
-        pixels = config.transform.size or embedder.input.size
+        config = config.on_device(device.type == "cuda")
         # As for large images: between the small ones of a longer batch, decoded ones leave holes.
-        size = loaders.resolve_eval_batch_size(batch_size, max(224, pixels or 0), place)
+        pixels = config.transform.size or embedder.input.size or 0
+        size = resolve_eval_batch_size(batch_size or "auto", max(224, pixels), device)
         weights = hashlib.sha256()
         for name, value in embedder.state_dict().items():
             weights.update(name.encode() + value.numpy().tobytes())
         made_by: dict[str, Any] = {"network": str(network), "repeat": repeat, "fold": fold}
-        made_by |= {"options": options, "features": features}
-        made_by |= {"weights": weights.hexdigest()[:16], "precision": config.precision}
-        made_by |= {"dtype": dtype, "batch_size": size, "device": place.type}
-        if views:
-            made_by |= {"views": views, "seed": seed, "augmentation": config.transform.augmentation}
+        made_by |= {"weights": weights.hexdigest()[:16], "options": options, "features": features}
+        made_by |= {"views": views, "augmentation": config.transform.augmentation, "dtype": dtype}
+        made_by |= {"precision": config.precision, "batch_size": size, "device": device.type}
         transforms = Builder(config).transforms(embedder)
         transform = Views(transforms.test, transforms.train, views) if views else transforms.test
-        workers = loaders.resolve_workers("auto", index, place)
-        loading = loaders.LoaderOptions(transforms.to_input, place, workers)
-        set_precision(config.precision, place)
-        embedder.to(place)
+        workers = resolve_workers("auto", index, device)
+        loading = LoaderOptions(transforms.to_input, device, workers)
+        set_precision(config.precision, device)
+        embedder.to(device)
 
         def forward(inputs: Tensor) -> Tensor:
-            if features:
-                return embedder.pool(embedder.features(inputs)).float()
-            return embedder(inputs)
+            pooled = embedder.pool(embedder.features(inputs))
+            return pooled.float() if features else embedder.project(pooled)
 
         folder = path.with_name(f".{path.name}.partial")
         stack.enter_context(translate_resource_errors())
         stack.enter_context(torch.inference_mode())
-        with try_lock(folder / "run.lock"), autocast(config.precision, place):
-            if skip_corrupt:
-                index = exclude_undecodable(index, True, folder)
+        with try_lock(folder / "run.lock"), autocast(config.precision, device):
             state = [made_by, config.transform.model_dump(mode="json"), index.fingerprint()]
             store = folder / hashlib.sha256(json.dumps(state).encode()).hexdigest()
-            side = pixels or 64
-            width = forward(torch.zeros(1, 3, side, side, device=place)).shape[1]
+            width = forward(torch.zeros(1, 3, pixels or 64, pixels or 64, device=device)).shape[1]
             bytes_per_row = (1 + views) * width * np.dtype(dtype).itemsize
             with open(store, "ab") as file:  # complete batches of an interrupted call are kept
                 done = file.tell() // (bytes_per_row * size) * size
                 file.truncate(done * bytes_per_row)
                 rest = Subset(index, np.arange(done, len(index.images)))
-                seeds = augmentation_seeds(seed, 0, len(index.images))[done:]
+                seeds = augmentation_seeds(0, 0, len(index.images))[done:]
                 keys = [*enumerate(seeds)] if views else range(len(rest))
                 batches = loading.batches(rest, transform, sampler=keys, batch_size=size)
-                try:
-                    for inputs, _ in show_progress(batches, "embedding batch", len(batches)):
-                        parts = inputs.unbind(1) if views else [inputs]
-                        made = torch.stack([forward(part) for part in parts], 1)
-                        values = made.cpu().numpy().astype(dtype)
-                        if not np.isfinite(values).all():
-                            raise UserError(
-                                f"network: {network} makes embeddings that are not finite"
-                            )
-                        file.write(values.tobytes())
-                        file.flush()
-                except UserError as error:
-                    hint = "; --skip-corrupt (skip_corrupt=True) leaves it out"
-                    damaged = "cannot decode" in str(error)
-                    raise UserError(f"{error}{hint * damaged}") from None
-            names = _names(index)
-            classes = np.array([labels[name] for name in names]) if labels else None
-            roles = np.array([splits[name] for name in names]) if splits else None
+                for inputs, _ in show_progress(batches, "embedding batch", len(batches)):
+                    parts = inputs.unbind(1) if views else [inputs]
+                    made = torch.stack([forward(part) for part in parts], 1)
+                    file.write(made.cpu().numpy().astype(dtype).tobytes())
+                    file.flush()
+            names = np.array([str(image) for image in index.files or range(len(index.images))])
             rows = np.memmap(store, dtype, "r", shape=(len(names), 1 + views, width))
-            columns = np.array(names), classes, made_by, rows[:, 1:] if views else None, roles
+            columns = names, labels, made_by, rows[:, 1:] if views else None, splits
             embedding_file.write_embeddings(path, ImageEmbeddings(rows[:, 0], *columns))
         shutil.rmtree(folder)
         return embedding_file.open_embeddings(path)
@@ -159,21 +140,139 @@ def embed(
 
 def _read_images(
     images: str | Path | Sequence[Any] | np.ndarray, options: Sequence[str]
-) -> tuple[ImageIndex, dict[str, str], dict[str, str]]:
-    """Returns the index of images, and name → class and name → split, empty if they are unknown."""
+) -> tuple[ImageIndex, np.ndarray | None, np.ndarray | None]:
+    """Returns the index of images, their classes and their splits; None: not known."""
     if isinstance(images, str) and images.startswith("data="):
         index = Builder(compose_network([images, *options])).index()
-        names = _names(index)
-        pairs = (map(str, index.labels.tolist()), index.roles.tolist())
-        labels, splits = (dict(zip(names, values, strict=True)) for values in pairs)
-        return index, labels, splits
-    labels = {}
+        return index, index.labels.astype(str), index.roles.astype(str)
+    classes = dict[str, str]()
     if isinstance(images, str | Path) or isinstance(next(iter(images), ""), str | Path):
-        images, labels = list_images(images)
+        images, classes = list_images(images)
+    labels = np.array([classes[str(image)] for image in images]) if classes else None
     rows, roles = np.arange(len(images)), np.full(len(images), "test")
-    return ImageIndex("images", images, rows, roles, apply_orientation=True), labels, {}
+    return ImageIndex("images", images, rows, roles, apply_orientation=True), labels, None
 
 
-def _names(index: ImageIndex) -> list[str]:
-    """Returns the paths of the images, or row numbers of images without files."""
-    return [str(image) for image in (index.files or range(len(index.images)))]
+def search(
+    embeddings: str | Path,
+    queries: Sequence[str | Path | int],
+    k: int = 10,
+    *,
+    picture: str | Path | None = None,
+    index: bool = False,
+) -> pd.DataFrame:
+    """Returns the k nearest images of each query, by Euclidean distance in float64.
+
+    Ties go to the lower row. A query that is in the file is left out of its own neighbors.
+
+    Args:
+        embeddings: a file of `dml.embed`, of `evaluate.py save=`, or of other software.
+        queries: images, or row numbers of the file, from 0. The network that made the file embeds
+            images that are not in it.
+        k: neighbors of each query.
+        picture: a PNG of the queries and their neighbors, framed green if the class is the query's,
+            else red, and grey if classes are not known.
+        index: candidates come from an index of faiss, which the first call builds and saves beside
+            the file; False: all rows are compared.
+
+    Returns:
+        A row for each neighbor, with query, query_label, rank, distance, row, label, path and
+        duplicate, which is True for an image with the query's own embedding.
+
+    Raises:
+        UserError: the file or an image cannot be read, a row does not exist, k is too large, the
+            network is missing or has changed, or faiss is not installed.
+    """
+    stored = embedding_file.open_embeddings(embeddings)
+    own = np.array([_find_row(str(query), stored) for query in queries])
+    names = [stored.paths[r] if r >= 0 else str(q) for q, r in zip(queries, own, strict=True)]
+    vectors = _numbers(stored.embeddings[own])
+    if (new := own < 0).any():
+        vectors[new] = _embed_queries([*np.array(names)[new]], stored)
+    count = len(stored.embeddings)
+    if not 1 <= k <= (most := count - int((own >= 0).any())):
+        raise UserError(f"k: {k} is not between 1 and {most}, the images that a query can find")
+    try:
+        pool: Any = slice(None)
+        if index:
+            pool = _candidates(Path(embeddings), stored.embeddings, vectors, k)
+        points, numbers = _numbers(stored.embeddings[pool]), np.arange(count)[pool]
+        found = nearest_neighbors(vectors, points, k=min(k + 1, len(points)))
+    except ValueError as error:
+        raise UserError(f"embeddings: {embeddings}: {error}") from error
+    # A stable sort leaves all in their order, except for the query itself.
+    rows = numbers[found.indices]
+    order = np.argsort(rows == own[:, None], axis=1, kind="stable")[:, :k]
+    rows = np.take_along_axis(rows, order, 1).ravel()
+    distances = np.take_along_axis(found.distances.numpy(), order, 1).ravel()
+    labels = np.full(count, None) if stored.labels is None else stored.labels.astype(object)
+    columns = {
+        "query": np.repeat([str(query) for query in queries], k),
+        "query_label": np.repeat(np.where(new, None, labels[own]), k),
+        "rank": np.tile(np.arange(1, k + 1), len(own)),
+        "distance": distances,
+        "row": rows,
+        "label": labels[rows],
+        "path": stored.paths[rows],
+        "duplicate": distances <= DUPLICATE * np.repeat(vectors.norm(dim=1).numpy(), k),
+    }
+    table = pd.DataFrame(columns)
+    if picture is not None:
+        draw_found(names, table, Path(picture))
+    return table
+
+
+def _numbers(embeddings: np.ndarray) -> torch.Tensor:
+    """Returns a copy in memory, at least float32."""
+    return torch.from_numpy(embeddings.astype("f8" if embeddings.itemsize > 4 else "f4"))
+
+
+def _find_row(query: str, stored: ImageEmbeddings) -> int:
+    """Returns the row of a query; −1 for an image that is not in the file."""
+    if query.isdecimal() and not Path(query).exists():
+        if int(query) >= (count := len(stored.paths)):
+            raise UserError(f"query: row {query} does not exist; the last one is {count - 1}")
+        return int(query)
+    alike = np.flatnonzero(np.char.endswith(stored.paths, Path(query).name))
+    place = os.path.realpath(query)
+    return next((int(row) for row in alike if os.path.realpath(stored.paths[row]) == place), -1)
+
+
+def _embed_queries(queries: Sequence[Any], stored: ImageEmbeddings) -> torch.Tensor:
+    if not (made_by := stored.made_by):
+        raise UserError("query: the file does not say which network made it; take images of it")
+    same = {key: made_by[key] for key in ("network", "repeat", "fold", "features", "options")}
+    made = embed(images=queries, **same)
+    if made.made_by["weights"] != made_by["weights"]:
+        raise UserError(f"network: {made_by['network']} has changed since it made the file")
+    return _numbers(made.embeddings)
+
+
+def _candidates(path: Path, points: np.ndarray, vectors: torch.Tensor, k: int) -> np.ndarray:
+    """Returns rows among which an index of a file's embeddings finds the neighbors.
+
+    The index is saved, and built anew if the file is newer.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise UserError("index: faiss is not installed: pip install faiss-cpu") from error
+    place = path.with_name(f"{path.name}.faiss")
+    if place.exists() and place.stat().st_mtime_ns > path.stat().st_mtime_ns:
+        engine: Any = faiss.read_index(str(place))
+    else:
+        known, count = _numbers(points).float().numpy(), len(points)
+        lists = max(1, min(int(count**0.5), count // 39))  # faiss warns of fewer rows a list
+        engine = faiss.index_factory(known.shape[1], f"IVF{lists},Flat")
+        engine.nprobe = PROBED  # the file keeps it
+        engine.train(known)
+        engine.add(known)
+        with replace_file(place) as temporary:
+            faiss.write_index(engine, str(temporary))
+        some, most = torch.from_numpy(known[:: max(1, count // SAMPLE)]), min(k + 1, count)
+        exact = nearest_neighbors(some, torch.from_numpy(known), k=most).indices[:, 1:]
+        shares = [*map(np.isin, exact, engine.search(some, most)[1])]
+        print(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
+    rows = engine.search(vectors.float().numpy(), k + 1)[1]
+    # The first rows as well: an index may find fewer than k.
+    return np.union1d(rows[rows >= 0], np.arange(min(k + 1, len(points))))

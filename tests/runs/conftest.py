@@ -1,12 +1,9 @@
 """Fixtures of the tests of runs."""
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from dml.cli import CONFIGS
-from dml.config.check import check
-from dml.config.schema import EvaluateConfig
 from dml.runs.evaluate import evaluate as evaluate_config
+from dml.runs.load import compose_network
 
 
 @pytest.fixture
@@ -14,8 +11,7 @@ def evaluated(tmp_path):
     """Evaluates with overrides, as the command line would."""
 
     def evaluate(*overrides, given=()):
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = compose("evaluate", overrides=[f"outputs={tmp_path}", "device=cpu", *overrides])
-        return evaluate_config(check(cfg, EvaluateConfig), given)
+        config = compose_network([f"outputs={tmp_path}", "device=cpu", *overrides])
+        return evaluate_config(config, given)
 
     return evaluate

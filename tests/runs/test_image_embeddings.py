@@ -1,3 +1,4 @@
+import re
 import shutil
 
 import numpy as np
@@ -7,11 +8,10 @@ import torch
 from PIL import Image
 
 import dml
-from dml.core.errors import UserError
 from dml.data import embedding_file
 from dml.data.decode import load_image
 from dml.data.image_index import ImageIndex
-from dml.runs import image_embeddings, model_export
+from dml.runs import image_embeddings
 from dml.runs.build import Builder
 from dml.runs.load import load_config
 
@@ -36,7 +36,7 @@ def test_equal_to_evaluate(run_tiny, evaluated):
     _, folder = run_tiny("protocol.epochs=1")
     evaluated(f"run={folder}", "save=float32")
     index = Builder(load_config(folder)).index()
-    made = dml.embed(folder, index.images[index.roles == "test"], device="cpu")
+    made = dml.embed(folder, index.images[index.roles == "test"])
     with np.load(folder / "embeddings.npz") as file:
         assert np.array_equal(made.embeddings, file["embeddings"])
     assert (made.paths[-1], made.labels) == ("895", None)
@@ -68,13 +68,11 @@ def test_an_interrupted_call_continues(net, photos, tmp_path, monkeypatch, views
 def test_views_are_augmented_and_reproducible(net, photos):
     plain = dml.embed(net, photos, features=True)
     made, same = (dml.embed(net, photos, features=True, views=2, batch_size=b) for b in (12, 5))
-    other = dml.embed(net, photos, features=True, views=2, seed=1)
     assert plain.views is None
     assert np.array_equal(made.embeddings, plain.embeddings)
     assert made.views.shape == (12, 2, 16)
     np.testing.assert_allclose(made.views, same.views, atol=1e-6)
-    for one, two in ((made.views[:, 0], made.views[:, 1]), (made.views, other.views)):
-        assert (np.abs(one - two).max(-1) > 1e-4).mean() > 0.5
+    assert (np.abs(made.views[:, 0] - made.views[:, 1]).max(-1) > 1e-4).mean() > 0.5
     assert made.made_by["views"] == 2
 
 
@@ -151,22 +149,10 @@ def test_a_final_network_on_all_classes(run_tiny, tmp_path, capsys):
     assert (history.count("\n"), "map_at_r" in history) == (4, False)
     state = torch.load(folder / "checkpoints/repeat0-fold0/best.pt", weights_only=False)
     assert [len(v) for name, v in state["method"].items() if "prox" in name] == [10]
-    card = model_export.write_card(folder, dml.export(folder, tmp_path / "net")).read_text()
-    assert "No scores" in card
+    assert "No scores" in (dml.export(folder, tmp_path / "net") / "README.md").read_text()
 
 
-def test_damaged_images(net, photos):
-    (photos / "kind1" / "05.png").write_text("no image")
-    with pytest.raises(UserError, match=r"cannot decode .*05\.png.*; --skip-corrupt") as error:
-        dml.embed(net, photos, photos.parent / "x.npz")
-    assert "\n" not in str(error.value)
-    made = dml.embed(net, photos, skip_corrupt=True)
-    assert made.labels.tolist() == ["kind0"] * 4 + ["kind1"] * 3 + ["kind2"] * 4
-
-
-@pytest.mark.parametrize("block", [40, 10_000])
-def test_search_is_exact(block, tmp_path, monkeypatch):
-    monkeypatch.setattr("dml.runs.image_search.BLOCK", block)
+def test_search_is_exact(tmp_path):
     points = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
     points[[7, 130, 255]] = points[20]  # ties go to the lower row
     np.savez(tmp_path / "x.npz", embeddings=points)
@@ -179,22 +165,18 @@ def test_search_is_exact(block, tmp_path, monkeypatch):
         assert rows["distance"].to_numpy() == pytest.approx(np.sqrt(squared[nearest]))
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
-def test_an_index_is_saved_and_its_recall_known(tmp_path, kind):
+def test_an_index_is_saved(tmp_path, capsys):
     faiss = pytest.importorskip("faiss")
-    path = tmp_path / "x.npz"
+    path, saved = tmp_path / "x.npz", tmp_path / "x.npz.faiss"
     points = np.random.default_rng(0).standard_normal((2_000, 8)).astype(np.float32)
     np.savez(path, embeddings=points)
-    exact, found = (dml.search(path, [3, 1999], k=5, index=i) for i in (None, kind))
-    assert 0.95 <= found.attrs.pop("recall") <= 1
+    exact, found, again = (dml.search(path, [3, 1999], k=5, index=i) for i in (False, True, True))
+    assert re.search(r"the index finds (9\d|100)\.\d% of exact", capsys.readouterr().err)
     pd.testing.assert_frame_equal(found, exact)
-    saved = tmp_path / f"x.npz.{kind}.faiss"
+    pd.testing.assert_frame_equal(again, exact)
     assert faiss.read_index(str(saved)).ntotal == 2_000
-    before = saved.stat().st_mtime_ns
-    dml.search(path, [0], k=5, index=kind)
-    assert saved.stat().st_mtime_ns == before
-    np.savez(path, embeddings=points[:1_500])
-    assert dml.search(path, [7], k=5, index=kind)["row"].max() < 1_500
+    np.savez(path, embeddings=points[:1_500])  # the file is newer
+    assert dml.search(path, [7], k=5, index=True)["row"].max() < 1_500
 
 
 def test_search_by_pictures(net, photos, tmp_path):
@@ -206,24 +188,9 @@ def test_search_by_pictures(net, photos, tmp_path):
     assert found["row"].iloc[0] == 6
     assert found["duplicate"].tolist() == [True, False, False, False]
     assert found["row"].iloc[1] == found["row"].iloc[2]  # without itself
-    assert found["query_label"].tolist() == [None, None, "kind1", "kind1"]
+    assert found["query_label"].fillna("").tolist() == ["", "", "kind1", "kind1"]
     assert found["path"].iloc[0] == made.paths[6]
     assert Image.open(tmp_path / "found.png").size[0] > 300
-
-
-def test_a_model_card(run_tiny, tmp_path):
-    summary, folder = run_tiny("protocol.epochs=1")
-    card = model_export.write_card(folder, dml.export(folder, tmp_path / "net")).read_text()
-    assert card.startswith("---\nlicense: other")
-    assert "mfcwms on digits" in card
-    assert f"MAP@R {100 * summary['metrics']['map_at_r']['mean']:.2f}" in card
-
-
-def test_onnx(net):
-    pytest.importorskip("onnxscript")
-    difference = model_export.export_onnx(net)
-    assert difference is None or difference <= 1e-5
-    assert (net / "model.onnx").is_file()
 
 
 def test_a_query_is_embedded_with_the_options_of_the_file(photos, tmp_path):
@@ -231,8 +198,8 @@ def test_a_query_is_embedded_with_the_options_of_the_file(photos, tmp_path):
     torch.manual_seed(0)
     file, new = tmp_path / "x.npz", tmp_path / "new.png"
     options = ["backbone.input_size=32", "backbone.weights=none"]
-    made = dml.embed("timm:test_resnet", photos, file, options=options, device="cpu")
+    made = dml.embed("timm:test_resnet", photos, file, options=options)
     shutil.copy2(made.paths[3], new)
     torch.manual_seed(0)  # the same random weights
-    found = dml.search(file, [new], k=1, device="cpu")
+    found = dml.search(file, [new], k=1)
     assert (found["row"][0], found["distance"][0]) == (3, pytest.approx(0, abs=1e-5))

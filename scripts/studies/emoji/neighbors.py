@@ -36,7 +36,7 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
     split = Split(_shown(first.test.query))
     job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))
     networks = {"before training": job.embed(split)}
-    trained = load_embedder(config, folder, first.name)
+    trained = load_embedder(config, folder, *first.key)
     job.embedder.load_state_dict(trained.state_dict())
     networks["after training"] = job.embed(split)
     name = f"{config.loss['name']} on unseen emoji"

@@ -131,7 +131,7 @@ def _score_classes(arm: str, folder: Path, jobs: Sequence[dict[str, Any]]) -> pd
     relevant = torch.bincount(labels)[labels] - 1
     rows = []
     for job in jobs:
-        network = load_embedder(config, folder, "repeat{repeat}-fold{fold}".format_map(job))
+        network = load_embedder(config, folder, job["repeat"], job["fold"])
         with torch.no_grad():
             embeddings = network(features)
         found = nearest_neighbors(embeddings, k=int(relevant.max())).indices

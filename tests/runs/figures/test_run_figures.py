@@ -1,5 +1,6 @@
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from PIL import Image
 
@@ -40,19 +41,20 @@ def test_the_best_evaluation_is_marked(tmp_path):
     assert Image.open(tmp_path / "curve.png").width > 500
 
 
-def test_numbers_of_classes_are_maps_side_by_side(tmp_path):
+def test_numbers_of_classes_are_rows_of_maps(tmp_path):
     points = SplitEmbeddings(torch.randn(24, 3), torch.arange(24) % 4)
     sizes = []
     for counts in ([2], [2, 3], [2, 3, 99]):
         draw_embedding_maps({"x": points}, "x", path := tmp_path / "map.png", counts)
-        sizes.append(Image.open(path).width)
-    assert sizes == [sizes[0], 2 * sizes[0], 3 * sizes[0]]
+        sizes.append(Image.open(path).height)
+    assert sizes == [int(130 * (4.0 * rows + 0.3)) for rows in (1, 2, 3)]
 
 
+@pytest.mark.pictures
 def test_the_ends_of_stages_are_kept_and_drawn(run_tiny):
-    few = ("method.stage_patience=1", "protocol.epochs=8", "optim.lr=0")
+    few = ("method.stage_patience=1", "protocol.epochs=8", "optim.lr=0", "data.batch_size=16")
+    few += ("data.images_per_class_at_most=8",)
     _, folder = run_tiny("method=ccp", "loss=c2", "evaluation.keep_embeddings=true", *few)
-    stages = sorted(folder.glob("checkpoints/*/test_embeddings_stage*.npz"))
-    assert len(stages) > 1
-    arrays = np.load(stages[0])
-    assert len(arrays["embeddings"]) == len(arrays["labels"]) > 0
+    assert len([*folder.glob("checkpoints/*/test_embeddings_stage*.npz")]) > 1
+    for name, least in (("stages", 500), ("stage_maps", 3 * 3.8 * 130)):
+        assert Image.open(folder / "figures" / f"{name}.png").width >= int(least)
