@@ -25,10 +25,7 @@ Sources = dict[str, Path | str]  # local path or URL of each file
 
 
 def prepare(
-    dataset: DatasetSource,
-    root: Path,
-    archives: Sequence[Path] = (),
-    urls: Sequence[str] = (),
+    dataset: DatasetSource, root: Path, archives: Sequence[Path] = (), urls: Sequence[str] = ()
 ) -> None:
     """Prepares a dataset under `root`, and prints the steps; does nothing if it is complete.
 
