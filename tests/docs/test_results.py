@@ -10,7 +10,7 @@ from dml.results.catalog import experiment_ids, load_experiment
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 COUNT = re.compile(
-    r"(\d+) [a-z]+\b[^.;|]* run once in \w+ smallest form[^;]*; (\d+) [a-z ]*reproduced on real data"
+    r"(\d+) [a-z]+\b[^.;|]* run once in \w+ smallest form[^;]*; (\d+) [a-z ]*reproduced on real"
 )
 
 
