@@ -34,7 +34,7 @@ class CrossBatchMemory(Method):
         wait_until_full: count these steps from the step at which the memory is full, as in the
             code of ccp's authors.
         exclude_self_pairs: do not compare an embedding with its copy in the memory; False includes
-            these pairs, as releases before this option did.
+            these pairs, as the code of ccp's authors does.
 
     Raises:
         UserError: an option is out of range, or the loss does not accept references.
