@@ -1,7 +1,8 @@
 """Potentials between two charges, as functions of their squared distance.
 
 Every function takes squared distances r² and returns the potential and its derivative with respect
-to r², elementwise. Its value far away is subtracted from the repulsion, so that pairs out of reach have 0.
+to r², elementwise. The repulsion is reduced by its value far away, so that it is 0 for pairs
+out of reach.
 """
 
 from __future__ import annotations
