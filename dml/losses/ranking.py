@@ -58,7 +58,7 @@ class RankingLoss(PairLoss):
     def gains(
         self, s_BR: Tensor, positive_BR: Tensor, negative_BR: Tensor, own_BR: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Returns the maximized value of each query (B), and the mask of the queries with a term."""
+        """Returns the maximized value of each query (B), and a mask of the queries with a term."""
         raise NotImplementedError
 
     def ranks(
