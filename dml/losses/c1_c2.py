@@ -33,7 +33,7 @@ class C1Loss(PairLoss):
         self.margin = check_finite("margin", margin)
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         s_BR = clip_to_ball(x_BD) @ clip_to_ball(ref_RD).T
         positive_BR, negative_BR = pairs.masks()
         pull = torch.where(positive_BR, (1 - self.epsilon - s_BR).relu(), 0).sum()
@@ -61,7 +61,7 @@ class C2Loss(PairLoss):
         self.negative_margin = check_finite("negative_margin", negative_margin)
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         r_BR = distances(clip_to_ball(x_BD), clip_to_ball(ref_RD))
         positive_BR, negative_BR = pairs.masks()
         pull_BR = torch.where(positive_BR, (r_BR - self.positive_margin).relu(), 0)

@@ -50,7 +50,7 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         self.constant = math.log(1.5) / self.alpha if self.alpha < 1 else 0.0
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         above_BR = pair_similarity(x_BD, ref_RD) - self.delta
         rows, columns = _group(pairs, above_BR.dtype)
         same_PQ = rows.label[:, None] == columns.label
@@ -105,7 +105,7 @@ class ClassBalancedContrastiveLoss(PairLoss):
         self.negative_margin = check_finite("negative_margin", negative_margin)
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         d_BR = 1 - pair_similarity(x_BD, ref_RD)
         rows, columns = _group(pairs, d_BR.dtype)
         same_BR = pairs.labels[:, None] == pairs.ref_labels

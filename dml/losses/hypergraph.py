@@ -70,7 +70,7 @@ class HISTLoss(ClassificationLoss):
         self.second = nn.Linear(hidden_size, num_classes)
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         x_BD = x_BD.to(torch.promote_types(x_BD.dtype, self.means.dtype))
         m_BC = self.distances(x_BD)
         loss = cross_entropy(-self.tau * m_BC, labels_B)

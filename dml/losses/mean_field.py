@@ -36,7 +36,7 @@ class MeanFieldLoss(ClassificationLoss):
         self.mean_fields = nn.Parameter(torch.randn(num_classes, embedding_size))
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         m_CD = self.mean_fields.to(torch.promote_types(x_BD.dtype, self.mean_fields.dtype))
         loss = self.image_terms(cosine_similarity(x_BD, m_CD), labels_B, weight_B)
         if self.lambda_mf > 0:

@@ -108,7 +108,7 @@ class ClassificationLoss(MetricLoss):
         return image_weights(mined, len(x_BD), x_BD, self.mined_images == "anchors")
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64.
+        """Returns the loss; `forward` has checked the arguments (float32 or float64).
 
         `weight_B`: weights of the images in [0, 1]; None: all 1.
         """
@@ -197,7 +197,7 @@ class PairLoss(MetricLoss):
             return self.pair_loss(x_BD, ref_RD, Pairs(labels_B, labels_R, self_index, mined))
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, all float32 or all float64."""
+        """Returns the loss; `forward` has checked the arguments (all float32 or all float64)."""
         raise NotImplementedError
 
 

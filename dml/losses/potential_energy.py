@@ -110,7 +110,7 @@ class _Charges:
         self.energy += self.potential.far * (size**2 - count_N.sum().double())
 
     def _screen(self, tile: Tile) -> Tensor:
-        """Returns three flags: some pair may be within reach, is of one class, nearly touches."""
+        """Returns whether some pair may be within reach, is of one class, or nearly touches."""
         rows, columns = tile
         near = self._may_reach(tile, self.z_ND).any()
         touching = torch.zeros_like(near)

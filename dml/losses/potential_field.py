@@ -41,7 +41,7 @@ class FieldLoss(ClassificationLoss):
             self.register_buffer("proxies", proxies, persistent=False)
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         classes = torch.arange(self.num_classes, device=x_BD.device)
         labels_N = torch.cat([labels_B, classes.repeat_interleave(self.proxies_per_class)])
         dtype = torch.promote_types(x_BD.dtype, self.proxies.dtype)

@@ -1,7 +1,8 @@
 """Potentials between two charges, as functions of their squared distance.
 
 Every function takes squared distances r² and returns the potential and its derivative with respect
-to r², elementwise. Repulsion is relative to its value far away, so that pairs out of reach are 0.
+to r², elementwise. The repulsion is reduced by its value far away, so that it is 0 for pairs
+out of reach.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ class Potential(Protocol):
 
     @property
     def reach(self) -> float:
-        """The distance beyond which repulsion is constant."""
+        """The distance beyond which the repulsion is constant."""
 
     @property
     def far(self) -> float:
-        """The value of repulsion beyond reach."""
+        """The constant value of the repulsion beyond `reach`."""
 
     @property
     def steep(self) -> bool:
@@ -53,12 +54,12 @@ class DecayingPotential:
 
     @property
     def reach(self) -> float:
-        """The distance beyond which repulsion is constant."""
+        """The distance beyond which the repulsion is constant."""
         return self.delta_repulsion
 
     @property
     def far(self) -> float:
-        """The value of repulsion beyond reach."""
+        """The constant value of the repulsion beyond `reach`."""
         ratio = self.delta / max(self.delta_repulsion, self.min_distance)
         return ratio**self.alpha if self.alpha > 0 else math.log(ratio)
 
@@ -101,12 +102,12 @@ class GrowingPotential:
 
     @property
     def reach(self) -> float:
-        """The distance beyond which repulsion is constant."""
+        """The distance beyond which the repulsion is constant."""
         return self.delta
 
     @property
     def far(self) -> float:
-        """The value of repulsion beyond reach."""
+        """The constant value of the repulsion beyond `reach`."""
         return 0.0 if self.form == "hinge" else -(self.delta**2)
 
     @property

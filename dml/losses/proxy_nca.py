@@ -29,7 +29,7 @@ class ProxySoftmaxLoss(ClassificationLoss):
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         p_CD = self.proxies.to(torch.promote_types(x_BD.dtype, self.proxies.dtype))
         s_BC = cosine_similarity(x_BD, p_CD)
         if weight_B is None:

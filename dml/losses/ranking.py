@@ -42,7 +42,7 @@ class RankingLoss(PairLoss):
         self.include_self = include_self
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         return self.ranking_loss(pair_similarity(x_BD, ref_RD), pairs)
 
     def ranking_loss(self, s_BR: Tensor, pairs: Pairs) -> Tensor:
@@ -58,7 +58,7 @@ class RankingLoss(PairLoss):
     def gains(
         self, s_BR: Tensor, positive_BR: Tensor, negative_BR: Tensor, own_BR: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Returns what is maximized for each query (B), and the mask of the queries with a term."""
+        """Returns the maximized value of each query (B), and a mask of the queries with a term."""
         raise NotImplementedError
 
     def ranks(
@@ -96,7 +96,7 @@ class SmoothAPLoss(RankingLoss):
 
     1 − mean_q mean_x rank among the positives of q / rank among all images, x a positive of q.
 
-    Queries without positives are left out. A query is a positive of its own if `include_self`.
+    Queries without positives are left out. With `include_self`, a query is one of its positives.
     Pairs excluded by a miner do not count. Classes may differ in size, unlike in
     pytorch-metric-learning's SmoothAPLoss.
 
@@ -159,7 +159,7 @@ class RecallAtKLoss(RankingLoss):
         self.similarity_mixup = similarity_mixup
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         if not self.similarity_mixup:
             return super().pair_loss(x_BD, ref_RD, pairs)
         if ref_RD is not x_BD or pairs.self_index is None or pairs.mined is not None:

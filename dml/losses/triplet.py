@@ -36,7 +36,7 @@ class AllTripletsLoss(PairLoss):
         self.margin = check_finite("margin", margin)
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         r_BR = distances(x_BD, ref_RD)
         if pairs.mined is not None and len(pairs.mined) == 3:
             a, p, n = pairs.mined

@@ -2,10 +2,10 @@
 
 plain                the loss of the batch
 chance_constrained/  ccp: stages of proxies, with a pull towards the best weights
-cross_batch          XBM, a comparison of ccp: a memory of past embeddings
+cross_batch          XBM, with which ccp is compared: a memory of past embeddings
 metrix/              metrix: mixed inputs, features and embeddings
-comparisons          the comparisons of metrix: i-Mix, MoCHi, Proxy Synthesis
+comparisons          methods with which metrix is compared: i-Mix, MoCHi, Proxy Synthesis
 
-reference_losses     losses of pairs, prepared for proxies and memories (ccp, XBM)
+reference_losses     pair losses, prepared for proxies and memories (ccp, XBM)
 options              checks of options, and of losses for mixing
 """

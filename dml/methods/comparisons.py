@@ -1,7 +1,7 @@
 """The mixing methods that Metrix is compared with: i-Mix, MoCHi and Proxy Synthesis.
 
-All use the hyperparameters, the averages and the proxies of a clean loss, which they equal without
-mixes.
+All use the hyperparameters, the averages and the proxies of a clean loss, and are equal to it
+without mixes.
 
 Shapes: B images, D embedding dimensions, C classes, K mixes of an anchor, V mixes in all, N new
 classes.
@@ -170,10 +170,11 @@ class ProxySynthesis(Plain):
 
     Each image is mixed with the previous image of the batch (the first with the last), and their
     proxies with the same λ; the normalized mixes are added to the batch and to the proxies. This
-    follows the authors' code, in which neighbors have different classes. In other batches the
-    distance of the partners is not 1 but the smallest distance that pairs the fewest images of one
-    class: m for m images of each class in turn. Remaining pairs of one class are not mixed, since
-    their new class would have the proxy of an existing one.
+    follows the authors' code, in which neighbors have different classes. In other batches, the
+    partners are not neighbors: their distance in the batch is the smallest one that pairs the
+    fewest images of the same class, which is m for m images of each class in turn. Remaining pairs
+    of the same class are not mixed, since their new class would have the proxy of an existing
+    class.
 
     Args:
         loss: has a generic form with proxies.

@@ -35,7 +35,7 @@ class CrossBatchMemory(Method):
         wait_until_full: count these steps from the step at which the memory is full, as in the
             code of ccp's authors.
         exclude_self_pairs: do not compare an embedding with its copy in the memory; False includes
-            these pairs, as the code of ccp's authors.
+            these pairs, as the code of ccp's authors does.
 
     Raises:
         UserError: the loss does not accept references.

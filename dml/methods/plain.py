@@ -20,7 +20,7 @@ class Plain(Method):
     """Embeds the batch and applies the loss, with mined pairs or triplets if there is a miner.
 
     On a GPU, losses of pytorch-metric-learning that have an equal form (`find_equal_form`) are
-    computed by it: their own code makes the host wait for the GPU several times a step.
+    computed in that form: the library's code makes the host wait for the GPU several times a step.
 
     Args:
         loss: called as `loss(embeddings, labels)`, with a miner as `loss(embeddings, labels,

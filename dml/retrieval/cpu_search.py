@@ -139,9 +139,10 @@ class RunningTop:
     """The m best entries of each of n queries in the tiles so far.
 
     An entry (query, score, gallery row) is one 64-bit integer: sorting these integers sorts the
-    entries by query, then by descending score, then by gallery row. NumPy selects and sorts, whose
-    vector instructions are three to eight times as fast here as PyTorch's `topk`, `nonzero` and
-    `sort`, and which releases the interpreter lock. Several threads may call `offer` at once.
+    entries by query, then by descending score, then by gallery row. NumPy selects and
+    sorts: its vector instructions are three to eight times as fast here as PyTorch's `topk`,
+    `nonzero` and `sort`, and it releases the interpreter lock. Several threads may call `offer` at
+    once.
 
     Args:
         queries: n; n·2^32·items is at most 2^63.

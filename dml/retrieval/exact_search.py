@@ -72,7 +72,7 @@ def nearest_neighbors(
 
     Raises:
         ValueError: shapes are incompatible, the gallery is empty, k is out of range, or embeddings
-            contain NaN or infinite values (the message has their count).
+            contain NaN or infinite values (the message says how many).
     """
     search = ExactSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
     indices = torch.empty(len(query), k, dtype=torch.long, device=query.device)

@@ -154,10 +154,10 @@ def match_error_rates(embeddings: Tensor, labels: Tensor, rates: Sequence[float]
 
 
 def _count_bits(embeddings: Tensor, labels: Tensor, upper: int | None = None) -> Tensor:
-    """Returns counts of the pairs of one class, and of the others, by 16 bits of their distances.
+    """Returns histograms of the distances, for pairs of the same class and all others (2×65536).
 
-    The bits are the upper ones of the squared distances in float32, or the lower ones of those with
-    the given upper ones (2×65536).
+    The bins are the upper 16 bits of the squared distances in float32; if `upper` is given, the
+    lower 16 bits of the distances with these upper bits.
     """
     counts = torch.zeros(2, 2**16, dtype=torch.long, device=embeddings.device)
     for rows, columns, squared in _pairs(embeddings, keep_shape=True):
@@ -289,7 +289,7 @@ def covering_radius(embeddings: Tensor, labels: Tensor) -> float:
         labels: N integers.
 
     Returns:
-        A distance ≥ 0; if it is lower, fewer samples represent a class.
+        A distance ≥ 0; the lower it is, the fewer samples represent a class.
 
     Raises:
         ValueError: invalid embeddings or labels.

@@ -106,7 +106,7 @@ def retrieval_metrics(
         self_index: position of each query in the gallery (B integers), which is excluded from its
             neighbors; −1 for a query that is not in the gallery. None: no query is.
         recall_at: values of K. A K above the size of the gallery means the whole gallery, so that
-            the values for large datasets are valid for small ones.
+            small datasets accept the values of K of large ones.
         average: "image": mean over the queries; "class": mean over the classes of the means over
             the queries of a class.
         reciprocal_rank: whether MRR@R is returned as well.

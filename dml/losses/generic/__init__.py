@@ -50,7 +50,7 @@ class GenericPairLoss(PairLoss):
         self.form = form
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         s_BR = pair_similarity(x_BD, ref_RD)
         positive_BR, negative_BR = pairs.masks()
         return self.form.loss(s_BR, positive_BR.to(s_BR.dtype), positive_BR | negative_BR)
@@ -158,7 +158,7 @@ class GenericProxyLoss(ClassificationLoss):
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
     def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
-        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
         return compute_proxy_loss(self.form, x_BD, labels_B, self.proxies, weight_B)
 
 
