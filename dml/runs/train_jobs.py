@@ -58,7 +58,7 @@ def train_jobs(
     history = world.run_on_main(lambda: History(folder.history)) or History(None)
     training = _Training(context, jobs, folder, history, tracker, test, built or {})
     pending, results = [job for job in jobs if training.read(job) is None], list[Result]()
-    count = min(context.config.protocol.workers, len(pending)) - 1
+    count = max(min(context.config.protocol.workers, len(pending)) - 1, 0)
     with start_workers(context, folder.path, count, partial(assist, folder=folder), stop) as watch:
         while len(results) < len(jobs):
             world.run_on_main(training.collect)
