@@ -130,8 +130,10 @@ def test_a_lost_process_is_one_line(monkeypatch, other_launcher, command_line, t
     monkeypatch.setattr(LAUNCHER, "launch", lose)
     status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}", "seed=0,1")
     assert status == 1
-    expected = "error: hydra/launcher: job 7 has not produced any output; the same command continues"
-    assert err == f"{expected}\n"
+    expected = (
+        "error: hydra/launcher: job 7 has not produced any output; the same command continues"
+    )
+    assert err == f"error: hydra/launcher: {expected}\n"
 
 
 def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_path):
