@@ -17,7 +17,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import ListConfig, OmegaConf
 
 from dml.config.grids import GridEnded, expand_grids
-from dml.core.errors import ConfigError
+from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.launcher import export_sweep
 from dml.core.secrets import mask_options
 
@@ -108,9 +108,19 @@ class _PatientLauncher:
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Runs a batch of jobs."""
+        """Runs a batch of jobs.
+
+        Raises:
+            UserError: another launcher lost a process, which a scheduler or a lack of memory ended.
+        """
         with export_sweep(self.planned, parallel=not self.is_basic):
-            results = self.launcher.launch(job_overrides, initial_job_idx=initial_job_idx)
+            try:
+                results = self.launcher.launch(job_overrides, initial_job_idx=initial_job_idx)
+            except Exception as error:
+                if self.is_basic:
+                    raise
+                lost = f"hydra/launcher: {first_line(error)}; the same command continues"
+                raise UserError(lost) from error
         for overrides, result in zip(job_overrides, results, strict=True):
             self.jobs.append(list(overrides))
             if result.status == JobStatus.FAILED:

@@ -9,7 +9,7 @@ potential_field  pfml: PFML, and CPML for comparison
 c1_c2            ccp: C1 and C2
 triplet          ccp: triplet margin loss over all triplets of a batch and references
 generic/         metrix: the losses of Table 1 for clean and mixed examples
-proxy_nca        ProxyNCA and ProxyNCA++ in a form that cannot underflow
+proxy_nca        ProxyNCA, ProxyNCA++ and Center Contrastive in a form that cannot underflow
 soft_triple      the regularizer of SoftTriple for many centers
 ranking          Smooth-AP, and the surrogate of Recall@k
 hypergraph       HIST
@@ -36,13 +36,14 @@ from dml.losses.mean_field import (
     MeanFieldNCALoss,
 )
 from dml.losses.potential_field import ContrastivePotentialLoss, PotentialFieldLoss
-from dml.losses.proxy_nca import ProxyNCALoss, ProxyNCAPlusPlusLoss
+from dml.losses.proxy_nca import CenterContrastiveLoss, ProxyNCALoss, ProxyNCAPlusPlusLoss
 from dml.losses.ranking import RecallAtKLoss, SmoothAPLoss
 from dml.losses.soft_triple import CentersRegularizer
 
 __all__ = [
     "C1Loss",
     "C2Loss",
+    "CenterContrastiveLoss",
     "CentersRegularizer",
     "ClassBalancedContrastiveLoss",
     "ClassWiseMultiSimilarityLoss",

@@ -1,4 +1,4 @@
-"""ProxyNCA and ProxyNCA++ as cross-entropies, which cannot underflow.
+"""ProxyNCA, ProxyNCA++ and Center Contrastive as cross-entropies, which cannot underflow.
 
 Shapes: B images in a batch, D embedding dimensions, C classes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dml.losses.arguments import check_positive
+from dml.losses.arguments import check_finite, check_non_negative, check_positive
 from dml.losses.cosine import cosine_similarity
 from dml.losses.metric_loss import ClassificationLoss
 
@@ -75,3 +75,43 @@ class ProxyNCAPlusPlusLoss(ProxySoftmaxLoss):
         super().__init__(num_classes, embedding_size)
         self.temperature = check_positive("temperature", temperature)
         self.scale = 1 / self.temperature
+
+
+class CenterContrastiveLoss(ProxySoftmaxLoss):
+    """Center Contrastive: the proxies are class centers, and every image is also pulled to its own.
+
+    mean_i −log( exp(γ (s_i − m)) / (exp(γ (s_i − m)) + Σ_{c≠y_i} exp(γ s(x_i, p_c))) ) − 2λ s_i,
+    with s_i = s(x_i, p_{y_i}); −2λ s_i is λ ‖x̂_i − p̂_{y_i}‖² without its constant.
+
+    Args:
+        num_classes: C.
+        embedding_size: D.
+        scale: γ > 0.
+        margin: m.
+        lambda_c: λ ≥ 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        scale: float = 16.0,
+        margin: float = 0.0,
+        lambda_c: float = 1.0,
+    ) -> None:
+        super().__init__(num_classes, embedding_size)
+        self.scale = check_positive("scale", scale)
+        self.margin = check_finite("margin", margin)
+        self.lambda_c = check_non_negative("lambda_c", lambda_c)
+
+    def batch_loss(self, x_BD: Tensor, labels_B: Tensor, weight_B: Tensor | None) -> Tensor:
+        """Returns the loss of arguments checked by `forward`, float32 or float64."""
+        s_BC = cosine_similarity(x_BD, self.proxies)
+        positive_B1 = s_BC.gather(1, labels_B[:, None])
+        logits_BC = self.scale * s_BC.scatter(1, labels_B[:, None], positive_B1 - self.margin)
+        loss_B = nn.functional.cross_entropy(logits_BC, labels_B, reduction="none")
+        loss_B = loss_B - 2 * self.lambda_c * positive_B1[:, 0]
+        return (loss_B if weight_B is None else weight_B * loss_B).mean()

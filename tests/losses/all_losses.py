@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from dml.losses import (
     C1Loss,
     C2Loss,
+    CenterContrastiveLoss,
     ClassBalancedContrastiveLoss,
     ClassWiseMultiSimilarityLoss,
     ContrastivePotentialLoss,
@@ -38,6 +39,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "c2": C2Loss,
     "proxy_nca": lambda: ProxyNCALoss(7, 5, 3.0),
     "proxy_nca_pp": lambda: ProxyNCAPlusPlusLoss(7, 5),
+    "center_contrastive": lambda: CenterContrastiveLoss(7, 5, 4.0, 0.2),
     "pfml": lambda: PotentialFieldLoss(7, 5, 2, delta=0.6),
     "triplet": AllTripletsLoss,
     "smooth_ap": lambda: SmoothAPLoss(0.1),

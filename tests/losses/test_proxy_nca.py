@@ -1,4 +1,4 @@
-"""ProxyNCA and ProxyNCA++ equal their equations."""
+"""ProxyNCA, ProxyNCA++ and Center Contrastive equal their equations."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import losses as pml
 from torch import Tensor
 
-from dml.losses import ProxyNCALoss, ProxyNCAPlusPlusLoss
+from dml.losses import CenterContrastiveLoss, ProxyNCALoss, ProxyNCAPlusPlusLoss
 from tests.losses.batches import Batch, batches
 from tests.losses.compare import assert_matches
 
@@ -42,6 +42,26 @@ def test_proxy_nca_pp_equals_equation(dtype: torch.dtype, batch: Batch, temperat
     def reference(x: Tensor, y: Tensor, proxies: Tensor) -> Tensor:
         logits = F.normalize(x, dim=1) @ F.normalize(proxies, dim=1).T / temperature
         return (logits.logsumexp(dim=1) - logits[range(len(y)), y]).mean()
+
+    assert_matches(loss, reference, batch.x, batch.y, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@SETTINGS
+@given(batch=batches(), margin=st.sampled_from([-0.1, 0.0, 0.4]))
+def test_center_contrastive_equals_equation(
+    dtype: torch.dtype, batch: Batch, margin: float
+) -> None:
+    torch.manual_seed(batch.seed)
+    loss = CenterContrastiveLoss(batch.num_classes, batch.embedding_size, 20.0, margin, 0.7)
+
+    def reference(x: Tensor, y: Tensor, proxies: Tensor) -> Tensor:
+        terms = []
+        for s, c in zip(F.normalize(x, dim=1) @ F.normalize(proxies, dim=1).T, y, strict=True):
+            own = 20.0 * (s[c] - margin)
+            others = torch.cat([20.0 * s[:c], 20.0 * s[c + 1 :], own[None]])
+            terms.append(others.logsumexp(dim=0) - own - 2 * 0.7 * s[c])
+        return torch.stack(terms).mean()
 
     assert_matches(loss, reference, batch.x, batch.y, dtype)
 

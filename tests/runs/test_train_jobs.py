@@ -48,6 +48,9 @@ def test_parallel_models_equal_serial_models(run_small, capfd, monkeypatch, kind
     assert essence(both) == essence(alone)
     assert sorted(RecordingTracker.rows) == rows
     assert not list(both.rglob("checkpoints/*/history.csv"))
+    (both / "summary.json").unlink()  # nothing is left to train
+    run_small("loss=contrastive", "protocol.workers=2", tracking, name="both")
+    assert "processes, this one included" not in capfd.readouterr().out
 
 
 def test_the_same_command_takes_part(run_small, composed, glyphs_root, tmp_path):

@@ -123,6 +123,16 @@ def test_failures_and_values_of_other_processes_are_listed(
     assert err.endswith("2 of 3 runs failed:\n  seed=0: seed: 0 fails\n  seed=2: seed: 2 fails\n")
 
 
+def test_a_lost_process_is_one_line(monkeypatch, other_launcher, command_line, tmp_path):
+    def lose(launcher, job_overrides, initial_job_idx):
+        raise RuntimeError("job 7 has no output\nsee the log")
+
+    monkeypatch.setattr(LAUNCHER, "launch", lose)
+    status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}", "seed=0,1")
+    assert status == 1
+    assert err == "error: hydra/launcher: job 7 has no output; the same command continues\n"
+
+
 def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_path):
     launcher = type("SlurmLauncher", (LAUNCHER,), {})
     monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher())
