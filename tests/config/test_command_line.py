@@ -26,5 +26,4 @@ def test_help_lists_groups_and_choices():
     listed = [line.partition(":")[0] for line in choices_for_help().splitlines()]
     assert {"loss", "data", "protocol", "params", "search"} <= set(listed)
     assert "recipe" not in listed
-    assert set(list_groups(optional=True)) == {"search", "experiment", "scale", "debug"}
     assert set(list_groups("evaluate")) == set(list_groups())

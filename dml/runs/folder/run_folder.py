@@ -168,6 +168,9 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
 
 
 def _read_yaml(path: Path) -> DictConfig:
+    if not path.exists():
+        hint = f"{shell_command('runs')} lists run folders"
+        raise ConfigError([f"run: {path.parent} is not a run folder; {hint}"])
     try:
         return OmegaConf.create(read_config(path))
     except (ValueError, OmegaConfBaseException) as error:
