@@ -1,6 +1,6 @@
 import pytest
 
-from dml.config.command_line import choices_for_help, is_multirun, list_groups, split_flags
+from dml.config.command_line import choices_for_help, list_groups, split_flags
 
 
 @pytest.mark.parametrize(
@@ -14,12 +14,6 @@ from dml.config.command_line import choices_for_help, is_multirun, list_groups, 
 )  # fmt: skip
 def test_flags_are_found_anywhere(typed, flags, others):
     assert split_flags(typed.split()) == (flags.split(), others.split())
-
-
-def test_a_multirun_is_recognized():
-    assert is_multirun(["seed=1", "-m"])
-    assert is_multirun(["experiment=mft_table1"])
-    assert not is_multirun(["--cfg", "job", "multirun=1"])
 
 
 def test_help_lists_groups_and_choices():
