@@ -6,6 +6,7 @@ underscore are helpers.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import pkgutil
 import sys
@@ -13,25 +14,20 @@ import sys
 from environment import ROOT
 
 from dml.cli.error_lines import report_errors
-from dml.core.errors import nearest
+from dml.cli.parser import make_parser
 
 
 @report_errors
-def main(arguments: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Runs the suite named by the first argument; returns the exit status."""
-    folder = str(ROOT / "scripts" / "benchmarks")
-    suites = [m.name for m in pkgutil.iter_modules([folder]) if m.name[0] != "_"]
-    usage = f"usage: python scripts/benchmark.py {{{','.join(suites)}}} [options]"
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(usage)
-        return 0 if arguments else 2
-    suite, *options = arguments
-    if suite not in suites:
-        print(f"unknown suite '{suite}'{nearest(suite, suites)}\n{usage}", file=sys.stderr)
-        return 2
-    importlib.import_module(f"scripts.benchmarks.{suite}").main(options)
+    modules = pkgutil.iter_modules([str(ROOT / "scripts" / "benchmarks")])
+    parser = make_parser(__doc__)
+    parser.add_argument("suite", choices=[one.name for one in modules if one.name[0] != "_"])
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="of the suite, or --help")
+    given = parser.parse_args(argv)
+    importlib.import_module(f"scripts.benchmarks.{given.suite}").main(given.options)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -43,8 +43,9 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
-        problem = f"{error.full_key}: {first_line(error)}"
-        raise _find_reason(error) or ConfigError([problem]) from error
+        ours = first_line(error).partition(f"{ConfigError.__name__} raised while resolving ")[2]
+        reason = ours.partition(": ")[2] or f"{error.full_key}: {first_line(error)}"
+        raise ConfigError([reason]) from error
     if plain.get("search") == {}:  # after search.<option>=<value> without a search
         raise ConfigError(["search: missing; add search=bayes"])
     try:
@@ -108,12 +109,3 @@ def _describe(error: ErrorDetails, name: str, names: Sequence[str]) -> str:
 def _describe_missing(name: str) -> str:
     value = "<module>.<class>" if name.endswith("._target_") else "<value>"
     return f"{name}: missing; write {name}={value}"
-
-
-def _find_reason(error: BaseException | None) -> ConfigError | None:
-    """Returns the ConfigError of a resolver that OmegaConf wrapped; None for other errors."""
-    seen: set[int] = set()  # a chain of causes can be a cycle
-    while error is not None and not isinstance(error, ConfigError) and id(error) not in seen:
-        seen.add(id(error))
-        error = error.__context__
-    return error if isinstance(error, ConfigError) else None

@@ -37,21 +37,15 @@ def is_multirun(words: Sequence[str]) -> bool:
     return any(word in MULTIRUN or word.startswith("experiment=") for word in words)
 
 
-def list_groups(config_name: str = "train", optional: bool = False) -> list[str]:
-    """Returns the config groups in the defaults list.
-
-    Args:
-        config_name: the primary config file.
-        optional: return only groups without a default choice.
-    """
+def list_groups(config_name: str = "train") -> list[str]:
+    """Returns the config groups in the defaults list of a primary config file."""
     content: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{config_name}.yaml"))
     groups = []
     for entry in content["defaults"]:
         if isinstance(entry, dict):
-            names = [str(key) for key in entry if " " not in str(key)]  # not "override x"
-            groups += [name for name in names if not optional or entry[name] is None]
+            groups += [str(key) for key in entry if " " not in str(key)]  # not "override x"
         elif entry != "_self_":
-            groups += list_groups(entry, optional)
+            groups += list_groups(entry)
     return groups
 
 

@@ -27,14 +27,8 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     yield from _find_batch_conflicts(config)
     yield from _find_process_conflicts(config, read_launch().size)
     mixes = config.method.get("types") if config.method["_target_"] == METRIX else None
-    mixes_features = isinstance(mixes, list) and "feature" in mixes
-    if config.embedder.get("pooling") == "native" and mixes_features:
-        yield (
-            "embedder.pooling",
-            "native pools the features of single images, and method.types=[feature] mixes them "
-            "before; use embedder.pooling=avg (tokens: with embedder.token_pooling=mean), or "
-            "'method.types=[embed]'",
-        )
+    if config.embedder.get("pooling") == "native" and "feature" in (mixes or ()):
+        yield "embedder.pooling", "native cannot pool mixed features; use avg or max"
     on_features = config.data.reader.get("_target_") == FEATURES
     if on_features != (config.backbone["_target_"] == IDENTITY):
         advice = "leave backbone out" if on_features else "it is for data=features only"
@@ -46,41 +40,27 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
         if config.data.micro_batch:
             yield "data.micro_batch", f"the method mixes images or features of all parts{advice}"
     if config.data.micro_batch and config.compile == "reduce-overhead":
-        yield (
-            "data.micro_batch",
-            "it embeds images twice, which CUDA graphs cannot repeat; use compile=true or false",
-        )
+        yield "compile", "CUDA graphs cannot embed images twice, as data.micro_batch does"
     protocol = config.protocol
     if config.search is not None:
         yield from search_space.find_problems(config.space, options)
         if protocol.selected_on != "validation":
-            yield (
-                "search",
-                f"protocol '{protocol.name}' has no validation data to search on; use "
-                f"protocol=validation, holdout, mlrc, mlrc_ccp or mlrc_features",
-            )
+            others = "validation, holdout, mlrc, mlrc_ccp or mlrc_features"
+            problem = f"protocol '{protocol.name}' has no validation data to search on"
+            yield "search", f"{problem}; use protocol={others}"
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"
     if (selected_on := SPLITS[protocol.splits].selected_on) != protocol.selected_on:
         problem = f"splits '{protocol.splits}' select the epoch on {selected_on}"
         yield "protocol.selected_on", f"{problem}, not on {protocol.selected_on}"
-    if (
-        config.transform.augmentation == "random_resized_crop"
-        and config.transform.size is None
-        and config.backbone.get("input_size", 0) is None
-    ):
-        yield (
-            "transform.size",
-            f"backbone '{config.backbone.get('name')}' takes images of any size; "
-            f"set one, for example transform.size=64",
-        )
     crop, resize = config.crop_size, config.test_resize
+    crops = config.transform.augmentation == "random_resized_crop"
+    if crops and crop is None and "input_size" in config.backbone:
+        problem = f"backbone '{config.backbone['name']}' takes images of any size"
+        yield "transform.size", f"{problem}; set one, for example transform.size=64"
     if crop is not None and resize is not None and crop > resize:
-        yield (
-            "transform.test_resize",
-            f"{resize} pixels are fewer than the crop of {crop}, which would be padded with black; "
-            f"use transform.test_resize=auto, or at least {crop}",
-        )
+        problem = f"{resize} pixels are fewer than the crop of {crop}"
+        yield "transform.test_resize", f"{problem}; use auto, or at least {crop}"
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
 
@@ -99,28 +79,20 @@ def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             f"(nearest {_nearest_multiples(batch, m)})",
         )
     elif m == 1 and config.loss["batch_kind"] == "pair":
-        yield (
-            "data.images_per_class",
-            f"loss '{config.loss['name']}' needs pairs of images of one class, and there are "
-            f"none with 1 image per class; use 2 or more",
-        )
+        problem = f"loss '{config.loss['name']}' needs pairs of images of one class"
+        yield "data.images_per_class", f"{problem}; use 2 or more"
 
 
 def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[str, str]]:
     """Yields conflicts between options and a run of several processes."""
     if processes == 1:
         return
-    if isinstance(config, EvaluateConfig):
-        yield "torchrun", "evaluate.py is one process; start it with python"
-        return
     batch, m = config.data.batch_size, config.data.images_per_class
     unit = processes if config.data.sampler == "random" or m is None else math.lcm(processes, m)
     if batch % processes:
-        yield (
-            "data.batch_size",
-            f"batch {batch} must be a multiple of {processes} processes "
-            f"(nearest {_nearest_multiples(batch, unit)})",
-        )
+        nearest = _nearest_multiples(batch, unit)
+        problem = f"batch {batch} must be a multiple of {processes} processes (nearest {nearest})"
+        yield "data.batch_size", problem
     if config.protocol.workers > 1:
         yield (
             "protocol.workers",
@@ -134,12 +106,6 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
             "the command with python once per GPU (device=cuda:0, device=cuda:1, …), to run trials "
             "in parallel",
         )
-    if ":" in config.device:
-        yield (
-            "device",
-            f"{config.device} is one GPU for {processes} processes; with device=cuda each "
-            "takes its own",
-        )
 
 
 def _nearest_multiples(number: int, unit: int) -> str:
@@ -151,10 +117,7 @@ def find_notes(config: Config) -> Iterator[str]:
     """Yields notes on allowed combinations that make results less comparable."""
     side, t, data = config.data.cache, config.transform, config.data
     if data.sampler == "random" and data.images_per_class is not None:
-        yield (
-            f"data.images_per_class={data.images_per_class} has no effect with "
-            f"data.sampler=random; data.sampler=balanced draws this number per class"
-        )
+        yield "data.images_per_class has no effect with data.sampler=random; balanced uses it"
     if isinstance(side, int) and t.resize != side:
         yield (
             f"data.cache={side} keeps small images, so training crops differ from those of the "
@@ -167,5 +130,3 @@ def find_notes(config: Config) -> Iterator[str]:
             f"protocol={config.protocol.name} was published with {', '.join(published)}; there is "
             f"no published number for backbone={config.backbone['name']}"
         )
-    if isinstance(side, int) and config.test_resize is not None and config.test_resize > side:
-        yield f"data.cache={side} is smaller than transform.test_resize={config.test_resize}"

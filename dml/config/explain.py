@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -18,22 +17,21 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
 from dml.config.command_line import FLAGS, is_multirun, list_groups, split_flags
+from dml.config.identity import flatten
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.errors import ConfigError, first_line, nearest
 from dml.core.installation import CONFIGS
 
 ALIASES = {  # last part of a name in other programs → option or group
-    **dict.fromkeys(("model", "arch", "network"), "backbone"),
+    **dict.fromkeys(("model", "arch"), "backbone"),
     **dict.fromkeys(("batch", "bs"), "data.batch_size"),
-    **dict.fromkeys(("dim", "embedding_size", "embedding_dim"), "embedder.size"),
-    **dict.fromkeys(("workers", "num_workers"), "data.workers"),
+    **dict.fromkeys(("dim", "embedding_size"), "embedder.size"),
     "criterion": "loss",
     "dataset": "data",
     "gpu": "device",
     "learning_rate": "optim.lr",
-    "num_epochs": "protocol.epochs",
+    "num_workers": "data.workers",
     "optimizer": "optim",
-    "root": "data.root",
 }
 # Nodes that accept options that their files do not list (`+name=value`).
 OPEN_NODES = ("loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
@@ -42,10 +40,7 @@ INTERNAL = (".name", ".result_id", "._target_")
 NOT_OURS = ("hydra.", "space.")
 SURE = 0.75  # similarity of dotted names, which often begin alike
 MAX_LENGTH = 300  # characters of an error of Hydra
-LAUNCHERS = {  # choice of hydra/launcher → package that provides it
-    **dict.fromkeys(("slurm", "submitit_slurm", "submitit_local"), "hydra-submitit-launcher"),
-    "joblib": "hydra-joblib-launcher",
-}
+LAUNCHERS = {"slurm": "submitit", "joblib": "joblib"}  # choice → package hydra-<this>-launcher
 
 
 def explain(words: Sequence[str], config_name: str) -> list[str]:
@@ -58,11 +53,8 @@ def explain(words: Sequence[str], config_name: str) -> list[str]:
         config_name: the primary config file in `configs/`.
     """
     GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return list(_find_problems(words, config_name))
-    except HydraException as error:  # hydra.searchpath is no list
-        return [first_line(error)]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return list(_find_problems(words, config_name))
 
 
 def compose_config(config_name: str, overrides: Sequence[str]) -> DictConfig:
@@ -80,6 +72,9 @@ def compose_config(config_name: str, overrides: Sequence[str]) -> DictConfig:
 
 def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
     flags, others = split_flags(words)
+    if "=" in others:
+        yield "=: write options without spaces, such as loss=ms"
+        return
     paths = [word for word in others if word.startswith("hydra.searchpath=")]
     for flag, folder in pairwise("=".join(flags).split("=")):
         if flag in ("--config-dir", "-cd"):
@@ -119,14 +114,8 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
     except Exception as error:  # of many classes
         yield f"{' '.join(chosen) or config_name}: {' '.join(str(error).split())[:MAX_LENGTH]}"
         return
-    names = list_options(OmegaConf.to_container(cfg))
-    for word, following in pairwise([*stray, ""]):
-        name = word.lstrip("-")
-        if name in (*choices, *names) and following and "=" not in following:
-            yield f"{word} {following}: not of the form option=value; write {name}={following}"
-            stray.remove(following)
-        elif word in stray:
-            yield _explain_stray(word, choices, names)
+    names = list_options(cfg)
+    yield from (_explain_stray(word, choices, names) for word in stray)
     for override in options:
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
@@ -148,14 +137,9 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
     """Yields the problems of arguments that choose from a group: one, or the values of a sweep."""
     for word in words:
         group, equals, choice = word.lstrip("+").partition("=")
-        package = LAUNCHERS.get(choice, "")
-        if package and find_spec(f"hydra_plugins.{package.replace('-', '_')}") is None:
-            yield f"{group}: '{choice}' is not installed; run: pip install {package}"
-        elif choice == "null" and group in list_groups(optional=True):
-            yield f"{group}: 'null' does not exist; leave {group} out, or write ~{group}"
-        elif group == "backbone" and "/" in choice:
-            name = f"backbone=timm backbone.model=hf-hub:{choice}"
-            yield f"backbone: '{choice}' does not exist; for one of the Hugging Face hub: {name}"
+        launcher = LAUNCHERS.get(choice)
+        if launcher and find_spec(f"hydra_plugins.hydra_{launcher}_launcher") is None:
+            yield f"{group}: '{choice}' needs: pip install hydra-{launcher}-launcher"
         elif equals and choice not in choices:  # not ~group
             hint = nearest(choice.lower(), choices) or f"; one of {' | '.join(choices)}"
             yield f"{group}: '{choice}' does not exist{hint}"
@@ -169,6 +153,7 @@ def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: Sequen
     owners = [f"{group}={word}" for group, choices in groups.items() if word in choices]
     hint = f"; write {' or '.join(owners)}" if owners else _suggest(word, names)
     hint = f"; write {word}=<value>" if word in (*groups, *names) else hint
+    hint = f"; write run={word}" if "/" in word and "run" in names else hint
     hint = "; quote special characters" if "=" in word else hint
     return f"{word or repr(word)}: not of the form option=value{hint}"
 
@@ -194,11 +179,7 @@ def _suggest(name: str, names: Sequence[str]) -> str:
     return nearest(name, ours, SURE)
 
 
-def list_options(node: Any, path: str = "") -> list[str]:
+def list_options(cfg: DictConfig) -> list[str]:
     """Returns the dotted names of all options and nodes of a config."""
-    if not isinstance(node, dict):
-        return []
-    names = [f"{path}{key}" for key in node]
-    for key, child in node.items():
-        names += list_options(child, f"{path}{key}.")
-    return names
+    parts = [name.split(".") for name in flatten(OmegaConf.to_container(cfg))]
+    return [*dict.fromkeys(".".join(p[:n]) for p in parts for n in range(1, len(p) + 1))]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -25,23 +26,19 @@ from dml.core.errors import ConfigError
 Row = dict[str, str]  # option → value, as written on a command line
 
 
+@dataclass(eq=False)
 class GridEnded(Exception):
     """All jobs of a grid have ended in processes of a launcher.
 
     Attributes:
         jobs: overrides of every job.
         failures: overrides and error of every failed job.
-        values: what every job returned; None of a failed one.
+        values: what the others returned.
     """
 
-    def __init__(
-        self,
-        jobs: list[list[str]],
-        failures: list[tuple[list[str], Exception]],
-        values: list[Any],
-    ) -> None:
-        super().__init__(f"{len(jobs)} runs have ended")
-        self.jobs, self.failures, self.values = jobs, failures, values
+    jobs: list[list[str]]
+    failures: list[tuple[list[str], Exception]]
+    values: list[Any]
 
 
 def expand_grids(

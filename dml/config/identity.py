@@ -61,11 +61,8 @@ def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
     if not plain.get("search"):
         excluded += ("space",)
     prefixes = tuple(f"{name}." for name in excluded)
-
-    def decides(name: str) -> bool:
-        return not (is_secret_name(name) or f"{name}.".startswith(prefixes))
-
-    return {name: options[name] for name in sorted(options) if decides(name)}
+    ignored = {name for name in options if f"{name}.".startswith(prefixes) or is_secret_name(name)}
+    return {name: options[name] for name in sorted(options.keys() - ignored)}
 
 
 def digest(cfg: DictConfig | dict[str, Any]) -> str:

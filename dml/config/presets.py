@@ -62,15 +62,12 @@ def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) 
     Raises:
         ConfigError: no such file or row, or an option that does not exist.
     """
-    try:
-        table, loss, data = params or cfg.experiment.params, cfg.loss.name, cfg.data.name
-    except OmegaConfBaseException:
-        return cfg  # the check of the config reports it
+    table = params or cfg.experiment.params
     if table is None:
         return cfg
     given = {word.lstrip("+~").partition("=")[0] for word in overrides}
     problems = []
-    for name, value in load_preset(table, loss, data, params is not None).items():
+    for name, value in load_preset(table, cfg.loss.name, cfg.data.name, params is not None).items():
         if name in given:
             continue
         try:
@@ -102,8 +99,6 @@ def load_preset(params: str, loss: str, data: str, required: bool = True) -> dic
     except Exception as error:  # PyYAML has its own exception classes
         line = str(error).splitlines()[0]
         raise ConfigError([f"params: {path} cannot be read: {line}"]) from error
-    if not isinstance(content, dict):
-        raise ConfigError([f"params: {path} is not a table of options"])
     if not any(isinstance(value, dict) for value in content.values()):
         return {str(name): value for name, value in content.items()}
     rows = content.get(loss, {})
@@ -117,6 +112,6 @@ def load_preset(params: str, loss: str, data: str, required: bool = True) -> dic
 @cache
 def _parse(path: Path, modified: int) -> Any:
     """Reads a file; cached by modification time, since every run of an experiment reads it."""
-    content = OmegaConf.to_container(OmegaConf.load(path))
-    refuse_interpolation(content)
+    content: Any = OmegaConf.to_container(OmegaConf.load(path))
+    refuse_interpolation(dict(content))
     return content

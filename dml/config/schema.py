@@ -8,10 +8,8 @@ constructor before it is called (`signatures.py`).
 from __future__ import annotations
 
 import math
-import os
 import re
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -52,21 +50,6 @@ def _check_folder_name(text: str) -> str:
             "digit first"
         )
     return text
-
-
-def _check_interval(pair: list[float]) -> list[float]:
-    if not (len(pair) == 2 and pair[0] <= pair[1]):
-        raise ValueError("must be two numbers above 0, the smaller one first")
-    return pair
-
-
-def _check_output_folder(path: str) -> str:
-    existing = next(p for p in (Path(path), *Path(path).absolute().parents) if p.exists())
-    if not existing.is_dir():
-        raise ValueError(f"cannot be created below {existing}, which is not a folder")
-    if not os.access(existing, os.W_OK):
-        raise ValueError(f"cannot be created: {existing} is not writable")
-    return path
 
 
 def check_device(device: str) -> str:
@@ -119,12 +102,7 @@ class _Loss(_NamedTarget):
 
 def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
     """Accepts a node with the keys of `model` and any other keys."""
-
-    def check(node: dict[str, Any]) -> dict[str, Any]:
-        model.model_validate(node)
-        return node
-
-    return AfterValidator(check)
+    return AfterValidator(lambda node: model.model_validate(node) and node)
 
 
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]  # name=2024
@@ -135,7 +113,7 @@ BatchSize = Annotated[int, Field(ge=1, le=1_000_000)]
 Pixels = Annotated[int, Field(ge=1, le=MAX_PIXELS)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Interval = Annotated[list[Positive], AfterValidator(_check_interval)]
+Interval = Annotated[list[Positive], Field(min_length=2, max_length=2)]
 TargetNode = Annotated[dict[str, Any], _with_keys_of(_Target)]
 NamedNode = Annotated[dict[str, Any], _with_keys_of(_NamedTarget)]
 LossNode = Annotated[dict[str, Any], _with_keys_of(_Loss)]
@@ -206,10 +184,7 @@ class OptimConfig(Node):
     loss_lr: NotNegative | None
     loss_lr_ratio: NotNegative | None
     groups: dict[str, dict[str, Any]]
-    schedule: Annotated[
-        Literal["none", "cosine", "step"] | dict[str, Any] | None,
-        AfterValidator(lambda schedule: None if schedule == "none" else schedule),
-    ]
+    schedule: Literal["cosine", "step"] | dict[str, Any] | None
     schedule_args: dict[str, Any]
     clip_value: Positive | None
     clip_norm: Positive | None
@@ -309,7 +284,7 @@ class Config(Node):
     channels_last: bool
     compile: bool | Literal["reduce-overhead"]
     keep_memory: bool
-    outputs: Annotated[Text, AfterValidator(_check_output_folder)]
+    outputs: Text
     overwrite: bool
     max_minutes: Positive | None
     experiment: ExperimentConfig

@@ -78,8 +78,7 @@ def _find_range_problem(entry: Any) -> str:
     if not isinstance(entry, dict):
         return f"'{entry}' is not a range; write {{low: 0, high: 1}} or {{choices: [a, b]}}"
     if "choices" in entry:
-        valid = isinstance(entry["choices"], list) and entry["choices"]
-        return "" if valid else "choices must be a list"
+        return "" if isinstance(entry["choices"], list) else "choices must be a list"
     low, high = entry.get("low"), entry.get("high")
     if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in (low, high)):
         return "low and high must be numbers"
@@ -87,6 +86,4 @@ def _find_range_problem(entry: Any) -> str:
         return f"low {low} is not below high {high}"
     if entry.get("log") and low <= 0:  # type: ignore[operator]
         return f"low {low} of a logarithmic range must be above 0; add log: false"
-    if entry.get("int") and (low != int(low) or high != int(high)):  # type: ignore[arg-type]
-        return "low and high of an int range must be integers"
     return ""

@@ -107,7 +107,7 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as file:
+    with open(path, "rb") as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
         small = {name: file[name] for name in SMALL if name in file}
         large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}
     return small | large

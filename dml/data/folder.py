@@ -136,7 +136,7 @@ def list_images(
         try:
             lines = place.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, ValueError) as error:
-            raise UserError(f"images: cannot read the list {place}: {first_line(error)}") from error
+            raise UserError(f"images: {place} is no folder, image or list of paths") from error
         files = [place.parent / line.strip() for line in lines if line.strip()]
     if not files:
         raise UserError(f"images: none in {source}; their names end in {' '.join(SUFFIXES)}")

@@ -66,7 +66,7 @@ def nearest_neighbors(
             neighbor.
         k: neighbors per query, 1 to N (N − 1 without a gallery).
         backend: "torch", "faiss" (must be installed) or "auto", which means torch.
-            `python scripts/benchmark.py retrieval --backends torch,faiss` compares them.
+            `python scripts/benchmark.py retrieval --backends torch faiss` compares them.
         memory_mb: bound on the size of the working buffers, in addition to a float32 copy of the
             gallery; None: 64 on a CPU, on a GPU a quarter of its free memory, at most 4,096.
 

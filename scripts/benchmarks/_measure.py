@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import csv
 import multiprocessing
 import platform
 import time
@@ -19,6 +17,7 @@ import torch
 Step = Callable[[], object]
 K = TypeVar("K")
 V = TypeVar("V")
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def in_turns(measures: Mapping[K, Callable[[], V]], rounds: int) -> dict[K, list[V]]:
@@ -75,33 +74,6 @@ def count_waits(step: Step, steps: int, device: str) -> float | None:
         finally:
             torch.cuda.set_sync_debug_mode("default")
     return sum("synchronizing CUDA" in str(one.message) for one in found) / steps
-
-
-def read_timm_rates(path: str) -> dict[tuple[str, int], float]:
-    """Returns images/s in training by network and batch, as timm's benchmark.py wrote them.
-
-    Args:
-        path: its `--results-file` (CSV).
-
-    Raises:
-        ArgumentTypeError: there is no such file, or it has no rates of training.
-    """
-    rates = {}
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if rate := row.get("train_samples_per_sec"):
-                    rates[row["model"], int(row["train_batch_size"])] = float(rate)
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError) as error:
-        raise argparse.ArgumentTypeError(f"{path} is no results file of timm: {error}") from error
-    if not rates:
-        raise argparse.ArgumentTypeError(
-            f"{path} has no column train_samples_per_sec; write it with timm's benchmark.py "
-            "--bench train --results-file"
-        )
-    return rates
 
 
 def in_fresh_process(measure: Callable[..., V], *arguments: object) -> V:

@@ -36,8 +36,7 @@ from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.step import TrainingStep
 from dml.training.train_state import TrainState
 
-from ._arguments import add_device, at_least
-from ._measure import in_turns, machine, median_ratio
+from ._measure import DEVICES, in_turns, machine, median_ratio
 from ._training_loops import DIMENSIONS, ENDLESS, build_backbone, synchronize
 
 CLASSES = 100
@@ -138,11 +137,11 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__, "benchmark.py checkpoints")
     parser.add_argument("--network", choices=["bn_inception", "resnet50", "small_cnn"])
     parser.set_defaults(network="resnet50")
-    parser.add_argument("--batch", type=at_least(2), default=32)
-    parser.add_argument("--size", type=at_least(8), default=224, help="side of the images")
-    parser.add_argument("--steps", type=at_least(1), default=183, help="default: an epoch of CUB")
-    parser.add_argument("--step-ms", type=at_least(1), help="a step is a pause of so long")
-    parser.add_argument("--rounds", type=at_least(1), default=5)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--size", type=int, default=224, help="side of the images")
+    parser.add_argument("--steps", type=int, default=183, help="default: an epoch of CUB")
+    parser.add_argument("--step-ms", type=int, help="a step is a pause of so long")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", help="on the disk to measure; default: that of temporary files")
-    add_device(parser)
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     return parser.parse_args(argv)

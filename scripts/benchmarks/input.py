@@ -31,7 +31,6 @@ from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, eval_transform, train_transform
 
-from ._arguments import at_least
 from ._measure import in_turns, median_ratio
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -44,14 +43,12 @@ def main(argv: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "benchmark.py input")
     parser.add_argument(
         "--images",
-        type=at_least(BATCH),
+        type=int,
         default=512,
         help=f"JPEG files of 500x375, {BATCH} or more",
     )
-    parser.add_argument("--workers", type=at_least(0), default=2)
-    parser.add_argument(
-        "--rounds", type=at_least(1), default=5, help="each loader once a round; medians"
-    )
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5, help="each loader once a round; medians")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         view = write_photos(Path(folder), options.images)

@@ -1,7 +1,7 @@
 """Time and memory of losses, forward and backward, compared with their dense forms and ProxyAnchor.
 
     python scripts/benchmark.py losses
-    python scripts/benchmark.py losses --cases mfcwms-11318,pfml-22816 --rounds 5
+    python scripts/benchmark.py losses --cases mfcwms-11318 pfml-22816 --rounds 5
 
 Times are medians of interleaved rounds in one process, so that a noisy machine is noisy for all;
 only their ratios count. Memory is what one step adds to the peak of a fresh process that already
@@ -30,8 +30,7 @@ from dml.losses.distances import clip_to_ball
 from dml.methods.reference_losses import prepare_for_references
 
 from . import _dense_losses
-from ._arguments import add_device, at_least, comma_separated
-from ._measure import Step, added_peak, in_fresh_process, machine, median_times
+from ._measure import DEVICES, Step, added_peak, in_fresh_process, machine, median_times
 
 BATCH, DIMENSIONS = 180, 512
 
@@ -183,11 +182,9 @@ def _report(name: str, times: dict[str, float], memory: dict[str, float]) -> Non
 def main(argv: list[str]) -> None:
     """Measures the chosen cases and prints a line for each implementation."""
     parser = make_parser(__doc__, "benchmark.py losses")
-    parser.add_argument(
-        "--cases", type=comma_separated(CASES), default=list(CASES), help="comma-separated names"
-    )
-    parser.add_argument("--rounds", type=at_least(1), default=7, help="timed rounds (default 7)")
-    add_device(parser)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=[*CASES], metavar="case")
+    parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default 7)")
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     options = parser.parse_args(argv)
 
     print(

@@ -28,8 +28,7 @@ from dml.methods.plain import Plain
 from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import Embedder
 
-from ._arguments import add_device, at_least
-from ._measure import Step, added_peak, in_fresh_process, machine, median_times
+from ._measure import DEVICES, Step, added_peak, in_fresh_process, machine, median_times
 
 IMAGES_PER_CLASS, CHANNELS, SIDE, DIMENSIONS = 5, 2048, 7, 512
 
@@ -123,13 +122,11 @@ def peak_memory(setting: Setting, kind: str) -> float:
 def main(argv: list[str]) -> None:
     """Measures and prints a line for each form."""
     parser = make_parser(__doc__, "benchmark.py metrix")
-    parser.add_argument(
-        "--classes", type=at_least(2), default=20, help="of 5 images each (default 20)"
-    )
+    parser.add_argument("--classes", type=int, default=20, help="of 5 images each (default 20)")
     parser.add_argument("--pooling", choices=["avg", "max", "avg+max"], default="avg+max")
     parser.add_argument("--network", action="store_true", help="start from images, with ResNet-50")
-    parser.add_argument("--rounds", type=at_least(1), default=5, help="timed rounds (default 5)")
-    add_device(parser)
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (default 5)")
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     options = parser.parse_args(argv)
     setting = Setting(options.classes, options.pooling, options.network, options.device)
     kinds = ["clean", "metrix", *([] if options.network else ["direct"])]

@@ -1,6 +1,6 @@
 """Retrieval metrics compared with PML's AccuracyCalculator: time, memory and values.
 
-    python scripts/benchmark.py retrieval --sizes cub,inshop,sop --repeats 5
+    python scripts/benchmark.py retrieval --sizes cub inshop sop --repeats 5
 
 All compute P@1, R-precision and MAP@R at the k that these need (`+recall`: Recall@K too), one after
 the other in one run, so that only their ratios count. Embeddings are drawn around
@@ -9,11 +9,9 @@ class centers at the sizes of the test sets; the number of images per class vari
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import torch
@@ -23,8 +21,7 @@ from torch.nn import functional as F
 from dml.cli.parser import make_parser
 from dml.retrieval import retrieval_metrics
 
-from ._arguments import at_least, comma_separated
-from ._measure import in_fresh_process, in_turns, seconds
+from ._measure import added_peak, in_fresh_process, in_turns, seconds
 
 PML_NAMES = {
     "precision_at_1": "precision_at_1",
@@ -93,40 +90,6 @@ def draw_embeddings(size: Size, seed: int = 0) -> tuple[Tensor, ...]:
     return tuple(arguments)
 
 
-def resident_mb() -> float:
-    """Returns the memory of this process in MB (Linux), without mapped files.
-
-    The system drops and reloads the pages of those at any time.
-    """
-    resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
-    return (int(resident) - int(shared)) * 4096 / 1e6
-
-
-class PeakMemory:
-    """Peak of this process's memory above its value at the start of the context."""
-
-    def __enter__(self) -> PeakMemory:
-        self.before = self.peak = resident_mb()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.002):
-            self.peak = max(self.peak, resident_mb())
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self.peak = max(self.peak, resident_mb())
-
-    @property
-    def above(self) -> float:
-        """MB above the start."""
-        return max(0.0, self.peak - self.before)
-
-
 def reference_metrics(arguments: tuple[Tensor, ...]) -> dict[str, float]:
     """Scores the float64 ranking, computed straight from float64 products of blocks of queries."""
     query, labels = arguments[:2]
@@ -174,9 +137,7 @@ def peak_memory(name: str, size: Size) -> float:
     small = replace(size, queries=200, gallery=min(size.gallery, 200), classes=50, largest=10)
     compute_metrics(name, draw_embeddings(small), small)  # libraries and threads, which all need
     arguments = draw_embeddings(size)
-    with PeakMemory() as peak:
-        compute_metrics(name, arguments, size)
-    return peak.above
+    return added_peak(lambda: compute_metrics(name, arguments, size), "cpu")
 
 
 def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> None:
@@ -209,19 +170,9 @@ def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the suite from the command line."""
     parser = make_parser(__doc__, "benchmark.py retrieval")
-    parser.add_argument(
-        "--sizes",
-        type=comma_separated(SIZES),
-        default="cub,inshop,sop",
-        help=f"of {', '.join(SIZES)}",
-    )
-    parser.add_argument("--repeats", type=at_least(1), default=5)
-    parser.add_argument(
-        "--backends",
-        type=comma_separated(BACKENDS),
-        default="auto",
-        help=f"of {', '.join(BACKENDS)}",
-    )
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["cub", "inshop", "sop"])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=["auto"])
     parser.add_argument("--exact", action="store_true", help="compare with a float64 ranking too")
     options = parser.parse_args(argv)
     print(

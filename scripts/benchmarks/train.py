@@ -2,25 +2,18 @@
 
     python scripts/benchmark.py train --device cuda
     python scripts/benchmark.py train --network small_cnn --size 32 --batch 32 --steps 5 --only ours
-    python scripts/benchmark.py train --count --network bn_inception,resnet50,vit_small
+    python scripts/benchmark.py train --count --network bn_inception resnet50 vit_small
 
 The plain loop is that of the papers' repositories: PIL and torchvision's first transforms, float32
 in torch's own memory order, PML's loss, and `loss.item()` at every step; on a GPU with TF32
 convolutions, torch's default. Ours begins with the same network and loss in strict
 float32, and gets one option more with every row. Photos are synthetic JPEG files of 500x375.
 
-timm's own script, in timm's repository, measures the network alone, without loader and loss:
-
-    python benchmark.py --bench train --model resnet50 -b 128 --amp --channels-last \
-        --results-file timm.csv
-    python scripts/benchmark.py train --device cuda --timm timm.csv
-
 All loops of a table run in turns, a few steps each, so that a busy machine is busy for all: rates
 are medians over rounds, ratios medians of the ratios of a round. `memory` is the peak of a fresh
 process of one loop (of the GPU's allocator; on a CPU of all it holds), `waits` how often the host
 waits for the GPU in a step, `roof` the share of what matrix products and memory would allow at the
-rates measured in the same run. Below, parallel models on the device compared with one after the
-other.
+rates measured in the same run.
 """
 
 from __future__ import annotations
@@ -39,28 +32,22 @@ import torch
 from dml.cli.parser import make_parser
 from dml.training.device import peak_memory_mb
 
-from ._arguments import add_device, at_least, comma_separated
 from ._measure import (
+    DEVICES,
     count_waits,
     in_fresh_process,
     in_turns,
     machine,
     median_ratio,
-    read_timm_rates,
 )
 from ._operations import COLUMNS, count_operations
-from ._parallel_processes import measure_processes
 from ._roofline import count_work, measure_byte_rate, measure_flop_rate
 from ._training_loops import PLAIN, Loop, Setting, Variant, ladder
 from .input import write_photos
 
 BATCHES = {"bn_inception": 32, "resnet50": 128, "vit_base": 64, "vit_small": 128, "small_cnn": 32}
-TIMM_NAMES = {
-    "resnet50": "resnet50",
-    "vit_base": "vit_base_patch16_224",
-    "vit_small": "vit_small_patch16_224",
-}
 COUNTED_BATCH, COUNTED_SIZE = 4, 64  # the numbers of operations depend on neither
+CPUS = os.cpu_count() or 1
 MEMORY_STEPS = 2  # in the second one, optimizer and gradients are there
 
 
@@ -72,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     device = torch.device(options.device)
     print(
-        f"{machine(options.device)}, {torch.get_num_threads()} threads, {_cpus()} CPUs, "
+        f"{machine(options.device)}, {torch.get_num_threads()} threads, {CPUS} CPUs, "
         f"torch {torch.__version__}; crops of {options.size}, medians of {options.rounds} rounds "
         f"of {options.steps} steps"
     )
@@ -81,10 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_photos(Path(folder), max(options.images, *map(max, batches.values())))
         for network in options.network:
             for batch in batches[network]:
-                setting = Setting(network, batch, options.size, folder, device.type)
-                _table(setting, options)
-                if options.models > 1:
-                    _models(setting, options)
+                _table(Setting(network, batch, options.size, folder, device.type), options)
 
 
 def _print_operations(options: argparse.Namespace) -> None:
@@ -100,10 +84,11 @@ def _print_operations(options: argparse.Namespace) -> None:
 
 
 def _table(setting: Setting, options: argparse.Namespace) -> None:
-    variants = _chosen(options)
+    variants = ladder(options.device, options.workers, options.most_workers)
+    chosen = {PLAIN, *(options.only or [one.name for one in variants])}
     print(f"\n{setting.network}, batch {setting.batch}")
     loops = {}
-    for variant in variants:
+    for variant in (one for one in variants if one.name in chosen):
         report_progress(f"preparing {variant.name}")
         try:
             loops[variant] = Loop(setting, variant)
@@ -115,9 +100,6 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
     rates = in_turns(measures, options.rounds)
     waits = {v: count_waits(one.step, options.steps, setting.device) for v, one in loops.items()}
     _print_rates(rates, waits, _roofs(loops), _memory(setting, loops))
-    timm_rate = options.timm.get((TIMM_NAMES.get(setting.network), setting.batch))
-    if timm_rate is not None:
-        print(f"{'timm, benchmark.py':32}{timm_rate:10.1f}")
 
 
 def _rate(loop: Loop, options: argparse.Namespace) -> float:
@@ -168,23 +150,6 @@ def _roofs(loops: dict[Variant, Loop]) -> dict[str, float]:
     return found
 
 
-def _models(setting: Setting, options: argparse.Namespace) -> None:
-    """Prints the rate of parallel models and of one after the other, measured in rounds."""
-    variant = next((one for one in reversed(_chosen(options)) if not one.compile), None)
-    if variant is None:
-        return
-    report_progress("measuring parallel models")
-    counts = 1, options.models
-    measures = {n: partial(measure_processes, n, setting, variant, options.steps) for n in counts}
-    one, parallel = in_turns(measures, options.rounds).values()
-    print(
-        f"protocol.workers={options.models} ({variant.name}): {median(parallel):.1f} images/s of "
-        f"all models together, one after the other {median(one):.1f}: "
-        f"{median_ratio(parallel, one):.2f}x",
-        flush=True,
-    )
-
-
 def _memory(setting: Setting, variants: Iterable[Variant]) -> dict[Variant, float]:
     """Returns the peak MB of a fresh process for each loop."""
     report_progress("measuring memory")
@@ -197,68 +162,21 @@ def _memory_here(setting: Setting, variant: Variant) -> float:
     return peak_memory_mb(loop.device)
 
 
-def _chosen(options: argparse.Namespace) -> list[Variant]:
-    rungs = ladder(options.device, options.workers, options.most_workers)
-    if not options.only:
-        return rungs
-    return [rung for rung in rungs if rung.name == PLAIN or rung.name in options.only]
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _sizes(words: str) -> list[int]:
-    return [at_least(1)(word) for word in words.split(",")]
-
-
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__, "benchmark.py train")
-    parser.add_argument(
-        "--network",
-        type=comma_separated(tuple(BATCHES)),
-        default="bn_inception,resnet50,vit_base",
-        help=", ".join(BATCHES),
-    )
-    parser.add_argument(
-        "--batch", type=_sizes, help="images of a step (default: by network, 32 to 128)"
-    )
-    parser.add_argument(
-        "--timm", type=read_timm_rates, default={}, help="CSV file of timm's benchmark.py"
-    )
-    parser.add_argument(
-        "--size", type=at_least(1), default=224, help="side of the crops (default 224)"
-    )
-    parser.add_argument("--images", type=at_least(1), default=512, help="JPEG files (default 512)")
-    parser.add_argument("--steps", type=at_least(1), default=20, help="in a round (default 20)")
-    parser.add_argument("--rounds", type=at_least(1), default=5)
-    add_device(parser)
-    parser.add_argument(
-        "--workers",
-        type=at_least(0),
-        default=min(4, _cpus()),
-        help="loaders of the plain loop",
-    )
-    parser.add_argument(
-        "--most-workers",
-        type=at_least(0),
-        default=min(16, _cpus()),
-        help="loaders of the last row",
-    )
-    parser.add_argument(
-        "--only", default="", help="rows beside the plain loop, such as 'ours,+ bf16'"
-    )
-    parser.add_argument(
-        "--models", type=at_least(1), default=4, help="parallel models; 1 leaves them out"
-    )
-    parser.add_argument(
-        "--count", action="store_true", help="count the operations of a step; measure nothing"
-    )
+    add = parser.add_argument
+    add("--network", nargs="+", choices=BATCHES, default=["bn_inception", "resnet50", "vit_base"])
+    add("--batch", nargs="+", type=int, help="images of a step (default: by network, 32 to 128)")
+    add("--size", type=int, default=224, help="side of the crops (default 224)")
+    add("--images", type=int, default=512, help="JPEG files (default 512)")
+    add("--steps", type=int, default=20, help="in a round (default 20)")
+    add("--rounds", type=int, default=5)
+    add("--device", choices=DEVICES, default="cpu")
+    add("--workers", type=int, default=min(4, CPUS), help="loaders of the plain loop")
+    add("--most-workers", type=int, default=min(16, CPUS), help="loaders of the last row")
+    add("--only", nargs="+", help="rows beside the plain loop, such as ours '+ bf16'")
+    add("--count", action="store_true", help="count the operations of a step; measure nothing")
     options = parser.parse_args(argv)
-    options.only = [name.strip() for name in options.only.split(",") if name.strip()]
-    names = [rung.name for rung in ladder(options.device, options.workers, options.most_workers)]
-    if unknown := [name for name in options.only if name not in names]:
-        parser.error(f"--only: unknown {', '.join(unknown)}; choose from {', '.join(names)}")
     # A loader keeps two batches ready for each of its workers.
     options.drained = 2 * options.most_workers if options.device == "cuda" else 1
     return options

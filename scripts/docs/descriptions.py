@@ -59,7 +59,7 @@ class Description:
 
 def load_papers() -> dict[str, Paper]:
     """Returns all papers by their keys in `texts/papers.yaml`."""
-    return {key: Paper(**paper) for key, paper in _load("papers").items()}
+    return {key: Paper(**paper) for key, paper in load_texts("papers").items()}
 
 
 def load_descriptions(kind: str) -> dict[str, Description]:
@@ -67,16 +67,12 @@ def load_descriptions(kind: str) -> dict[str, Description]:
     papers = load_papers()
     return {
         name: Description(**{**entry, "papers": tuple(papers[key] for key in entry["papers"])})
-        for name, entry in _load(kind).items()
+        for name, entry in load_texts(kind).items()
     }
 
 
-def load_meanings() -> dict[str, str]:
-    """Returns the meanings of options that no comment of a config explains in general."""
-    return dict(_load("options"))
-
-
 @cache
-def _load(name: str) -> dict[str, Any]:
+def load_texts(name: str) -> dict[str, Any]:
+    """Returns the content of a file of `texts/`."""
     content: dict[str, Any] = yaml.safe_load((_TEXTS / f"{name}.yaml").read_text("utf-8"))
     return content

@@ -12,7 +12,7 @@ from dml.config.command_line import list_groups
 from dml.core.installation import CONFIGS
 from scripts.docs.commented_yaml import WrittenOption, read_header, read_options
 from scripts.docs.component_pages import render, shorten_reference
-from scripts.docs.descriptions import load_meanings
+from scripts.docs.descriptions import load_texts
 from scripts.docs.markdown import code, escape, first_sentence, table
 from scripts.docs.option_types import describe_option, list_fields
 
@@ -106,7 +106,7 @@ def _merge(files: tuple[str, ...], node: str) -> dict[str, tuple[str, str]]:
 
 
 def _explain(name: str, comment: str) -> str:
-    return escape(load_meanings().get(name, comment))
+    return escape(load_texts("options").get(name, comment))
 
 
 def _shorten(value: str) -> str:
@@ -122,7 +122,7 @@ def _tabulate_choices(group: str) -> str:
         choice = f"{group}={path.stem}"
         targets = [one.comment for one in read_options(path) if one.name == "_target_"]
         about = first_sentence(header.text).partition(": ")[0].rstrip(":") or "".join(targets)
-        text = load_meanings().get(choice, about)
+        text = load_texts("options").get(choice, about)
         rows.append((code(path.stem), escape(text), code(command)))
     return table(("choice", "description", "command"), rows)
 

@@ -41,12 +41,12 @@ def test_from_a_run_to_neighbors(place, capsys):
 @pytest.mark.parametrize(
     ("command", "words", "message"),
     [
-        (embed, "nowhere photos x.npz", "nowhere/config.yaml cannot be read"),
+        (embed, "nowhere photos x.npz", "run: nowhere is not a run folder"),
         (embed, "timm:resnot50 photos x.npz", "did you mean 'resnet50'?"),
-        (embed, "run absent x.npz", "images: cannot read the list absent"),
+        (embed, "run absent x.npz", "images: absent is no folder, image or list of paths"),
         (embed, "run empty x.npz", "images: none in empty"),
         (embed, "run list.txt x.npz", "images: 1 of 1 do not exist, first absent.png"),
-        (embed, "run photos.npz x.npz", "images: cannot read the list photos.npz"),
+        (embed, "run photos.npz x.npz", "images: photos.npz is no folder, image or list"),
         (embed, "run photos x.txt", "must be a file that ends in .npz or .parquet"),
         (embed, "run photos list.txt/x.npz", "list.txt: not a folder"),
         (search, "absent.npz 0", "embeddings: absent.npz cannot be read"),
@@ -55,7 +55,7 @@ def test_from_a_run_to_neighbors(place, capsys):
         (search, "photos.npz 0 -k 3", "k: 3 is not between 1 and 2"),
         (search, "photos.npz absent.png", "first absent.png"),
         (search, "bare.npz photos/0.png", "does not say which network made it"),
-        (export, "photos net", "photos/config.yaml cannot be read"),
+        (export, "photos net", "run: photos is not a run folder"),
         (export, "run list.txt", "list.txt: File exists"),
     ],
 )

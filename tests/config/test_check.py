@@ -37,13 +37,11 @@ def test_all_problems_at_once(changed):
         ("optim.lr=inf", "optim.lr: Infinity must be a finite number"),
         ("transform.flip=1", "transform.flip: 1 must be a valid boolean"),
         ("outputs=true", "outputs: true must be text"),
-        ("outputs=/dev/null/x", "outputs: '/dev/null/x' cannot be created below /dev/null"),
         ("data=3", "data: 3 must be a node of options"),
         ("transform.scale=[0.5,x]", "transform.scale[1]: 'x' must be a valid number"),
-        ("transform.scale=[2,1]", "transform.scale: [2, 1] must be two numbers above 0, the "),
         ("data.workers=5000", "data.workers: 5000 must be 'auto' or less than or equal to 1024"),
-        ("optim.schedule=cosin", "optim.schedule: 'cosin' must be 'none', 'cosine' or 'step' or "
-         "a node of options; did you mean 'cosine'?"),
+        ("optim.schedule=cosin", "optim.schedule: 'cosin' must be 'cosine' or 'step' or a node of "
+         "options; did you mean 'cosine'?"),
         ("loss.name=../../x", "loss.name: '../../x' is part of the run folder's name"),
         ("~loss.batch_kind", "loss.batch_kind: missing; give it a value"),
         ("protocol.select_metric=map_at_R",

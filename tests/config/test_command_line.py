@@ -1,6 +1,6 @@
 import pytest
 
-from dml.config.command_line import choices_for_help, is_multirun, list_groups, split_flags
+from dml.config.command_line import choices_for_help, list_groups, split_flags
 
 
 @pytest.mark.parametrize(
@@ -16,15 +16,8 @@ def test_flags_are_found_anywhere(typed, flags, others):
     assert split_flags(typed.split()) == (flags.split(), others.split())
 
 
-def test_a_multirun_is_recognized():
-    assert is_multirun(["seed=1", "-m"])
-    assert is_multirun(["experiment=mft_table1"])
-    assert not is_multirun(["--cfg", "job", "multirun=1"])
-
-
 def test_help_lists_groups_and_choices():
     listed = [line.partition(":")[0] for line in choices_for_help().splitlines()]
     assert {"loss", "data", "protocol", "params", "search"} <= set(listed)
     assert "recipe" not in listed
-    assert set(list_groups(optional=True)) == {"search", "experiment", "scale", "debug"}
     assert set(list_groups("evaluate")) == set(list_groups())

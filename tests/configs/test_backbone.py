@@ -30,18 +30,6 @@ def test_a_backbone_file_lists_every_argument(path):
     assert set(config) == set(parameters) - of_the_papers
 
 
-@pytest.mark.parametrize("path", BACKBONES, ids=lambda path: path.stem)
-def test_a_backbone_file_comments_every_value(path):
-    lines = path.read_text().splitlines()
-    values = [
-        line
-        for line in lines
-        if line.startswith(("model:", "weights:", "input_size:", "channels:"))
-    ]
-    assert values
-    assert all("#" in line for line in values)
-
-
 def test_the_node_of_the_embedder_lists_every_argument_with_its_default():
     config = OmegaConf.to_container(OmegaConf.load(CONFIGS / "train.yaml").embedder)
     parameters = _parameters(Embedder)

@@ -1,6 +1,5 @@
 """Every loss file is complete, builds a loss that trains, and has a search space."""
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.search_space import merge_spaces
+from dml.config.signatures import accepted_parameters
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = sorted({path.stem for path in (CONFIGS / "loss").glob("*.yaml")} - {"custom"})
@@ -32,20 +32,7 @@ def load(name: str) -> DictConfig:
 
 
 def constructor_arguments(cls: type) -> set[str]:
-    """Names over the whole class hierarchy, since subclasses hide them behind **kwargs."""
-    names: set[str] = set()
-    for base in inspect.getmro(cls):
-        if "__init__" not in vars(base) or base.__module__.startswith("torch."):
-            continue
-        hides_more = False
-        for parameter in inspect.signature(base.__init__).parameters.values():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                hides_more = True
-            elif parameter.name != "self":
-                names.add(parameter.name)
-        if not hides_more:
-            break
-    return names - FIXED_BY_PML
+    return accepted_parameters(cls).keys() - FIXED_BY_PML
 
 
 def build(config: DictConfig) -> torch.nn.Module:

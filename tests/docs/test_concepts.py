@@ -10,7 +10,6 @@ from tests.scripts.loading import load_script
 CONCEPTS = Path(__file__).resolve().parents[2] / "docs" / "concepts"
 PAGES = sorted(CONCEPTS.glob("*.md"))
 PICTURES = sorted(CONCEPTS.glob("*.png"))
-LARGEST_PICTURE = 80_000  # bytes
 
 
 def test_the_worked_example_is_what_the_metrics_compute(capsys):
@@ -35,8 +34,3 @@ def test_every_concept_has_one_picture():
     for page in PAGES:
         pictures = re.findall(r"!\[.+?\]\((.*?)\)", page.read_text(encoding="utf-8"))
         assert pictures == [f"{page.stem}.png"]
-
-
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.stem)
-def test_pictures_are_small(picture):
-    assert picture.stat().st_size <= LARGEST_PICTURE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -31,8 +30,3 @@ def test_the_tour(tmp_path, monkeypatch):
     assert "untrained" in printed
     assert "CenterLoss" in printed
     assert len(list((tmp_path / "outputs" / "single").iterdir())) == 2
-
-
-def test_no_outputs_are_stored():
-    cells = json.loads(TOUR.read_text(encoding="utf-8"))["cells"]
-    assert all(not cell.get("outputs") for cell in cells)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
-from dml.losses import C1Loss, MeanFieldNCALoss
+from dml.losses import (
+    C1Loss,
+    ContrastivePotentialLoss,
+    MeanFieldClassWiseMultiSimilarityLoss,
+    MeanFieldContrastiveLoss,
+    MeanFieldNCALoss,
+    PotentialFieldLoss,
+)
 from tests.losses.all_losses import batch
 
 
@@ -30,3 +39,22 @@ def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
 def test_wrong_batches_are_refused(embeddings, labels, message):
     with pytest.raises(ValueError, match=message):
         MeanFieldNCALoss(7, 5)(embeddings, torch.tensor(labels))
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "value"),
+    [
+        (MeanFieldContrastiveLoss, "lambda_mf", -1e-9),
+        (MeanFieldContrastiveLoss, "average", "image"),
+        (MeanFieldContrastiveLoss, "embedding_size", 1.5),
+        (MeanFieldClassWiseMultiSimilarityLoss, "alpha", 0.0),
+        (MeanFieldClassWiseMultiSimilarityLoss, "delta", math.nan),
+        (PotentialFieldLoss, "alpha", -1e-9),
+        (PotentialFieldLoss, "proxies_per_class", -1),
+        (PotentialFieldLoss, "scale", "mean"),
+        (ContrastivePotentialLoss, "repulsion", "none"),
+    ],
+)
+def test_wrong_hyperparameters_are_refused(loss, name, value):
+    with pytest.raises(ValueError, match=name):
+        loss(**({"num_classes": 7, "embedding_size": 5} | {name: value}))

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -144,17 +142,6 @@ def test_regularizer_over_several_tiles_equals_the_full_matrix() -> None:
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("index", range(3))
-def test_gradcheck(index: int) -> None:
-    x, y = balanced_batch()
-    loss = mean_field_losses(7, 5)[index].double()
-
-    def value(x: Tensor, m: Tensor) -> Tensor:
-        return torch.func.functional_call(loss, {"mean_fields": m}, (x, y))
-
-    assert torch.autograd.gradcheck(value, (x.requires_grad_(), loss.mean_fields))
-
-
 def test_empty_slots_of_a_gpu_change_nothing_for_steep_exponentials(monkeypatch) -> None:
     torch.manual_seed(10)
     x, y = torch.randn(1, 4) + 0.01 * torch.randn(8, 4), torch.tensor([0, 3, 5, 2, 2, 5, 3, 0])
@@ -181,20 +168,3 @@ def test_extreme_embeddings_stay_finite(index, scale) -> None:
     assert x.grad is not None
     assert x.grad.isfinite().all()
     assert loss.mean_fields.grad.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("loss", "arguments"),
-    [
-        (MeanFieldContrastiveLoss, {"lambda_mf": -1e-9}),
-        (MeanFieldContrastiveLoss, {"average": "image"}),
-        (MeanFieldContrastiveLoss, {"embedding_size": 1.5}),
-        (MeanFieldClassWiseMultiSimilarityLoss, {"alpha": 0.0}),
-        (MeanFieldClassWiseMultiSimilarityLoss, {"delta": math.nan}),
-        (MeanFieldNCALoss, {"alpha": 0.0}),
-    ],
-)
-def test_refuses_wrong_hyperparameters(loss: type, arguments: dict) -> None:
-    (name,) = arguments
-    with pytest.raises(ValueError, match=name):
-        loss(**({"num_classes": 7, "embedding_size": 5} | arguments))

@@ -143,37 +143,3 @@ def test_logs_are_in_units_that_do_not_depend_on_alpha_delta_and_charges() -> No
         values.append(logs["loss"])
     torch.testing.assert_close(values[0], values[1])
     torch.testing.assert_close(energy(x, y), values[1] * (9 + 14) / 0.6**4)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 2.5, 6.0, None])
-def test_gradcheck(alpha: float | None) -> None:
-    """Without α of CPML."""
-    torch.manual_seed(1)
-    if alpha is None:
-        loss = ContrastivePotentialLoss(4, 3, 2, 0.9).double()
-    else:
-        loss = PotentialFieldLoss(4, 3, 2, alpha, 0.2, 0.5, scale="normalized").double()
-    x = loss.proxies.detach()[[0, 1, 4, 7]] + 0.1 * torch.randn(4, 3, dtype=torch.float64)
-    y = torch.tensor([0, 1, 1, 3])
-
-    def value(x: Tensor, p: Tensor) -> Tensor:
-        return torch.func.functional_call(loss, {"proxies": p}, (x, y))
-
-    assert torch.autograd.gradcheck(value, (x.requires_grad_(), loss.proxies))
-
-
-@pytest.mark.parametrize(
-    ("loss", "arguments"),
-    [
-        (PotentialFieldLoss, {"alpha": -1e-9}),
-        (PotentialFieldLoss, {"delta": 0.0}),
-        (PotentialFieldLoss, {"proxies_per_class": -1}),
-        (ContrastivePotentialLoss, {"repulsion": "none"}),
-        (PotentialFieldLoss, {"scale": "mean"}),
-    ],
-)
-def test_refuses_wrong_hyperparameters(loss: type, arguments: dict) -> None:
-    (name,) = arguments
-    defaults = {"num_classes": 7, "embedding_size": 5, "proxies_per_class": 2}
-    with pytest.raises(ValueError, match=name):
-        loss(**(defaults | arguments))

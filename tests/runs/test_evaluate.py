@@ -73,7 +73,7 @@ def test_the_command(monkeypatch, capfd, tmp_path):
 
     monkeypatch.setattr("sys.argv", ["evaluate.py", "run=nowhere", f"outputs={tmp_path}"])
     assert command(evaluate, "evaluate") == 2
-    assert capfd.readouterr().err.startswith("error: run: nowhere/config.yaml cannot be read")
+    assert capfd.readouterr().err.startswith("error: run: nowhere is not a run folder")
     monkeypatch.setattr("sys.argv", ["evaluate.py", "save=float8", "embedings=x"])
     assert command(evaluate, "evaluate") == 2
     err = capfd.readouterr().err

@@ -21,12 +21,6 @@ def test_an_exported_embedder_is_the_embedder(head: str) -> None:
     torch.testing.assert_close(exported(other), embedder(other))
 
 
-@pytest.mark.parametrize("name", ["pfml", "cpml"])
-def test_losses_of_potentials_are_not_exported(name: str) -> None:
-    with pytest.raises(RuntimeError, match=r"cannot be exported, .*; export the embedder instead$"):
-        torch.export.export(LOSSES[name](), batch())
-
-
 @pytest.mark.parametrize("name", ["mfcwms", "c1"])
 def test_other_losses_are(name: str) -> None:
     x, y = batch()

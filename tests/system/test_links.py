@@ -45,9 +45,3 @@ def test_links_resolve(page):
         elif anchor and target.suffix == ".md" and anchor not in list_anchors(target):
             broken.append(f"{link} (no such heading)")
     assert broken == []
-
-
-def test_every_picture_is_shown_somewhere():
-    shown = " ".join(path.read_text(encoding="utf-8") for path in PAGES)
-    pictures = [path.name for path in (ROOT / "docs").rglob("*.png")]
-    assert [name for name in pictures if name not in shown] == []

@@ -112,9 +112,7 @@ def test_the_benchmark_runs(capsys):
     benchmark.main(
         [
             *("--device", "cuda", "--network", "small_cnn", "--size", "32", "--batch", "8"),
-            *("--images", "16", "--steps", "2", "--rounds", "1", "--workers", "1", "--models", "2"),
+            *("--images", "16", "--steps", "2", "--rounds", "1", "--workers", "1"),
         ]
     )
-    out = capsys.readouterr().out
-    assert "not here" not in out
-    assert "protocol.workers=2" in out
+    assert "not possible" not in capsys.readouterr().out

@@ -169,6 +169,9 @@ def load_cfg(run_folder: str | Path) -> DictConfig:
 
 
 def _read_yaml(path: Path, check_content: Callable[[dict[str, Any]], object] = dict) -> DictConfig:
+    if not path.exists():
+        hint = f"{shell_command('runs')} lists run folders"
+        raise ConfigError([f"run: {path.parent} is not a run folder; {hint}"])
     try:
         check_content(content := read_config(path))
         return OmegaConf.create(content)

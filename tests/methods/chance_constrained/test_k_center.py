@@ -70,11 +70,6 @@ def test_many_classes_are_worked_off_in_chunks(monkeypatch, sets):
     assert torch.equal(pick_k_centers(*sets, 3), whole)
 
 
-def test_k_out_of_range_is_refused(sets):
-    with pytest.raises(ValueError, match="k must lie between 1 and the 7 points"):
-        pick_k_centers(*sets, 8)
-
-
 def test_pool_is_embedded_unnormalized_in_evaluation_mode():
     labels = torch.arange(3).repeat_interleave(4)
     pool = Pool(images_of(labels), labels)
