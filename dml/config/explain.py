@@ -65,9 +65,17 @@ def compose_config(config_name: str, overrides: Sequence[str]) -> DictConfig:
     """
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return compose(config_name, overrides=[*overrides])
+            flags, others = split_flags(overrides)
+            return compose(config_name, overrides=[*_search_paths(flags), *others])
     except Exception as error:  # Hydra refuses overrides with errors of many classes
         raise ConfigError(explain(overrides, config_name) or [first_line(error)]) from error
+
+
+def _search_paths(flags: Sequence[str]) -> list[str]:
+    """Returns `--config-dir` as an override."""
+    pairs = pairwise("=".join(flags).split("="))
+    folders = (folder for flag, folder in pairs if flag in ("--config-dir", "-cd"))
+    return [f"hydra.searchpath=[file://{Path(folder).absolute()}]" for folder in folders]
 
 
 def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
@@ -76,9 +84,7 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
         yield "=: write options without spaces, such as loss=ms"
         return
     paths = [word for word in others if word.startswith("hydra.searchpath=")]
-    for flag, folder in pairwise("=".join(flags).split("=")):
-        if flag in ("--config-dir", "-cd"):
-            paths.append(f"hydra.searchpath=[file://{Path(folder).absolute()}]")
+    paths += _search_paths(flags)
     loader = GlobalHydra.instance().config_loader()
     parser = OverridesParser.create(loader)
     main = list_groups(config_name)

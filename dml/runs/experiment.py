@@ -18,12 +18,12 @@ from omegaconf import DictConfig, OmegaConf
 from dml.config.check import check
 from dml.config.command_line import is_multirun
 from dml.config.compatibility import find_notes
-from dml.config.explain import explain
+from dml.config.explain import compose_config
 from dml.config.identity import flatten, identity, protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import Config
-from dml.core.errors import ConfigError, UserError, first_line
-from dml.core.installation import CONFIGS, shell_command
+from dml.core.errors import ConfigError, UserError
+from dml.core.installation import shell_command
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
@@ -65,7 +65,7 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
 
     Args:
         overrides: words of the command line, such as `["loss=mfcwms", "data=glyphs"]`; one value
-            for each option.
+            for each option. `--config-dir` adds a folder of configs.
 
     Returns:
         The content of `summary.json`, and the run folder as `folder`, for `dml.load`.
@@ -75,8 +75,6 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
         UserError: another problem that the user can solve.
         RunStopped: the run was interrupted; its state is saved and the same call continues.
     """
-    from hydra import compose, initialize_config_dir
-
     if isinstance(overrides, str):
         raise ConfigError([f"train: takes a list of words; type dml.train({overrides.split()})"])
     if is_multirun([*overrides]):
@@ -85,11 +83,7 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
         )
     params = [word.partition("=")[2] for word in overrides if word.startswith("params=")]
     options = [word for word in overrides if not word.startswith("params=")]
-    try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = compose("train", overrides=options)
-    except Exception as error:  # Hydra refuses overrides with errors of many classes
-        raise ConfigError(explain(options, "train") or [first_line(error)]) from error
+    cfg = compose_config("train", options)
     cfg = apply_params(cfg, params[-1] if params else None, options)
     config = check(cfg, Config)
     folder = RunFolder.of(cfg, config)

@@ -7,6 +7,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 import dml
 from dml.core.errors import ConfigError, UserError
+from dml.core.installation import CONFIGS
 from tests.conftest import TINY, run_config
 from tests.data.trees import class_folders
 from tests.runs.small_runs import rows
@@ -173,6 +174,14 @@ def test_the_summary_is_returned_each_time(tmp_path, run_tiny):
     assert not GlobalHydra.instance().is_initialized()
     again, _ = run_tiny("protocol.epochs=1")  # the command line finds the same folder
     assert {**again, "folder": summary["folder"]} == summary
+
+
+def test_a_folder_of_configs(tmp_path):
+    (tmp_path / "loss").mkdir()
+    (tmp_path / "loss" / "center.yaml").write_text((CONFIGS / "loss" / "ms.yaml").read_text())
+    words = ["--config-dir", str(tmp_path), *TINY, "protocol.epochs=1", "loss=center"]
+    summary = dml.train([*words, f"outputs={tmp_path}/outputs"])
+    assert summary["loss"] == "ms"  # the name in the file
 
 
 @pytest.mark.parametrize(
