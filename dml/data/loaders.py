@@ -104,7 +104,7 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
         signal.signal(signal.SIGCHLD, handler)
     try:
         yield from batches
-    except (ConnectionError, EOFError, FileNotFoundError) as error:
+    except (ConnectionError, EOFError) as error:
         raise RuntimeError(f"{DEAD_WORKER[0]} exited before it sent its batch") from error
 
 
