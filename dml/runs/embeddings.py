@@ -178,8 +178,9 @@ def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
             dtype = np.float64 if array.itemsize > 4 else np.float32
             arrays[number] = np.searchsorted(classes, array) if number % 2 else array.astype(dtype)
     except Exception as error:  # of many classes, for bytes of any kind
+        reason = "no arrays of numbers" if "pickle" in str(error) else first_line(error)
         raise UserError(
-            f"embeddings: {path} cannot be read ({first_line(error)}); numpy.savez(file, "
+            f"embeddings: {path} cannot be read ({reason}); numpy.savez(file, "
             f"embeddings=…, labels=…) writes a matrix of numbers and a class for each row"
         ) from error
     return SplitEmbeddings(*(torch.from_numpy(array).to(device) for array in arrays))

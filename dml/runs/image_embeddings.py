@@ -189,8 +189,8 @@ def search(
     vectors = _numbers(stored.embeddings[own])
     if (new := own < 0).any():
         vectors[new] = _embed_queries([*np.array(names)[new]], stored)
-    count = len(stored.embeddings)
-    if not 1 <= k <= (most := count - int((own >= 0).any())):
+    most = (count := len(stored.embeddings)) - int((own >= 0).any())
+    if not 1 <= k <= most:
         raise UserError(f"k: {k} is not between 1 and {most}, the images that a query can find")
     try:
         pool: Any = slice(None)

@@ -53,6 +53,7 @@ def test_from_a_run_to_neighbors(place, capsys):
         (search, "list.txt 0", "embeddings: list.txt cannot be read"),
         (search, "photos.npz 3", "row 3 does not exist; the last one is 2"),
         (search, "photos.npz 0 -k 3", "k: 3 is not between 1 and 2"),
+        (search, "photos.npz 0 -k 0", "k: 0 is not between 1 and 2"),
         (search, "photos.npz absent.png", "first absent.png"),
         (search, "bare.npz photos/0.png", "does not say which network made it"),
         (export, "photos net", "run: photos is not a run folder"),
