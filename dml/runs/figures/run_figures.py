@@ -322,8 +322,9 @@ def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
     _draw_scores(top, rows, "step", select)
     for step in stages["step"].last()[:-1]:
         top.axvline(step, color=GREY, lw=1, ls=":")
-    title, score = f"{name}: {len(first)} stages", f"{metric_label(select)} in percent"
-    top.set(title=title, xlabel="step", ylabel=score)
+    count = "1 stage" if len(first) == 1 else f"{len(first)} stages"
+    score = f"{metric_label(select)} in percent"
+    top.set(title=f"{name}: {count}", xlabel="step", ylabel=score)
     for key, color, text in (
         ("radius_before", GREY, "by the last proxies"),
         ("radius_after", BLUE, "with the new ones"),
@@ -352,6 +353,7 @@ def draw_positivity(curve: Positivity, path: Path) -> None:
     axes.plot(table["measured"], "o-", color=BLUE, label="measured")
     if curve.predicted is not None:
         axes.plot(table["predicted"], "s--", color=ORANGE, label="predicted")
-    axes.set(xlabel="λ", ylabel="share of mixes that act as positives", xlim=(0, 1), ylim=(0, 1))
+    label, limits = "share of mixes that act as positives", (-0.03, 1.03)  # markers at 0 and 1
+    axes.set(xlabel="λ", ylabel=label, xlim=(0, 1), ylim=limits)
     axes.legend()
     save(figure, path)
