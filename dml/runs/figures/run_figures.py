@@ -275,7 +275,7 @@ def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
     for step in stages["step"].last()[:-1]:
         top.axvline(step, color=GREY, lw=1, ls=":")
     top.set(xlabel="step", ylabel=f"{metric_label(select)} in percent")
-    top.set_title(f"{name}: {len(stages)} stages")
+    top.set_title(f"{name}: {len(stages)} stage{'s' * (len(stages) > 1)}")
     top.legend()
     radii = stages[["radius_before", "radius_after"]].first()
     radii.columns = ["by the last proxies", "with the new ones"]
@@ -298,5 +298,6 @@ def draw_positivity(curve: Positivity, path: Path) -> None:
     write_text(path.with_suffix(".csv"), table.to_csv(float_format="%.6g", na_rep="nan"))
     figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
     table.dropna(axis=1, how="all").plot(ax=axes, style=["o-", "s--"], color=[BLUE, ORANGE])
-    axes.set(xlabel="λ", ylabel="share of mixes that act as positives", xlim=(0, 1), ylim=(0, 1))
+    label, limits = "share of mixes that act as positives", (-0.03, 1.03)  # markers at 0 and 1
+    axes.set(xlabel="λ", ylabel=label, xlim=(0, 1), ylim=limits)
     save(figure, path)
