@@ -10,12 +10,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("script", ["scripts/runs.py", "train.py"])
-def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, script):
+@pytest.mark.parametrize(
+    "words", [["scripts/runs.py", "--runs=."], ["train.py", "--help"]], ids=" ".join
+)
+def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, words):
     read, write = os.pipe()
     os.close(read)
     for output, count in ((write, 0), (os.open("/dev/full", os.O_WRONLY), 1)):
-        command = [sys.executable, ROOT / script, "--help"]
+        command = [sys.executable, ROOT / words[0], *words[1:]]
         pipes = {"stdout": output, "stderr": subprocess.PIPE}
         done = subprocess.run(command, cwd=tmp_path, text=True, check=False, **pipes)
         os.close(output)
