@@ -30,7 +30,8 @@ STUDIES, PAGES = Path(__file__).parent / "studies", Path("docs/results")
 def main(argv: list[str] | None = None) -> int:
     """Returns 0."""
     parser = make_parser(__doc__)
-    parser.add_argument("study")
+    declared = [path.parent.name for path in STUDIES.glob("*/declaration.yaml")]
+    parser.add_argument("study", choices=declared)
     parser.add_argument("features", type=Path, nargs="?")
     parser.add_argument("--arms", type=lambda names: names.split(","))
     parser.add_argument("--outputs", type=Path, default=Path("outputs/studies"))

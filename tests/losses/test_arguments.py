@@ -56,5 +56,8 @@ def test_wrong_batches_are_refused(embeddings, labels, message):
     ],
 )
 def test_wrong_hyperparameters_are_refused(loss, name, value):
+    sizes = {"num_classes": 7, "embedding_size": 5}
+    if issubclass(loss, PotentialFieldLoss | ContrastivePotentialLoss):
+        sizes["proxies_per_class"] = 2
     with pytest.raises(ValueError, match=name):
-        loss(**({"num_classes": 7, "embedding_size": 5} | {name: value}))
+        loss(**(sizes | {name: value}))

@@ -1,6 +1,7 @@
 """Commands whose output cannot be written."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,14 +11,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("script", ["scripts/runs.py", "train.py"])
-def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, script):
+@pytest.mark.parametrize("command", ["scripts/runs.py --runs=.", "train.py --help"])
+def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, command):
+    words = shlex.split(f"{sys.executable} {ROOT}/{command}")
     read, write = os.pipe()
     os.close(read)
     for output, count in ((write, 0), (os.open("/dev/full", os.O_WRONLY), 1)):
-        command = [sys.executable, ROOT / script, "--help"]
         pipes = {"stdout": output, "stderr": subprocess.PIPE}
-        done = subprocess.run(command, cwd=tmp_path, text=True, check=False, **pipes)
+        done = subprocess.run(words, cwd=tmp_path, text=True, check=False, **pipes)
         os.close(output)
         lines = done.stderr.splitlines()
         assert len(lines) == count
