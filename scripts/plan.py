@@ -42,11 +42,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", help="options of train.py")
     parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
     options = parser.parse_intermixed_args(argv)
-    typed = [word for word in options.overrides if word.startswith("outputs=")]
-    runs = typed[-1].partition("=")[2] if typed else options.runs
     ids = experiment_ids() if options.experiment == "all" else [options.experiment]
     try:
-        plans = [plan_frame(one, options.overrides, runs) for one in ids]
+        plans = [plan_frame(one, options.overrides, options.runs) for one in ids]
     except (HydraException, OmegaConfBaseException) as error:
         chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
         raise ConfigError(

@@ -65,13 +65,6 @@ def command(
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     flags, others = split_flags(sys.argv[1:])
-    if "hydra/sweeper=optuna" in others:
-        raise ConfigError(
-            [
-                "hydra/sweeper: search=bayes is the search with Optuna, by validation scores and "
-                "with pruning; Hydra's plugin needs an Optuna that is too old for it"
-            ]
-        )
     if any(word.startswith("-") for word in others):
         raise ConfigError(_explain(sys.argv[1:], config_name))
     words, params = extract_params([*flags, *others], config_name)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from dml.cli.error_lines import report_errors
@@ -41,8 +41,17 @@ def main(
 
     `build_emoji` renders the drawings; it is passed only in a checkout of the project.
     """
-    parser = _parser()
+    parser = make_parser(DESCRIPTION.format(command=shell_command("prepare")))
+    add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
+    add("dataset", help=" | ".join(READERS))
+    add("--root", type=Path, default=Path("data"), help="default: data")
+    several("--archive", type=Path, help="a local file, or the folder of several; may be repeated")
+    several("--url", help="download from this URL instead; may be repeated")
+    add("--check", action="store_true", help="decode every image that is present")
     options = parser.parse_args(argv)
+    if options.dataset not in READERS:
+        hint = nearest(options.dataset, READERS) or f"; one of {', '.join(READERS)}"
+        parser.error(f"'{options.dataset}' is not a dataset{hint}")
     downloads = [*SOURCES, "emoji"]
     if (options.archive or options.url) and (options.check or options.dataset not in downloads):
         parser.error(f"--archive and --url are for preparing {', '.join(downloads)}")
@@ -67,30 +76,3 @@ def main(
         index = READERS[options.dataset](options.root)
         print(f"{options.dataset}: {len(index.images):,} images, nothing to download")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = make_parser(DESCRIPTION.format(command=shell_command("prepare")))
-    parser.add_argument("dataset", type=_dataset, help=" | ".join(READERS))
-    parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
-    parser.add_argument(
-        "--archive",
-        type=Path,
-        action="append",
-        default=[],
-        help="a local file, or the folder of several; may be repeated",
-    )
-    parser.add_argument(
-        "--url", action="append", default=[], help="download from this URL instead; may be repeated"
-    )
-    parser.add_argument("--check", action="store_true", help="decode every image that is present")
-    return parser
-
-
-def _dataset(name: str) -> str:
-    if name not in READERS:
-        hint = nearest(name, READERS)
-        raise argparse.ArgumentTypeError(
-            f"'{name}' is not a dataset{hint or '; one of ' + ', '.join(READERS)}"
-        )
-    return name

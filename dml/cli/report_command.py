@@ -23,16 +23,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser(
         DESCRIPTION.format(report=shell_command("report"), train=shell_command("train"))
     )
-    parser.add_argument("experiments", nargs="+", metavar="experiment", help="id | all | single")
-    parser.add_argument(
-        "--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)"
-    )
-    parser.add_argument("--out", type=Path, help="folder of reports (default: <runs>/reports)")
-    parser.add_argument("--no-figures", action="store_true", help="tables only, which is faster")
-    parser.add_argument(
-        "--results", type=Path, action="append", default=[], metavar="<id>_runs.csv",
-        help="runs of other users, shown next to your runs; may be repeated",
-    )  # fmt: skip
+    add, shared = parser.add_argument, "runs of other users, shown next to yours; may be repeated"
+    add("experiments", nargs="+", metavar="experiment", help="id | all | single")
+    add("--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    add("--out", type=Path, help="folder of reports (default: <runs>/reports)")
+    add("--no-figures", action="store_true", help="tables only, which is faster")
+    add("--results", type=Path, action="append", default=[], metavar="<file>.csv", help=shared)
     options = parser.parse_args(argv)
     from dml.results.report_files import write_reports  # imported late: --help need not load torch
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,7 @@ from dml.cli.parser import make_parser
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
-if TYPE_CHECKING:  # otherwise imported late: --help need not load rich
-    from rich.console import Console
-    from rich.text import Text
-
+if TYPE_CHECKING:  # otherwise imported late: --help need not load pandas
     from dml.results.run_list import Removal
 
 ACTIONS = ("list", "best", "compare", "rm", "clean")
@@ -41,92 +37,58 @@ does {train} resume=<folder>), failed, empty, damaged.
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command, 130 interrupted."""
-    options = _parser().parse_intermixed_args(argv)
-    words = list(options.words)
-    action = words.pop(0) if words[:1] and words[0] in ACTIONS else "list"
-    return _run(action, words, options)
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = make_parser(
         DESCRIPTION.format(runs=shell_command("runs"), train=shell_command("train"))
     )
-    parser.add_argument(
-        "words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids"
-    )
-    parser.add_argument(
-        "--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)"
-    )
-    kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--csv", action="store_true", help="print CSV, all scores and paths")
-    kinds.add_argument("--json", action="store_true", help="print JSON, all options too")
-    parser.add_argument("--yes", action="store_true", help="rm and clean: do not ask")
-    return parser
+    add = parser.add_argument
+    add("words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids")
+    add("--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    add("--json", action="store_true", help="print JSON: all scores, options and paths")
+    add("--yes", action="store_true", help="rm and clean: do not ask")
+    options = parser.parse_intermixed_args(argv)
+    words, root = list(options.words), options.runs
+    action = words.pop(0) if words[:1] and words[0] in ACTIONS else "list"
+    if action in ("list", "best", "clean"):
+        for word in words:
+            if "=" not in word:
+                hint = nearest(word, ACTIONS) or f"; one of {', '.join(ACTIONS)}"
+                raise UserError(f"{word}: neither a condition such as loss=ms nor an action{hint}")
+    elif len(words) != 2 if action == "compare" else not words:
+        raise UserError(f"{action}: takes {'two runs' if action == 'compare' else 'runs'}, by id")
+    from rich.console import Console
 
-
-def _run(action: str, words: list[str], options: argparse.Namespace) -> int:
     from dml.results import run_list
     from dml.results.frame import load_frame, one_per_run
-    from dml.results.run_list import plan_cleaning, plan_removal
 
-    root = options.runs
-    if action in ("list", "best", "clean"):
-        _check_conditions(words)
+    console = Console(highlight=False)  # colors only on a terminal
     frame = load_frame(root)
     runs = one_per_run(frame)
     if action in ("compare", "rm"):
-        if action == "compare" and len(words) != 2:
-            raise UserError(f"compare: takes two runs; type {shell_command('runs')} compare A B")
-        if not words:
-            raise UserError(f"rm: takes runs; type {shell_command('runs')} rm <id> …")
-        first, *others = (run_list.find_run(word, runs) for word in words)
-        if action == "rm":
-            return _remove(plan_removal(run.run for run in (first, *others)), options.yes)
-        folder, width = root / "comparisons", _console().width
-        _print(run_list.compare_runs(first, others[0], frame, folder, width))
-        return 0
-    chosen = run_list.select_runs(runs, words)
-    if action == "clean":
-        return _remove(plan_cleaning(chosen.run), options.yes)
-    if action == "best":
+        found = [run_list.find_run(word, runs) for word in words]
+    else:
+        chosen = run_list.select_runs(runs, words)
+    if action in ("rm", "clean"):
+        whole = action == "rm"
+        affected = [run.run for run in found] if whole else chosen.run
+        return _remove(run_list.plan_removal(affected, whole), options.yes)
+    if action == "compare":
+        folder = root / "comparisons"
+        shown = run_list.compare_runs(found[0], found[1], frame, folder, console.width)
+    elif action == "best":
         groups = run_list.rank_runs(frame[frame.folder.isin(chosen.folder)])
         chosen = chosen.loc[[folder for group in groups for folder in group.folder.unique()]]
-    if options.csv or options.json:
-        print((run_list.to_csv if options.csv else run_list.to_json)(chosen), end="")
-    elif chosen.empty:
-        print(_explain_none(len(runs), words, root))
-    elif action == "best":
-        _print(run_list.best_table(groups, _console().width))
+        shown = run_list.best_table(groups, console.width) if groups else []
     else:
-        _print(run_list.run_table(chosen, _console().width))
-    return 0
-
-
-def _check_conditions(words: Sequence[str]) -> None:
-    """Raises UserError for a word that is no condition."""
-    for word in words:
-        if "=" not in word:
-            hint = nearest(word, ACTIONS) or f"; one of {', '.join(ACTIONS)}"
-            raise UserError(f"{word}: neither a condition such as loss=ms nor an action{hint}")
-
-
-def _console() -> Console:
-    """Returns the console for tables, with colors only on a terminal."""
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-def _print(shown: Iterable[Text]) -> None:
-    console = _console()
-    for text in shown:
+        shown = run_list.run_table(chosen, console.width) if len(chosen) else []
+    if options.json:
+        print(run_list.to_json(chosen))
+    elif not shown and len(runs):
+        print(f"none of {len(runs)} runs meets {' '.join(words) or 'state=finished'}")
+    elif not shown:
+        print(f"no runs in {root}; {shell_command('train')} creates one")
+    for text in () if options.json else shown:
         console.print(text, soft_wrap=True)
-
-
-def _explain_none(count: int, words: Sequence[str], root: Path) -> str:
-    if not count:
-        return f"no runs in {root}; {shell_command('train')} creates one"
-    return f"none of {count} runs meets {' '.join(words)}" if words else "no finished runs"
+    return 0
 
 
 def _remove(removals: Sequence[Removal], sure: bool) -> int:
@@ -139,7 +101,7 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
         print("nothing to remove")
         return 0
     for removal in removals:
-        print(f"{decimal(removal.size):>7s}  {removal.reason:27s}  {removal.path}")
+        print(f"{decimal(removal.size):>7s}  {removal.reason:18s}  {removal.path}")
     total = decimal(sum(removal.size for removal in removals))
     if not sure:
         if not sys.stdin.isatty():
@@ -147,9 +109,6 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
         if input(f"remove {total}? [y/N] ").strip().lower() not in ("y", "yes"):
             print("nothing was removed")
             return 0
-    try:
-        count = sum(1 for _ in remove(removals))
-    except OSError as error:
-        raise UserError(f"cannot remove {error.filename}: {error.strerror}") from error
+    count = len([*remove(removals)])
     print(f"removed {count} of {len(removals)}: {total}")
     return 0

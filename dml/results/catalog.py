@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,7 +37,7 @@ from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS, PACKAGE, shell_command
 from dml.core.metric_names import LABELS
 from dml.core.option_values import SPLITS
-from dml.results.published import PublishedResult, ResultKey, find_reason, find_results
+from dml.results.published import ResultKey
 from dml.runs.folder.run_folder import RunFolder
 
 PAPERS = ("mft", "pfml", "metrix", "ccp")  # in the order of docs/experiments.md
@@ -47,7 +45,6 @@ KINDS = ("table", "figure", "text")
 # Metrics of experiments that name none; the usual selection metric is first.
 METRICS = [*sorted(LABELS, key=lambda name: name != "map_at_r"), "best_epoch"]
 FIGURES = ["learning_curves", "neighbors"]  # of runs of no experiment
-PLACE = "outputs=[^$,(]+"  # decides where the folders are, and nothing else
 FOLDERS_KEPT = 4  # digests of a few checkouts, or of the last few edits
 
 
@@ -96,24 +93,6 @@ class Cell:
             yield ResultKey(*place, evaluation, result_id(cfg), cfg.experiment.get("setting") or "")
 
 
-def match_cells(
-    about: ExperimentConfig, cells: Iterable[Cell]
-) -> Iterator[tuple[Cell, ResultKey, dict[str, list[PublishedResult]], str | None]]:
-    """Yields the published results of an experiment's cells; none if it names no table of a paper.
-
-    Yields:
-        The cell; what its numbers are measured on; metric → matching results, the one that counts
-        first; the reason why there are none, if it is on file.
-    """
-    source, tables = about.source, about.tables
-    for cell in cells if source and tables else ():
-        for key in cell.result_keys():
-            found = {m: find_results(key, m, source or "", tables) for m in about.metrics}
-            columns = {"experiment": about.id, "data": key.data, "method": key.method}
-            reason = find_reason("not_printed.csv", {**columns, "evaluation": key.evaluation})
-            yield cell, key, {m: some for m, some in found.items() if some}, reason
-
-
 def experiment_ids() -> list[str]:
     """Returns the ids of all experiments, by paper and in the order of its tables and figures."""
     return sorted((path.stem for path in (CONFIGS / "experiment").glob("*.yaml")), key=_sort_key)
@@ -138,12 +117,15 @@ def load_experiment(name: str) -> ExperimentConfig:
     return ExperimentConfig(**cast(dict[str, Any], OmegaConf.to_container(node)))
 
 
-def list_cells(experiment: str, overrides: Sequence[str] = ()) -> list[Cell]:
+def list_cells(
+    experiment: str, overrides: Sequence[str] = (), outputs: str = "outputs"
+) -> list[Cell]:
     """Returns the runs of `python train.py experiment=<experiment> <overrides>` in order.
 
     Args:
         experiment: one of `experiment_ids()`.
         overrides: options as on the command line.
+        outputs: folder of run folders.
 
     Returns:
         The runs; none for an experiment that a script draws without training.
@@ -156,14 +138,11 @@ def list_cells(experiment: str, overrides: Sequence[str] = ()) -> list[Cell]:
     if experiment not in ids:
         raise ConfigError([f"experiment: no '{experiment}'{nearest(experiment, ids)}"])
     whole = f"experiment={experiment}"
-    place = [one for one in _split(overrides)[0] if re.fullmatch(PLACE, one.input_line)]
-    if len(overrides) > len(place[:1]):
-        found = _compose_cells(whole, *overrides)
-    else:
-        found = _stored(whole, partial(_compose_cells, whole), Options)
-        for one, (job, options) in product(place, found):
-            job.insert(job.index(whole) + 1, f"outputs={one.get_value_element_as_str()}")
-            options["outputs"] = one.value()
+    compose_cells = partial(_compose_cells, whole, *overrides)
+    found = compose_cells() if overrides else _stored(whole, compose_cells, Options)
+    for job, options in found if outputs != "outputs" else ():
+        job.insert(job.index(whole) + 1, f"outputs={outputs}")
+        options["outputs"] = outputs
     return [_make_cell(experiment, tuple(job), options) for job, options in found]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from dml.core.statistics import Estimate, holm, welch
-from dml.results.frame import differing_options, format_option
+from dml.results.frame import differing_options, format_option, join_some
 from dml.results.published import PublishedResult, ResultKey, published_significance
 
 TIMES = ("epoch_seconds", "ms_per_batch")
@@ -34,13 +34,7 @@ VERDICTS = {  # outcome of a comparison: its sign in tables, its meaning
     "one_run": ("·", "one run, no interval"),
     "not_compared": ("✕", "not compared"),
 }
-MAX_OPTIONS = 6  # options that a caveat names; the others are counted
 LEVEL = 0.05
-OUTCOMES = {  # of a test: its sign, the verdict whose color it has
-    "better": ("▲", "above"),
-    "worse": ("▼", "below"),
-    "no difference": ("·", "overlap"),
-}
 MAX_ROWS = 16  # a larger table of tests is not readable
 
 
@@ -76,10 +70,7 @@ def list_caveats(
         value, expected = (format_option(of.get(name)) for of in (options, planned))
         mark = "B" if f"{name}.".startswith(BUDGET) else "O"
         texts[mark].append(f"{name}={value} instead of {expected}")
-    for mark, own in texts.items():
-        more = f" and {len(own) - MAX_OPTIONS} more" if len(own) > MAX_OPTIONS else ""
-        if own:
-            caveats.append(Caveat(mark, ", ".join(own[:MAX_OPTIONS]) + more))
+    caveats += [Caveat(mark, join_some(some)) for mark, some in texts.items() if some]
     summaries = [run.summary for run in rows.drop_duplicates("folder").run]
     revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
     if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
@@ -159,18 +150,20 @@ def pair_tests(
 
     Returns:
         Columns `row` and `other` (positions of the samples), `p_value`, `corrected` by Holm over
-        all pairs, and the outcome for the first, `ours` and `paper` (of `OUTCOMES`).
+        all pairs, and the outcome for the first, `ours` and `paper` (keys of `VERDICTS`).
     """
-    moments = [ours.moments for _, ours in samples]
-    pairs = [(a, b, welch(moments[a], moments[b])) for a, b in combinations(range(len(samples)), 2)]
-    tests = pd.DataFrame(pairs, columns=["row", "other", "p_value"]).dropna()
-    tests["corrected"] = holm(tests.p_value.tolist())
-    tests = pd.concat([tests, tests.rename(columns={"row": "other", "other": "row"})])
-    outcomes, marks = [], []
-    for a, b, p_value in zip(tests.row, tests.other, tests.corrected, strict=True):
-        (key, ours), (other, theirs) = samples[a], samples[b]
-        outcome = "better" if ours.mean > theirs.mean else "worse"
-        outcomes.append(outcome if p_value <= LEVEL else "no difference")
-        mark = published_significance(key, other.method, metric, source or "")
-        marks.append("" if other.setting else mark)
-    return tests.assign(ours=outcomes, paper=marks)
+    pairs = [
+        (a, b, p_value)
+        for a, b in combinations(range(len(samples)), 2)
+        if (p_value := welch(samples[a][1].moments, samples[b][1].moments)) is not None
+    ]
+    tests = []
+    for (a, b, p_value), corrected in zip(pairs, holm([p for *_, p in pairs]), strict=True):
+        for row, other in ((a, b), (b, a)):
+            (key, ours), (against, theirs) = samples[row], samples[other]
+            outcome = "above" if ours.mean > theirs.mean else "below"
+            outcome = outcome if corrected <= LEVEL else "overlap"
+            paper = published_significance(key, against, metric, source or "")
+            tests.append((row, other, p_value, corrected, outcome, paper))
+    columns = ["row", "other", "p_value", "corrected", "ours", "paper"]
+    return pd.DataFrame(tests, columns=columns)

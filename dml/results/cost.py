@@ -21,29 +21,18 @@ from dml.core.option_values import SPLITS
 from dml.data.published_dataset import train_images
 from dml.results.catalog import Cell, list_cells
 
-IMAGES_PER_SECOND = {
-    "bn_inception": 1200.0,
-    "resnet50": 800.0,
-    "vit_s16": 900.0,
-    "dino_s16": 900.0,
-    "vit_b16": 350.0,
-    "small_cnn": 20000.0,
-    "identity": 30000.0,  # rows of features
+NETWORKS: dict[str, tuple[float | None, float | None, float | None]] = {
+    # images per second in training on a GPU, and on one core; millions of parameters
+    "bn_inception": (1200.0, None, 10.3),
+    "resnet50": (800.0, None, 23.5),
+    "vit_s16": (900.0, None, 21.7),
+    "dino_s16": (900.0, None, 21.7),
+    "vit_b16": (350.0, None, 85.8),
+    "small_cnn": (20000.0, 600.0, 0.1),  # evaluations every 50 steps included
+    "tf_efficientnet_lite0": (None, 45.0, None),  # at 48 pixels
+    "identity": (30000.0, 25000.0, 0.2),  # rows of 1,280 features, and a head of 1,280 × 128
 }
-CPU_IMAGES_PER_SECOND = {  # of one core, evaluations every 50 steps included
-    "small_cnn": 600.0,
-    "tf_efficientnet_lite0": 45.0,  # at 48 pixels
-    "identity": 25000.0,  # rows of 1,280 features
-}
-PARAMETERS = {  # millions
-    "bn_inception": 10.3,
-    "resnet50": 23.5,
-    "vit_s16": 21.7,
-    "dino_s16": 21.7,
-    "vit_b16": 85.8,
-    "small_cnn": 0.1,
-    "identity": 0.2,  # a head of 1,280 × 128
-}
+UNKNOWN = (None, None, None)
 FLOAT32_SPEED = 0.5  # on a GPU, relative to TF32
 EVALUATION_COST = 1 / 3  # of an image, relative to training
 PATIENCES = 5  # that training is assumed to last for, where it may stop early
@@ -61,7 +50,7 @@ def estimate_training_hours(cfg: Any) -> float | None:
     """Returns the hours of one training; None if they are unknown."""
     protocol, data, method = cfg.protocol, cfg.data, cfg.method
     on_cpu, share = cfg.device == "cpu", SPLITS[protocol.splits].training_share
-    speed = (CPU_IMAGES_PER_SECOND if on_cpu else IMAGES_PER_SECOND).get(cfg.backbone.name)
+    speed = NETWORKS.get(cfg.backbone.name, UNKNOWN)[on_cpu]
     images = train_images(data.reader["_target_"])
     steps = protocol.steps_per_epoch
     if steps is None and images is not None:
@@ -89,7 +78,7 @@ def estimate_training_hours(cfg: Any) -> float | None:
 
 def estimate_gigabytes(cell: Cell) -> float | None:
     """Returns the disk space of the models that a finished run keeps; None if it is unknown."""
-    millions = PARAMETERS.get(cell.options.backbone.name)
+    millions = NETWORKS.get(cell.options.backbone.name, UNKNOWN)[2]
     models = cell.options.protocol.repeats * SPLITS[cell.options.protocol.splits].folds
     return None if millions is None else 4e-3 * millions * models * (cell.trainings > 0)
 
@@ -108,10 +97,8 @@ def plan_frame(
         overrides: options of the command line; another budget means other runs.
         runs: folder of run folders.
     """
-    words = [word for word in overrides if not word.startswith("outputs=")]
-    place = [] if runs == "outputs" else [f"outputs={runs}"]
     rows = []
-    for cell in list_cells(experiment, [*words, *place]):
+    for cell in list_cells(experiment, overrides, runs):
         summary = read_json(cell.folder / "summary.json")
         started = (cell.folder / "config.yaml").exists()
         status = "done" if summary else "started" if started else "missing"

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import base64
 import io
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dml.core.metric_names import is_retrieval_metric as is_score
-from dml.core.metric_names import metric_label
 from dml.core.statistics import Estimate
-from dml.results.report import Report, Row, main_metric, swept_options
+from dml.results.catalog import Cell
+from dml.results.report import Report, Row, Section, main_metric, metric_name
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from dml.runs.folder.stored_run import StoredRun
 
-NamedRuns = tuple[str, Sequence[StoredRun]]  # a name for legends, and runs of one configuration
 LINES = ("-", "--", ":", "-.")
 ON_LIGHT, ON_DARK = "#24292f", "#d8dee6"  # texts and axes; no other element has the first
 STYLE: dict[Any, Any] = {
@@ -61,17 +60,15 @@ class Picture:
 
     Attributes:
         title: text below the picture.
-        alt: description for readers who cannot see it.
         light, dark: data URIs; a PNG that a run has drawn has no `dark`.
     """
 
     title: str
-    alt: str
     light: str
     dark: str | None = None
 
 
-def draw_picture(draw: Callable[[Figure], None], title: str, alt: str) -> Picture:
+def draw_picture(draw: Callable[[Figure], None], title: str) -> Picture:
     """Returns a picture of what `draw` adds to an empty figure."""
     with plt.rc_context(STYLE):
         figure = plt.figure(figsize=(6.2, 3.8), layout="constrained")
@@ -81,7 +78,7 @@ def draw_picture(draw: Callable[[Figure], None], title: str, alt: str) -> Pictur
         plt.close(figure)
     light = stream.getvalue()
     dark = light.replace(ON_LIGHT.encode(), ON_DARK.encode())
-    return Picture(title, alt, *(data_uri(svg, "image/svg+xml") for svg in (light, dark)))
+    return Picture(title, *(data_uri(svg, "image/svg+xml") for svg in (light, dark)))
 
 
 def data_uri(content: bytes, mime: str) -> str:
@@ -91,7 +88,7 @@ def data_uri(content: bytes, mime: str) -> str:
 
 def value_label(metric: str) -> str:
     """Returns the label of an axis for a metric."""
-    return f"{metric_label(metric)}, percent" if is_score(metric) else metric.replace("_", " ")
+    return f"{metric_name(metric)}{', percent' if is_score(metric) else ''}"
 
 
 def draw_curves(
@@ -105,18 +102,15 @@ def draw_curves(
         metric: on the y axis.
         title: what the curves are of, after the metric.
     """
-    title = f"{metric_label(metric)} {title}"
-    best = "; ".join(
-        f"{name}: at most {curve['mean'].max():.3g} at {curve['mean'].idxmax():.3g}"
-        for name, curve in curves.items()
-    )
     draw = partial(_plot, curves=curves, x_label=x_label, metric=metric)
-    return draw_picture(draw, f"{title}; {SPREAD}", f"{title}. {best}.")
+    return draw_picture(draw, f"{metric_name(metric)} {title}; {SPREAD}")
 
 
-def write_curves(groups: Sequence[NamedRuns], metric: str, title: str, path: Path) -> bool:
+def write_curves(
+    groups: Mapping[str, Sequence[StoredRun]], metric: str, title: str, path: Path
+) -> bool:
     """Draws a metric of runs against epochs to a PNG; returns False if no run has a history."""
-    found = {name: average_curve(runs, metric) for name, runs in groups}
+    found = {name: average_curve(runs, metric) for name, runs in groups.items()}
     if curves := {name: curve for name, curve in found.items() if not curve.empty}:
         figure = plt.figure(figsize=(8, 4.8), layout="constrained")
         _plot(figure, curves, EPOCH, metric)
@@ -132,25 +126,21 @@ def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -
     A repeat is the mean over its folds as far as all of them go, and the curve goes as far as all
     repeats do. Minutes are at the mean speed of each model.
     """
-    histories = ({**row, "run": n} for n, run in enumerate(runs) for row in run.history)
-    rows = pd.DataFrame(histories)
+    rows = pd.DataFrame({**row, "run": n} for n, run in enumerate(runs) for row in run.history)
     if column not in rows:
-        return pd.DataFrame({"mean": [], "half": []})
+        return band([], [])
     rows = rows.dropna(subset=column)
     model = ["run", "repeat", "fold"]
     rows["x"], rows["number"] = rows.epoch, rows.groupby(model).cumcount()
     if timed:
         jobs = ((n, job) for n, run in enumerate(runs) if run.summary for job in run.summary.jobs)
-        pace = {
-            (n, j.repeat, j.fold): (j.seconds or 0.0) / max(j.steps or 0, 1) / 60 for n, j in jobs
-        }
-        rows["x"] = rows.step * pd.MultiIndex.from_frame(rows[model]).map(pace)
+        pace = {(n, j.repeat, j.fold): (j.seconds or 0) / max(j.steps or 0, 1) for n, j in jobs}
+        rows["x"] = rows.step * pd.MultiIndex.from_frame(rows[model]).map(pace) / 60
     rows = rows[rows.groupby("number").x.transform("size") == (rows.number == 0).sum()]
     by_number = rows.groupby(["number", "run", "repeat"])[["x", column]].mean().groupby("number")
     factor = 100.0 if is_score(column) else 1.0
-    return band(
-        by_number.x.mean(), [Estimate(tuple(factor * values)) for _, values in by_number[column]]
-    )
+    estimates = [Estimate(tuple(factor * values)) for _, values in by_number[column]]
+    return band(by_number.x.mean(), estimates)
 
 
 def band(x: Sequence[float], estimates: Sequence[Estimate]) -> pd.DataFrame:
@@ -196,81 +186,63 @@ def draw_figures(report: Report) -> list[Picture]:
 def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
     name, _, column = kind.partition(":")
     metric = column or main_metric(report.about)
-    if name in ("learning_curves", "runtime"):
-        yield from _learning_curves(report, column, name == "runtime")
-    elif name in ("hyperparameter_curves", "heat_map"):
+    if name in ("hyperparameter_curves", "heat_map"):
         swept = swept_options(report.cells)
         draw = _heat_maps if name == "heat_map" else _hyperparameter_curves
         points = _points([row for row in report.rows if metric in row.ours], swept, metric)
         for on, own in points.groupby("on", sort=False):
             yield from draw(own, swept, metric, str(on))
-    elif name == "relative_improvement":
-        yield from _relative_improvements(report, metric)
-    else:
-        scored = [row for row in report.rows if row.stored and metric in row.ours]
-        scored.sort(key=lambda row: row.ours[metric].mean)
-        # of own runs, which may be many, the best of each method and table
-        best = {row.key: row.stored[0].folder for row in scored}.values()
-        for of, on, row in _name_rows(report):
-            folder, title = row.stored[0].folder, f"{name.replace('_', ' ')} of {of} on {on}"
-            path = folder / "figures" / f"{name}.png"
-            if path.exists() and (report.about.source or folder in best):
-                yield Picture(title, title, data_uri(path.read_bytes(), "image/png"))
+        return
+    for section in report.sections:
+        rows = [row for row in section.rows if row.stored and row.key.evaluation != "concatenated"]
+        if not rows:
+            continue
+        if name in ("learning_curves", "runtime"):
+            yield from _learning_curves(section, rows, column, name == "runtime")
+        elif name == "relative_improvement":
+            yield from _relative_improvement(section, rows, metric)
+        else:
+            if report.about.source is None:  # of many runs, the best one of each method
+                rows.sort(key=lambda row: row.ours[metric].mean if metric in row.ours else 0.0)
+                rows = [*{row.method: row for row in rows}.values()]
+            for row in rows:
+                path = row.stored[0].folder / "figures" / f"{name}.png"
+                title = f"{name.replace('_', ' ')} of {row.name} on {section.title}"
+                if path.exists():
+                    yield Picture(title, data_uri(path.read_bytes(), "image/png"))
 
 
-def _name_rows(report: Report) -> list[tuple[str, str, Row]]:
-    """Returns name, data and row of each configuration in the order of the report.
+def swept_options(cells: Sequence[Cell]) -> list[str]:
+    """Returns the dotted names of the options (not groups of options) that cells vary."""
+    words = [word.lstrip("+").partition("=") for cell in cells for word in cell.overrides]
+    values = pd.DataFrame(words, columns=["name", "is", "value"]).groupby("name", sort=False).value
+    return [name for name, count in values.nunique().items() if "." in str(name) and count > 1]
 
-    The name is the row's, with backbone and embedding size where it alone is not distinct; the data
-    have their protocol where there are several.
+
+def _learning_curves(
+    section: Section, rows: Sequence[Row], column: str, timed: bool
+) -> Iterator[Picture]:
+    """Yields the scores that selected the epoch, or a column of `history.csv`.
+
+    They are drawn against epochs, or against minutes of training if `timed`.
     """
-    rows = [row for row in report.rows if row.stored and row.key.evaluation != "concatenated"]
-    counts = Counter((row.key.data, row.key.protocol, row.name) for row in rows)
-    several = max(counts.values(), default=0) > 1
-    places = [(row.key.data, str(row.options["protocol.name"])) for row in rows]
-    data = Counter(name for name, _ in set(places))
-    return [
-        (
-            f"{row.name}, {row.key.backbone} {row.key.dim}-d" if several else row.name,
-            f"{name}, {protocol}" if data[name] > 1 else name,
-            row,
-        )
-        for row, (name, protocol) in zip(rows, places, strict=True)
-    ]
+    config: Any = rows[0].stored[0].config
+    metric, title = column or config.select_metric, f"during training on {section.title}"
+    found = {row.name: average_curve(row.stored, metric, timed) for row in rows}
+    if timed:
+        devices = {str(run.summary.device) for row in rows for run in row.stored if run.summary}
+        title += f" against training time on {', '.join(sorted(devices))}"
+    if curves := {name: curve for name, curve in found.items() if not curve.empty}:
+        yield draw_curves(curves, MINUTES if timed else EPOCH, metric, title)
 
 
-def _learning_curves(report: Report, column: str, timed: bool) -> Iterator[Picture]:
-    """Yields a picture per dataset and protocol, whose scores are of different images.
-
-    Args:
-        report: its runs.
-        column: of `history.csv`; empty for the metric that selected the epoch.
-        timed: against minutes of training instead of epochs.
-    """
-    rows = _name_rows(report)
-    for on in dict.fromkeys(on for _, on, _ in rows):
-        own = {name: row.stored for name, other, row in rows if other == on}
-        config: Any = next(iter(own.values()))[0].config
-        metric = column or config.select_metric
-        found = {name: average_curve(runs, metric, timed) for name, runs in own.items()}
-        curves = {name: curve for name, curve in found.items() if not curve.empty}
-        devices = {str(r.summary.device) for runs in own.values() for r in runs if r.summary}
-        title = f"during training on {on}"
-        if timed:
-            title += f" against training time on {', '.join(sorted(devices))}"
-        if curves:
-            yield draw_curves(curves, MINUTES if timed else EPOCH, metric, title)
-
-
-def _relative_improvements(report: Report, metric: str) -> Iterator[Picture]:
-    """Yields bars per dataset: how far each configuration is above the lowest one, in percent."""
-    named = [(on, name, row) for name, on, row in _name_rows(report) if metric in row.ours]
-    for on in dict.fromkeys(on for on, _, _ in named):
-        scores = pd.Series({name: row.ours[metric].mean for at, name, row in named if at == on})
+def _relative_improvement(section: Section, rows: Sequence[Row], metric: str) -> Iterator[Picture]:
+    """Yields bars: how far each configuration is above the lowest one, in percent."""
+    scores = pd.Series({row.name: row.ours[metric].mean for row in rows if metric in row.ours})
+    if not scores.empty:
         above = (100 * scores / scores.min() - 100).sort_values()
-        title = f"{metric_label(metric)} on {on} relative to {above.index[0]}, the lowest one"
-        alt = f"{title}: " + ", ".join(f"{name} +{value:.1f} %" for name, value in above.items())
-        yield draw_picture(partial(_plot_bars, values=above), title, alt)
+        title = f"{metric_name(metric)} on {section.title} relative to {above.index[0]}, the lowest"
+        yield draw_picture(partial(_plot_bars, values=above), title)
 
 
 def _plot_bars(figure: Figure, values: pd.Series) -> None:
@@ -285,9 +257,8 @@ def _plot_bars(figure: Figure, values: pd.Series) -> None:
 def _points(rows: Sequence[Row], options: Sequence[str], metric: str) -> pd.DataFrame:
     """Returns data and evaluation, method, estimate and numeric options of rows."""
     points = pd.DataFrame([row.options for row in rows], columns=list(options))
-    parts = [[row.key.data, row.key.evaluation] for row in rows]
     return points.apply(pd.to_numeric, errors="coerce").assign(
-        on=[", ".join(part for part in own if part != "single") for own in parts],
+        on=[f"{r.key.data}, {r.key.evaluation}".removesuffix(", single") for r in rows],
         method=[row.method for row in rows],
         ours=[row.ours[metric] for row in rows],
     )
@@ -297,9 +268,8 @@ def _varied_options(points: pd.DataFrame, options: Sequence[str]) -> list[str]:
     """Returns the options that vary within a method; of two that vary together, the first."""
     found: dict[tuple[float, ...], str] = {}
     for name in options:
-        ranks = tuple(points[name].rank(method="dense").fillna(0))
         if points.groupby("method")[name].nunique().max() > 1:
-            found.setdefault(ranks, name)
+            found.setdefault(tuple(points[name].rank(method="dense").fillna(0)), name)
     return list(found.values())
 
 
@@ -317,17 +287,15 @@ def _hyperparameter_curves(
         for other in (other for other in names if other != name):
             text = ", " + other.rpartition(".")[2] + " " + points[other].map("{:g}".format)
             lines += text.where(points[other].notna(), "")
-        ends = [points[name].min(), points[name].max()]
-        curves = {}
         counts = points.groupby(lines)[name].nunique()
         longest = counts[lines].groupby(points.method.values).max()
+        curves = {}
         for line, own in points.groupby(lines, sort=False):
             at = own.dropna(subset=name).sort_values(name)
-            if counts[line] < min(longest[own.method.iloc[0]], 2):
-                continue
             if at.empty:
+                ends = [points[name].min(), points[name].max()]
                 curves[str(line)] = band(ends, [own.ours.iloc[0]] * 2)
-            else:
+            elif counts[line] >= min(longest[own.method.iloc[0]], 2):
                 curves[str(line)] = band(at[name], list(at.ours))
         yield draw_curves(curves, name, metric, f"on {on} against {name}")
 
@@ -336,16 +304,13 @@ def _heat_maps(
     points: pd.DataFrame, options: Sequence[str], metric: str, on: str
 ) -> Iterator[Picture]:
     """Yields one picture per method for which exactly two options vary."""
-    points = points.assign(mean=[one.mean for one in points.ours])
+    points = points.assign(mean=points.ours.map(attrgetter("mean")))
     for method, own in points.groupby("method", sort=False):
         if len(varied := _varied_options(own, options)) == 2:
             table = own.pivot_table(index=varied[1], columns=varied[0], values="mean")
-            title = f"{metric_label(metric)} of {method} on {on} over {' and '.join(varied)}"
-            best = own.loc[own["mean"].idxmax()]
-            values = ", ".join(f"{best[name]:g}" for name in varied)
-            alt = f"Heat map of {title}: the highest is {best['mean']:.3g} at {values}."
+            title = f"{metric_name(metric)} of {method} on {on} over {' and '.join(varied)}"
             draw = partial(_plot_heat_map, table=table, label=value_label(metric))
-            yield draw_picture(draw, title, alt)
+            yield draw_picture(draw, title)
 
 
 def _plot_heat_map(figure: Figure, table: pd.DataFrame, label: str) -> None:

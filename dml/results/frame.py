@@ -18,14 +18,12 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pandas as pd
-from omegaconf import OmegaConf
 
-from dml.config.identity import digest, refuse_interpolation
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.metric_names import is_retrieval_metric
@@ -43,8 +41,12 @@ COLUMNS = (
 REPEATED = ("seed.", "protocol.repeats.", "evaluation.")
 # Options that follow from the names, in columns of their own.
 NAMED = (".name", "._target_", ".result_id")
+# Options whose values depend on loss and method by default.
+OF_LOSS = (
+    *("loss.", "method.", "space.", "optim.loss_lr", "data.sampler", "data.images_per_class"),
+)
 STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")
-SENT = ("folder", "revision", "device", "config", "summary")  # columns of a file of runs
+SENT = ("folder", "config", "summary")  # columns of a file of runs
 
 
 def load_frame(root: Path) -> pd.DataFrame:
@@ -61,20 +63,15 @@ def load_frame(root: Path) -> pd.DataFrame:
     return make_frame(runs)
 
 
-def make_frame(runs: Iterable[StoredRun], timed: bool = False) -> pd.DataFrame:
-    """Returns the table of some runs.
-
-    Args:
-        runs: in the order of the rows.
-        timed: adds `epoch_seconds`, for which the histories are read.
-    """
-    rows = [row for run in runs for row in _make_rows(run, timed)]
+def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
+    """Returns the table of some runs, in their order."""
+    rows = [row for run in runs for row in _make_rows(run)]
     columns = dict.fromkeys([*COLUMNS, *(name for row in rows for name in row)])
     whole = {"seed": "Int64", "epochs": "Int64", "repeat": "Int64", "dim": "Int64"}
     return pd.DataFrame(rows, columns=list(columns)).astype(whole)
 
 
-def _make_rows(run: StoredRun, timed: bool) -> Iterator[dict[str, Any]]:
+def _make_rows(run: StoredRun) -> Iterator[dict[str, Any]]:
     config, summary = run.config, run.summary
     row: dict[str, Any] = {
         "run": run,
@@ -96,21 +93,14 @@ def _make_rows(run: StoredRun, timed: bool) -> Iterator[dict[str, Any]]:
         return
     row |= {"result_id": summary.result_id, "protocol_id": summary.protocol}
     row |= {"dim": summary.embedding_size, "stand_in": summary.stand_in}
-    by_evaluation = {
-        summary.evaluation: [(job, _job_numbers(run, job, timed)) for job in summary.jobs]
-    }
+    results = {summary.evaluation: summary.jobs}
     if summary.concatenated:
-        by_evaluation["concatenated"] = [
-            (one, _percent(one.metrics)) for one in summary.concatenated.repeats
-        ]
-    for evaluation, results in by_evaluation.items():
-        for repeat in dict.fromkeys(result.repeat for result, _ in results):
-            folds = [numbers for result, numbers in results if result.repeat == repeat]
-            means = {
-                name: fmean(one[name] for one in folds)
-                for name in folds[0]
-                if all(name in one for one in folds)
-            }
+        results["concatenated"] = summary.concatenated.repeats
+    for evaluation, some in results.items():
+        for repeat in dict.fromkeys(one.repeat for one in some):
+            folds = [_numbers(one, config.select_metric) for one in some if one.repeat == repeat]
+            names = [name for name in folds[0] if all(name in one for one in folds)]
+            means = {name: fmean(one[name] for one in folds) for name in names}
             yield {**row, "evaluation": evaluation, "repeat": repeat, **means}
 
 
@@ -125,19 +115,18 @@ def _progress(run: StoredRun) -> dict[str, float]:
     return {"epoch": run.history[-1]["epoch"], "score": 100 * fmean(best.values())}
 
 
-def _job_numbers(run: StoredRun, job: Result, timed: bool) -> dict[str, float]:
+def _numbers(result: Result, select_metric: str) -> dict[str, float]:
     """Returns what tables show of one model: scores in percent, epochs, steps and times."""
-    numbers = _percent(job.metrics)
-    numbers |= {f"untrained_{name}": value for name, value in _percent(job.untrained).items()}
-    more = {"epoch": job.best_epoch, "best_epoch": job.best_epoch, "train_steps": job.best_step}
-    if run.config is not None:
-        more["score"] = _percent(job.validation).get(run.config.select_metric)
+    numbers = _percent(result.metrics)
+    numbers |= {f"untrained_{name}": value for name, value in _percent(result.untrained).items()}
+    epoch, step = result.best_epoch, result.best_step
+    more = {"epoch": epoch, "best_epoch": epoch, "train_steps": step}
+    more["score"] = _percent(result.validation).get(select_metric)
     numbers |= {name: float(value) for name, value in more.items() if value is not None}
-    if job.steps and job.seconds:
-        numbers["ms_per_batch"] = 1000 * job.seconds / job.steps
-        for row in run.history if timed else ():  # the last one counts
-            if (row["repeat"], row["fold"]) == (job.repeat, job.fold) and row["epoch"] > 0:
-                numbers["epoch_seconds"] = job.seconds / job.steps * row["step"] / row["epoch"]
+    if result.steps and result.seconds:
+        numbers["ms_per_batch"] = 1000 * result.seconds / result.steps
+        if epoch and step:
+            numbers["epoch_seconds"] = result.seconds / result.steps * step / epoch
     return numbers
 
 
@@ -186,13 +175,11 @@ def differing_options(options: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def format_option(value: Any) -> str:
     """Returns an option's value as it is typed on the command line."""
-    if isinstance(value, list):
-        return f"[{','.join(map(format_option, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value is None:
-        return "null"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), default=str).replace('"', "")
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
@@ -201,22 +188,36 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     return {name: leaf if last[leaf := name.rpartition(".")[2]] == 1 else name for name in names}
 
 
-def option_columns(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Returns title → a text per run, for the names and options in which runs differ.
+def join_some(texts: Sequence[str], limit: int = 4) -> str:
+    """Returns texts joined by commas; of many, the first ones and the number of the others."""
+    more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
+    return ", ".join(texts[:limit]) + more
 
-    Two losses differ in options by their nature: the options are those in which runs with equal
-    names differ. Options in which more runs differ come first.
+
+def varied_options(runs: pd.DataFrame) -> list[str]:
+    """Returns the dotted names of the options in which runs differ, first those of many runs.
+
+    Data, networks and protocols differ in options by their nature, and losses and methods in those
+    of their own: an option counts if it differs between runs for which these names are equal. Of
+    options with equal values in all runs, such as two paths of one dataset, the first counts.
     """
-    columns = {
-        group: name_texts(runs, group) for group in GROUPS if runs[group].dropna().nunique() > 1
-    }
     found: Counter[str] = Counter()
-    for _, same in runs[runs.data.notna()].groupby(list(GROUPS), sort=False):
-        for name in differing_options([comparable(options) for options in same.options]):
-            if not name.endswith(NAMED):
-                found[name] += len(same)
+    known = runs[runs.data.notna()].drop_duplicates("configuration")
+    for groups in (GROUPS, ("data", "protocol", "backbone")):
+        for _, same in known.groupby(list(groups), sort=False):
+            for name in differing_options([comparable(one) for one in same.options]):
+                if name.startswith(OF_LOSS) == (groups == GROUPS) and not name.endswith(NAMED):
+                    found[name] += len(same)
     names = sorted(found, key=lambda name: (-found[name], name))
-    for name, short in short_names(names).items():
+    values = {name: str([one.get(name) for one in known.options]) for name in names}
+    first = {text: name for name, text in reversed(values.items())}
+    return [name for name in names if first[values[name]] == name]
+
+
+def option_columns(runs: pd.DataFrame) -> dict[str, list[str]]:
+    """Returns title → a text per run, for the names and options in which runs differ."""
+    columns = {name: name_texts(runs, name) for name in GROUPS if runs[name].nunique() > 1}
+    for name, short in short_names(varied_options(runs)).items():
         columns[short] = [format_option(one[name]) if name in one else "" for one in runs.options]
     return columns
 
@@ -245,46 +246,29 @@ def write_runs(runs: Iterable[StoredRun]) -> str:
     """Returns the finished ones of some runs as CSV, a line each."""
     lines = []
     for run in {run.folder: run for run in runs}.values():
-        if (summary := run.summary) is not None:
+        if run.summary is not None:
             data = {**run.content["data"], "root": "data"}  # places of the sender's machine
             config = json.dumps({**run.content, "outputs": "outputs", "data": data}, default=str)
-            folder = "/".join(run.folder.parts[-3:])
-            text = summary.model_dump_json(exclude_unset=True)
-            lines.append((folder, summary.git_revision, summary.device, config, text))
+            summary = run.summary.model_dump_json(exclude_unset=True)
+            lines.append(("/".join(run.folder.parts[-3:]), config, summary))
     return pd.DataFrame(lines, columns=SENT).to_csv(index=False)
 
 
 def read_runs(path: Path) -> list[StoredRun]:
-    """Returns the runs of a CSV file.
+    """Returns the runs of a CSV file; a config is data, whose `${…}` are never resolved.
 
     Raises:
-        UserError: the file is not one of `write_runs`, a score is no possible one, or a config does
-            not belong to its folder: its identity is the end of the folder's name.
+        UserError: the file is not one of `write_runs`.
     """
-    runs: list[StoredRun] = []
+    runs = []
     try:
-        lines = pd.read_csv(path, dtype=str, keep_default_na=False)
-        for folder, config, summary in lines.reindex(columns=[SENT[0], *SENT[3:]]).to_numpy():
-            runs.append(_read_sent_run(str(folder), config, summary))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
-    except (ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{path}, run {len(runs) + 1}: {first_line(error)}") from error
-    if not runs:
-        raise UserError(f"{path} contains no runs; report.py writes such files as <id>_runs.csv")
+        for folder, config, summary in pd.read_csv(path, dtype=str)[[*SENT]].to_numpy():
+            run = StoredRun(Path(folder))
+            run.parse(json.loads(config))
+            run.parse_summary(json.loads(summary))
+            runs.append(run)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(
+            f"{path} cannot be read, run {len(runs) + 1}: {first_line(error)}"
+        ) from error
     return runs
-
-
-def _read_sent_run(folder: str, config: str, summary: str) -> StoredRun:
-    parts = PurePosixPath(folder).parts
-    if len(parts) != 3 or not set(parts).isdisjoint({"..", "/"}):
-        raise ValueError(f"'{folder}' is not <experiment>/<names>/<run>")
-    content = json.loads(config)
-    refuse_interpolation(content)
-    run = StoredRun(Path(*parts))
-    run.parse(content)
-    run.parse_summary(json.loads(summary))
-    found = digest(OmegaConf.create(content))
-    if run.id != found:
-        raise ValueError(f"the config has the identity {found}, its folder another: {parts[-1]}")
-    return run

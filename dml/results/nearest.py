@@ -2,86 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from dml.config.identity import identity
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
 from dml.results.catalog import compose_config
-from dml.results.frame import GROUPS, comparable, differing_options, format_option
-from dml.results.published import PublishedResult, ResultKey, nearest_results, read_table
+from dml.results.frame import GROUPS, comparable, differing_options, format_option, join_some
+from dml.results.published import VALIDATED, read_result, read_table, rows_of
 from dml.runs.folder.stored_run import StoredRun
 
 METRICS = ("map_at_r", "recall_at_1", "precision_at_1")
-MAX_OPTIONS = 3  # options named in a line; the others are counted
 
 
-@dataclass(frozen=True)
-class Nearest:
-    """A published number for a run.
+class Nearest(NamedTuple):
+    """A published number for a run: with the names of what differs, and with the values."""
 
-    Attributes:
-        metric, result: the number.
-        differences: what differs → `the paper's value instead of the run's`.
-    """
-
-    metric: str
-    result: PublishedResult
-    differences: dict[str, str]
-
-    @property
-    def short(self) -> str:
-        """The number, and in brackets the names of what differs."""
-        names = f" ({', '.join(self.differences)})" if self.differences else ""
-        return f"{metric_label(self.metric)} {self.result.text}{names}"
-
-    def __str__(self) -> str:
-        others = "; ".join(self.differences.values())
-        number = f"{metric_label(self.metric)} {self.result} ({self.result.place})"
-        return f"{number}, with {others}" if others else f"{number}, in the same setting"
+    short: str
+    text: str
 
 
 def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Nearest | None:
     """Returns the published number of a run's data and method that differs in the fewest points.
 
     Args:
-        run: a finished run.
+        run: a run.
         evaluation: of several models, `separated` or `concatenated`; empty for the run's own.
         repeats: of all runs of its configuration; 0 for those of the run.
 
     Returns:
-        The number; None for a stand-in, or if no paper prints one of this method on these data.
+        The number; None for an unfinished run or a stand-in, or if no paper prints one of this
+        method on these data.
     """
     summary, config = run.summary, run.config
     if summary is None or config is None or summary.stand_in or not _is_benchmark(run):
         return None
-    place = (config.data, config.backbone, summary.embedding_size, summary.protocol)
-    key = ResultKey(*place, evaluation or summary.evaluation, summary.result_id)
-    metrics = dict.fromkeys((config.select_metric, *METRICS))
-    found = [(metric, *one) for metric in metrics for one in nearest_results(key, metric)]
+    ours = {"protocol": summary.protocol, "evaluation": evaluation or summary.evaluation}
+    ours |= {"backbone": config.backbone, "dim": str(summary.embedding_size), "setting": ""}
+    found = []
+    for place, metric in enumerate(dict.fromkeys((config.select_metric, *METRICS))):
+        for row in rows_of("dataset", config.data, metric):
+            if row["method"] == summary.result_id:
+                result = read_result(row)
+                differences = _differences(row, ours, config.selected_on)
+                rank = (len(differences), place, *result.preference, result.line)
+                found.append((rank, metric, result, differences))
     if not found:
         return None
-    metric, result, differences = min(found, key=lambda one: len(one[2]))
+    _, metric, result, differences = min(found, key=itemgetter(0))
     repeats = repeats or len({job.repeat for job in summary.jobs})
     if result.runs not in (None, repeats):
         differences["repeats"] = f"{result.runs} repeats instead of {repeats}"
-    if options := [*_other_options(run)]:
-        more = f" and {len(options) - MAX_OPTIONS} more options" * (len(options) > MAX_OPTIONS)
-        differences["options"] = ", ".join(options[:MAX_OPTIONS]) + more
-    return Nearest(metric, result, differences)
+    if options := _other_options(run):
+        differences["options"] = join_some(options)
+    names = f" ({', '.join(differences)})" if differences else ""
+    others = f"with {'; '.join(differences.values())}" if differences else "in the same setting"
+    label = metric_label(metric)
+    text = f"{label} {result} ({result.place}), {others}"
+    return Nearest(f"{label} {result.text}{names}", text)
+
+
+def _differences(
+    row: Mapping[str, str], ours: Mapping[str, str], selected_on: str
+) -> dict[str, str]:
+    """Returns the columns in which a published result differs; an empty one may be anything."""
+    found = {
+        name: f"{row[name]} instead of {own or 'the usual'}"
+        for name, own in ours.items()
+        if row[name] not in ("", own)
+    }
+    theirs = "validation" if row["protocol"] in VALIDATED else "test"
+    if theirs != selected_on:
+        found["selection"] = f"selection on {theirs} classes instead of {selected_on} classes"
+    return found
 
 
 def describe_nearest(run: StoredRun) -> str:
-    """Returns a line for below the scores of a run; empty for data that no paper uses."""
-    if run.summary is None or run.config is None:
+    """Returns a line for below the scores of a finished run; empty for data that no paper uses."""
+    config, summary = run.config, run.summary
+    if config is None or summary is None or not (summary.stand_in or _is_benchmark(run)):
         return ""
-    if run.summary.stand_in:
-        return f"published   none: {run.config.data} is a stand-in for a benchmark"
-    none = f"none of {run.summary.result_id} on {run.config.data}"
-    return f"published   {find_nearest(run) or none}" if _is_benchmark(run) else ""
+    none = f"none of {summary.result_id} on {config.data}"
+    if summary.stand_in:
+        none = f"none: {config.data} is a stand-in for a benchmark"
+    found = find_nearest(run)
+    return f"published   {found.text if found else none}"
 
 
 def _is_benchmark(run: StoredRun) -> bool:
@@ -90,16 +98,17 @@ def _is_benchmark(run: StoredRun) -> bool:
     return data["name"] in names and data.get("identified_by") == "name"
 
 
-def _other_options(run: StoredRun) -> Iterator[str]:
-    """Yields the options in which a run differs from the files that it chose."""
+def _other_options(run: StoredRun) -> list[str]:
+    """Returns the options in which a run differs from the files that it chose."""
     names: dict[str, Any] = {"experiment": run.config.experiment if run.config else ""}
     names |= {group: (run.content.get(group) or {}).get("name") for group in (*GROUPS, "search")}
     chosen = [(CONFIGS / group / f"{name}.yaml", name) for group, name in names.items()]
     words = (f"{path.parent.name}={name}" for path, name in chosen if path.exists())
     ours, planned = comparable(run.options), _planned(*words)
-    for name in differing_options([ours, planned]):
-        theirs, own = (format_option(of.get(name)) for of in (planned, ours))
-        yield f"{name}={theirs} instead of {own}"
+    return [
+        f"{name}={format_option(planned.get(name))} instead of {format_option(ours.get(name))}"
+        for name in differing_options([ours, planned])
+    ]
 
 
 @cache

@@ -7,7 +7,7 @@ experiment that no paper prints in `not_printed.csv`.
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -15,7 +15,6 @@ from importlib.resources import files
 from dml.core.statistics import Moments, std_of_half_width, t_half_width
 
 ORIGINS = ("own", "unclear", "quoted")  # of two rows for the same key, the first of these counts
-NOT_KEYS = ("reason", "line")
 # Options of `loss=` whose published ids differ.
 LOSS_NAMES = {
     "mf_contrastive": "mfcont",
@@ -87,12 +86,17 @@ class PublishedResult:
     def place(self) -> str:
         """Paper and table in words."""
         quoted = "quoted in " if self.origin == "quoted" else ""
-        return f"{quoted}{TITLES[self.source]}, {table_title(self.table)}"
+        return f"{quoted}{TITLES.get(self.source, self.source)}, {table_title(self.table)}"
 
     @property
     def decimals(self) -> int:
         """Number of digits after the point."""
         return len(self.text.partition(".")[2])
+
+    @property
+    def preference(self) -> tuple[int, int]:
+        """Order among results for the same key: the authors' own first, then the most digits."""
+        return ORIGINS.index(self.origin), -self.decimals
 
     @property
     def moments(self) -> Moments | None:
@@ -126,58 +130,22 @@ def find_results(
 ) -> list[PublishedResult]:
     """Returns the published results for a key and a metric, the one that counts first.
 
-    What a paper leaves open (an empty column) matches everything. The authors' own run comes before
-    others, then the number with the most digits, then the first table.
+    What a paper leaves open (an empty column) matches everything.
 
     Args:
         key: what was measured.
         metric: a column `metric` of `results.csv`.
         source, tables: the paper and its tables to search.
     """
-    found = []
-    for row in _rows_by_metric().get((source, metric), ()):
-        same = parse_setting(row["setting"]) == parse_setting(key.setting)
-        if row["table"] in tables and same and _matches(row, key):
-            found.append(_read_result(row))
-    return sorted(
-        found, key=lambda one: (ORIGINS.index(one.origin), -one.decimals, tables.index(one.table))
-    )
-
-
-def nearest_results(key: ResultKey, metric: str) -> list[tuple[PublishedResult, dict[str, str]]]:
-    """Returns the published results of the same data and method, the nearest one first.
-
-    Args:
-        key: what was measured.
-        metric: a column `metric` of `results.csv`.
-
-    Returns:
-        Results with what differs: name → `the paper's value instead of the key's`.
-    """
-    found = []
-    for row in read_table("results.csv"):
-        if (row["dataset"], row["method"], row["metric"]) == (key.data, key.method, metric):
-            pairs = {
-                "protocol": (row["protocol"], key.protocol),
-                "selection": tuple(
-                    f"selection on {'validation' if name in VALIDATED else 'test'} classes"
-                    for name in (row["protocol"], key.protocol)
-                ),
-                "evaluation": (row["evaluation"], key.evaluation),
-                "backbone": (row["backbone"], key.backbone),
-                "size": (f"{row['dim']}-d", f"{key.dim}-d"),
-                "setting": (row["setting"], key.setting),
-            }
-            differences = {
-                name: f"{theirs} instead of {ours or 'the usual'}"
-                for name, (theirs, ours) in pairs.items()
-                if theirs not in ("", "-d", ours)
-            }
-            found.append((_read_result(row), differences))
-    return sorted(
-        found,
-        key=lambda one: (len(one[1]), ORIGINS.index(one[0].origin), -one[0].decimals, one[0].line),
-    )
+    setting = parse_setting(key.setting)
+    found = [
+        read_result(row)
+        for row in rows_of("source", source, metric)
+        if row["table"] in tables
+        and parse_setting(row["setting"]) == setting
+        and _matches(row, key)
+    ]
+    return sorted(found, key=lambda one: (*one.preference, tables.index(one.table)))
 
 
 def table_title(table: str) -> str:
@@ -185,32 +153,18 @@ def table_title(table: str) -> str:
     return f"Table {table[1:]}" if table[:1] == "T" else table
 
 
-def published_significance(key: ResultKey, against: str, metric: str, source: str) -> str:
-    """Returns the paper's significance mark of `key.method` against another method.
+def published_significance(key: ResultKey, against: ResultKey, metric: str, source: str) -> str:
+    """Returns the paper's significance mark of a method against another one.
 
     Returns:
-        `better`, `worse`, `no difference`, or an empty text where the paper has no mark.
+        `above`, `below`, `overlap` (no difference), or an empty text where the paper has no mark.
     """
-    for row in () if key.setting else read_table("ttests.csv"):
+    for row in () if key.setting or against.setting else read_table("ttests.csv"):
         columns = (row["source"], row["compared_with"], row["metric"])
-        if columns == (source, against, metric) and _matches(row, key):
-            better = "better" if row["direction"] == "up" else "worse"
-            return better if row["significant"] == "yes" else "no difference"
+        if columns == (source, against.method, metric) and _matches(row, key):
+            better = "above" if row["direction"] == "up" else "below"
+            return better if row["significant"] == "yes" else "overlap"
     return ""
-
-
-def find_reason(table: str, row: Mapping[str, str]) -> str | None:
-    """Returns the reason of the first line whose columns all agree; empty columns match all."""
-    for line in read_table(table):
-        if all(value in ("", row[key]) for key, value in line.items() if key not in NOT_KEYS):
-            return line["reason"]
-    return None
-
-
-def unmatched_results(lines: Collection[int]) -> list[tuple[Mapping[str, str], str | None]]:
-    """Returns the published results that no line contains, each with its reason."""
-    rest = [row for row in read_table("results.csv") if int(row["line"]) not in lines]
-    return [(row, find_reason("out_of_scope.csv", row)) for row in rest]
 
 
 def parse_setting(text: str | None) -> dict[str, str]:
@@ -229,14 +183,13 @@ def read_table(name: str) -> tuple[dict[str, str], ...]:
 
 
 @cache
-def _rows_by_metric() -> dict[tuple[str, str], list[dict[str, str]]]:
-    rows: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for row in read_table("results.csv"):
-        rows.setdefault((row["source"], row["metric"]), []).append(row)
-    return rows
+def rows_of(column: str, value: str, metric: str) -> list[dict[str, str]]:
+    """Returns the rows of `results.csv` with a value in a column, and a metric."""
+    return [r for r in read_table("results.csv") if (r[column], r["metric"]) == (value, metric)]
 
 
-def _read_result(row: Mapping[str, str]) -> PublishedResult:
+def read_result(row: Mapping[str, str]) -> PublishedResult:
+    """Returns the result of a row of `results.csv`."""
     unit = THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2])
     printed = (row["source"], row["table"], row["value"], row["spread"], row["spread_kind"])
     runs = int(row["runs"] or 0) or None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,6 @@ from dml.results.frame import (
     NAMED,
     NAMES,
     common_names,
-    comparable,
     differing_options,
     estimate,
     format_option,
@@ -33,11 +31,8 @@ from dml.results.frame import (
     one_per_run,
     option_columns,
 )
-from dml.results.nearest import describe_nearest, find_nearest
-from dml.results.tables import Cell, Column, Table, csv_text, terminal_table
+from dml.results.tables import Cell, Column, Table, terminal_table
 from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
-
-AT_WORK = (State.RUNNING, State.SEARCHING)
 
 
 def find_run(word: str, runs: pd.DataFrame) -> Any:
@@ -51,13 +46,13 @@ def find_run(word: str, runs: pd.DataFrame) -> Any:
     found = runs[(runs.id == word) | (runs["name"] == word)]
     if found.empty and len(word) >= 3:
         found = runs[runs.id.str.startswith(word)]
-    if len(found) == 1:
-        return found.iloc[0]
     if found.empty:
         hint = f"{shell_command('runs')} lists them"
         raise UserError(f"runs: '{word}' is neither the id, name or folder of a run; {hint}")
-    several = ", ".join(found.id)
-    raise UserError(f"runs: '{word}' means several runs: {several}; type one of these ids")
+    if len(found) > 1:
+        several = ", ".join(found.id)
+        raise UserError(f"runs: '{word}' means several runs: {several}; type one of these ids")
+    return found.iloc[0]
 
 
 def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
@@ -69,33 +64,26 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     Raises:
         UserError: a name that no run has, or a state that does not exist.
     """
-    if not words:
-        return runs
-    texts = [_texts_by_name(run) for run in runs.itertuples()]
-    names, kept = set().union(*texts), np.ones(len(runs), dtype=bool)
-    for name, _, text in (word.partition("=") for word in words):
-        wanted = text.split(",")
-        if names and name not in names:
-            hint = nearest(name, names) or "; filter by state, loss, data, seed, or any option"
+    kept = np.ones(len(runs), dtype=bool)
+    for name, _, wanted in (word.partition("=") for word in words):
+        texts = [
+            [str(run[name])]
+            if name in ("state", "id", *NAMES)
+            else [
+                format_option(v) for n, v in run["options"].items() if f".{n}".endswith(f".{name}")
+            ]
+            for run in runs.to_dict("records")
+        ]
+        if not any(texts) and len(runs):
+            names = {part for one in runs.options for n in one for part in (n, n.split(".")[-1])}
+            hint = nearest(name, {*names, *NAMES}) or "; filter by state, loss, seed, or any option"
             raise UserError(f"{name}: no run has such an option{hint}")
-        for value in wanted if name == "state" else ():
-            if value not in list(State) and "*" not in value:
-                hint = nearest(value, State) or f"; one of {' | '.join(State)}"
-                raise UserError(f"state: '{value}' does not exist{hint}")
-        matches = (
-            any(_is_equal(have, want) for have in run.get(name, ()) for want in wanted)
-            for run in texts
-        )
-        kept &= np.fromiter(matches, dtype=bool)
+        if name == "state" and not any(_is_equal(s, w) for s in State for w in wanted.split(",")):
+            hint = nearest(wanted, State) or f"; one of {' | '.join(State)}"
+            raise UserError(f"state: '{wanted}' does not exist{hint}")
+        met = [any(_is_equal(t, w) for t in some for w in wanted.split(",")) for some in texts]
+        kept &= np.array(met, dtype=bool)
     return runs[kept]
-
-
-def _texts_by_name(run: Any) -> dict[str, list[str]]:
-    texts: dict[str, list[str]] = {}
-    for name, value in run.options.items():
-        for key in {name, name.rpartition(".")[2]}:
-            texts.setdefault(key, []).append(format_option(value))
-    return {**texts, **{name: [str(getattr(run, name))] for name in ("state", "id", *NAMES)}}
 
 
 def _is_equal(have: str, want: str) -> bool:
@@ -125,13 +113,17 @@ def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
     ]
     names = common_names(runs)
     title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{order}{f': {names}' if names else ''}"
-    problems = zip(runs.id, runs.problem, strict=True)
-    lines = [Text(f"{id}  {problem}", "red") for id, problem in problems if problem]
+    problems = runs[runs.problem != ""].itertuples()
+    lines = [Text(f"{run.id}  {run.problem}", "red") for run in problems]
     return [terminal_table(Table(title, columns), width), *lines]
 
 
 def _published_column(runs: pd.DataFrame) -> list[Column]:
     """Returns the column of the nearest published numbers; none without any."""
+    if (runs.stand_in != False).all():  # noqa: E712  # also where it is not known
+        return []
+    from dml.results.nearest import find_nearest  # late: it loads Hydra
+
     texts = [found.short if (found := find_nearest(run)) else "" for run in runs.run]
     return [Column("published (what differs)", texts, 7)] if any(texts) else []
 
@@ -205,6 +197,8 @@ def compare_runs(
 ) -> list[Text]:
     """Returns tables and lines that compare two runs, and draws their curves.
 
+    Runs of equal seeds are not paired in the test: what a seed draws differs between losses.
+
     Args:
         first, second: of `find_run`.
         frame: all runs, among which those with other seeds are found for the test.
@@ -212,53 +206,38 @@ def compare_runs(
         width: characters of the terminal.
 
     Raises:
-        UserError: the same run twice, or one that cannot be read.
+        UserError: a run cannot be read.
     """
-    runs = (first, second)
-    for run in runs:
-        problem = run.problem or "it has no config"
+    runs = pd.DataFrame([first, second])
+    for run in (first, second):
         if not run.options:
-            raise UserError(f"compare: {run.id} is {run.state}: {problem}")
-    if Path(first.folder).resolve() == Path(second.folder).resolve():
-        raise UserError(f"compare: {first.id} is one run; type two ids")
-    names = differing_options([run.options for run in runs])
+            raise UserError(f"compare: {run.id} is {run.state}: {run.problem or 'no config yet'}")
     rows = [
-        (name, *(format_option(run.options.get(name, "")) for run in runs), "")
-        for name in names
+        (name, *(format_option(one.get(name, "")) for one in runs.options), "")
+        for name in differing_options([*runs.options])
         if not name.endswith(NAMED[1:])
     ] or [("no option differs that decides the result", "", "", "")]
-    metrics = tabled(name for name in first.index if is_retrieval_metric(name))
+    metrics = tabled(filter(is_retrieval_metric, runs.dropna(axis=1, how="any")))
     scores = [
         (label, f"{first[n]:.2f}", f"{second[n]:.2f}", f"{second[n] - first[n]:+.2f}")
         for n, label in metrics.items()
-        if pd.notna(first[n]) and pd.notna(second.get(n))
     ]
     titles = ("option; test, percent", first.id, second.id, "difference")
-    cells = zip(*(*rows, *scores), strict=True)
-    columns = [Column(title, texts) for title, texts in zip(titles, cells, strict=True)]
-    shown = [terminal_table(Table("", columns[: 4 if scores else 3], "", len(scores)), width)]
-    shown += [Text(), Text(_describe_test(first, second, frame))]
-    if first.selected_by == second.selected_by:
-        shown += _draw_curves(pd.DataFrame(runs), folder / f"{first.id}-{second.id}.png")
-    return shown
-
-
-def _describe_test(first: Any, second: Any, frame: pd.DataFrame) -> str:
-    """Returns a line about Welch's test between the configurations of two runs.
-
-    Runs of equal seeds are not paired: what a seed draws differs between losses.
-    """
-    pair = (first.configuration, second.configuration)
-    if len(set(pair)) == 1:
-        return "no test: the runs differ only in seed and repeats"
+    columns = map(Column, titles, zip(*rows, *scores, strict=True))
+    shown = [terminal_table(Table("", [*columns], "", len(scores)), width), Text()]
     own = frame[frame.evaluation != "concatenated"]
-    a, b = (estimate(own[own.configuration == one], "map_at_r") for one in pair)
-    if a is None or b is None or min(a.n, b.n) < 2:
-        return "no test: it needs two or more seeds or repeats of both"
-    p_value = welch(a.moments, b.moments)
-    shown = "all scores are equal" if p_value is None else f"p = {p_value:.3g}"
-    shown = f"{b.mean - a.mean:+.2f} points, {shown} (Welch's t-test)"
-    return f"MAP@R of {a.n} and {b.n} models: {shown}"
+    a, b = (estimate(own[own.configuration == one], "map_at_r") for one in runs.configuration)
+    text = "no test: it needs two configurations, and two or more seeds or repeats of both"
+    if runs.configuration.nunique() > 1 and a and b and min(a.n, b.n) > 1:
+        p_value = welch(a.moments, b.moments)
+        p = "all scores are equal" if p_value is None else f"p = {p_value:.3g}"
+        text = (
+            f"MAP@R of {a.n} and {b.n} models: {b.mean - a.mean:+.2f} points, {p} (Welch's t-test)"
+        )
+    shown.append(Text(text))
+    if runs.selected_by.nunique() == 1:
+        shown += _draw_curves(runs, folder / f"{first.id}-{second.id}.png")
+    return shown
 
 
 def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
@@ -266,13 +245,10 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     from dml.results.figures import write_curves  # late: lists draw nothing
 
     first = runs.drop_duplicates("configuration")
-    options = option_columns(first)
-    groups = []
-    for place, run in enumerate(first.itertuples()):
-        texts = {title: cells[place] for title, cells in options.items() if cells[place]}
-        label = ", ".join(t if name in GROUPS else f"{name}={t}" for name, t in texts.items())
-        own = runs[runs.configuration == run.configuration].run
-        groups.append((run.name or label or run.loss, list(own)))
+    options, groups = pd.DataFrame(option_columns(first), index=first.configuration), {}
+    for name, loss, key in first[["name", "loss", "configuration"]].itertuples(index=False):
+        texts = [t if n in GROUPS else f"{n}={t}" for n, t in options.loc[key].items() if t]
+        groups[name or ", ".join(texts) or loss] = list(runs[runs.configuration == key].run)
     metric, _, classes = first.selected_by.iloc[0].partition(" on ")
     drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
     return [Text(f"curves      {path}")] if drawn else []
@@ -294,6 +270,8 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     found = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
     frame = make_frame(run for run in found if run.state == State.FINISHED)
     if frame.folder.nunique() < 2:
+        from dml.results.nearest import describe_nearest
+
         return [Text(text) for run in frame.run[:1] if (text := describe_nearest(run))]
     groups = rank_runs(frame)
     runs = one_per_run(pd.concat(groups))
@@ -311,16 +289,7 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
 def to_json(runs: pd.DataFrame) -> str:
     """Returns a list of objects: scores in percent, age in seconds, size in bytes."""
     plain = runs.drop(columns=["run", "configuration"])
-    text: str = plain.to_json(orient="records", indent=2, force_ascii=False)
-    return text + "\n"
-
-
-def to_csv(runs: pd.DataFrame) -> str:
-    """Returns a line per run; of the options, those in which the runs differ."""
-    names = differing_options([comparable(one) for one in runs.options])
-    options = pd.DataFrame(list(runs.options), index=runs.index, columns=names)
-    shown = runs.drop(columns=["run", "configuration", "options"])
-    return csv_text(pd.concat([shown, options], axis=1))
+    return str(plain.to_json(orient="records", indent=2, force_ascii=False))
 
 
 def format_age(seconds: float) -> str:
@@ -331,57 +300,41 @@ def format_age(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
-@dataclass(frozen=True)
-class Removal:
-    """A file or folder to remove.
-
-    Attributes:
-        path: of the file or folder.
-        run: folder of the run that it belongs to.
-        reason: a few words.
-        size: bytes.
-    """
+class Removal(NamedTuple):
+    """A file or folder to remove: its path, the folder of its run, and a reason."""
 
     path: Path
     run: Path
     reason: str
-    size: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        files = (self.path, *self.path.rglob("*"))
+        return sum(file.lstat().st_size for file in files if file.is_file())
 
 
-def plan_removal(runs: Iterable[StoredRun]) -> list[Removal]:
-    """Returns the folders of whole runs.
+def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:
+    """Returns the folders of whole runs, or only what is unused.
+
+    Unused are folders of runs without an evaluation, the trials of finished runs, and incomplete
+    files of killed processes. Runs that are being trained keep all files.
 
     Raises:
-        UserError: a process is at work in one of them.
+        UserError: a process is at work in one of the whole runs.
     """
     removals = []
     for run in runs:
-        if run.state in AT_WORK:
-            raise UserError(f"rm: {run.id} is {run.state}; stop it first (Ctrl-C in its terminal)")
-        removals.append(Removal(run.folder, run.folder, f"{run.state} run", run.size))
-    return removals
-
-
-def plan_cleaning(runs: Iterable[StoredRun]) -> list[Removal]:
-    """Returns unused files.
-
-    They are folders of runs without an evaluation, the trials of finished runs, and incomplete
-    files of killed processes. Runs that are being trained keep all files.
-    """
-    from dml.runs.folder.run_folder import RunFolder  # late: lists need none
-
-    removals: list[Removal] = []
-    for run in (run for run in runs if run.state not in AT_WORK):
         found = [(path, "half-written") for path in run.folder.rglob(".*.partial")]
-        if run.state == State.EMPTY:
-            found = [(run.folder, "set-up without results")]
-        elif run.state == State.FINISHED:
-            trials = RunFolder(run.folder).trials
-            found += [(trials, "trials of a finished search")] if trials.is_dir() else []
-        for path, reason in found:
-            files = (file for file in (path, *path.rglob("*")) if file.is_file())
-            size = sum(file.lstat().st_size for file in files)
-            removals.append(Removal(path, run.folder, reason, size))
+        if run.state == State.FINISHED:
+            found += [(path, "trials of a search") for path in run.folder.glob("search/trials")]
+        if run.state in (State.RUNNING, State.SEARCHING):
+            if whole:
+                raise UserError(f"rm: {run.id} is {run.state}; stop it first (Ctrl-C)")
+            found = []
+        elif whole or run.state == State.EMPTY:
+            found = [(run.folder, f"{run.state} run")]
+        removals += [Removal(path, run.folder, reason) for path, reason in found]
     return removals
 
 

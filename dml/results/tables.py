@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from itertools import groupby
 from textwrap import wrap
 
-import pandas as pd
 from rich.text import Text
 
 from dml.runs.folder.stored_run import StoredRun
@@ -62,8 +62,8 @@ class Column:
 
     @cached_property
     def width(self) -> int:
-        """Characters of the longest cell."""
-        return max(map(len, [self.title, *self.cells]))
+        """Characters of the longest cell, and of the gap after it."""
+        return max(map(len, [self.title, *self.cells])) + len(GAP)
 
 
 @dataclass(frozen=True)
@@ -81,64 +81,52 @@ class Table:
         rows = zip(*(column.cells for column in self.columns), strict=True)
         return [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in rows]
 
-
-def table_width(columns: Sequence[Column]) -> int:
-    """Returns the number of characters of a line."""
-    return sum(one.width + len(GAP) for one in columns) - len(GAP)
+    @property
+    def groups(self) -> list[tuple[str, list[Column]]]:
+        """Neighboring columns of one group, with its name; other columns alone."""
+        groups = groupby(self.columns, lambda column: column.group or column.title)
+        return [(name, list(columns)) for name, columns in groups]
 
 
 def terminal_table(table: Table, width: int) -> Text:
     """Returns a table without vertical lines, which is easy to read and to copy.
 
-    Columns of the highest rank are left out first until it fits. rich's own tables take a second
-    for 500 rows.
+    Columns of the highest rank are left out until it fits; groups of columns that still do not fit
+    continue below. rich's own tables take a second for 500 rows.
     """
     columns = list(table.columns)
-    while any(one.rank for one in columns) and table_width(columns) > width:
+    while any(one.rank for one in columns) and sum(one.width for one in columns) > width:
         columns.remove(max(reversed(columns), key=lambda one: one.rank))
-    table = replace(table, columns=columns)
-
-    def line(cells: Sequence[str], style: str = "") -> Text:
-        text = Text(style=style)
-        for column, cell in zip(table.columns, cells, strict=True):
-            align = str.rjust if column.right else str.ljust
-            text.append(align(cell, column.width), STYLES.get(getattr(cell, "kind", "")))
-            text.append(GAP)
-        text.rstrip()
-        return text
-
+    parts: list[list[Column]] = [columns[:1]]
+    for _, group in Table("", columns[1:]).groups:
+        if sum(one.width for one in (*parts[-1], *group)) > width + len(GAP) and parts[-1][1:]:
+            parts.append(columns[:1])
+        parts[-1] = [*parts[-1], *group]
     lines = [Text(table.title)] if table.title else []
-    if table.columns:
-        rule = Text("─" * table_width(table.columns), "dim")
-        rows = [*map(line, table.rows)]
-        own = len(rows) - table.below
-        lines += [line([one.title for one in table.columns], "bold"), rule, *rows[:own]]
-        lines += [rule, *rows[own:]] if table.below else []
-        lines += [Text(text, "dim") for text in wrap(table.caption, width)]
-    return Text("\n").join(lines)
+    for part in parts if columns else ():
+        rule = Text("─" * (sum(one.width for one in part) - len(GAP)), "dim")
+        rows = [_line(part, cells) for cells in zip(*(one.cells for one in part), strict=True)]
+        above = len(rows) - table.below
+        lines += [_line(part, [one.title for one in part], "bold"), rule, *rows[:above]]
+        lines += [rule, *rows[above:]] if table.below else []
+    return Text("\n").join([*lines, *(Text(text, "dim") for text in wrap(table.caption, width))])
 
 
-def markdown_table(table: Table, heading: str = "") -> list[str]:
+def _line(columns: Sequence[Column], cells: Sequence[str], style: str = "") -> Text:
+    text = Text(style=style)
+    for column, cell in zip(columns, cells, strict=True):
+        size = column.width - len(GAP)
+        shown = cell.rjust(size) if column.right else cell.ljust(size)
+        text.append(shown + GAP, STYLES.get(getattr(cell, "kind", "")))
+    text.rstrip()
+    return text
+
+
+def markdown_table(table: Table) -> list[str]:
     """Returns the lines of a table, with title and caption."""
     ruler = ["---:" if one.right else "---" for one in table.columns]
     cells = [[f"**{cell}**" if cell.kind == "best" else cell for cell in row] for row in table.rows]
     lines = [[one.title for one in table.columns], ruler, *cells] if table.columns else []
-    escaped = [[escape(cell, quote=False).replace("|", "\\|") for cell in line] for line in lines]
-    body = [f"| {' | '.join(line)} |" for line in escaped]
-    texts = [escape(text, quote=False) for text in (heading + table.title, table.caption)]
-    return [texts[0], "", *([*body, "", texts[1], ""] if body else [])]
-
-
-def csv_text(frame: pd.DataFrame) -> str:
-    """Returns a table as CSV; what a spreadsheet would compute begins with an apostrophe."""
-    return frame.map(lambda cell: f"'{cell}" if _is_formula(cell) else cell).to_csv(index=False)
-
-
-def _is_formula(cell: object) -> bool:
-    if not (isinstance(cell, str) and cell.startswith(("=", "+", "-", "@"))):
-        return False
-    try:
-        float(cell)
-    except ValueError:
-        return True
-    return False
+    body = [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
+    texts = [f"### {table.title}", "", *body, "", table.caption, ""]
+    return [escape(text, quote=False) for text in texts]

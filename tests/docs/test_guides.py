@@ -47,7 +47,7 @@ COMMANDS = {
     "scripts/prepare_data.py": prepare_command.main,
 }
 SETUP = ("git", "cd", "make", "source", "pip", "wandb", "tensorboard")  # installation, services
-SEPARATE = ("scripts/plan.py", "scripts/list_published.py")  # have tests of their own
+SEPARATE = ("scripts/plan.py",)  # has tests of its own
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str, str]]:

@@ -109,10 +109,10 @@ def test_the_sweeper_runs_the_cells_of_the_catalog(name):
 
 def test_stored_cells_are_those_that_are_composed(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "_cache_folder", lambda: tmp_path)
-    name, place = "mft_table12", "outputs=some/where"
-    composed = catalog._compose_cells(f"experiment={name}", place)
+    name, place = "mft_table12", "some/where"
+    composed = catalog._compose_cells(f"experiment={name}", f"outputs={place}")
     for _ in ("written", "read"):
-        cells = list_cells(name, [place])
+        cells = list_cells(name, outputs=place)
         assert [[list(cell.overrides), cell.options] for cell in cells] == composed
         assert digest(cells[-1].options) == digest(cells[-1].config)
         assert cells[-1].config.outputs == "some/where"

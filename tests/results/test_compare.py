@@ -8,7 +8,7 @@ from scipy import stats
 from dml.core.statistics import Estimate
 from dml.results.compare import BLOCKING, MARKS, Caveat, compare
 from dml.results.published import PublishedResult
-from dml.results.report_files import family_table
+from dml.results.report_files import test_table as make_test_table
 from tests.results.made_runs import TEN, build, find_row, spread_over_folds, write_run
 
 # Three values d apart around m: standard deviation d, half-width 4.302653 d / sqrt(3) = 2.484138 d.
@@ -121,22 +121,23 @@ def test_tests_of_all_pairs(cells, tmp_path):
     samples = [[value + shift for value in TEN] for shift in (0.0, 0.0002, 0.01)]
     for values, cell in zip(samples, some, strict=True):
         write_run(tmp_path, cell.config, spread_over_folds(values), TEN)
-    (family,) = build(some, tmp_path).sections[0].families
-    assert [row.key.method for row in family.rows] == ["arcface", "mf_contrastive", "mf_cwms"]
+    report = build(some, tmp_path)
+    section = report.sections[0]
+    assert [row.key.method for row in section.tested] == ["arcface", "mf_contrastive", "mf_cwms"]
     raw = {
         (a, b): stats.ttest_ind(samples[a], samples[b], equal_var=False).pvalue
         for a, b in ((0, 1), (0, 2), (1, 2))
     }
     small, middle, large = sorted(raw, key=lambda pair: raw[pair])
     corrected = {small: 3 * raw[small], middle: 2 * raw[middle], large: raw[large]}
-    tests = family.tests.set_index(["row", "other"])
+    tests = section.tests.set_index(["row", "other"])
     for pair in raw:
         assert tests.p_value[pair] == pytest.approx(raw[pair])
         assert tests.corrected[pair] == pytest.approx(corrected[pair])
         assert tests.corrected[pair[::-1]] == pytest.approx(corrected[pair])
     # Table 6 of the paper has marks against ArcFace, none between the mean field losses.
-    _, *columns = (column.cells for column in family_table(family).columns)
-    assert columns[0] == ["", "· (▲)", "▲ (▲)"]
+    _, *columns = (column.cells for column in make_test_table(section, report).columns)
+    assert columns[0] == ["", "≈ (▲)", "▲ (▲)"]
     assert (columns[1][2], columns[2][:2]) == ("▲", ["▼", "▼"])
 
 
@@ -145,4 +146,4 @@ def test_different_budgets_are_not_tested(mlrc, cells, tmp_path):
     write_run(tmp_path, mlrc("loss=mfcwms", "protocol.epochs=5"), folds, TEN)
     write_run(tmp_path, mlrc("loss=arcface"), folds, TEN)
     report = build(cells("mfcwms", "arcface"), tmp_path)
-    assert all(not section.families for section in report.sections)
+    assert all(section.tests.empty for section in report.sections)

@@ -4,14 +4,13 @@ import pytest
 
 from dml.results.frame import estimate, load_frame, make_frame, one_per_run
 from dml.runs.folder.stored_run import find_runs, read_run
-from tests.results.made_runs import write_history, write_run
+from tests.results.made_runs import write_run
 from tests.stored_runs import write_stored_run
 
 
 def test_values_of_a_run(mlrc, tmp_path):
     folder = write_run(tmp_path, mlrc("protocol.repeats=2"), [[0.1, 0.3], [0.2, 0.4]], [0.5, 0.7])
-    write_history(folder, {(repeat, fold): [0.1, 0.2] for repeat in (0, 1) for fold in (0, 1)})
-    frame = make_frame([read_run(folder)], timed=True)
+    frame = make_frame([read_run(folder)])
     separated = frame[frame.evaluation == "separated"].set_index("repeat")
     joined = frame[frame.evaluation == "concatenated"].set_index("repeat")
     expected = {

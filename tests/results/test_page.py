@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from html.parser import HTMLParser
 
+import pytest
+
+from dml.results import figures
 from dml.results.figures import draw_figures
 from dml.results.report_files import render_page
 from tests.results.made_runs import build, make_cell, write_run
@@ -71,26 +74,28 @@ def test_a_varied_list_has_no_axis(mlrc, tmp_path):
     assert len(titles) == 2  # separated and concatenated
 
 
-def test_a_curve_has_no_points_of_other_curves(mlrc, tmp_path):
-    cells = []
+def test_a_curve_has_no_points_of_other_curves(mlrc, tmp_path, monkeypatch):
+    cells, drawn = [], {}
+    monkeypatch.setattr(
+        figures, "draw_curves", lambda curves, name, *_: drawn.update({name: curves})
+    )
     for option in ("alpha=1", "alpha=2", "delta=0.1", "delta=0.3", "delta_repulsion=0.3"):
         cfg = mlrc("loss=pfml", word := f"loss.{option}")
         cells.append(make_cell(cfg, "pfml", (word,)))
         write_run(tmp_path, cfg, [[0.1] * 4])
-    report = build(cells, tmp_path, figures=["hyperparameter_curves"])
-    described = {
-        picture.title.split()[4].rstrip(";"): picture.alt for picture in draw_figures(report)
-    }
-    assert described["loss.alpha"].count("at most") == 1
-    assert described["loss.delta"].count("at most") == 1
+    draw_figures(build(cells, tmp_path, figures=["hyperparameter_curves"]))
+    assert [list(curve.index) for curve in drawn["loss.alpha"].values()] == [[1, 2, 4]]
+    assert [list(curve.index) for curve in drawn["loss.delta"].values()] == [[0.1, 0.2, 0.3]]
 
 
-def test_relative_improvements_are_above_the_lowest(mlrc, tmp_path):
+def test_relative_improvements_are_above_the_lowest(mlrc, tmp_path, monkeypatch):
     cells = []
     for loss, score in (("ms", 0.3), ("contrastive", 0.2), ("triplet", 0.22)):
         cells.append(make_cell(cfg := mlrc(f"loss={loss}"), loss))
         write_run(tmp_path, cfg, [[score] * 4], [0.9])
+    bars = []
+    monkeypatch.setattr(figures, "_plot_bars", lambda figure, values: bars.extend(values))
     report = build(cells, tmp_path, figures=["relative_improvement"])
     (picture,) = draw_figures(report)  # of the separated scores alone
     assert "relative to contrastive" in picture.title
-    assert picture.alt.endswith("contrastive +0.0 %, triplet +10.0 %, ms +50.0 %")
+    assert bars == pytest.approx([0, 10, 50])  # contrastive, triplet, ms

@@ -8,13 +8,15 @@ import pytest
 
 from dml.core.statistics import Moments
 from dml.results.compare import BLOCKING, result_caveats
+from dml.results.nearest import find_nearest
 from dml.results.published import (
     ResultKey,
     find_results,
-    nearest_results,
     parse_setting,
     published_significance,
 )
+from dml.runs.folder.stored_run import read_run
+from tests.results.made_runs import write_run
 
 CUB = ResultKey("cub", "bn_inception", 128, "mlrc", "separated", "mf_cwms")
 ALPHA = ResultKey("cub", "bn_inception", 512, "traditional", "single", "mf_cwms", "alpha=10")
@@ -88,19 +90,28 @@ def test_a_result_of_others_has_a_caveat(method, code):
 
 def test_significance_marks_of_the_paper():
     cars = ResultKey("cars", "bn_inception", 128, "mlrc", "concatenated", "mf_contrastive")
-    assert published_significance(cars, "arcface", "map_at_r", "mft") == "worse"
-    assert published_significance(cars, "proxy_anchor", "map_at_r", "mft") == "better"
-    separated = ResultKey("cars", "bn_inception", 128, "mlrc", "separated", "mf_contrastive")
-    assert published_significance(separated, "arcface", "map_at_r", "mft") == "no difference"
-    assert published_significance(separated, "contrastive", "map_at_r", "mft") == ""
-    assert published_significance(separated, "arcface", "precision_at_1", "mft") == ""
+    separated = replace(cars, evaluation="separated")
+
+    def mark(key, against, metric="map_at_r"):
+        return published_significance(key, replace(key, method=against), metric, "mft")
+
+    assert mark(cars, "arcface") == "below"
+    assert mark(cars, "proxy_anchor") == "above"
+    assert mark(separated, "arcface") == "overlap"
+    assert mark(separated, "contrastive") == mark(separated, "arcface", "precision_at_1") == ""
 
 
-def test_the_nearest_result_differs_in_the_fewest_points():
-    key = ResultKey("cub", "resnet50", 512, "traditional", "single", "mf_cwms")
-    (result, differences), *others = nearest_results(key, "map_at_r")
-    assert (str(result), result.place) == ("25.3 ± 0.3", "Mean field theory, Table 2")
-    assert differences == {"backbone": "bn_inception instead of resnet50"}
-    selection = "selection on validation classes instead of selection on test classes"
-    assert selection in [one["selection"] for _, one in others if "selection" in one]
-    assert nearest_results(replace(key, method="center"), "map_at_r") == []
+def test_the_nearest_result_differs_in_the_fewest_points(composed, tmp_path):
+    words = ("data=cub", "backbone=resnet50", "loss=mfcwms")
+    run = read_run(write_run(tmp_path, composed(*words), [[0.3]]))
+    nearest = find_nearest(run)
+    assert nearest.short == "MAP@R 25.3 (backbone, repeats)"
+    assert nearest.text.startswith("MAP@R 25.3 ± 0.3 (Mean field theory, Table 2), with ")
+    assert "bn_inception instead of resnet50; 10 repeats instead of 1" in nearest.text
+    validated = composed(*words[:2], "loss=mfcwms", "protocol=validation")
+    nearest = find_nearest(read_run(write_run(tmp_path, validated, [[0.3]])))
+    assert "selection on test classes instead of validation classes" in nearest.text
+    alone = composed("data=sop", "loss=smooth_ap", "backbone=resnet50")  # of no paper's tables
+    assert "smooth_ap" in find_nearest(read_run(write_run(tmp_path, alone, [[0.3]]))).text
+    stand_in = read_run(write_run(tmp_path, composed("data=digits"), [[0.3]]))
+    assert find_nearest(stand_in) is None
