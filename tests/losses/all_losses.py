@@ -1,4 +1,4 @@
-"""Every loss of ours, small and ready to be called, for tests that hold for all of them."""
+"""All losses of this package, small and ready to be called, for tests that apply to all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: batches as training meets them, and as it should not."""
+"""Hypothesis strategies: batches that occur in training, and degenerate batches."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Reference = Callable[..., Tensor]
 
 
 def relative_gradient(x: Tensor, gradient: Tensor) -> Tensor:
-    """Gradient times the row's length, so that rows of all lengths weigh the same."""
+    """Gradient times the length of the row, so that rows of all lengths have the same weight."""
     return gradient * x.norm(dim=1, keepdim=True).clamp_min(1e-12)
 
 

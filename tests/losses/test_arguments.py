@@ -1,4 +1,4 @@
-"""Arguments that losses accept and refuse."""
+"""Valid and invalid arguments of losses."""
 
 from __future__ import annotations
 

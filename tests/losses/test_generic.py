@@ -1,4 +1,4 @@
-"""Generic losses beside those of pytorch-metric-learning, at extremes, and their forms."""
+"""Generic losses compared with pytorch-metric-learning, extreme inputs, and their forms."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def batch(labels: Tensor) -> Tensor:
 
 
 def assert_equal(ours, theirs, x: Tensor, y: Tensor) -> None:
-    """Values and gradients, of proxies too."""
+    """Compares values and gradients, including those of proxies."""
     mine, others = ours(x, y), theirs(x, y)
     torch.testing.assert_close(mine, others, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(
@@ -55,7 +55,7 @@ def test_is_the_usual_loss_of_its_name(ours, theirs, y):
 
 
 def test_contrastive_is_pmls_where_all_anchors_have_equally_many_terms():
-    """On a balanced batch with all negatives within the margin, both means run over the same."""
+    """On a balanced batch with all negatives within the margin, both means have the same terms."""
     x = batch(BALANCED)
     assert_equal(
         generic.ContrastiveLoss(2.5, 0.0), pml.ContrastiveLoss(0, 2.5), x, BALANCED

@@ -1,4 +1,4 @@
-"""Tuples of miners in the losses: what counts, compared with loops and with PML's own losses."""
+"""Losses with the tuples of miners, compared with loops and with the losses of PML."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_equals_the_same_loss_of_pml(ours: nn.Module, theirs: nn.Module, how: st
     x, ours, theirs = x.double(), ours.double(), theirs.double()
     theirs.load_state_dict(ours.state_dict(), strict=False)
     mined = MINED[how](x, y) if callable(MINED[how]) else MINED[how]
-    if how == "UniformHistogramMiner":  # lists pairs several times: ours counts each once
+    if how == "UniformHistogramMiner":  # lists pairs several times: our loss counts each pair once
         mined = (*without_repeats(mined[:2]), *without_repeats(mined[2:]))
     expected = value_and_gradients(lambda x, y: theirs(x, y, mined), theirs, x, y)
     actual = value_and_gradients(lambda x, y: ours(x, y, mined), ours, x, y)
@@ -135,7 +135,7 @@ def test_mean_field_losses_weight_the_terms_of_the_images() -> None:
     torch.testing.assert_close(contrastive(x, y, TRIPLETS), (weight * single).mean())
 
     cwms = MeanFieldClassWiseMultiSimilarityLoss(7, 5, 3, 7, 0.3)
-    y0 = torch.zeros_like(y)  # one class: the second sum has one term a class
+    y0 = torch.zeros_like(y)  # one class: the second sum has a single term per class
     s = normalize(x) @ normalize(cwms.mean_fields.detach()).T
     pull = (weight * (-3 * (s[:, 0] - 0.3)).exp()).mean().log1p() / 3
     push = (weight[:, None] * (7 * (s[:, 1:] - 0.3)).exp()).mean(dim=0).log1p().sum() / 7

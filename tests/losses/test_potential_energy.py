@@ -14,7 +14,7 @@ from tests.losses.potential_references import cpml_energy, pfml_energy
 
 
 def crowd(size: int, near: float) -> tuple[Tensor, Tensor]:
-    """Charges of 40 dimensions: random ones, and a cluster in which `near` is the distance."""
+    """Random charges of 40 dimensions, and a cluster with distances of about `near`."""
     torch.manual_seed(0)
     x = torch.randn(size, 40, dtype=torch.float64)
     x[: size // 2] = x[0] + near * x[0].norm() / math.sqrt(80) * x[: size // 2]

@@ -109,7 +109,7 @@ def test_forces_on_proxies_exceed_their_weight_decay(options, least, most) -> No
     ],
 )
 def test_all_charges_in_one_place_leave_training_finite(alpha, delta, classes, per_class, size):
-    """As far apart as forces are largest, in float32: their norm needs more."""
+    """At the distance of the largest forces, whose norm exceeds float32."""
     torch.manual_seed(0)
     loss = PotentialFieldLoss(classes, size, per_class, alpha, delta)
     center = F.normalize(torch.randn(size), dim=0)
@@ -123,7 +123,7 @@ def test_all_charges_in_one_place_leave_training_finite(alpha, delta, classes, p
     assert x.grad.isfinite().all()
     assert torch.linalg.vector_norm(loss.proxies.grad, dtype=torch.float64).isfinite()
     if classes == 11318:
-        assert not loss.proxies.grad.norm().isfinite()  # what clipping must not meet
+        assert not loss.proxies.grad.norm().isfinite()  # clipping must not receive this
     for optimizer in (torch.optim.Adam, torch.optim.RMSprop):
         one = optimizer([loss.proxies], lr=1e-2)
         one.step()

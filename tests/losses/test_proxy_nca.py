@@ -67,7 +67,7 @@ def test_center_contrastive_equals_equation(
 
 
 def test_proxy_nca_is_large_where_pml_drops_the_image() -> None:
-    """An image on the proxy of another class: its probability underflows, pml leaves it out."""
+    """The image is the proxy of another class: its probability underflows, and PML ignores it."""
     x, y = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
     ours, theirs = ProxyNCALoss(2, 2, 60.0), pml.ProxyNCALoss(2, 2, softmax_scale=60.0)
     for loss in (ours, theirs):

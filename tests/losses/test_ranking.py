@@ -32,7 +32,7 @@ def test_equals_loops_to_rounding(name, tile, monkeypatch):
 
 
 def test_mixes_of_similarities_equal_loops():
-    """The similarity of mixes λ_P x̂_i + (1 − λ_P) x̂_j: sums over both of their images."""
+    """Similarities of mixes λ_P x̂_i + (1 − λ_P) x̂_j are sums over both images."""
     x, y = torch.randn(10, 8, dtype=torch.float64, requires_grad=True), torch.arange(10) % 4
     pairs = [(i, j) for i in range(10) for j in range(i + 1, 10) if y[i] == y[j]]
     torch.manual_seed(1)
@@ -56,7 +56,7 @@ def test_mixes_of_similarities_equal_loops():
 
 
 def test_small_temperatures_give_the_metrics():
-    """A ranking by hand: the query finds a negative, a positive, a negative, a positive."""
+    """A ranking by hand: a negative, a positive, a negative, a positive."""
     angles = torch.tensor([0.0, 0.1, 0.2, 0.4, 0.8], dtype=torch.float64)
     x, labels = torch.stack([angles.cos(), angles.sin()], dim=1), torch.tensor([0, 1, 0, 1, 0])
     query = (x[:1], labels[:1], None, x[1:], labels[1:])

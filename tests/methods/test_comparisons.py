@@ -38,7 +38,7 @@ def over_anchors(form, members):
 
 
 def assert_same(value, expected, parameters, rtol=(1e-9, 1e-7), atol=(1e-12, 1e-10)):
-    """Of the value, and of the gradients, of which those expected are returned."""
+    """Compares value and gradients; returns the expected gradients."""
     assert torch.allclose(value, expected, rtol=rtol[0], atol=atol[0])
     mine, theirs = (torch.autograd.grad(one, parameters) for one in (value, expected))
     for a, b in zip(mine, theirs, strict=True):
@@ -48,7 +48,7 @@ def assert_same(value, expected, parameters, rtol=(1e-9, 1e-7), atol=(1e-12, 1e-
 
 @pytest.fixture
 def factors(monkeypatch):
-    """What `draw_lambdas` gave."""
+    """The factors that `draw_lambdas` returned."""
     drawn = []
     original = comparisons.draw_lambdas
 

@@ -1,4 +1,4 @@
-"""Cross-batch memory: what it remembers, when it counts, and that a resumed run goes on alike."""
+"""Cross-batch memory: its content, its start, and resumed runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pair losses between a batch and references, on vectors as they are."""
+"""Pair losses between a batch and references, without normalization."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_multi_similarity_takes_inner_products_of_clipped_vectors():
         p = sum(torch.tensor(-2.0 * (s[j] - 0.5)).exp() for j in range(14) if z[j] == y[i])
         n = sum(torch.tensor(40.0 * (s[j] - 0.5)).exp() for j in range(14) if z[j] != y[i])
         total += float(torch.log1p(torch.as_tensor(p)) / 2 + torch.log1p(torch.as_tensor(n)) / 40)
-    assert (x.norm(dim=1) < 0.9).any()  # else plain cosines would do
+    assert (x.norm(dim=1) < 0.9).any()  # otherwise cosines would give the same
     assert float(loss(x, y, None, r, z)) == pytest.approx(total / 9, rel=1e-5)
 
 

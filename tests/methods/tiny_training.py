@@ -31,14 +31,14 @@ class TinyEmbedder(nn.Module):
 
 
 def images_of(labels: Tensor, pixels: int = 6) -> Tensor:
-    """One fixed random image for each label, classes around centers of their own."""
+    """A fixed random image for each label, near the center of its class."""
     generator = torch.Generator().manual_seed(5)
     centers = torch.randn(int(labels.max()) + 1, pixels, generator=generator)
     return centers[labels] + torch.randn(len(labels), pixels, generator=generator)
 
 
 class Pool:
-    """`sample_pool` over such images; a draw shifts an image a little. Remembers what was asked."""
+    """`sample_pool` of such images; each draw shifts an image a little. Records the calls."""
 
     def __init__(self, images: Tensor, labels: Tensor, seed: int = 0) -> None:
         self.images, self.labels, self.seed = images, labels, seed
@@ -61,7 +61,7 @@ class Pool:
 def ccp_steps(
     device: str, steps: int = 9, micro_batch: int | None = None
 ) -> Iterator[Callable[[], Tensor]]:
-    """Yields steps of CCP to be taken, each of which returns its loss; every third begins a stage.
+    """Yields functions that take a step of CCP and return its loss; every third begins a stage.
 
     The first network, images and draws are the same on every device.
     """

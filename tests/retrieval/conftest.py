@@ -1,4 +1,4 @@
-"""Small tiles and chunks, so that few items make many of them."""
+"""Small tiles and chunks, so that few items fill many of them."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Slow and plain: the float64 ranking and the metrics, straight from their definitions."""
+"""The float64 ranking and the metrics, slow, as in their definitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def ranking(query: Tensor, gallery: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """All gallery items by squared distance (float64), ties by index; own item left out."""
+    """All gallery items by squared distance (float64), ties by index, without the query itself."""
     items = query if gallery is None else gallery
     squared = torch.stack([(q.double() - items.double()).square().sum(dim=1) for q in query])
     order = squared.argsort(dim=1, stable=True)
@@ -56,7 +56,7 @@ def metrics(
     return {**dict(zip(names, means, strict=True)), **counts}
 
 
-# Embeddings that are hard to rank, each made from a generator.
+# Embeddings that are hard to rank, drawn from a generator.
 CASES = {
     "random": lambda g: torch.randn(300, 24, generator=g),
     "unit": lambda g: torch.nn.functional.normalize(torch.randn(300, 64, generator=g)),

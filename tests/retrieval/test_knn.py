@@ -1,4 +1,4 @@
-"""Neighbors equal the float64 ranking, whatever the data and whichever engine searches them."""
+"""Neighbors equal the float64 ranking, for all kinds of data and all engines."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ ENGINES = ["cpu", "plain", "faiss"]
 
 @pytest.fixture(params=ENGINES)
 def backend(request, monkeypatch):
-    """The backend's name; "plain" is what a GPU runs, here on the CPU."""
+    """The name of the backend; "plain" is the engine for GPUs, run on the CPU."""
     if request.param == "plain":
         monkeypatch.setattr(exact_search, "CpuSearch", PlainSearch)
     if request.param == "faiss":

@@ -1,4 +1,4 @@
-"""Counting what lies closer than the nearest relevant item."""
+"""The number of items closer than the nearest relevant item."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_counted_ranks_equal_listed_ones(case, labels_case, split, generator, mo
 
 
 def test_counting_takes_as_many_queries_at_once_as_memory_allows(generator, monkeypatch):
-    """After a collapse all items of a tile may precede the nearest relevant one."""
+    """In a collapsed embedding, all items of a tile may precede the nearest relevant item."""
     seen = []
     count = exact_search.count_closer
 

@@ -29,7 +29,7 @@ def method_with(pool=None, loss=None, **options):
 
 
 def train(embedder, method, optimizer, steps, scores=()):
-    """Full-batch steps; evaluates after each step with the scores given."""
+    """Full-batch steps, each followed by an evaluation with the next of `scores`."""
     losses = []
     scores = iter(scores)
     for _ in range(steps):

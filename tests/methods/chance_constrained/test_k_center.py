@@ -1,4 +1,4 @@
-"""Greedy k-center for all classes at once, and the images it picks from."""
+"""Greedy k-center for all classes at once, and the pool of images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def radius(pool, centers):
 
 
 def greedy(pool, centers, k):
-    """Algorithm 2, one class, word by word."""
+    """Algorithm 2 for a single class, as printed."""
     chosen: list[int] = []
     for _ in range(k):
         free = [i for i in range(len(pool)) if i not in chosen]

@@ -1,4 +1,4 @@
-"""Metrix as loops over anchors and pairs, written from the equations; slow and in plain sight."""
+"""Metrix as loops over anchors and pairs, written from the equations; slow and simple."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def contrastive(margin: float, positive_margin: float = 0.0) -> Callable[[Member
 
 
 def contrastive_over_terms(margin: float, positive_margin: float = 0.0) -> Callable:
-    """Of the members of all anchors at once: one mean over all non-zero terms."""
+    """The mean over the non-zero terms of all anchors."""
 
     def loss(members: Members) -> Tensor:
         return contrastive(margin, positive_margin)(members)

@@ -143,7 +143,7 @@ def compare(name, kind, pairs, monkeypatch, embedder=None, **options):
 def test_equals_the_loop(name, kind, pairs, monkeypatch):
     if exists(name, kind, pairs):
         mixed = compare(name, kind, pairs, monkeypatch, hard_negatives={})
-        # NCA without a positive in any sum has no anchors left
+        # NCA has no anchors if no sum has a positive
         assert (mixed == 0) == (name == "nca" and pairs == "neg_neg")
     else:
         with pytest.raises(Exception, match="leaves nothing to mix"):
