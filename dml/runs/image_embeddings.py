@@ -223,8 +223,9 @@ def search(
 
 
 def _numbers(embeddings: np.ndarray) -> torch.Tensor:
-    """Returns a copy in memory, at least float32."""
-    return torch.from_numpy(embeddings.astype("f8" if embeddings.itemsize > 4 else "f4"))
+    """Returns embeddings as at least float32, copied if they are in another form on the disk."""
+    dtype = np.float64 if embeddings.itemsize > 4 else np.float32
+    return torch.from_numpy(embeddings.astype(dtype, copy=not embeddings.flags.writeable))
 
 
 def _find_row(query: str, stored: ImageEmbeddings) -> int:
