@@ -38,9 +38,9 @@ from dml.data.image_index import ImageIndex, Subset
 from dml.data.protocol_splits import merge_query_and_gallery, take_part
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
+from dml.models.backbones import complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.identity import Identity
-from dml.models.plain_network import complete
 from dml.tracking import Tracker
 from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
@@ -235,7 +235,7 @@ class Builder:
             embedder.backbone.to(memory_format=torch.channels_last)
         if world.size > 1 and not embedder.freeze_batch_norm:
             synchronize_batch_norm(embedder, device)
-        compile_backbone(embedder, self.config.compile, device)
+        compile_backbone(embedder, self.config.compile)
         return embedder
 
     def transforms(self, embedder: Embedder) -> Transforms:

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.models.backbones import InputSpec, TimmBackbone
+from dml.models.backbones import InputSpec, TimmBackbone, complete
 from dml.models.embedder import Embedder
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "backbone"
@@ -52,11 +52,6 @@ def named(request):
     return request.param, _build(request.param)
 
 
-def _images(backbone, count=2):
-    size = backbone.input.size or 32
-    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
-
-
 def test_input_is_that_of_the_weights(named):
     name, backbone = named
     assert dataclasses.asdict(backbone.input) == dataclasses.asdict(INPUTS[name])
@@ -69,15 +64,15 @@ def test_forward_and_backward(named):
     for layer in embedder.modules():  # timm starts residual branches at zero
         if isinstance(layer, nn.BatchNorm2d):
             nn.init.ones_(layer.weight)
-    images = _images(backbone)
+    size = backbone.input.size or 32
+    images = torch.randn(2, 3, size, size)
     features = embedder.features(images)
     assert features.shape == (2, *FEATURES[name])
     embeddings = embedder.embed(features)
     assert embeddings.shape == (2, backbone.channels)
     with torch.no_grad():
         torch.testing.assert_close(embedder(images), embeddings)
-    directions = torch.randn(2, backbone.channels, generator=torch.Generator().manual_seed(1))
-    (embeddings * directions).sum().backward()
+    (embeddings * torch.randn_like(embeddings)).sum().backward()
     for parameter_name, parameter in embedder.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert torch.isfinite(parameter.grad).all(), parameter_name
@@ -131,14 +126,9 @@ def test_weights_of_another_network_are_refused(tmp_path):
     torch.save(_release("maps").state_dict(), tmp_path / "maps.pth")
     torch.save(_release("tokens").state_dict(), tmp_path / "tokens.pth")
     for kind, other in (("tokens", "maps"), ("maps", "tokens")):
-        with pytest.raises(UserError, match="belongs to another network: it lacks") as error:
+        with pytest.raises(UserError, match="belongs to another network: ") as error:
             _small(kind, weights=str(tmp_path / f"{other}.pth"))
         assert "\n" not in str(error.value)
-
-
-def test_a_size_that_patches_do_not_tile_is_refused():
-    with pytest.raises(UserError, match=r"backbone\.input_size=72 must be a multiple of the 16"):
-        TimmBackbone("test_vit.r160_in1k", weights="none", input_size=72)
 
 
 def test_a_transformer_without_class_token_needs_mean_pooling():
@@ -149,18 +139,31 @@ def test_a_transformer_without_class_token_needs_mean_pooling():
     Embedder(backbone, None, token_pooling="mean")
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.soak)])
-def test_compiled_gives_the_same_embeddings_and_gradients(backend):
-    torch._dynamo.reset()
-    backbone = _build("small_cnn", width=4)
-    embedder = Embedder(backbone, 16, pooling="avg+max", freeze_batch_norm=True).train()
-    images = _images(backbone)
-    expected = embedder(images)
-    result = torch.compile(embedder, fullgraph=True, backend=backend)(images)
-    torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
-    gradients = []
-    for embeddings in (expected, result):
-        embedder.zero_grad()
-        embeddings[:, 0].sum().backward()
-        gradients.append(embedder.head.linear.weight.grad.clone())
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-4)
+class Net(nn.Module):
+    def __init__(self, change):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 6, 4, stride=4)
+        self.change = change
+
+    def forward(self, images):
+        return self.change(self.layer(images))
+
+
+OUTPUTS = {
+    "maps": lambda maps: maps,
+    "tokens": lambda maps: maps.flatten(2).transpose(1, 2),
+    "vectors": lambda maps: maps.mean(dim=(2, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_kind_and_channels_are_found_and_features_pooled(kind):
+    network = complete(Net(OUTPUTS[kind]), 16)
+    assert (network.kind, network.channels, network.training) == (kind, 6, True)
+    assert network.input.size == 224
+    images = torch.rand(2, 3, 16, 16)
+    for pooling in ("avg", "avg+max", "native"):
+        if pooling == "native" and kind != "vectors":
+            continue
+        embedder = Embedder(network, 4, pooling=pooling, token_pooling="mean")
+        assert embedder(images).shape == (2, 4)
