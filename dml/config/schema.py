@@ -205,7 +205,7 @@ class OptimConfig(Node):
     weight_decay: NotNegative
     loss_lr: NotNegative | None
     loss_lr_ratio: NotNegative | None
-    groups: dict[str, dict[str, Any]]
+    groups: dict[Literal["backbone", "batch_norm", "head", "loss"], dict[str, Any]]
     schedule: Annotated[
         Literal["none", "cosine", "step"] | dict[str, Any] | None,
         AfterValidator(lambda schedule: None if schedule == "none" else schedule),

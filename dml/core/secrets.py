@@ -43,14 +43,7 @@ def mask_options(options: Any) -> Any:
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats log records without secrets.
-
-    Args:
-        format: of `logging.Formatter`; this name is that of logging's config.
-    """
-
-    def __init__(self, format: str) -> None:
-        super().__init__(format)
+    """Formats log records without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line of a record."""

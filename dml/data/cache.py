@@ -125,9 +125,9 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     if not path.is_file():
         try:
             lock = wait_for_lock(path.with_suffix(".lock"), f"writing {path}")
-            with raise_on_signals(), lock as exclusive:
+            with raise_on_signals(), lock:
                 if not path.is_file():
-                    _write(path, index, side, exclusive)
+                    _write(path, index, side)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             remedy = (
@@ -143,8 +143,8 @@ def open_cache(index: ImageIndex, side: int | None, folder: str | Path) -> Pixel
     return PixelCache.open(path)
 
 
-def _write(path: Path, index: ImageIndex, side: int | None, exclusive: bool) -> None:
-    for leftover in path.parent.glob(f".{path.name}.*.partial") if exclusive else ():
+def _write(path: Path, index: ImageIndex, side: int | None) -> None:
+    for leftover in path.parent.glob(f".{path.name}.*.partial"):
         leftover.unlink()  # of a killed process; the lock excludes other writers
     count = len(index.images)
     table = np.empty((count, 3), np.int64)

@@ -63,10 +63,6 @@ class Backbone(nn.Module):
     prefix_tokens: int = 0
     native_channels: int | None = None
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Returns features of `images`, B×c×h×w, B×tokens×c or B×c."""
-        raise NotImplementedError
-
     def pool_natively(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×tokens×c to B×c, as before the network's classifier."""
         raise NotImplementedError
@@ -102,6 +98,9 @@ def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
     try:
         with torch.no_grad():
             features = network.eval()(torch.zeros(1, 3, size, size))
+        if not isinstance(features, Tensor) or features.ndim not in KINDS or len(features) != 1:
+            shape = list(getattr(features, "shape", ())) or f"a {type(features).__name__}"
+            raise TypeError(f"it returns {shape}, not 1xc (vectors), 1xcxhxw (maps) or 1xtokensxc")
     except Exception as error:  # of any class: the network may be the user's
         raise ConfigError(
             [
@@ -112,14 +111,6 @@ def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
         ) from error
     finally:
         network.train(training)
-    if not isinstance(features, Tensor) or features.ndim not in KINDS or len(features) != 1:
-        shape = list(getattr(features, "shape", ())) or f"a {type(features).__name__}"
-        raise ConfigError(
-            [
-                f"backbone: {name} returns {shape} for an image of 1x3x{size}x{size}; expected "
-                "1xc (vectors), 1xcxhxw (maps) or 1xtokensxc"
-            ]
-        )
     return features
 
 

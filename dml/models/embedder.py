@@ -92,15 +92,12 @@ class Embedder(nn.Module):
         if pooling == NATIVE:
             if backbone.native_channels is None and backbone.kind != "vectors":
                 raise UserError(
-                    f"embedder.pooling={NATIVE}: this backbone has no pooling before its "
-                    f"classifier; use embedder.pooling=avg, and for tokens "
-                    f"embedder.token_pooling=mean"
+                    f"embedder.pooling={NATIVE}: the backbone has no pooling; use "
+                    f"embedder.pooling=avg, for tokens embedder.token_pooling=mean"
                 )
             channels = backbone.native_channels or channels
         elif backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
-            raise UserError(
-                "embedder.token_pooling=token: this backbone has no class token; use mean"
-            )
+            raise UserError("embedder.token_pooling=token: there is no class token; use mean")
         self.backbone = backbone
         self.input = backbone.input
         self.embedding_size = channels if size is None else size

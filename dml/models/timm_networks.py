@@ -18,105 +18,81 @@ average the patches for fine-tuning, and use the class token of the frozen netwo
 
 from __future__ import annotations
 
+from textwrap import shorten
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
-from dml.core.errors import ConfigError, UserError, first_line
+from dml.core.errors import UserError
 from dml.core.progress import show_task
 from dml.core.timm_records import find_record
-from dml.models.weights import find_weights, misfit, read_state_dict
+from dml.models.weights import find_weights, read_state_dict
+
+HINTS = {
+    "none": "leave backbone.input_size out for the size of timm's record",
+    "imagenet": "a gated model needs its terms accepted on its page and HF_TOKEN=<token>; without "
+    "a network, download it elsewhere and give backbone.weights=<file>, or start from random "
+    "weights with backbone.weights=none",
+}
 
 
 def load_network(model: str, input_size: int, weights: str | None) -> Any:
     """Returns a network without classifier, with the weights of the option `backbone.weights`.
 
     timm converts the names of published files, drops the classifier, resizes position embeddings,
-    and downloads its weights. A file is read here, without unpickling code.
+    and downloads its weights, from the Hugging Face hub, its cache, or a URL. A file is read here,
+    without unpickling code.
 
     Raises:
-        ConfigError: the input size does not fit the network.
-        UserError: the weights cannot be loaded or belong to another network.
+        UserError: the input size does not fit the network, or the weights cannot be loaded or
+            belong to another network.
     """
-    if weights is None or weights == "none":
-        return _create(model, input_size)
-    if weights == "imagenet":
-        return _load_published(model, input_size)
-    path = find_weights(weights)
-    state = read_state_dict(path)
+    from huggingface_hub.utils import disable_progress_bars
+
+    weights = weights or "none"
+    file = None if weights in HINTS else find_weights(weights)
+    state = None if file is None else read_state_dict(file)
     try:
-        if "_conv_stem.weight" in state:
-            state = _rename_efficientnet(state, model, input_size)
-        overlay = {"state_dict": state, "custom_load": False}
-        with mock.patch.object(nn.Module, "load_state_dict", _strict_loader(model)):
-            network = _create(model, input_size, pretrained=True, pretrained_cfg_overlay=overlay)
-    except Exception as error:  # of any class: timm's converters expect their own files
-        raise misfit(path, error) from error
-    network.pretrained_cfg["state_dict"] = None  # otherwise copied with the network
-    return network
+        with show_task(f"loading {model}"):
+            if state is not None:
+                return _load_state(model, input_size, state)
+            disable_progress_bars()  # the line of the task shows it
+            return _create(model, input_size, pretrained=weights == "imagenet")
+    except Exception as error:  # of timm, huggingface_hub, its transport, torch, or the disk
+        record = find_record(model)
+        source = file or record["hf_hub_id"] or record["url"] or model
+        reason = shorten(str(error), 300, placeholder=" …")
+        raise UserError(
+            f"backbone.weights={weights}: {model} cannot be made from {source} ({reason}); "
+            + HINTS.get(weights, "are they of another network?")
+        ) from error
 
 
 def _create(model: str, input_size: int, **options: Any) -> Any:
     """Returns a new network without classifier."""
     import timm
 
-    size = {"img_size": input_size} if find_record(model)["fixed_input_size"] else {}
-    try:
-        network: Any = timm.create_model(model, num_classes=0, **size, **options)
-    except (AssertionError, ValueError) as error:
-        if options:  # the weights may be the reason
-            raise
-        raise ConfigError(
-            [
-                f"backbone.input_size={input_size} does not fit {model}: {first_line(error)}; "
-                "leave it out for the size of timm's record"
-            ]
-        ) from error
+    if find_record(model)["fixed_input_size"]:
+        options["img_size"] = input_size
+    network: Any = timm.create_model(model, num_classes=0, **options)
     if "dinov3" in model and getattr(network, "num_prefix_tokens", 0):  # not its ConvNeXt
         network.global_pool = "token"
     return network
 
 
-def _load_published(model: str, input_size: int) -> Any:
-    """Returns a network with timm's weights, from the Hugging Face hub, its cache, or a URL."""
-    from huggingface_hub.utils import disable_progress_bars
-
-    disable_progress_bars()  # the progress line shows it
-    try:
-        with show_task(f"loading the weights of {model}"):
-            return _create(model, input_size, pretrained=True)
-    except Exception as error:  # of timm, huggingface_hub, its transport, or the disk
-        record = find_record(model)
-        source = record["hf_hub_id"] or record["url"] or model
-        raise UserError(
-            f"backbone.weights=imagenet: cannot get {source} ({first_line(error)}); a gated model "
-            f"needs its terms accepted on its page and HF_TOKEN=<token>; without a network, "
-            f"download it elsewhere and give backbone.weights=<file>, or start from random weights "
-            f"with backbone.weights=none"
-        ) from error
-
-
-def _rename_efficientnet(
-    state: dict[str, Tensor], model: str, input_size: int
-) -> dict[str, Tensor]:
-    """Renames the tensors of `efficientnet_pytorch` and derived packages to timm's names.
-
-    They have the same tensors in the same order; the classifier, at the end, is dropped.
-    """
-    from timm.models import remap_state_dict
-
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return remap_state_dict(state, _create(model, input_size))
-
-
-def _strict_loader(model: str) -> Any:
-    """Returns a strict `load_state_dict` for timm, which ignores names of the classifier only.
+def _load_state(model: str, input_size: int, state: dict[str, Tensor]) -> Any:
+    """Returns a network with the tensors of a file, whose names may differ in the classifier only.
 
     timm itself ignores all differences if it drops the classifier. Other modules of the classifier
     may have weights too: `head.bn` belongs to `head.linear`.
     """
+    from timm.models import remap_state_dict
+
+    if "_conv_stem.weight" in state:  # `efficientnet_pytorch` has the same tensors in this order
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            state = remap_state_dict(state, _create(model, input_size))
     load = nn.Module.load_state_dict
     heads = find_record(model)["classifier"] or ()
     heads = [heads] if isinstance(heads, str) else heads
@@ -127,4 +103,8 @@ def _strict_loader(model: str) -> Any:
         kept = {n: v for n, v in state.items() if n in known or not n.startswith(tops)}
         return load(network, kept)
 
-    return load_strictly
+    overlay = {"state_dict": state, "custom_load": False}
+    with mock.patch.object(nn.Module, "load_state_dict", load_strictly):
+        network = _create(model, input_size, pretrained=True, pretrained_cfg_overlay=overlay)
+    network.pretrained_cfg["state_dict"] = None  # otherwise copied with the network
+    return network

@@ -47,13 +47,10 @@ def load_weights(
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
-        raise misfit(path, error) from error
-
-
-def misfit(path: Path, error: Exception) -> UserError:
-    """Returns the error for weights of another network, with the beginning of torch's reason."""
-    reason = shorten(str(error), 300, placeholder=" …")
-    return UserError(f"backbone.weights: {path} belongs to another network: {reason}")
+        reason = shorten(str(error), 300, placeholder=" …")
+        raise UserError(
+            f"backbone.weights={weights}: {path} is of another network ({reason})"
+        ) from error
 
 
 def find_weights(weights: str) -> Path:
@@ -78,7 +75,7 @@ def find_weights(weights: str) -> Path:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with show_task(f"downloading {weights}"):
-                prefix = None if digits is None else digits[1]
+                prefix = digits and digits[1]
                 torch.hub.download_url_to_file(weights, str(path), prefix, progress=False)
         except (OSError, RuntimeError) as error:  # of the network or disk; another hash
             raise UserError(

@@ -42,11 +42,10 @@ from dml.models.backbones import complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.identity import Identity
 from dml.tracking import Tracker
-from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
 from dml.training.interfaces import Method
 from dml.training.optim import build_optimizer, named_schedule, parameter_groups
-from dml.training.process_group import ProcessGroup
+from dml.training.process_group import ProcessGroup, synchronize_batch_norm
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"

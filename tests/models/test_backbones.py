@@ -118,7 +118,9 @@ def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, caches)
 
 
 def test_a_hub_that_cannot_be_reached_is_named():
-    with pytest.raises(UserError, match=r"imagenet: cannot get timm/test_vit\.r160_in1k .*<file>"):
+    with pytest.raises(
+        UserError, match=r"imagenet: .*timm/test_vit\.r160_in1k .*<file>"
+    ):
         TimmBackbone("test_vit.r160_in1k")
 
 
@@ -126,7 +128,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
     torch.save(_release("maps").state_dict(), tmp_path / "maps.pth")
     torch.save(_release("tokens").state_dict(), tmp_path / "tokens.pth")
     for kind, other in (("tokens", "maps"), ("maps", "tokens")):
-        with pytest.raises(UserError, match="belongs to another network: ") as error:
+        with pytest.raises(UserError, match="are they of another network") as error:
             _small(kind, weights=str(tmp_path / f"{other}.pth"))
         assert "\n" not in str(error.value)
 

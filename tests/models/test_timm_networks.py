@@ -62,7 +62,9 @@ def test_a_state_dict_of_timm_gives_the_features_of_timm(model, tmp_path):
 @pytest.mark.parametrize("model", REFUSED)
 def test_networks_that_do_not_fit_are_refused(model):
     size = find_record(model)["input_size"][1]
-    with pytest.raises(ConfigError, match=r"^backbone: TimmBackbone returns a (list|tuple) for an"):
+    with pytest.raises(
+        ConfigError, match=r"^backbone: TimmBackbone .* returns a (list|tuple), not"
+    ):
         TimmBackbone(model, "none", size)
 
 
@@ -87,7 +89,7 @@ def test_efficientnets_of_another_package_are_renamed(tmp_path):
     with torch.no_grad():
         expected = network.forward_features(images)
         assert torch.equal(loaded.forward_features(images), expected)
-    with pytest.raises(UserError, match=r"lite0\.pth belongs to another network"):
+    with pytest.raises(UserError, match=r"tf_efficientnet_lite1 cannot be made from .*lite0\.pth"):
         load_network("tf_efficientnet_lite1", 64, str(tmp_path / "lite0.pth"))
 
 

@@ -91,6 +91,6 @@ def test_files_that_hold_no_weights_are_refused_in_one_line(tmp_path):
     torch.save([1, 2], tmp_path / "list.pth")
     torch.save(SmallCNN(), tmp_path / "module.pth")  # pickled code is never run
     for name in ("text.safetensors", "list.pth", "module.pth"):
-        with pytest.raises(UserError, match=f"{name} (cannot be read|contains no)") as error:
+        with pytest.raises(UserError, match=f"{name} cannot be read") as error:
             read_state_dict(tmp_path / name)
         assert "\n" not in str(error.value)

@@ -152,7 +152,7 @@ class Study:
         self._renewed = time.monotonic()
         return {"host": HOST, "process": os.getpid(), "heard": round(time.time())}
 
-    def _lock_numbering(self) -> AbstractContextManager[bool]:
+    def _lock_numbering(self) -> AbstractContextManager[None]:
         """Admits one worker at a time; the system frees the lock of a worker that dies."""
         return wait_for_lock(self.folder.search / "claim.lock")
 
