@@ -77,7 +77,7 @@ def _create(model: str, input_size: int, **options: Any) -> Any:
     if find_record(model)["fixed_input_size"]:
         options["img_size"] = input_size
     network: Any = timm.create_model(model, num_classes=0, **options)
-    if "dinov3" in model and getattr(network, "num_prefix_tokens", 0):  # not its ConvNeXt
+    if "dinov3" in model and getattr(network, "num_prefix_tokens", False):  # not its ConvNeXt
         network.global_pool = "token"
     return network
 

@@ -78,10 +78,8 @@ class History:
 
     def sort(self) -> None:
         """Sorts the rows by repeat and fold, stably."""
-        ordered = sorted(self.rows, key=_job_of)
-        if ordered != self.rows:
-            self.rows = ordered
-            self._write()
+        self.rows.sort(key=_job_of)
+        self._write()
 
     def job_rows(self, repeat: int, fold: int) -> list[dict[str, float]]:
         """Returns the rows of one job as numbers, without empty cells."""

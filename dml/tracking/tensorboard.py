@@ -24,7 +24,6 @@ from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores
 
 FOLDER = "tensorboard"
 COMBINED = "combined"
-FLUSH_SECONDS = 30
 
 
 class TensorBoardTracker(Tracker):
@@ -90,7 +89,7 @@ class TensorBoardTracker(Tracker):
         """Returns a writer for an empty folder."""
         folder = self.info.folder / FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
-        return self._open_writer(str(folder), flush_secs=FLUSH_SECONDS)
+        return self._open_writer(str(folder), flush_secs=30)
 
 
 def _add_row(writer: Any, row: dict[str, Any]) -> None:

@@ -225,35 +225,30 @@ def distributed_session(device: str) -> Iterator[ProcessGroup]:
     Raises:
         UserError: the other processes cannot be reached.
     """
+    global _store
     launch = read_launch()
     if launch.size == 1:
         yield SINGLE_PROCESS
         return
-    world = ProcessGroup(launch.rank, launch.size)
-    _connect(world, device)
-    try:
-        yield world
-        with translate_connection_errors():
-            dist.barrier()  # no process disconnects while another one still needs it
-    finally:
-        dist.destroy_process_group()
-
-
-def _connect(world: ProcessGroup, device: str) -> None:
-    global _store
+    rank, size = launch.rank, launch.size
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    rank, size = world.rank, world.size
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     try:
         if _store is None:
             _store = next(dist.rendezvous("env://", rank, size, timeout=TIMEOUT))[0]
         # The store still contains the entries of earlier runs of a multirun.
         store = dist.PrefixStore(f"run{next(_runs)}", _store)
-        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"torchrun: process {rank} cannot reach the other {size - 1}: {first_line(error)}"
         ) from error
+    try:
+        yield ProcessGroup(rank, size)
+        with translate_connection_errors():
+            dist.barrier()  # no process disconnects while another one still needs it
+    finally:
+        dist.destroy_process_group()
 
 
 class ShardedEmbedder:

@@ -21,8 +21,6 @@ from dml.training.step import TrainingStep
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState, random_state, set_random_state
 
-Batch = tuple[Tensor, Tensor]
-
 CHECK_EVERY = 50  # steps between checks for a finite loss, which wait for the device
 
 
@@ -43,7 +41,7 @@ class Trainer:
         self,
         state: TrainState,
         config: TrainConfig,
-        batches: Callable[[int], Iterable[Batch]],
+        batches: Callable[[int], Iterable[tuple[Tensor, Tensor]]],
         stopping: Stopping,
         checkpoints: Checkpoints,
         callbacks: Callbacks,
