@@ -26,7 +26,6 @@ TOKEN_POOLINGS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "token": lambda tokens_Btc, prefix: tokens_Btc[:, 0],
     "mean": lambda tokens_Btc, prefix: tokens_Btc[:, prefix:].mean(dim=1),
 }
-NATIVE = "native"  # the network's own pooling
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "l2": lambda v_BD: F.normalize(v_BD, dim=1),
     "clipped": lambda v_BD: v_BD / v_BD.norm(dim=1, keepdim=True).clamp(min=1),
@@ -89,11 +88,11 @@ class Embedder(nn.Module):
     ) -> None:
         super().__init__()
         channels = backbone.channels
-        if pooling == NATIVE:
+        if pooling == "native":
             if backbone.native_channels is None and backbone.kind != "vectors":
                 raise UserError(
-                    f"embedder.pooling={NATIVE}: the backbone has no pooling; use "
-                    f"embedder.pooling=avg, for tokens embedder.token_pooling=mean"
+                    "embedder.pooling=native: the backbone has no pooling; use "
+                    "embedder.pooling=avg, for tokens embedder.token_pooling=mean"
                 )
             channels = backbone.native_channels or channels
         elif backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
@@ -125,7 +124,7 @@ class Embedder(nn.Module):
 
     def pool(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×t×c to B×c; returns vectors B×c unchanged."""
-        if self.pooling == NATIVE and self.backbone.native_channels:
+        if self.pooling == "native" and self.backbone.native_channels:
             return self.backbone.pool_natively(features)
         if self.backbone.kind == "vectors":
             return features

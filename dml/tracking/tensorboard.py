@@ -22,9 +22,6 @@ from dml.core.metric_names import metric_label
 from dml.tracking.history import History
 from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores
 
-FOLDER = "tensorboard"
-COMBINED = "combined"
-
 
 class TensorBoardTracker(Tracker):
     """A tracker that writes event files for TensorBoard into the run folder.
@@ -63,8 +60,8 @@ class TensorBoardTracker(Tracker):
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
         """Writes the scores of the whole run and its figures."""
-        writer = self._renew(COMBINED)
-        _add_scores(writer, flatten_scores(summary, COMBINED))
+        writer = self._renew("combined")
+        _add_scores(writer, flatten_scores(summary, "combined"))
         for path in pictures:
             with Image.open(path) as picture:
                 writer.add_image(path.stem, np.asarray(picture.convert("RGB")), dataformats="HWC")
@@ -74,7 +71,7 @@ class TensorBoardTracker(Tracker):
         """Closes the files and prints the command that shows them."""
         for writer in self._writers.values():
             writer.close()
-        self.info.notify(f"TensorBoard tensorboard --logdir {self.info.folder / FOLDER}")
+        self.info.notify(f"TensorBoard tensorboard --logdir {self.info.folder / 'tensorboard'}")
 
     def _open_job(self, job: Job, step: float = math.inf) -> Any:
         """Returns the writer of a model; a new one begins with the rows before a step."""
@@ -87,7 +84,7 @@ class TensorBoardTracker(Tracker):
 
     def _renew(self, name: str) -> Any:
         """Returns a writer for an empty folder."""
-        folder = self.info.folder / FOLDER / name
+        folder = self.info.folder / "tensorboard" / name
         shutil.rmtree(folder, ignore_errors=True)
         return self._open_writer(str(folder), flush_secs=30)
 

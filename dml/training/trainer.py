@@ -231,11 +231,13 @@ class RunningMeans:
         Raises:
             UserError: a loss was not finite; the message names the step.
         """
-        if self._bad_step is not None and math.isfinite(self._bad_step.item()):
+        if self._bad_step is not None and math.isfinite(bad := self._bad_step.item()):
+            option, advice = "optim.lr", "try a smaller optim.lr or optim.loss_lr"
+            if bad == 1:  # before a weight has changed
+                option, advice = "loss", "check the images and the options of the loss"
             raise UserError(
-                f"optim.lr: the loss is not finite from step {int(self._bad_step.item())} on; the "
-                f"checkpoint before it is kept, try a smaller optim.lr or optim.loss_lr, and check "
-                f"the images and the options of the loss"
+                f"{option}: the loss is not finite from step {int(bad)} on; the checkpoint before "
+                f"it is kept, {advice}"
             )
 
     def compute_and_reset(self) -> dict[str, float]:

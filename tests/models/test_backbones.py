@@ -6,6 +6,8 @@ import timm
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from safetensors.torch import save_file
+from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from dml.core.errors import UserError
@@ -17,21 +19,14 @@ OPEN = {"timm", "custom", "identity"}  # the network, or the file of features, i
 BACKBONES = sorted({path.stem for path in CONFIGS.glob("*.yaml")} - OPEN)
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-INPUTS = {
-    "bn_inception": InputSpec(224, (104, 117, 128), (1, 1, 1), "bgr", 255),
-    "resnet50": InputSpec(224, **IMAGENET),
-    "vit_b16": InputSpec(224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "vit_s16": InputSpec(224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "dino_s16": InputSpec(224, **IMAGENET),
-    "small_cnn": InputSpec(None, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-}
-FEATURES = {
-    "bn_inception": (1024, 7, 7),
-    "resnet50": (2048, 7, 7),
-    "vit_b16": (197, 768),
-    "vit_s16": (197, 384),
-    "dino_s16": (197, 384),
-    "small_cnn": (256, 4, 4),
+# input, and the shape of the features
+EXPECTED = {
+    "bn_inception": (InputSpec(224, (104, 117, 128), (1, 1, 1), "bgr", 255), (1024, 7, 7)),
+    "resnet50": (InputSpec(224, **IMAGENET), (2048, 7, 7)),
+    "vit_b16": (InputSpec(224), (197, 768)),
+    "vit_s16": (InputSpec(224), (197, 384)),
+    "dino_s16": (InputSpec(224, **IMAGENET), (197, 384)),
+    "small_cnn": (InputSpec(None), (256, 4, 4)),
 }
 
 
@@ -54,7 +49,7 @@ def named(request):
 
 def test_input_is_that_of_the_weights(named):
     name, backbone = named
-    assert dataclasses.asdict(backbone.input) == dataclasses.asdict(INPUTS[name])
+    assert dataclasses.asdict(backbone.input) == dataclasses.asdict(EXPECTED[name][0])
 
 
 def test_forward_and_backward(named):
@@ -67,7 +62,7 @@ def test_forward_and_backward(named):
     size = backbone.input.size or 32
     images = torch.randn(2, 3, size, size)
     features = embedder.features(images)
-    assert features.shape == (2, *FEATURES[name])
+    assert features.shape == (2, *EXPECTED[name][1])
     embeddings = embedder.embed(features)
     assert embeddings.shape == (2, backbone.channels)
     with torch.no_grad():
@@ -80,53 +75,39 @@ def test_forward_and_backward(named):
 
 
 # Networks of timm's own test suite: the code of the full ones in little.
-SMALL = {"maps": "test_resnet", "tokens": "test_vit"}
+SMALL = {"maps": ("test_resnet", "fc."), "tokens": ("test_vit", "head.")}  # with the classifier
 
 
 def _small(kind, **options):
-    return TimmBackbone(f"{SMALL[kind]}.r160_in1k", input_size=64, **options)
+    return TimmBackbone(f"{SMALL[kind][0]}.r160_in1k", input_size=64, **options)
 
 
 def _release(kind):
     """What the hub holds for `_small(kind)`: 160 pixels, classifier included."""
     torch.manual_seed(5)
-    return timm.create_model(SMALL[kind])
+    return timm.create_model(SMALL[kind][0]).state_dict()
 
 
-@pytest.mark.parametrize("kind", ["maps", "tokens"])
-def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, caches):
-    from safetensors.torch import save_file
-    from timm.layers import resample_abs_pos_embed
-
-    release = _release(kind).state_dict()
-    snapshot = caches / "hub" / f"models--timm--{SMALL[kind]}.r160_in1k"
-    (snapshot / "snapshots" / "1234").mkdir(parents=True)
-    (snapshot / "refs").mkdir()
-    (snapshot / "refs" / "main").write_text("1234")
-    save_file(release, snapshot / "snapshots" / "1234" / "model.safetensors")
-    backbone = _small(kind, weights="imagenet")
-    state = backbone.network.state_dict()
-    classifier = {"maps": "fc.", "tokens": "head."}[kind]
+@pytest.mark.parametrize("kind", SMALL)
+def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, snapshot):
+    release, (name, classifier) = _release(kind), SMALL[kind]
+    save_file(release, snapshot(f"timm/{name}.r160_in1k") / "model.safetensors")
+    state = _small(kind, weights="imagenet").network.state_dict()
     assert set(state) == {n for n in release if not n.startswith(classifier)}
+    if kind == "tokens":
+        release["pos_embed"] = resample_abs_pos_embed(release["pos_embed"], [4, 4])
     for name, value in state.items():
-        if name == "pos_embed":
-            assert value.shape[1] == 1 + 4 * 4
-            expected = resample_abs_pos_embed(release[name], [4, 4])
-            torch.testing.assert_close(value, expected)
-        else:
-            torch.testing.assert_close(value, release[name])
+        torch.testing.assert_close(value, release[name])
 
 
 def test_a_hub_that_cannot_be_reached_is_named():
-    with pytest.raises(
-        UserError, match=r"imagenet: .*timm/test_vit\.r160_in1k .*<file>"
-    ):
+    with pytest.raises(UserError, match=r"imagenet: .*timm/test_vit\.r160_in1k .*<file>"):
         TimmBackbone("test_vit.r160_in1k")
 
 
 def test_weights_of_another_network_are_refused(tmp_path):
-    torch.save(_release("maps").state_dict(), tmp_path / "maps.pth")
-    torch.save(_release("tokens").state_dict(), tmp_path / "tokens.pth")
+    for kind in SMALL:
+        torch.save(_release(kind), tmp_path / f"{kind}.pth")
     for kind, other in (("tokens", "maps"), ("maps", "tokens")):
         with pytest.raises(UserError, match="are they of another network") as error:
             _small(kind, weights=str(tmp_path / f"{other}.pth"))

@@ -100,14 +100,9 @@ def test_dinov3_is_pooled_by_its_class_token():
     assert torch.equal(embedder.pool(features), features[:, 0])
 
 
-def test_a_network_of_a_user_on_the_hub(caches):
+def test_a_network_of_a_user_on_the_hub(snapshot):
     network = _network_of_timm("test_vit", num_classes=3, img_size=32)
-    folder = caches / "hub" / "models--user--net"
-    snapshot = folder / "snapshots" / "1234"
-    snapshot.mkdir(parents=True)
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text("1234")
-    timm.models.save_for_hf(network, snapshot, model_config={"num_classes": 3})
+    timm.models.save_for_hf(network, snapshot("user/net"), model_config={"num_classes": 3})
     backbone = TimmBackbone("hf-hub:user/net", "imagenet", 32).eval()
     images = torch.randn(1, 3, 32, 32)
     with torch.no_grad():
