@@ -183,7 +183,7 @@ class OptimConfig(Node):
     weight_decay: NotNegative
     loss_lr: NotNegative | None
     loss_lr_ratio: NotNegative | None
-    groups: dict[str, dict[str, Any]]
+    groups: dict[Literal["backbone", "batch_norm", "head", "loss"], dict[str, Any]]
     schedule: Literal["cosine", "step"] | dict[str, Any] | None
     schedule_args: dict[str, Any]
     clip_value: Positive | None

@@ -23,13 +23,10 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     killed process leaves a `.partial` file, which is ignored.
 
     Raises:
-        UserError: `path` is a folder.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; it names the file, also for errors of `fsync`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir():
-        raise UserError(f"outputs: {path} is a folder where a file is expected; delete it")
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.partial")
     try:
         yield temporary
@@ -39,31 +36,21 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        add_filename(error, path)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
     _sync_folder(path.parent)
-
-
-def add_filename(error: BaseException, path: Path) -> None:
-    """Sets the file name of an OSError that has none, such as an error of `write` or `fsync`."""
-    if isinstance(error, OSError) and error.filename is None:
-        error.filename = str(path)
 
 
 def output_folder(path: Path) -> Path:
     """Creates a folder if necessary, and returns it.
 
     Raises:
-        UserError: the folder cannot be written to.
+        OSError: the folder cannot be written to.
     """
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{path}: not a folder; choose another one")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path) as file:
-            file.write(b"a full disk refuses this")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; choose another folder") from error
+    path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=path) as file:
+        file.write(b"a full disk refuses this")
     return path
 
 
@@ -86,13 +73,13 @@ def read_json(path: str | Path) -> dict[str, Any] | None:
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("not a JSON object")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:  # a folder, not UTF-8, not JSON
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"outputs: {path} is damaged ({reason}); delete it") from error
-    if not isinstance(value, dict):
-        raise UserError(f"outputs: {path} is damaged (not a JSON object); delete it")
     return value
 
 

@@ -71,18 +71,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     PyTorch has an exception class only for GPU memory.
     """
     messages = (
+        "out of memory",
         "can't allocate memory",
         "not enough memory",
         "Storage size calculation overflowed",
         "failed to map segment",  # of a library that is imported
     )
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (
-            isinstance(error, RuntimeError | ImportError)
-            and any(text in str(error) for text in messages)
-        )
+    may_be = isinstance(error, RuntimeError | ImportError)
+    return isinstance(error, MemoryError) or (
+        may_be and any(text in str(error) for text in messages)
     )
 
 

@@ -32,10 +32,9 @@ class Launch:
 
 def read_launch() -> Launch:
     """Returns the ranks in the launcher's environment variables; one process without them."""
-    values = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
-    if not all(value.isdigit() for value in values):
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         return Launch()
-    rank, size = int(values[0]), int(values[1])
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
     return Launch(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
 
@@ -83,5 +82,4 @@ def sweep_name(words: Sequence[str]) -> str:
 
 def read_sweep_size() -> int:
     """Returns the number of runs of the multirun that started this process; 1 without one."""
-    value = os.environ.get(SWEEP_SIZE, "")
-    return int(value) if value.isdigit() else 1
+    return int(os.environ.get(SWEEP_SIZE, 1))

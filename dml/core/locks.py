@@ -5,7 +5,7 @@ While a lock is held, its file names the holder.
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import logging
 import os
 import socket
@@ -19,8 +19,6 @@ from filelock import FileLock, Timeout
 from dml.core.errors import UserError
 
 log = logging.getLogger(__name__)
-
-UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # by the file system
 
 
 class Busy(UserError):
@@ -38,39 +36,26 @@ class Busy(UserError):
 
 
 @contextmanager
-def wait_for_lock(path: Path, purpose: str = "") -> Iterator[bool]:
+def wait_for_lock(path: Path, purpose: str = "") -> Iterator[None]:
     """Holds the exclusive lock `path`, after waiting for the process that holds it.
-
-    On a file system without locks the block runs unlocked: callers write files that are renamed at
-    the end, so that the worst case is duplicate work.
 
     Args:
         path: the lock file; its folder is created, and the file is not deleted.
         purpose: work of the holder, for a message while this process waits; empty: no message.
 
-    Yields:
-        True if the lock is held, False if the file system has no locks.
-
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = _exclusive(path)
     try:
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            if purpose:
-                log.warning("waiting for another process that is %s", purpose)
-            lock.acquire()
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
-    try:
-        with _named(path):
-            yield lock.is_locked
-    finally:
-        lock.release()
+        lock.acquire(blocking=False)
+    except Timeout:
+        if purpose:
+            log.warning("waiting for another process that is %s", purpose)
+        lock.acquire()
+    with _named(lock, path):
+        yield
 
 
 @contextmanager
@@ -92,11 +77,8 @@ def try_lock(path: Path) -> Iterator[None]:
         raise Busy(path) from error
     except OSError as error:
         raise UserError(f"outputs: cannot write to {path.parent}: {error.strerror}") from error
-    try:
-        with _named(path):
-            yield
-    finally:
-        lock.release()
+    with _named(lock, path):
+        yield
 
 
 def is_locked(path: Path) -> bool:
@@ -104,17 +86,13 @@ def is_locked(path: Path) -> bool:
 
     If its file names a holder, the test acquires the lock for an instant.
     """
-    try:
-        import fcntl  # not on Windows
-
-        if path.stat().st_size == 0:
-            return False
-        with open(path, "rb+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, ImportError):  # no such file, or no locks
-        pass
+    with suppress(OSError):  # no such file, or no locks
+        if path.stat().st_size:
+            with open(path, "rb+") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return True
     return False
 
 
@@ -124,14 +102,15 @@ def find_held(folder: Path) -> Path | None:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Writes the name of this process into the file."""
-    path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+def _named(lock: FileLock, path: Path) -> Iterator[None]:
+    """Writes the name of this process into the file while the lock is held; then releases it."""
     try:
+        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
         yield
     finally:
         with suppress(OSError):  # the folder may be gone
             path.write_text("", encoding="utf-8")
+        lock.release()
 
 
 def _exclusive(path: Path) -> FileLock:

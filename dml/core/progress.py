@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -90,10 +91,8 @@ def show_progress(items: Iterable[T], title: str, total: int | None = None) -> I
 
 
 def format_seconds(seconds: float) -> str:
-    """Formats a duration: `0:07`, `12:34`, `3:25:45`."""
-    minutes, remainder = divmod(round(max(0.0, seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{remainder:02}" if hours else f"{minutes}:{remainder:02}"
+    """Formats a duration: `0:00:07`, `3:25:45`."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 def format_epoch(epoch: float) -> str:
@@ -111,5 +110,4 @@ def _leave_line() -> None:
             setattr(sys, name, stream.rich_proxied_file)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_line)
+os.register_at_fork(after_in_child=_leave_line)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-from functools import cache
 from typing import Any
 
 MASK = "***"
@@ -19,7 +18,6 @@ _OPTION = re.compile(rf"(\b(?:[\w.]*[._])?{_NAME}=){_VALUE}", re.IGNORECASE)
 _URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/@:]*):(\S+)@", re.IGNORECASE)
 
 
-@cache
 def is_secret_name(name: str) -> bool:
     """Returns True if an option of this dotted name holds a key or password."""
     return _SECRET_NAME.fullmatch(name) is not None
@@ -43,14 +41,7 @@ def mask_options(options: Any) -> Any:
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats log records without secrets.
-
-    Args:
-        format: of `logging.Formatter`; this name is that of logging's config.
-    """
-
-    def __init__(self, format: str) -> None:
-        super().__init__(format)
+    """Formats log records without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line of a record."""

@@ -35,10 +35,6 @@ def find_record(model: str) -> dict[str, Any]:
     except RuntimeError:  # the network is known, the tag is not
         record = None
     if record is None:
-        name, _, tag = model.partition(".")
-        if tag and timm.is_model(name):
-            tagged = ", ".join(timm.list_pretrained(f"{name}.*")) or "none"
-            raise ConfigError([f"backbone.model={model} has no such weights; timm has {tagged}"])
         known = [*timm.list_models(pretrained=True), *timm.list_models()]
         hint = f"; of the hub: backbone.model={HUB}{model}" if "/" in model else ""
         raise ConfigError(

@@ -89,9 +89,9 @@ def open_image_source(
     if not all(map(Path.is_file, files)):
         try:
             lock = wait_for_lock(path.with_suffix(".lock"), f"writing {path}")
-            with raise_on_signals(), lock as exclusive:
+            with raise_on_signals(), lock:
                 if not all(map(Path.is_file, files)):
-                    _write(path, index, cache, exclusive)
+                    _write(path, index, cache)
         except OSError as error:
             raise UserError(
                 f"data.cache: cannot write {path}: {error.strerror}; free disk space, cache fewer "
@@ -101,8 +101,8 @@ def open_image_source(
     return PixelCache(path)
 
 
-def _write(path: Path, index: ImageIndex, side: int | str, exclusive: bool) -> None:
-    for leftover in path.parent.glob(f".{path.name}.*.partial") if exclusive else ():
+def _write(path: Path, index: ImageIndex, side: int | str) -> None:
+    for leftover in path.parent.glob(f".{path.name}.*.partial"):
         leftover.unlink()  # of a killed process; the lock excludes other writers
     count = len(index.images)
     table = np.empty((count, 3), np.int64)

@@ -1,15 +1,19 @@
-"""Interface of backbones, and the networks of timm behind it: ResNet, ViT, DINO and others."""
+"""Interface of backbones; networks of timm and of users behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
+import torch
 from torch import Tensor, nn
 
+from dml.core.errors import ConfigError, first_line
 from dml.core.timm_records import find_record
-from dml.models.timm_networks import inspect_network, load_network
+from dml.models.timm_networks import load_network
+
+KINDS: dict[int, Literal["maps", "tokens", "vectors"]] = {2: "vectors", 3: "tokens", 4: "maps"}
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,13 @@ class InputSpec:
     crop_share: float | None = 224 / 256
 
 
+IMAGENET = InputSpec(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+
+
 class Backbone(nn.Module):
     """Network from images (B×3×H×W, prepared as in `input`) to features, without pooling.
 
-    A custom network needs neither this base class nor the attributes: missing ones are added by
-    `dml.models.plain_network.complete`.
+    A custom network needs neither this base class nor the attributes: `complete` adds missing ones.
 
     Attributes:
         channels: c of the features.
@@ -57,13 +63,55 @@ class Backbone(nn.Module):
     prefix_tokens: int = 0
     native_channels: int | None = None
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Returns features of `images`, B×c×h×w, B×tokens×c or B×c."""
-        raise NotImplementedError
-
     def pool_natively(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×tokens×c to B×c, as before the network's classifier."""
         raise NotImplementedError
+
+
+def complete(network: nn.Module, size: int | None = None) -> Backbone:
+    """Adds the missing attributes of a `Backbone` to a network, in place, and returns the network.
+
+    The default of `input` is 224 pixels with the mean and standard deviation of ImageNet; `kind`
+    and `channels` are found by a run on an image of zeros, in evaluation mode without gradients.
+
+    Args:
+        network: maps B×3×H×W to B×c, B×c×h×w or B×tokens×c.
+        size: side of the image in pixels; None: the size in `input`.
+
+    Raises:
+        ConfigError: the network fails on the image, or returns another shape or type.
+    """
+    defaults = {"input": IMAGENET, "prefix_tokens": 0, "native_channels": None}
+    for attribute, default in defaults.items():
+        if not hasattr(network, attribute):
+            setattr(network, attribute, default)
+    backbone = cast(Backbone, network)
+    if not (hasattr(network, "channels") and hasattr(network, "kind")):
+        features = _run_on_zeros(network, size or backbone.input.size or 224)
+        backbone.kind = KINDS[features.ndim]
+        backbone.channels = features.shape[1 if features.ndim == 4 else -1]
+    return backbone
+
+
+def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
+    name, training = type(network).__name__, network.training
+    try:
+        with torch.no_grad():
+            features = network.eval()(torch.zeros(1, 3, size, size))
+        if not isinstance(features, Tensor) or features.ndim not in KINDS or len(features) != 1:
+            shape = list(getattr(features, "shape", ())) or f"a {type(features).__name__}"
+            raise TypeError(f"it returns {shape}, not 1xc (vectors), 1xcxhxw (maps) or 1xtokensxc")
+    except Exception as error:  # of any class: the network may be the user's
+        raise ConfigError(
+            [
+                f"backbone: {name} fails on an image of 3x{size}x{size}: {first_line(error)}; "
+                "another size is set with transform.size, that of timm's networks with "
+                "backbone.input_size"
+            ]
+        ) from error
+    finally:
+        network.train(training)
+    return features
 
 
 class TimmBackbone(Backbone):
@@ -95,12 +143,9 @@ class TimmBackbone(Backbone):
     ) -> None:
         super().__init__()
         record = find_record(model)
-        output = inspect_network(model, input_size)
         self.network = load_network(model, input_size, weights)
-        self.kind, self.channels = output.kind, output.channels
-        self.native_channels = output.native_channels
-        self.channels_last = output.channels_last
         self.prefix_tokens = getattr(self.network, "num_prefix_tokens", 0)
+        self.maps_last = getattr(self.network, "output_fmt", "NCHW") == "NHWC"
         self.input = InputSpec(
             size=input_size,
             mean=tuple(mean or record["mean"]),
@@ -108,14 +153,17 @@ class TimmBackbone(Backbone):
             interpolation=interpolation,
             crop_share=crop_share,
         )
+        self.native_channels = getattr(self.network, "head_hidden_size", None)
+        complete(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×c×h×w or tokens B×t×c, class token first, of images B×3×H×W."""
         features = self.network.forward_features(images)
-        return features.permute(0, 3, 1, 2) if self.channels_last else features
+        is_last = self.maps_last and features.ndim == 4
+        return features.permute(0, 3, 1, 2) if is_last else features
 
     def pool_natively(self, features: Tensor) -> Tensor:
         """Returns timm's output before the classifier, B×c, for features from `forward`."""
-        if self.channels_last:
+        if self.maps_last and features.ndim == 4:
             features = features.permute(0, 2, 3, 1)
         return self.network.forward_head(features, pre_logits=True)

@@ -6,6 +6,7 @@ results of deep metric learning. Shapes: B images, c channels, h×w maps.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Literal, NamedTuple
 
 import torch
@@ -17,6 +18,9 @@ from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
 CAFFE_WEIGHTS = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
+
+
+Layer = tuple[str, int, int, int]  # name, output channels, kernel, stride
 
 
 class Block(NamedTuple):
@@ -31,15 +35,19 @@ class Block(NamedTuple):
     pool: Literal["avg", "max"]
     projection: int  # 1×1 after the pooling
 
-    @property
-    def halves(self) -> bool:
-        """True if the output maps are half as high and wide."""
-        return self.single == 0
-
-    def channels_out(self, channels_in: int) -> int:
-        """Returns the sum of the channels of all branches."""
-        passed_through = channels_in if self.halves else 0  # pooled, not projected
-        return self.single + self.triple + self.double + self.projection + passed_through
+    def branches(self) -> list[list[Layer]]:
+        """Returns the layers of the branches in the order of their outputs; the last one pools."""
+        stride, start = 1 if self.single else 2, f"inception_{self.name}_"
+        single = (f"{start}1x1", self.single, 1, 1)
+        triple = (f"{start}3x3_reduce", self.reduce, 1, 1), (f"{start}3x3", self.triple, 3, stride)
+        double = (
+            (f"{start}double_3x3_reduce", self.double_reduce, 1, 1),
+            (f"{start}double_3x3_1", self.double, 3, 1),
+            (f"{start}double_3x3_2", self.double, 3, stride),
+        )
+        pooled = (f"{start}pool_proj", self.projection, 1, 1)
+        convolved = [[single], [*triple], [*double], [pooled]]
+        return convolved if self.single else [[*triple], [*double], []]
 
 
 BLOCKS = (
@@ -78,12 +86,9 @@ class BNInception(Backbone):
     def __init__(self, weights: str = "imagenet", input_size: int = 224) -> None:
         super().__init__()
         side = -(-input_size // 2) // 4  # of the maps before the last two halvings
-        if side < 4 or side % 4:  # odd sizes: convolved and pooled maps would differ by one pixel
+        if side < 4 or side % 4:  # convolved and pooled maps would differ by one pixel
             raise ConfigError(
-                [
-                    f"backbone.input_size={input_size} leaves maps that BN-Inception cannot halve "
-                    f"evenly: use 224 (227 under MLRC, 256) or another multiple of 32"
-                ]
+                [f"backbone.input_size={input_size} must be 224, 227 or a multiple of 32"]
             )
         self.input = InputSpec(
             size=input_size,
@@ -97,7 +102,14 @@ class BNInception(Backbone):
         self._add("conv2_3x3", 64, 192, kernel=3)
         channels = 192
         for block in BLOCKS:
-            channels = self._add_block(block, channels)
+            outputs = []
+            for branch in block.branches():
+                width = channels
+                for name, channels_out, kernel, stride in branch:
+                    self._add(name, width, channels_out, kernel, stride)
+                    width = channels_out
+                outputs.append(width)
+            channels = sum(outputs)
         load_weights(self, weights, CAFFE_WEIGHTS, classifier="last_linear")
 
     def forward(self, images: Tensor) -> Tensor:
@@ -108,35 +120,14 @@ class BNInception(Backbone):
             x_Bchw = self._run_block(block, x_Bchw)
         return x_Bchw
 
-    def _add_block(self, block: Block, channels: int) -> int:
-        """Adds the convolutions of `block`; returns its output channels."""
-        prefix = f"inception_{block.name}_"
-        stride = 2 if block.halves else 1
-        if block.single:
-            self._add(prefix + "1x1", channels, block.single, kernel=1)
-        self._add(prefix + "3x3_reduce", channels, block.reduce, kernel=1)
-        self._add(prefix + "3x3", block.reduce, block.triple, kernel=3, stride=stride)
-        self._add(prefix + "double_3x3_reduce", channels, block.double_reduce, kernel=1)
-        self._add(prefix + "double_3x3_1", block.double_reduce, block.double, kernel=3)
-        self._add(prefix + "double_3x3_2", block.double, block.double, kernel=3, stride=stride)
-        if block.projection:
-            self._add(prefix + "pool_proj", channels, block.projection, kernel=1)
-        return block.channels_out(channels)
-
     def _run_block(self, block: Block, x_Bchw: Tensor) -> Tensor:
-        prefix = f"inception_{block.name}_"
-        branches = [self._run(prefix + "1x1", x_Bchw)] if block.single else []
-        branches.append(self._run(prefix + "3x3", self._run(prefix + "3x3_reduce", x_Bchw)))
-        double = self._run(prefix + "double_3x3_reduce", x_Bchw)
-        double = self._run(prefix + "double_3x3_1", double)
-        branches.append(self._run(prefix + "double_3x3_2", double))
-        if block.halves:
-            branches.append(_max_pool(x_Bchw))
-        else:
-            pool = F.max_pool2d if block.pool == "max" else F.avg_pool2d
-            pooled = pool(x_Bchw, 3, stride=1, padding=1)
-            branches.append(self._run(prefix + "pool_proj", pooled))
-        return torch.cat(branches, dim=1)
+        *convolved, last = block.branches()
+        pool = F.max_pool2d if block.pool == "max" else F.avg_pool2d
+        pooled = pool(x_Bchw, 3, stride=1, padding=1) if last else _max_pool(x_Bchw)
+        outputs = []
+        for start, branch in [*((x_Bchw, branch) for branch in convolved), (pooled, last)]:
+            outputs.append(reduce(lambda y, layer: self._run(layer[0], y), branch, start))
+        return torch.cat(outputs, dim=1)
 
     def _add(
         self, name: str, channels_in: int, channels_out: int, kernel: int, stride: int = 1

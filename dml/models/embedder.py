@@ -26,8 +26,6 @@ TOKEN_POOLINGS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "token": lambda tokens_Btc, prefix: tokens_Btc[:, 0],
     "mean": lambda tokens_Btc, prefix: tokens_Btc[:, prefix:].mean(dim=1),
 }
-LARGEST = 65_536  # dimensions; a typo must not exhaust the memory
-NATIVE = "native"  # the network's own pooling
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "l2": lambda v_BD: F.normalize(v_BD, dim=1),
     "clipped": lambda v_BD: v_BD / v_BD.norm(dim=1, keepdim=True).clamp(min=1),
@@ -60,7 +58,7 @@ class Embedder(nn.Module):
         bias: whether the head has a bias.
         normalize: "l2", "clipped" (v / max(1, ‖v‖): only long vectors are shortened) or "none".
         freeze_batch_norm: keep the BatchNorm statistics of the backbone during training.
-        freeze_batch_norm_affine: also keep γ and β; requires `freeze_batch_norm`.
+        freeze_batch_norm_affine: also keep γ and β.
         batch_norm_momentum: weight of a batch in the running statistics of the backbone's BatchNorm
             layers, 0–1; None keeps the network's value (0.1 in PyTorch).
 
@@ -89,32 +87,21 @@ class Embedder(nn.Module):
         batch_norm_momentum: float | None = None,
     ) -> None:
         super().__init__()
-        if freeze_batch_norm_affine and not freeze_batch_norm:
-            raise UserError(
-                "embedder.freeze_batch_norm_affine=true needs frozen statistics too: "
-                "set embedder.freeze_batch_norm=true"
-            )
         channels = backbone.channels
-        if pooling == NATIVE:
+        if pooling == "native":
             if backbone.native_channels is None and backbone.kind != "vectors":
                 raise UserError(
-                    f"embedder.pooling={NATIVE}: this backbone has no pooling before its "
-                    f"classifier; use embedder.pooling=avg, and for tokens "
-                    f"embedder.token_pooling=mean"
+                    "embedder.pooling=native: the backbone has no pooling; use "
+                    "embedder.pooling=avg, for tokens embedder.token_pooling=mean"
                 )
             channels = backbone.native_channels or channels
         elif backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
-            raise UserError(
-                "embedder.token_pooling=token: this backbone has no class token; use mean"
-            )
+            raise UserError("embedder.token_pooling=token: there is no class token; use mean")
         self.backbone = backbone
         self.input = backbone.input
         self.embedding_size = channels if size is None else size
-        if not 1 <= self.embedding_size <= LARGEST:
-            raise UserError(
-                f"embedder.size={size} must be at least 1 and at most {LARGEST}, or null for the "
-                f"backbone's channels"
-            )
+        if self.embedding_size < 1:
+            raise UserError(f"embedder.size={size} must be at least 1, or null for the channels")
         if head == "none" and self.embedding_size != channels:
             raise UserError(
                 f"embedder.size={size} needs a head, since the backbone has {channels} channels: "
@@ -137,7 +124,7 @@ class Embedder(nn.Module):
 
     def pool(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×t×c to B×c; returns vectors B×c unchanged."""
-        if self.pooling == NATIVE and self.backbone.native_channels:
+        if self.pooling == "native" and self.backbone.native_channels:
             return self.backbone.pool_natively(features)
         if self.backbone.kind == "vectors":
             return features
@@ -204,21 +191,12 @@ def _build_head(
     return nn.Sequential(layers)
 
 
-def compile_backbone(embedder: Embedder, choice: bool | str, device: torch.device) -> None:
+def compile_backbone(embedder: Embedder, choice: bool | str) -> None:
     """Compiles the backbone of a network in place; the compilation runs at the first call.
 
     Args:
         embedder: the network.
         choice: the option `compile`: True, False, or a mode of torch.compile.
-        device: device of the network.
-
-    Raises:
-        UserError: the mode needs a GPU.
     """
-    if choice == "reduce-overhead" and device.type != "cuda":
-        raise UserError(
-            "compile: reduce-overhead records CUDA graphs, and this run has no GPU; use "
-            "compile=true or false"
-        )
     if choice:
         embedder.backbone.compile(mode=choice if isinstance(choice, str) else None)

@@ -7,11 +7,9 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from dml.core.errors import ConfigError
 from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
-WIDEST = 4096
 # Trained on 92 characters that data=glyphs does not contain: `python train.py data=glyphs
 # data.reader.first_class=200 data.reader.classes=92 data.reader.per_class=59 loss=norm_softmax
 # embedder.size=128 protocol.epochs=10`.
@@ -27,11 +25,10 @@ class SmallCNN(Backbone):
     Args:
         weights: "none", "glyphs" (pretrained, for `width` 32), a file or a URL; there are no
             ImageNet weights.
-        input_size: side of the images in pixels, at least 8; None keeps their size.
+        input_size: side of the images in pixels; None keeps their size.
         width: channels of the first layer, a quarter of the channels of the features.
 
     Raises:
-        ConfigError: `input_size` is too small.
         UserError: the weights cannot be loaded or belong to another network.
     """
 
@@ -41,10 +38,6 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
-        if not 1 <= width <= WIDEST:  # a typo must not exhaust the memory
-            raise ConfigError([f"backbone.width: {width} must be at least 1, at most {WIDEST}"])
-        if input_size is not None and input_size < 8:
-            raise ConfigError([f"backbone.input_size: {input_size} must be at least 8, or null"])
         self.channels = 4 * width
         self.input = InputSpec(size=input_size)
         self.stem = nn.Sequential(*_layer(3, width, stride=1))

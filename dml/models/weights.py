@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path
+from textwrap import shorten
 from urllib.parse import urlsplit
 
 import torch
@@ -45,11 +45,12 @@ def load_weights(
         if not (classifier and name.startswith(f"{classifier}."))
     }
     try:
-        problem = describe_mismatch(*network.load_state_dict(state, strict=False))
-    except RuntimeError as error:  # other shapes
-        problem = " ".join(str(error).split())
-    if problem:
-        raise UserError(f"backbone.weights: {path} belongs to another network: {problem}")
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        reason = shorten(str(error), 300, placeholder=" …")
+        raise UserError(
+            f"backbone.weights={weights}: {path} is of another network ({reason})"
+        ) from error
 
 
 def find_weights(weights: str) -> Path:
@@ -74,7 +75,7 @@ def find_weights(weights: str) -> Path:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with show_task(f"downloading {weights}"):
-                prefix = None if digits is None else digits[1]
+                prefix = digits and digits[1]
                 torch.hub.download_url_to_file(weights, str(path), prefix, progress=False)
         except (OSError, RuntimeError) as error:  # of the network or disk; another hash
             raise UserError(
@@ -88,38 +89,18 @@ def find_weights(weights: str) -> Path:
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """Returns name → tensor of a `.safetensors` file or of a file written by `torch.save`.
 
-    Looks inside `state_dict` or `model` and removes the prefix `module.` of data parallelism. For
-    the file of a whole embedder, such as `model.safetensors` of `dml.export`, the tensors of the
+    timm looks inside `state_dict` or `model` and removes the prefix of data parallelism. For the
+    file of a whole embedder, such as `model.safetensors` of `dml.export`, the tensors of the
     backbone are returned. Only tensors are unpickled.
     """
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
+    from timm.models import load_state_dict  # imported late: small networks need no timm
 
-            content: object = load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        state = load_state_dict(str(path))
     except Exception as error:  # of many classes, by format
         raise UserError(
             f"backbone.weights: {path} cannot be read: damaged, or neither a state dict of "
             "torch.save nor .safetensors"
         ) from error
-    for key in ("state_dict", "model"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-    named: Mapping[str, object] = content if isinstance(content, Mapping) else {}
-    state = {n.removeprefix("module."): v for n, v in named.items() if isinstance(v, Tensor)}
-    if not state:
-        raise UserError(f"backbone.weights: {path} contains no state dict")
-    return {
-        n.removeprefix(BACKBONE): v for n, v in state.items() if n.startswith(BACKBONE)
-    } or state
-
-
-def describe_mismatch(missing: Iterable[str], unknown: Iterable[str]) -> str:
-    """Returns the first difference between the names in a file and in a network, or ""."""
-    absent = [name for name in missing if not name.endswith("num_batches_tracked")]  # new name
-    surplus = list(unknown)
-    if absent:
-        return f"it lacks {absent[0]}"
-    return f"this one has no {surplus[0]}" if surplus else ""
+    of_embedder = {n.removeprefix(BACKBONE): v for n, v in state.items() if n.startswith(BACKBONE)}
+    return of_embedder or state

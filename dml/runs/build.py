@@ -39,15 +39,14 @@ from dml.data.image_index import ImageIndex, Subset
 from dml.data.protocol_splits import merge_query_and_gallery, take_part
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
+from dml.models.backbones import complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.identity import Identity
-from dml.models.plain_network import complete
 from dml.tracking import Tracker
-from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
 from dml.training.interfaces import Method
 from dml.training.optim import build_optimizer, named_schedule, parameter_groups
-from dml.training.process_group import ProcessGroup
+from dml.training.process_group import ProcessGroup, synchronize_batch_norm
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"
@@ -245,7 +244,7 @@ class Builder:
             embedder.backbone.to(memory_format=torch.channels_last)
         if world.size > 1 and not embedder.freeze_batch_norm:
             synchronize_batch_norm(embedder, device)
-        compile_backbone(embedder, self.config.compile, device)
+        compile_backbone(embedder, self.config.compile)
         return embedder
 
     def transforms(self, embedder: Embedder) -> Transforms:

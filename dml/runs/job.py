@@ -47,9 +47,8 @@ from dml.training.checkpoint_files import Checkpoints, translate_state_errors
 from dml.training.device import autocast, resolve_device
 from dml.training.interfaces import Callbacks, TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
-from dml.training.random_state import random_state, set_random_state
 from dml.training.stopping import Stopping
-from dml.training.train_state import TrainState
+from dml.training.train_state import TrainState, random_state, set_random_state
 from dml.training.trainer import Trainer
 
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
@@ -205,11 +204,8 @@ class JobRun:
         )
         try:
             if stored is not None:
-                state, note = stored
-                if note:
-                    print_line(f"note: {note}")
                 with translate_state_errors(self.checkpoints.last):
-                    trainer.load_state_dict(state)
+                    trainer.load_state_dict(stored)
                 if not trainer.finished:
                     epoch = format_epoch(trainer.epoch)
                     print_line(f"continuing {self.job.name} from epoch {epoch}")

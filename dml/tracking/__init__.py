@@ -3,10 +3,4 @@
 from dml.tracking.history import History, JobTracker
 from dml.tracking.tracker import RunInfo, Tracker, track_run
 
-__all__ = [
-    "History",
-    "JobTracker",
-    "RunInfo",
-    "Tracker",
-    "track_run",
-]
+__all__ = ["History", "JobTracker", "RunInfo", "Tracker", "track_run"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dml.core.atomic_io import add_filename, write_text
+from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, first_line
 from dml.tracking.tracker import Tracker
 
@@ -19,8 +18,8 @@ FIRST = ("repeat", "fold", "epoch", "step")
 class History:
     """A CSV table with one row per evaluation, which is on disk before the next step.
 
-    Columns are `repeat, fold, epoch, step`, then the logged values in order of first appearance. A
-    killed process leaves complete rows; `rewind` drops rows that are newer than the checkpoint.
+    Columns are `repeat, fold, epoch, step`, then the logged values in order of first appearance.
+    Every change replaces the file; `rewind` drops rows that are newer than the checkpoint.
 
     Args:
         path: the file; None: keep the rows in memory, since another process writes them.
@@ -30,23 +29,16 @@ class History:
         self.path, self._stored = Path(path or ""), path is not None
         self.rows: list[dict[str, str]] = []
         self.columns: list[str] = list(FIRST)
-        self._complete = False  # whether the file exists and ends with a complete row
         if self._stored and self.path.exists():
             try:
-                self._parse(self.path.read_text(encoding="utf-8"))
+                lines = self.path.read_text(encoding="utf-8").splitlines()
+                reader = csv.DictReader(lines, restval="")
+                self.rows, self.columns = list(reader), list(reader.fieldnames or FIRST)
+                for row in self.rows:
+                    numbers = _job_of(row), int(row["step"]), float(row["epoch"])
+                    _ = numbers, [float(value) for value in row.values() if value]
             except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
                 raise self._damaged(first_line(error)) from error
-
-    def _parse(self, text: str) -> None:
-        self._complete = text.endswith("\n")
-        # A full disk or a crash may have truncated the last line.
-        reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines(), restval="")
-        self.rows, self.columns = list(reader), list(reader.fieldnames or FIRST)
-        for row in self.rows:
-            for name in ("repeat", "fold", "step"):
-                int(row[name])
-            for value in filter(None, (row["epoch"], *row.values())):
-                float(value)
 
     def _damaged(self, why: str) -> UserError:
         return UserError(
@@ -58,20 +50,9 @@ class History:
         """Adds a row; a new column is empty in earlier rows."""
         # All digits, so that a number is read back unchanged.
         written = {k: repr(v) if isinstance(v, float) else str(v) for k, v in row.items()}
-        new = [key for key in written if key not in self.columns]
         self.rows.append(written)
-        self.columns += new
-        if new or not (self._stored and self._complete):
-            self._write()
-            return
-        try:
-            with open(self.path, "a", newline="", encoding="utf-8") as file:
-                self._writer(file).writerow(written)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            add_filename(error, self.path)
-            raise
+        self.columns += [key for key in written if key not in self.columns]
+        self._write()
 
     def rewind(self, job: tuple[int, int], count: int) -> None:
         """Drops all rows of a job (repeat, fold) after the first `count`; keeps all other jobs.
@@ -82,15 +63,10 @@ class History:
         of_job = [row for row in self.rows if _job_of(row) == job]
         if len(of_job) < count:
             raise self._damaged(f"{len(of_job)} of {count} rows before the checkpoint")
-        if len(of_job) > count or not self._complete:
-            kept = of_job[:count]
-            self.rows = [
-                row
-                for row in self.rows
-                if _job_of(row) != job or any(row is known for known in kept)
-            ]
-            if not self.rows:
-                self.columns = list(FIRST)
+        dropped = {id(row) for row in of_job[count:]}
+        if dropped:
+            self.rows = [row for row in self.rows if id(row) not in dropped]
+            self.columns = self.columns if self.rows else list(FIRST)
             self._write()
 
     def adopt(self, other: History, job: tuple[int, int]) -> None:
@@ -102,10 +78,8 @@ class History:
 
     def sort(self) -> None:
         """Sorts the rows by repeat and fold, stably."""
-        ordered = sorted(self.rows, key=_job_of)
-        if ordered != self.rows:
-            self.rows = ordered
-            self._write()
+        self.rows.sort(key=_job_of)
+        self._write()
 
     def job_rows(self, repeat: int, fold: int) -> list[dict[str, float]]:
         """Returns the rows of one job as numbers, without empty cells."""
@@ -116,20 +90,14 @@ class History:
         ]
 
     def _write(self) -> None:
-        if not self._stored:
-            return
-        self._complete = bool(self.rows)
-        if not self.rows:
+        if self._stored and self.rows:
+            text = io.StringIO()
+            writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.rows)
+            write_text(self.path, text.getvalue())
+        elif self._stored:
             self.path.unlink(missing_ok=True)
-            return
-        text = io.StringIO()
-        writer = self._writer(text)
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_text(self.path, text.getvalue())
-
-    def _writer(self, file: Any) -> csv.DictWriter[str]:
-        return csv.DictWriter(file, self.columns, restval="", lineterminator="\n")
 
 
 def _job_of(row: dict[str, str]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ missing or duplicate step.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +19,8 @@ from PIL import Image
 
 from dml.core.errors import UserError
 from dml.core.metric_names import metric_label
-from dml.tracking.final_scores import flatten_scores
 from dml.tracking.history import History
-from dml.tracking.tracker import Job, RunInfo, Tracker
-
-FOLDER = "tensorboard"
-COMBINED = "combined"
-FLUSH_SECONDS = 30
+from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores
 
 
 class TensorBoardTracker(Tracker):
@@ -53,24 +49,19 @@ class TensorBoardTracker(Tracker):
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Writes one row; before the first one, the rows of earlier processes."""
         job = (int(metrics["repeat"]), int(metrics["fold"]))
-        earlier = [] if job in self._writers else self._open_job(job)
-        rows = [row for row in earlier if row["step"] < step]
-        for row in [*rows, {**metrics, "step": step}]:
-            _add_row(self._writers[job], row)
+        _add_row(self._open_job(job, step), {**metrics, "step": step})
 
     def job_done(self, result: dict[str, Any]) -> None:
         """Writes the final scores of a model."""
         job = (result["repeat"], result["fold"])
-        if job not in self._writers:
-            for row in self._open_job(job):
-                _add_row(self._writers[job], row)
-        _add_scores(self._writers[job], flatten_scores(result, "test"))
-        self._writers[job].close()
+        writer = self._open_job(job)
+        _add_scores(writer, flatten_scores(result, "test"))
+        writer.close()
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
         """Writes the scores of the whole run and its figures."""
-        writer = self._renew(COMBINED)
-        _add_scores(writer, flatten_scores(summary, COMBINED))
+        writer = self._renew("combined")
+        _add_scores(writer, flatten_scores(summary, "combined"))
         for path in pictures:
             with Image.open(path) as picture:
                 writer.add_image(path.stem, np.asarray(picture.convert("RGB")), dataformats="HWC")
@@ -80,18 +71,22 @@ class TensorBoardTracker(Tracker):
         """Closes the files and prints the command that shows them."""
         for writer in self._writers.values():
             writer.close()
-        self.info.notify(f"TensorBoard tensorboard --logdir {self.info.folder / FOLDER}")
+        self.info.notify(f"TensorBoard tensorboard --logdir {self.info.folder / 'tensorboard'}")
 
-    def _open_job(self, job: Job) -> list[dict[str, float]]:
-        """Begins the events of a model; returns its rows in `history.csv`."""
-        self._writers[job] = self._renew(f"repeat{job[0]}-fold{job[1]}")
-        return History(self.info.folder / "history.csv").job_rows(*job)
+    def _open_job(self, job: Job, step: float = math.inf) -> Any:
+        """Returns the writer of a model; a new one begins with the rows before a step."""
+        if job not in self._writers:
+            self._writers[job] = self._renew(f"repeat{job[0]}-fold{job[1]}")
+            for row in History(self.info.folder / "history.csv").job_rows(*job):
+                if row["step"] < step:
+                    _add_row(self._writers[job], row)
+        return self._writers[job]
 
     def _renew(self, name: str) -> Any:
         """Returns a writer for an empty folder."""
-        folder = self.info.folder / FOLDER / name
+        folder = self.info.folder / "tensorboard" / name
         shutil.rmtree(folder, ignore_errors=True)
-        return self._open_writer(str(folder), flush_secs=FLUSH_SECONDS)
+        return self._open_writer(str(folder), flush_secs=30)
 
 
 def _add_row(writer: Any, row: dict[str, Any]) -> None:

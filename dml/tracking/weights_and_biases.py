@@ -16,27 +16,16 @@ import importlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from dml.core.errors import UserError, first_line
-from dml.tracking.final_scores import flatten_scores
 from dml.tracking.history import History
-from dml.tracking.tracker import Job, RunInfo, Tracker
+from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores
 
 COMBINED = "combined"
+IDS = ("repeat", "fold", "step")  # parts of a row that are no values
 SWITCH_OFF = "tracking=none switches tracking off"
-
-
-@dataclass
-class OpenRun:
-    """An open W&B run: its id, wandb's run object, and its last training step."""
-
-    name: str
-    run: Any
-    last: int
 
 
 class WandbTracker(Tracker):
@@ -47,8 +36,6 @@ class WandbTracker(Tracker):
         entity: user or team; None: W&B's default.
         mode: `online`, or `offline` to write files below the run folder.
         tags: tags to filter runs by.
-        artifacts: also upload the best weights of each model, as an artifact of the type `model`,
-            and the final scores as a table, `results`.
         settings: options of `wandb.Settings`.
 
     Raises:
@@ -63,7 +50,6 @@ class WandbTracker(Tracker):
         entity: str | None = None,
         mode: Literal["online", "offline"] = "online",
         tags: Sequence[str] = (),
-        artifacts: bool = False,
         settings: dict[str, Any] | None = None,
     ) -> None:
         try:
@@ -73,7 +59,6 @@ class WandbTracker(Tracker):
                 f"tracking: {error}; pip install -e '.[wandb]', or {SWITCH_OFF}"
             ) from error
         self.project, self.entity, self.mode, self.tags = project, entity, mode, list(tags)
-        self.artifacts = artifacts
         options: dict[str, Any] = {"quiet": True, "silent": mode == "offline", **(settings or {})}
         try:
             self.settings = self.wandb.Settings(**options)
@@ -82,23 +67,21 @@ class WandbTracker(Tracker):
         if mode == "online":
             self._log_in()
         self.sweep = os.environ.get("WANDB_SWEEP_ID")  # set by `wandb agent`
-        self._open: dict[str, OpenRun] = {}
+        self._open: dict[str, Any] = {}  # id → wandb's run object
         self._failed = self._written = False
 
     def _log_in(self) -> None:
         """Logs in with a stored key, without a prompt, which would block a job on a cluster."""
+        reason = "there is no key"
         try:
-            has_key = self.wandb.login(prompt=False, verify=False)
+            if self.wandb.login(prompt=False, verify=False):
+                return
         except Exception as error:
-            raise UserError(
-                f"tracking: W&B refuses the key: {first_line(error)}; run `wandb login --relogin`, "
-                f"{SWITCH_OFF}"
-            ) from error
-        if not has_key:
-            raise UserError(
-                "tracking.mode: online needs a key of W&B; run `wandb login`, set WANDB_API_KEY, "
-                f"or use tracking.mode=offline; {SWITCH_OFF}"
-            )
+            reason = first_line(error)
+        raise UserError(
+            f"tracking.mode: online needs a key of W&B ({reason}); run `wandb login --relogin`, "
+            f"set WANDB_API_KEY, or use tracking.mode=offline; {SWITCH_OFF}"
+        )
 
     def start(self, run: RunInfo) -> None:
         """Begins a run; W&B runs are opened at the first row."""
@@ -117,13 +100,10 @@ class WandbTracker(Tracker):
         job = (result["repeat"], result["fold"])
 
         def finish_job() -> None:
-            opened = self._send(job, ())
-            opened.run.summary.update(flatten_scores(result, "test"))
-            if self.artifacts:
-                best = self.info.folder / "checkpoints" / _job_type(job) / "best.pt"
-                opened.run.log_artifact(str(best), name=opened.name, type="model")
-            if opened.name != self.main_id:  # the main run also receives the figures
-                self._close(opened.name, 0)
+            name, run = self._send(job, ())
+            run.summary.update(flatten_scores(result, "test"))
+            if name != self.main_id:  # the main run also receives the figures
+                self._close(name, 0)
 
         if not self._is_sent(job):
             self._attempt(finish_job)
@@ -133,9 +113,9 @@ class WandbTracker(Tracker):
         name = f"{self.main_id}-trial{trial['number']}"
 
         def send_trial() -> None:
-            opened = self._open_run(name, "trial", {"trial": trial["params"]})
+            run = self._open_run(name, "trial", {"trial": trial["params"]})
             values = {"trial": trial["number"], "state": trial["state"], "score": trial["value"]}
-            opened.run.summary.update(values)
+            run.summary.update(values)
             self._close(name, 0)
 
         if not self.sweep and not self._marker(name).exists():
@@ -147,18 +127,13 @@ class WandbTracker(Tracker):
 
         def send_summary() -> None:
             if single:
-                opened = self._send(self.info.jobs[0], ())
+                _, run = self._send(self.info.jobs[0], ())
             else:
-                opened = self._open_run(self.main_id, COMBINED, {})
+                run = self._open_run(self.main_id, COMBINED, {})
+            if pictures:  # a row of their own: the last row of scores is already sent
+                run.log({f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures})
             # A different name than in the runs of the models, so that no chart averages both.
-            scores = flatten_scores(summary, "test" if single else COMBINED)
-            row = {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
-            if self.artifacts:
-                table = [[name, float(value)] for name, value in scores.items()]
-                row["results"] = self.wandb.Table(columns=["score", "value"], data=table)
-            if row:  # a new one: the last row of scores is already sent
-                opened.run.log(row)
-            opened.run.summary.update(scores)
+            run.summary.update(flatten_scores(summary, "test" if single else COMBINED))
 
         if not self._marker(self.main_id).exists():
             self._attempt(send_summary)
@@ -169,10 +144,6 @@ class WandbTracker(Tracker):
             self._attempt(lambda: self._close(next(iter(self._open)), status))
         if self._written:
             self.info.notify(f"W&B         wandb sync {self.info.folder}/wandb/offline-run-*")
-        if self._failed:
-            # The next run of a multirun needs a new service, since this one may have crashed.
-            with suppress(Exception):
-                self.wandb.teardown(exit_code=1)
 
     def _id(self, job: Job) -> str | None:
         """Returns the id of a model's W&B run; None if there is none."""
@@ -188,25 +159,21 @@ class WandbTracker(Tracker):
         """Returns a file that exists once a W&B run is sent or written completely."""
         return self.info.folder / "wandb" / f"{name}.{self.mode}"
 
-    def _send(self, job: Job, rows: Sequence[dict[str, Any]]) -> OpenRun:
-        """Sends the missing rows of a model's W&B run, and returns the run."""
+    def _send(self, job: Job, rows: Sequence[dict[str, Any]]) -> tuple[str, Any]:
+        """Sends the missing rows of a model's W&B run; returns the id of the run, and the run."""
         name = self._id(job)
         assert name is not None
         if name not in self._open:
             self._open_run(name, _job_type(job), {"repeat": job[0], "fold": job[1]})
             rows = [*History(self.info.folder / "history.csv").job_rows(*job), *rows]
-        opened = self._open[name]
+        run = self._open[name]
         for row in rows:
-            step = int(row["step"])
-            if step > opened.last:
-                values = {
-                    k: float(v) for k, v in row.items() if k not in ("repeat", "fold", "step")
-                }
-                opened.run.log(values, step=step, commit=True)
-                opened.last = step
-        return opened
+            if (step := int(row["step"])) >= run.step:
+                values = {k: float(v) for k, v in row.items() if k not in IDS}
+                run.log(values, step=step, commit=True)
+        return name, run
 
-    def _open_run(self, name: str, kind: str, more: dict[str, Any]) -> OpenRun:
+    def _open_run(self, name: str, kind: str, more: dict[str, Any]) -> Any:
         """Opens a new or existing W&B run of a job type, with `more` in `run` of its config."""
         folder = self.info.folder / "wandb"
         folder.mkdir(exist_ok=True)
@@ -230,14 +197,13 @@ class WandbTracker(Tracker):
         )
         run.define_metric("epoch", hidden=True)
         run.define_metric("*", step_metric="epoch")
-        self._open[name] = OpenRun(name, run, run.step - 1)
+        self._open[name] = run
         if self.mode == "online":
             self.info.notify(f"W&B         {run.url}")
-        return self._open[name]
+        return run
 
     def _close(self, name: str, status: int) -> None:
-        opened = self._open.pop(name)
-        opened.run.finish(exit_code=status)
+        self._open.pop(name).finish(exit_code=status)
         if status == 0:
             self._marker(name).touch()
         self._written = self.mode == "offline"

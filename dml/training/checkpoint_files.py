@@ -1,8 +1,8 @@
 """Checkpoints of the complete training state, in plain types and tensors.
 
-`last.pt` is written after every evaluation, and `previous.pt` is the `last.pt` before it; both are
-removed when the training is finished. `best.pt` contains the weights of the best evaluation. Files
-are written atomically (`dml.core.atomic_io`), by a thread while training continues.
+`last.pt` is written after every evaluation, and removed when the training is finished. `best.pt`
+contains the weights of the best evaluation. Files are written atomically (`dml.core.atomic_io`), by
+a thread while training continues.
 
 They contain the state of `dml.training.train_state` and the progress of `dml.training.trainer`.
 """
@@ -12,8 +12,7 @@ from __future__ import annotations
 import copy
 import errno
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,24 +33,24 @@ class Checkpoints:
     reads and writes. Its errors are raised on all processes.
 
     Args:
-        folder: folder of `last.pt`, `previous.pt` and `best.pt`.
+        folder: folder of `last.pt` and `best.pt`.
         identity: description of the model and its training, name → plain value; a checkpoint with
             another identity is rejected.
         world: the processes; only the first one needs access to the folder.
 
     Attributes:
-        last, previous, best: paths of the files.
+        last, best: paths of the files.
     """
 
     def __init__(
         self, folder: str | Path, identity: dict[str, Any], world: ProcessGroup = SINGLE_PROCESS
     ) -> None:
         self.folder, self.identity, self.world = Path(folder), identity, world
-        self.last, self.previous = self.folder / "last.pt", self.folder / "previous.pt"
-        self.best = self.folder / "best.pt"
+        self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
         self._best_state: dict[str, Any] | None = None  # of the next `save`
         self._executor = ThreadPoolExecutor(1, "checkpoint writer")
-        self._written: Future[None] | None = None
+        self._written: Future[None] = Future()
+        self._written.set_result(None)
 
     def keep_best(self, state: dict[str, Any]) -> None:
         """Copies `state`, which the next `save` writes to `best.pt`."""
@@ -61,15 +60,15 @@ class Checkpoints:
     def save(self, state: dict[str, Any]) -> None:
         """Copies `state` and starts to write it to `last.pt`, after a new best state to `best.pt`.
 
-        The former `last.pt` becomes `previous.pt`. Tensors on a GPU are copied on the GPU, so that
-        training does not wait for their transfer. Waits for the previous `save`.
+        Tensors on a GPU are copied on the GPU, so that training does not wait for their transfer.
+        Waits for the previous `save`.
 
         Raises:
             UserError: the previous `save` could not write its files.
         """
 
         def start() -> None:
-            self._finish_writing()
+            self._written.result()
             best, self._best_state = self._best_state, None
             self._written = self._executor.submit(self._write, copy.deepcopy(state), best)
 
@@ -81,55 +80,48 @@ class Checkpoints:
         Raises:
             UserError: a file could not be written.
         """
-        self.world.broadcast_from_main(self._finish_writing)
+        self.world.broadcast_from_main(self._written.result)
 
     def remove_states(self) -> None:
         """Removes the state of a finished training: `best.pt` remains."""
-        for path in (self.last, self.previous):
-            path.unlink(missing_ok=True)
+        self.last.unlink(missing_ok=True)
 
     def wait_quietly(self) -> None:
         """Waits on this process only, without raising errors, since the run already ends by one."""
-        if self._written is not None:
-            wait_for([self._written])
-
-    def _finish_writing(self) -> None:
-        written, self._written = self._written, None
-        if written is not None:
-            written.result()
+        wait([self._written])
 
     def _write(self, state: dict[str, Any], best: dict[str, Any] | None) -> None:
-        if best is not None:  # first, because the last state refers to it
-            with _replace_file(self.best) as temporary:
-                self._serialize(best, temporary)
-        with _replace_file(self.last) as temporary:
-            self._serialize(state, temporary)
-            if self.last.exists():
-                self.last.replace(self.previous)
+        try:
+            if best is not None:  # first, because the last state refers to it
+                self._replace(self.best, best)
             fault_point("between_checkpoints")
+            self._replace(self.last, state)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            remedy = "free some space" if full else "repair that"
+            raise UserError(
+                f"outputs: cannot save {error.filename}: {error.strerror or error}; the checkpoint "
+                f"before it is intact, {remedy} and run the same command to continue"
+            ) from error
         names = "last.pt" if best is None else "best.pt and last.pt"
         run_logger.info("saved %s/%s, step %s", self.folder.name, names, state.get("step"))
 
-    def _serialize(self, state: dict[str, Any], path: Path) -> None:
+    def _replace(self, path: Path, state: dict[str, Any]) -> None:
         # To an open file: given a path, torch.save would write the file name into the file, and
         # equal states would give different files.
-        with open(path, "wb") as file:
+        with replace_file(path) as temporary, open(temporary, "wb") as file:
             try:
                 torch.save({"identity": self.identity, **state}, file)
             except RuntimeError as error:  # torch's writer ends the file after a failed write too
-                if isinstance(error.__context__, OSError):
-                    raise error.__context__ from None
-                raise
+                raise error.__context__ or error from None
 
-    def load(self) -> tuple[dict[str, Any], str] | None:
-        """Returns the newest readable state and a note for the user, which may be empty.
-
-        Returns None if there is no checkpoint.
+    def load(self) -> dict[str, Any] | None:
+        """Returns the last state; None if there is no checkpoint.
 
         Raises:
-            UserError: no checkpoint can be read, or it belongs to another run.
+            UserError: the checkpoint cannot be read, or it belongs to another run.
         """
-        return self.world.broadcast_from_main(self._load)
+        return self.world.broadcast_from_main(lambda: self._read(self.last))
 
     def load_best(self) -> dict[str, Any]:
         """Returns the state of the best evaluation.
@@ -137,35 +129,15 @@ class Checkpoints:
         Raises:
             UserError: it is missing, unreadable, or belongs to another run.
         """
-        return self.world.broadcast_from_main(self._load_best)
+        state = self.world.broadcast_from_main(lambda: self._read(self.best))
+        if state is None:
+            raise UserError(f"resume: {self.best} is missing; overwrite=true starts over")
+        return state
 
-    def _load(self) -> tuple[dict[str, Any], str] | None:
-        self._finish_writing()
-        note = ""
-        for path in (self.last, self.previous):
-            try:
-                return self._read(path), note
-            except FileNotFoundError:
-                continue
-            except DamagedCheckpoint as error:
-                note = f"{error}; going on from {self.previous.name} instead"
-        if not note:
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        self._written.result()
+        if not path.exists():
             return None
-        raise UserError(
-            f"resume: neither last.pt nor previous.pt in {self.folder} can be read; "
-            f"overwrite=true starts over"
-        )
-
-    def _load_best(self) -> dict[str, Any]:
-        self._finish_writing()
-        try:
-            return self._read(self.best)
-        except (FileNotFoundError, DamagedCheckpoint) as error:
-            raise UserError(
-                f"resume: {self.best} is missing or damaged; overwrite=true starts over"
-            ) from error
-
-    def _read(self, path: Path) -> dict[str, Any]:
         state = read_checkpoint(path)
         stored = state.get("identity", {})
         for key in sorted(stored.keys() | self.identity.keys()):
@@ -178,25 +150,19 @@ class Checkpoints:
         return state
 
 
-class DamagedCheckpoint(UserError):
-    """The file is not a complete checkpoint."""
-
-
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Reads a checkpoint onto the CPU.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DamagedCheckpoint: it is not a complete checkpoint.
+        UserError: it is not a complete checkpoint.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises RuntimeError, EOFError, UnpicklingError, OSError…
-        content = error
-    if not isinstance(content, dict):
-        raise DamagedCheckpoint(f"{path} is not a complete checkpoint ({type(content).__name__})")
+        raise UserError(
+            f"resume: {path} is not a complete checkpoint ({type(error).__name__}); "
+            f"overwrite=true starts over"
+        ) from error
     return content
 
 
@@ -216,19 +182,4 @@ def translate_state_errors(path: Path) -> Iterator[None]:
         raise UserError(
             f"resume: {path} does not fit this run ({type(error).__name__}: {first_line(error)}); "
             f"overwrite=true starts over"
-        ) from error
-
-
-@contextmanager
-def _replace_file(path: Path) -> Iterator[Path]:
-    """Replaces a file atomically; converts errors such as a full disk to messages for users."""
-    try:
-        with replace_file(path) as temporary:
-            yield temporary
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "free some space" if full else "repair that"
-        raise UserError(
-            f"outputs: cannot save {path}: {error.strerror or error}; the checkpoint before it is "
-            f"intact, {remedy} and run the same command to continue"
         ) from error

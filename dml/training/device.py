@@ -11,12 +11,10 @@ which then would no longer equal an uninterrupted run bit for bit.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import resource
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -61,11 +59,9 @@ def set_precision(precision: str, device: torch.device) -> None:
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
 
 
-def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Returns the context for the network: torch's autocast to bfloat16, or no change."""
-    if precision == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return contextlib.nullcontext()
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """Returns the context for the network: torch's autocast to bfloat16, or none."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -24,7 +24,7 @@ class Method(nn.Module):
     `get_extra_state`, in plain types and tensors: checkpoints contain both.
 
     If several processes share a batch, each of them computes the loss of the whole batch: it gets
-    all labels and embeddings (`dml.training.data_parallel`), but only local images and features.
+    all labels and embeddings (`dml.training.process_group`), but only local images and features.
 
     Attributes:
         whole: also pass the "images" or "features" of the whole batch.

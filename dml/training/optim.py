@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -12,14 +11,14 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from dml.core.errors import ConfigError, first_line, nearest
+from dml.core.errors import ConfigError, first_line
 
 # Name of a schedule → its class and arguments; "step" is the schedule of mft.
 NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
     "cosine": {"_target_": "torch.optim.lr_scheduler.CosineAnnealingLR"},
     "step": {"_target_": "torch.optim.lr_scheduler.StepLR", "step_size": 10, "gamma": 0.5},
 }
-GROUPS = ("backbone", "batch_norm", "head", "loss")
+FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # torch's kernels for GPUs
 
 
 def parameter_groups(
@@ -45,17 +44,8 @@ def parameter_groups(
             `batch_norm`, for γ and β of BatchNorm layers, exists only if it is named here.
 
     Raises:
-        ConfigError: the loss has parameters but no learning rate, or an override names an unknown
-            group.
+        ConfigError: the loss has parameters but no learning rate.
     """
-    for name in groups:
-        if name not in GROUPS:
-            raise ConfigError(
-                [
-                    f"optim.groups: no group '{name}'{nearest(name, GROUPS)}; "
-                    f"one of {' | '.join(GROUPS)}"
-                ]
-            )
     layers = embedder.modules() if "batch_norm" in groups else ()
     norm_layers = nn.ModuleList(layer for layer in layers if isinstance(layer, _BatchNorm))
     grouped: set[int] = set()
@@ -70,12 +60,7 @@ def parameter_groups(
     head, of_loss = take(embedder), take(method)
     if of_loss and loss_lr is None:
         if loss_lr_ratio is None:
-            raise ConfigError(
-                [
-                    "optim.loss_lr: the loss has parameters but no learning rate; "
-                    "set optim.loss_lr, or optim.loss_lr_ratio in the loss file"
-                ]
-            )
+            raise ConfigError(["optim.loss_lr: the loss has parameters; set it, or loss_lr_ratio"])
         loss_lr = lr * loss_lr_ratio
     return [
         {"name": name, "params": parameters, "lr": rate, "weight_decay": weight_decay}
@@ -103,17 +88,6 @@ def named_schedule(schedule: str | dict[str, Any], epochs: int) -> dict[str, Any
     return NAMED_SCHEDULES[schedule] | length
 
 
-def _fuses_on_gpu(optimizer_class: Callable[..., Optimizer]) -> bool:
-    """Returns whether an optimizer has a fused kernel for GPUs (in torch 2.11 Adagrad has none)."""
-    if "fused" not in inspect.signature(optimizer_class).parameters:
-        return False
-    for cls in getattr(optimizer_class, "__mro__", ()):  # or one of its base classes
-        kernel = f"_fused_{cls.__name__.lower()}_"
-        if hasattr(torch.ops.aten, kernel):
-            return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{kernel}", "CUDA")
-    return True
-
-
 def build_optimizer(
     optimizer_class: Callable[..., Optimizer],
     groups: list[dict[str, Any]],
@@ -128,12 +102,9 @@ def build_optimizer(
     """
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
     chosen = args.get("foreach") or args.get("differentiable")
-    if on_gpu and not chosen and _fuses_on_gpu(optimizer_class):
+    if on_gpu and not chosen and optimizer_class in FUSED:
         args = {"fused": True, **args}
     try:
-        optimizer = optimizer_class(groups, **args)
+        return optimizer_class(groups, **args)
     except Exception as error:  # of any class, by torch or a custom optimizer
         raise ConfigError([f"optim.args: {first_line(error)}"]) from error
-    if not isinstance(optimizer, Optimizer):
-        raise ConfigError(["optim._target_: does not create a torch.optim.Optimizer"])
-    return optimizer

@@ -1,22 +1,22 @@
 """The processes that train one model together, and their communication.
 
-Every process takes the same steps with its part of each batch. Only the first process reads and
-writes files; it broadcasts their content (`ProcessGroup.broadcast_from_main`), so that all make the
-same decisions. The others need no access to the run folder.
+Every process takes the same steps with its part of each batch: it embeds its images and gathers all
+embeddings; the method then computes the loss of the whole batch on every process. Gradients are
+averaged by torch's DistributedDataParallel, BatchNorm statistics by its SyncBatchNorm. Only the
+first process reads and writes files; it broadcasts their content
+(`ProcessGroup.broadcast_from_main`), so that all make the same decisions. The others need no access
+to the run folder.
 
-Every process computes the same loss L of the whole batch. On n processes, autograd differentiates
-the sum of their losses, nL: the gradient of any parameter, summed over the processes, is n times
-the gradient of L, and its average (`dml.training.data_parallel`) is the gradient of a single
-process. This holds for parameters before and after a gather, because its backward pass returns the
-sum of the gradients of all processes.
+On n processes with the same loss L, autograd differentiates the sum of their losses, nL: the
+gradient of any parameter, summed over the processes, is n times the gradient of L, and its average
+is the gradient of a single process. This holds for parameters before and after a gather, because
+its backward pass returns the sum of the gradients of all processes.
 """
 
 from __future__ import annotations
 
-import hashlib
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,11 +26,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
-from dml.core.errors import ConfigError, RunStopped, UserError, first_line
+from dml.core.errors import RunStopped, UserError, first_line
 from dml.core.launcher import read_launch
+from dml.training.interfaces import Method
 
 Result = TypeVar("Result")
 
@@ -43,28 +46,21 @@ _store: dist.Store | None = None  # the launcher's store, opened once per proces
 _runs = count()
 
 
-class ConnectionLost(UserError):
-    """Another process of the run has ended or cannot be reached."""
-
-
 @contextmanager
-def translate_connection_errors(in_backward: bool = False) -> Iterator[None]:
+def translate_connection_errors() -> Iterator[None]:
     """Converts the failure of a collective operation to an error message for users.
 
-    Args:
-        in_backward: the context is a backward pass; its other errors are not converted.
-
     Raises:
-        ConnectionLost: another process has ended.
+        UserError: another process of the run has ended or cannot be reached.
     """
     try:
         yield
     except RuntimeError as error:
-        # DistributedDataParallel raises errors of gloo, which have no specific class.
-        if in_backward and not (isinstance(error, dist.DistError) or "/gloo/" in str(error)):
+        # Errors of gloo, also in DistributedDataParallel, have no specific class.
+        if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
             raise
         reason = first_line(error).rsplit("] ", 1)[-1].partition(". ")[0]
-        raise ConnectionLost(
+        raise UserError(
             f"torchrun: process {dist.get_rank()} lost contact with another of "
             f"{dist.get_world_size()}, which ended or was killed ({reason}); the last checkpoint "
             f"is intact, and the same command continues from it with any number of processes"
@@ -116,19 +112,19 @@ class ProcessGroup:
         """
         if self.size == 1:
             return work()
-        result, problem, error = None, None, None
+        sent: list[Any] = [None, None]  # result, problem
+        error = None
         if self.is_main:
             try:
-                result = work()
+                sent[0] = work()
             except Exception as raised:
-                error, problem = raised, str(raised) or type(raised).__name__
-        sent = [result, problem]
+                error, sent[1] = raised, str(raised) or type(raised).__name__
         with translate_connection_errors():
             dist.broadcast_object_list(sent, src=0, device=torch.device("cpu"))
         if error is not None:
             raise error
         if sent[1] is not None:
-            repeated = UserError(str(sent[1]))
+            repeated = UserError(sent[1])
             repeated.repeated = True
             raise repeated
         return cast(Result, sent[0])
@@ -229,52 +225,148 @@ def distributed_session(device: str) -> Iterator[ProcessGroup]:
     Raises:
         UserError: the other processes cannot be reached.
     """
+    global _store
     launch = read_launch()
     if launch.size == 1:
         yield SINGLE_PROCESS
         return
-    world = ProcessGroup(launch.rank, launch.size)
-    store = _connect(world, device)
-    try:
-        yield world
-        with translate_connection_errors():
-            dist.barrier()  # no process disconnects while another one still needs it
-    except UserError as error:
-        if isinstance(error, ConnectionLost) and (
-            threading.current_thread() is threading.main_thread()
-        ):
-            # torchrun sends SIGTERM after the death of a process, which must still be reported.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if isinstance(error, ConfigError):  # the same on all processes
-            error.repeated = not world.is_main
-        else:
-            error.repeated = error.repeated or _was_reported(store, str(error))
-        raise
-    finally:
-        dist.destroy_process_group()
-
-
-def _connect(world: ProcessGroup, device: str) -> dist.Store:
-    global _store
+    rank, size = launch.rank, launch.size
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    rank, size = world.rank, world.size
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     try:
         if _store is None:
             _store = next(dist.rendezvous("env://", rank, size, timeout=TIMEOUT))[0]
         # The store still contains the entries of earlier runs of a multirun.
         store = dist.PrefixStore(f"run{next(_runs)}", _store)
-        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"torchrun: process {rank} cannot reach the other {size - 1}: {first_line(error)}"
         ) from error
-    return store
-
-
-def _was_reported(store: dist.Store, message: str) -> bool:
-    """Returns whether another process of the run has already reported the message."""
     try:
-        return store.add(hashlib.sha256(message.encode()).hexdigest(), 1) > 1
-    except Exception:  # the process of the store has ended: better reported twice than never
-        return False
+        yield ProcessGroup(rank, size)
+        with translate_connection_errors():
+            dist.barrier()  # no process disconnects while another one still needs it
+    finally:
+        dist.destroy_process_group()
+
+
+class ShardedEmbedder:
+    """Replaces the embedder in the calls of a method; forwards other attributes to the embedder.
+
+    Args:
+        embedder: with `features`, `embed` and `unnormalized`.
+        world: the processes.
+        whole: tensors of the whole batch that the method needs in addition to the embeddings:
+            "images", "features", both or none.
+    """
+
+    def __init__(self, embedder: Any, world: ProcessGroup, whole: Collection[str]) -> None:
+        self.embedder, self.world = embedder, world
+        self.whole_images, self.whole_features = "images" in whole, "features" in whole
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.embedder, name)
+
+    def gather_inputs(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns all labels of the batch, and all or only the local images, by `whole`."""
+        return self.world.gather(images) if self.whole_images else images, self.world.gather(labels)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Returns the features of the whole batch or of the local images, by `whole`."""
+        features = self.embedder.features(self._local(images))
+        if not self.whole_features:
+            return features
+        return self.world.gather(features, self._total(images))
+
+    def embed(self, features: Tensor) -> Tensor:
+        """Returns the embeddings of the whole batch from the result of `features`."""
+        embeddings = self.embedder.embed(features)
+        # Pooling and head are cheap: every process computes them for the whole batch.
+        return embeddings if self.whole_features else self.world.gather(embeddings)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Returns the embeddings of the whole batch, or of all mixed images."""
+        return self.world.gather(self.embedder(self._local(images)), self._total(images))
+
+    def unnormalized(self, images: Tensor) -> Tensor:
+        """Returns the embeddings, before normalization, of the images of all processes."""
+        return self.world.gather_variable(self.embedder.unnormalized(images))
+
+    def _local(self, images: Tensor) -> Tensor:
+        return images[self.world.local_slice(len(images))] if self.whole_images else images
+
+    def _total(self, images: Tensor) -> int | None:
+        """Returns the argument `length` of `gather`: the number of images in all processes."""
+        return len(images) if self.whole_images else None
+
+
+class BatchLoss(nn.Module):
+    """The loss of the whole batch, as a module with all trained parameters."""
+
+    def __init__(self, embedder: nn.Module, method: Method, world: ProcessGroup) -> None:
+        super().__init__()
+        self.embedder = embedder.get_submodule("")  # the network itself, if it embeds micro-batches
+        self.method = method
+        self._sharded = ShardedEmbedder(embedder, world, method.whole)
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the loss for the local images and labels, and values to log."""
+        images, labels = self._sharded.gather_inputs(images, labels)
+        return self.method(self._sharded, images, labels)
+
+
+class DataParallelLoss:
+    """The loss of the whole batch, whose backward pass averages gradients over processes.
+
+    DistributedDataParallel wraps network, method and loss together, because methods call parts of
+    the network several times and with mixed inputs. The wrapper is used only here, so that names in
+    checkpoints do not change.
+
+    Args:
+        embedder: see `ShardedEmbedder`.
+        method: computes the loss.
+        world: the processes.
+    """
+
+    def __init__(self, embedder: nn.Module, method: Method, world: ProcessGroup) -> None:
+        self.module = BatchLoss(embedder, method, world)
+        self._trainable: list[bool] = []
+        self._wrapped: nn.Module = self.module
+
+    def __call__(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the loss for the local images and labels, and values to log."""
+        trainable = [p.requires_grad for p in self.module.parameters()]
+        if trainable != self._trainable:  # warm-up begins or ends
+            self._trainable = trainable
+            self._wrapped = _distribute(self.module) if any(trainable) else self.module
+        return self._wrapped(images, labels)
+
+
+def _distribute(module: nn.Module) -> nn.Module:
+    with warnings.catch_warnings(), translate_connection_errors():
+        # torch 2.15 renames this argument, which earlier versions require.
+        warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)
+        # Buffers are equal on all processes, since BatchNorm uses all images. In a batch, proxies
+        # or unused layers may have no gradient.
+        return DistributedDataParallel(module, broadcast_buffers=False, find_unused_parameters=True)
+
+
+def synchronize_batch_norm(network: nn.Module, device: torch.device) -> None:
+    """Converts the BatchNorm layers in `network` to use the batch of all processes, in place.
+
+    Parameters and names do not change.
+
+    Raises:
+        UserError: there is a BatchNorm layer but no GPU, which torch's SyncBatchNorm requires.
+    """
+    if device.type != "cuda":
+        if any(isinstance(layer, _BatchNorm) for layer in network.modules()):
+            raise UserError(
+                "torchrun: without GPUs, several processes need embedder.freeze_batch_norm=true"
+            )
+        return
+    from timm.layers import convert_sync_batchnorm  # also converts timm's BatchNorm layers
+
+    for name, child in network.named_children():
+        network.add_module(name, convert_sync_batchnorm(child))

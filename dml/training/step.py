@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
-from dml.core.errors import UserError
-from dml.training.data_parallel import DataParallelLoss
+from dml.training.device import autocast
 from dml.training.interfaces import TrainConfig
 from dml.training.micro_batches import in_micro_batches
-from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+from dml.training.process_group import (
+    SINGLE_PROCESS,
+    DataParallelLoss,
+    ProcessGroup,
+    translate_connection_errors,
+)
 from dml.training.train_state import TrainState
-
-
-class InvalidBatchError(UserError):
-    """The loss cannot be computed for a batch."""
 
 
 class TrainingStep:
@@ -39,9 +41,11 @@ class TrainingStep:
         if config.clip_loss_parameters:
             self._clipped += self.method.parameters()
         state.train()
-        self._called = in_micro_batches(self.embedder, config.micro_batch)
-        self._parallel = (
-            DataParallelLoss(self._called, self.method, world) if world.size > 1 else None
+        called = in_micro_batches(self.embedder, config.micro_batch)
+        self._compute_loss = (
+            partial(self.method, called)
+            if world.size == 1
+            else DataParallelLoss(called, self.method, world)
         )
 
     def __call__(self, images: Tensor, labels: Tensor, warming_up: bool) -> dict[str, Tensor]:
@@ -56,7 +60,8 @@ class TrainingStep:
             Scalars of the whole batch to log, including `loss`, which the method may rescale.
 
         Raises:
-            InvalidBatchError: the loss cannot be computed for this batch.
+            ValueError: the loss cannot be computed for this batch.
+            UserError: another process has ended.
         """
         if warming_up != self._frozen:
             for parameter in self._backbone:
@@ -65,19 +70,10 @@ class TrainingStep:
         if not self.embedder.training:  # after an evaluation
             self.state.train()
         self.optimizer.zero_grad(set_to_none=True)
-        try:
-            bf16 = self.config.precision == "bf16"
-            with torch.autocast(images.device.type, torch.bfloat16, enabled=bf16):
-                if self._parallel is None:
-                    loss, logs = self.method(self._called, images, labels)
-                else:
-                    loss, logs = self._parallel(images, labels)
-        except ValueError as error:
-            raise InvalidBatchError(str(error)) from error
-        if self._parallel is None:
+        with autocast(self.config.precision, images.device):
+            loss, logs = self._compute_loss(images, labels)
+        with translate_connection_errors():
             loss.backward()
-        else:
-            self._parallel.backward(loss)
         self.method.after_backward(self.embedder)
         if self.config.clip_norm is not None:
             gradients = [p.grad for p in self._clipped if p.grad is not None]

@@ -54,5 +54,4 @@ class Stopping:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the result of `state_dict`."""
-        for key, value in state.items():
-            setattr(self, key, value)
+        vars(self).update(state)

@@ -1,12 +1,13 @@
-"""State of a training: network, method, optimizer and scheduler."""
+"""State of a training: network, method, optimizer, scheduler, and random number generators."""
 
 from __future__ import annotations
 
-import warnings
+import random
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -14,7 +15,6 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from dml.training.interfaces import Method
 
-KERNELS = ("fused", "foreach", "capturable", "differentiable")  # options of torch's optimizers
 LOGGED_GROUPS = ("backbone", "loss")  # the other groups share the learning rate of the backbone
 
 
@@ -55,9 +55,7 @@ class TrainState:
     def end_epoch(self) -> None:
         """Steps the scheduler, except for ReduceLROnPlateau."""
         if self.scheduler is not None and not isinstance(self.scheduler, ReduceLROnPlateau):
-            with warnings.catch_warnings():  # a run resumed at the end of its first epoch
-                warnings.filterwarnings("ignore", "Detected call of `lr_scheduler", UserWarning)
-                self.scheduler.step()
+            self.scheduler.step()
 
     def end_evaluation(self, score: float) -> None:
         """Steps the scheduler if it is ReduceLROnPlateau, which depends on the score."""
@@ -80,17 +78,33 @@ class TrainState:
         """Restores the result of `state_dict`."""
         self.embedder.load_state_dict(state["embedder"])
         self.method.load_state_dict(state["method"])
-        self.optimizer.load_state_dict(self._with_current_kernels(state["optimizer"]))
+        self.optimizer.load_state_dict(state["optimizer"])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
 
-    def _with_current_kernels(self, stored: dict[str, Any]) -> dict[str, Any]:
-        """Returns a stored optimizer state with the kernel options of this optimizer.
 
-        They depend on the device, which may differ from that of the stored state.
-        """
-        groups = [
-            group | {name: new[name] for name in KERNELS if name in new}
-            for group, new in zip(stored["param_groups"], self.optimizer.param_groups, strict=True)
-        ]
-        return {**stored, "param_groups": groups}
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Returns the state of every global random number generator, in plain types.
+
+    Args:
+        device: device of the run; if it is a GPU, the state of its generator is included.
+    """
+    kind, keys, position, has_gauss, cached = cast(tuple[Any, ...], np.random.get_state())
+    version, internal, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": [torch.cuda.get_rng_state(device)] if device.type == "cuda" else [],
+        "numpy": [kind, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached],
+        "python": [version, list(internal), gauss],
+    }
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Restores the result of `random_state`, on any device."""
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and state["cuda"]:
+        torch.cuda.set_rng_state(state["cuda"][0], device)
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))

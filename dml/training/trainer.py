@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dml.core.errors import RunStopped, UserError
+from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
-from dml.core.signals import raise_on_signals
 from dml.training.checkpoint_files import Checkpoints
 from dml.training.device import autocast
 from dml.training.interfaces import Callbacks, Metrics, TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
-from dml.training.random_state import random_state, set_random_state
-from dml.training.step import InvalidBatchError, TrainingStep
+from dml.training.step import TrainingStep
 from dml.training.stopping import Stopping
-from dml.training.train_state import TrainState
-
-Batch = tuple[Tensor, Tensor]
+from dml.training.train_state import TrainState, random_state, set_random_state
 
 CHECK_EVERY = 50  # steps between checks for a finite loss, which wait for the device
 
@@ -45,7 +41,7 @@ class Trainer:
         self,
         state: TrainState,
         config: TrainConfig,
-        batches: Callable[[int], Iterable[Batch]],
+        batches: Callable[[int], Iterable[tuple[Tensor, Tensor]]],
         stopping: Stopping,
         checkpoints: Checkpoints,
         callbacks: Callbacks,
@@ -56,11 +52,9 @@ class Trainer:
         self.world = world
         self._train_on = TrainingStep(state, config, world)
         self._means = RunningMeans()
-        self._total_steps = config.total_steps
         self.step = 0
         self.rows = 0  # rows of the history up to this state
         self.finished = False
-        self.pending_evaluation = False  # stopped between a step and its evaluation
         self.first_metrics: Metrics = {}
         self.seconds = 0.0  # of all steps, including the loading of their batches
         self._started: float | None = None
@@ -86,8 +80,6 @@ class Trainer:
                     self._keep_best(self.first_metrics)
                     self.finished = True
                 self.save()
-            if self.pending_evaluation:
-                self._evaluate()
             self._started = time.perf_counter()
             for images, labels in () if self.finished else self.batches(self.step):
                 fault_point("before_step")
@@ -114,25 +106,22 @@ class Trainer:
                     self._means.check_finite()
                     self._pause_clock()
                     self.save()
+                    self.checkpoints.wait()
                     raise stop
-        except RunStopped:
             self.checkpoints.wait()
-            raise
-        except BaseException:  # possibly only on this process: do not wait with the others
+        finally:  # after an error, possibly only on this process: not with the others
             self.checkpoints.wait_quietly()
-            raise
-        self.checkpoints.wait()
 
     @contextmanager
     def _translate_step_errors(self, batch_size: int) -> Iterator[None]:
         try:
             yield
-        except InvalidBatchError as error:
+        except ValueError as error:
             self._means.check_finite()  # NaN weights come from the loss of an earlier step
-            option, advice = "loss", ""
-            if "finite" in str(error) and self.step > 0:  # the first step works
-                option, advice = "optim.lr", "; the last checkpoint is kept, try a smaller value"
-            raise UserError(f"{option}: at step {self.step}: {error}{advice}") from error
+            raise UserError(
+                f"loss: at step {self.step}: {error}; the last checkpoint is kept, where values "
+                f"are not finite try a smaller optim.lr"
+            ) from error
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"data.batch_size: {batch_size} images do not fit into the GPU's memory; "
@@ -142,7 +131,7 @@ class Trainer:
     def _evaluate(self) -> None:
         """Scores the network, keeps the best, ends the epoch, checks early stopping, and saves."""
         state = self.state
-        metrics = self._score_or_save()
+        metrics = self._score()
         self.checkpoints.wait()  # the history is at most one row ahead of the checkpoints
         scored = self.config.select_metric in metrics  # else the last evaluation counts
         score = metrics.get(self.config.select_metric, self.epoch)
@@ -161,19 +150,6 @@ class Trainer:
         )
         self.save()
 
-    def _score_or_save(self) -> Metrics:
-        """Scores the network; a run stopped during the evaluation repeats it when resumed."""
-        try:
-            # One of several processes must not leave an evaluation in which all participate.
-            with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
-                metrics = self._score()
-        except RunStopped:
-            self.pending_evaluation = True
-            self.save()
-            raise
-        self.pending_evaluation = False
-        return metrics
-
     def _pause_clock(self) -> None:
         """Adds the time since the last evaluation; reading the loss has synchronized the GPU."""
         if self._started is not None:
@@ -182,7 +158,7 @@ class Trainer:
 
     @property
     def _at_end(self) -> bool:
-        return self.step >= self._total_steps
+        return self.step >= self.config.total_steps
 
     @property
     def _epoch_ended(self) -> bool:
@@ -190,7 +166,6 @@ class Trainer:
 
     def _score(self) -> Metrics:
         self.state.train(False)
-        fault_point("before_evaluation")
         with torch.no_grad(), autocast(self.config.precision, self.state.device):
             metrics = self.callbacks.evaluate()
         fault_point("after_evaluation")
@@ -214,7 +189,6 @@ class Trainer:
             "step": self.step,
             "rows": self.rows,
             "finished": self.finished,
-            "pending_evaluation": self.pending_evaluation,
             "first_metrics": self.first_metrics,
             **self._means.state_dict(),
             "seconds": self.seconds,
@@ -226,7 +200,6 @@ class Trainer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the result of `state_dict`."""
         self.step, self.rows, self.finished = state["step"], state["rows"], state["finished"]
-        self.pending_evaluation = state["pending_evaluation"]
         self.first_metrics = state["first_metrics"]
         self.seconds = state["seconds"]
         self._means.load_state_dict(state, self.state.device)
@@ -258,15 +231,13 @@ class RunningMeans:
         Raises:
             UserError: a loss was not finite; the message names the step.
         """
-        if self._bad_step is not None and math.isfinite(self._bad_step.item()):
-            if self._bad_step.item() == 1:
-                raise UserError(
-                    "loss: it is not finite at the first step, before a weight has changed; check "
-                    "the images and the options of the loss"
-                )
+        if self._bad_step is not None and math.isfinite(bad := self._bad_step.item()):
+            option, advice = "optim.lr", "try a smaller optim.lr or optim.loss_lr"
+            if bad == 1:  # before a weight has changed
+                option, advice = "loss", "check the images and the options of the loss"
             raise UserError(
-                f"optim.lr: the loss is not finite from step {int(self._bad_step.item())} on; "
-                f"the checkpoint before it is kept, try a smaller optim.lr or optim.loss_lr"
+                f"{option}: the loss is not finite from step {int(bad)} on; the checkpoint before "
+                f"it is kept, {advice}"
             )
 
     def compute_and_reset(self) -> dict[str, float]:

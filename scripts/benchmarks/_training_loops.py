@@ -242,7 +242,7 @@ def _our_step(loop: Loop) -> StepFunction:
     optimizer = build_optimizer(torch.optim.AdamW, groups, fused)
     if variant.channels_last:
         loop.embedder.backbone.to(memory_format=torch.channels_last)
-    compile_backbone(loop.embedder, variant.compile, loop.device)
+    compile_backbone(loop.embedder, variant.compile)
     plan = TrainConfig(1, ENDLESS, ENDLESS, precision=variant.precision)
     step = TrainingStep(TrainState(loop.embedder, loop.method, optimizer), plan)
     return lambda images, labels: step(images, labels, warming_up=False)

@@ -3,7 +3,6 @@ import pickle
 import signal
 import time
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -18,34 +17,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "run.lock"
 
 
-class Holder:
-    """Another process that holds the lock, with a child of its own that outlives it."""
-
-    def __init__(self, path: Path) -> None:
-        ours, theirs = FORK.Pipe()
-        self.process = FORK.Process(target=self._hold, args=(path, theirs))
-        self.process.start()
-        self.child = ours.recv()
-
-    def _hold(self, path: Path, connection: Connection) -> None:
-        with try_lock(path):
-            child = os.fork()
-            if child:
-                connection.send(child)
-            time.sleep(60)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
-
-    def __enter__(self) -> "Holder":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.kill()
-        os.kill(self.child, signal.SIGKILL)
-
-
 def test_file_names_the_holder_only_while_the_lock_is_held(path: Path):
     with try_lock(path):
         assert path.read_text().startswith(f"process {os.getpid()} on ")
@@ -57,13 +28,27 @@ def test_file_names_the_holder_only_while_the_lock_is_held(path: Path):
 
 
 def test_killed_holder_frees_the_lock_though_its_child_lives(path: Path):
-    with Holder(path) as holder:
-        with pytest.raises(Busy) as error, try_lock(path):
+    ours, theirs = FORK.Pipe()
+
+    def hold() -> None:
+        with try_lock(path):
+            if child := os.fork():
+                theirs.send(child)
+            time.sleep(60)
+
+    holder = FORK.Process(target=hold)
+    holder.start()
+    child = ours.recv()
+    try:
+        with pytest.raises(Busy, match=f"by process {holder.pid} on "), try_lock(path):
             pass
-        assert f"by process {holder.process.pid} on " in str(error.value)
         holder.kill()
+        holder.join()
         with try_lock(path):
             pass
+    finally:
+        holder.kill()
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_lock_is_seen_only_while_it_is_held(path: Path):

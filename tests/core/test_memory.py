@@ -8,18 +8,11 @@ import pytest
 CHILD = """
 import ctypes, os, sys
 from dml.core.memory import keep_freed_memory, keeps_freed_memory
-assert "torch" not in sys.modules
 kept = sys.argv[1] == "keep" and keep_freed_memory()
 assert kept == keeps_freed_memory()
-def pages():
-    return int(open("/proc/self/statm").read().split()[1])
-before = pages()
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-block = libc.malloc(64 << 20)
-ctypes.memset(block, 1, 64 << 20)
-libc.free(block)
+pages = lambda: int(open("/proc/self/statm").read().split()[1])
+before, block = pages(), bytearray(b"1") * (64 << 20)
+del block
 print((pages() - before) * os.sysconf("SC_PAGE_SIZE") >> 20)
 """
 

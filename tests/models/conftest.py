@@ -17,3 +17,18 @@ def caches(tmp_path_factory, monkeypatch):
 @pytest.fixture
 def sha256():
     return lambda content: hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def snapshot(caches):
+    """Returns the empty folder of a model in the cache of the hub."""
+
+    def make(name):
+        model = caches / "hub" / f"models--{name.replace('/', '--')}"
+        folder = model / "snapshots" / "1234"
+        folder.mkdir(parents=True)
+        (model / "refs").mkdir()
+        (model / "refs" / "main").write_text("1234")
+        return folder
+
+    return make

@@ -6,10 +6,12 @@ import timm
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from safetensors.torch import save_file
+from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.models.backbones import InputSpec, TimmBackbone
+from dml.models.backbones import InputSpec, TimmBackbone, complete
 from dml.models.embedder import Embedder
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "backbone"
@@ -17,21 +19,14 @@ OPEN = {"timm", "custom", "identity"}  # the network, or the file of features, i
 BACKBONES = sorted({path.stem for path in CONFIGS.glob("*.yaml")} - OPEN)
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-INPUTS = {
-    "bn_inception": InputSpec(224, (104, 117, 128), (1, 1, 1), "bgr", 255),
-    "resnet50": InputSpec(224, **IMAGENET),
-    "vit_b16": InputSpec(224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "vit_s16": InputSpec(224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "dino_s16": InputSpec(224, **IMAGENET),
-    "small_cnn": InputSpec(None, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-}
-FEATURES = {
-    "bn_inception": (1024, 7, 7),
-    "resnet50": (2048, 7, 7),
-    "vit_b16": (197, 768),
-    "vit_s16": (197, 384),
-    "dino_s16": (197, 384),
-    "small_cnn": (256, 4, 4),
+# input, and the shape of the features
+EXPECTED = {
+    "bn_inception": (InputSpec(224, (104, 117, 128), (1, 1, 1), "bgr", 255), (1024, 7, 7)),
+    "resnet50": (InputSpec(224, **IMAGENET), (2048, 7, 7)),
+    "vit_b16": (InputSpec(224), (197, 768)),
+    "vit_s16": (InputSpec(224), (197, 384)),
+    "dino_s16": (InputSpec(224, **IMAGENET), (197, 384)),
+    "small_cnn": (InputSpec(None), (256, 4, 4)),
 }
 
 
@@ -52,14 +47,9 @@ def named(request):
     return request.param, _build(request.param)
 
 
-def _images(backbone, count=2):
-    size = backbone.input.size or 32
-    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
-
-
 def test_input_is_that_of_the_weights(named):
     name, backbone = named
-    assert dataclasses.asdict(backbone.input) == dataclasses.asdict(INPUTS[name])
+    assert dataclasses.asdict(backbone.input) == dataclasses.asdict(EXPECTED[name][0])
 
 
 def test_forward_and_backward(named):
@@ -69,15 +59,15 @@ def test_forward_and_backward(named):
     for layer in embedder.modules():  # timm starts residual branches at zero
         if isinstance(layer, nn.BatchNorm2d):
             nn.init.ones_(layer.weight)
-    images = _images(backbone)
+    size = backbone.input.size or 32
+    images = torch.randn(2, 3, size, size)
     features = embedder.features(images)
-    assert features.shape == (2, *FEATURES[name])
+    assert features.shape == (2, *EXPECTED[name][1])
     embeddings = embedder.embed(features)
     assert embeddings.shape == (2, backbone.channels)
     with torch.no_grad():
         torch.testing.assert_close(embedder(images), embeddings)
-    directions = torch.randn(2, backbone.channels, generator=torch.Generator().manual_seed(1))
-    (embeddings * directions).sum().backward()
+    (embeddings * torch.randn_like(embeddings)).sum().backward()
     for parameter_name, parameter in embedder.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert torch.isfinite(parameter.grad).all(), parameter_name
@@ -85,60 +75,43 @@ def test_forward_and_backward(named):
 
 
 # Networks of timm's own test suite: the code of the full ones in little.
-SMALL = {"maps": "test_resnet", "tokens": "test_vit"}
+SMALL = {"maps": ("test_resnet", "fc."), "tokens": ("test_vit", "head.")}  # with the classifier
 
 
 def _small(kind, **options):
-    return TimmBackbone(f"{SMALL[kind]}.r160_in1k", input_size=64, **options)
+    return TimmBackbone(f"{SMALL[kind][0]}.r160_in1k", input_size=64, **options)
 
 
 def _release(kind):
     """What the hub holds for `_small(kind)`: 160 pixels, classifier included."""
     torch.manual_seed(5)
-    return timm.create_model(SMALL[kind])
+    return timm.create_model(SMALL[kind][0]).state_dict()
 
 
-@pytest.mark.parametrize("kind", ["maps", "tokens"])
-def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, caches):
-    from safetensors.torch import save_file
-    from timm.layers import resample_abs_pos_embed
-
-    release = _release(kind).state_dict()
-    snapshot = caches / "hub" / f"models--timm--{SMALL[kind]}.r160_in1k"
-    (snapshot / "snapshots" / "1234").mkdir(parents=True)
-    (snapshot / "refs").mkdir()
-    (snapshot / "refs" / "main").write_text("1234")
-    save_file(release, snapshot / "snapshots" / "1234" / "model.safetensors")
-    backbone = _small(kind, weights="imagenet")
-    state = backbone.network.state_dict()
-    classifier = {"maps": "fc.", "tokens": "head."}[kind]
+@pytest.mark.parametrize("kind", SMALL)
+def test_imagenet_weights_come_without_classifier_and_fit_the_size(kind, snapshot):
+    release, (name, classifier) = _release(kind), SMALL[kind]
+    save_file(release, snapshot(f"timm/{name}.r160_in1k") / "model.safetensors")
+    state = _small(kind, weights="imagenet").network.state_dict()
     assert set(state) == {n for n in release if not n.startswith(classifier)}
+    if kind == "tokens":
+        release["pos_embed"] = resample_abs_pos_embed(release["pos_embed"], [4, 4])
     for name, value in state.items():
-        if name == "pos_embed":
-            assert value.shape[1] == 1 + 4 * 4
-            expected = resample_abs_pos_embed(release[name], [4, 4])
-            torch.testing.assert_close(value, expected)
-        else:
-            torch.testing.assert_close(value, release[name])
+        torch.testing.assert_close(value, release[name])
 
 
 def test_a_hub_that_cannot_be_reached_is_named():
-    with pytest.raises(UserError, match=r"imagenet: cannot get timm/test_vit\.r160_in1k .*<file>"):
+    with pytest.raises(UserError, match=r"imagenet: .*timm/test_vit\.r160_in1k .*<file>"):
         TimmBackbone("test_vit.r160_in1k")
 
 
 def test_weights_of_another_network_are_refused(tmp_path):
-    torch.save(_release("maps").state_dict(), tmp_path / "maps.pth")
-    torch.save(_release("tokens").state_dict(), tmp_path / "tokens.pth")
+    for kind in SMALL:
+        torch.save(_release(kind), tmp_path / f"{kind}.pth")
     for kind, other in (("tokens", "maps"), ("maps", "tokens")):
-        with pytest.raises(UserError, match="belongs to another network: it lacks") as error:
+        with pytest.raises(UserError, match="are they of another network") as error:
             _small(kind, weights=str(tmp_path / f"{other}.pth"))
         assert "\n" not in str(error.value)
-
-
-def test_a_size_that_patches_do_not_tile_is_refused():
-    with pytest.raises(UserError, match=r"backbone\.input_size=72 must be a multiple of the 16"):
-        TimmBackbone("test_vit.r160_in1k", weights="none", input_size=72)
 
 
 def test_a_transformer_without_class_token_needs_mean_pooling():
@@ -149,18 +122,31 @@ def test_a_transformer_without_class_token_needs_mean_pooling():
     Embedder(backbone, None, token_pooling="mean")
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.soak)])
-def test_compiled_gives_the_same_embeddings_and_gradients(backend):
-    torch._dynamo.reset()
-    backbone = _build("small_cnn", width=4)
-    embedder = Embedder(backbone, 16, pooling="avg+max", freeze_batch_norm=True).train()
-    images = _images(backbone)
-    expected = embedder(images)
-    result = torch.compile(embedder, fullgraph=True, backend=backend)(images)
-    torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
-    gradients = []
-    for embeddings in (expected, result):
-        embedder.zero_grad()
-        embeddings[:, 0].sum().backward()
-        gradients.append(embedder.head.linear.weight.grad.clone())
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-4)
+class Net(nn.Module):
+    def __init__(self, change):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 6, 4, stride=4)
+        self.change = change
+
+    def forward(self, images):
+        return self.change(self.layer(images))
+
+
+OUTPUTS = {
+    "maps": lambda maps: maps,
+    "tokens": lambda maps: maps.flatten(2).transpose(1, 2),
+    "vectors": lambda maps: maps.mean(dim=(2, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_kind_and_channels_are_found_and_features_pooled(kind):
+    network = complete(Net(OUTPUTS[kind]), 16)
+    assert (network.kind, network.channels, network.training) == (kind, 6, True)
+    assert network.input.size == 224
+    images = torch.rand(2, 3, 16, 16)
+    for pooling in ("avg", "avg+max", "native"):
+        if pooling == "native" and kind != "vectors":
+            continue
+        embedder = Embedder(network, 4, pooling=pooling, token_pooling="mean")
+        assert embedder(images).shape == (2, 4)

@@ -35,10 +35,9 @@ def _same(a, b):
 
 
 def test_none_and_a_file(source, target, content, tmp_path):
-    before = {n: v.clone() for n, v in target.state_dict().items()}
-    load_weights(target, "none")
-    assert all(torch.equal(v, before[n]) for n, v in target.state_dict().items())
     (tmp_path / "plain.pth").write_bytes(content)
+    load_weights(target, "none")
+    assert not _same(source, target)
     load_weights(target, str(tmp_path / "plain.pth"))
     assert _same(source, target)
 
@@ -91,6 +90,6 @@ def test_files_that_hold_no_weights_are_refused_in_one_line(tmp_path):
     torch.save([1, 2], tmp_path / "list.pth")
     torch.save(SmallCNN(), tmp_path / "module.pth")  # pickled code is never run
     for name in ("text.safetensors", "list.pth", "module.pth"):
-        with pytest.raises(UserError, match=f"{name} (cannot be read|contains no)") as error:
+        with pytest.raises(UserError, match=f"{name} cannot be read") as error:
             read_state_dict(tmp_path / name)
         assert "\n" not in str(error.value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,9 +70,6 @@ class OnCuda(Tensor):
             raise TypeError("can't convert cuda:0 device type tensor to numpy; use Tensor.cpu()")
         return self.cpu().numpy()
 
-    def __array__(self, *more: Any, **options: Any) -> Any:
-        return self.numpy()
-
     def __reduce_ex__(self, protocol: Any) -> Any:  # checkpoints are read on the CPU
         note_wait("save")
         return self.on_cpu().__reduce_ex__(protocol)
@@ -82,9 +79,6 @@ class OnCuda(Tensor):
         if getattr(self, "_is_param", False):
             copied._is_param = True  # type: ignore[attr-defined]
         return memo.setdefault(id(self), copied)
-
-    def __repr__(self, **options: Any) -> str:
-        return f"OnCuda({self.on_cpu()!r})"
 
 
 class EveryOperation(TorchDispatchMode):
@@ -99,8 +93,6 @@ class _State:
 
     leaving = False  # `Tensor.to` asks for the CPU
     random: Tensor | None = None  # state of the device's generator
-    # Copies to the CPU that were not waited for, with their numbers.
-    late: ClassVar[list[tuple[Tensor, Tensor]]] = []
 
 
 def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -114,9 +106,8 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     on_cuda = (bool(there) and not _State.leaving) or (
         asked is not None and torch.device(asked).type == "cuda"
     )
-    late = False
     if func in COPIES:
-        late = _check_copy(func, args, kwargs, on_cuda)
+        _note_copy(func, args, kwargs, on_cuda)
     elif there:
         name = func._schema.name.partition("::")[2]
         here = [x for x in flat if isinstance(x, Tensor) and not isinstance(x, OnCuda)]
@@ -128,9 +119,6 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     drawing = on_cuda and torch.Tag.nondeterministic_seeded in func.tags
     with torch._C._DisableTorchDispatch():
         out = _draw(func, args, kwargs) if drawing else func(*args, **kwargs)
-        if late:
-            _State.late.append((out, out.clone()))
-            _ = out.fill_(torch.nan) if out.is_floating_point() else out.bitwise_not_()
         given = {id(x) for x in flat}
         return tree_map(lambda x: _placed(x, on_cuda, given), out)
 
@@ -186,36 +174,21 @@ def _refuse_type(name: str, first: OnCuda) -> None:
         raise RuntimeError(f'"{name}_cuda" not implemented for {first.dtype}')
 
 
-def finish_copies() -> None:
-    """Gives the copies to the CPU that were not waited for their numbers."""
-    with torch._C._DisableTorchDispatch():
-        for tensor, numbers in _State.late:
-            tensor.copy_(numbers)
-    _State.late.clear()
-
-
-def _check_copy(func: Any, args: Any, kwargs: Any, on_cuda: bool) -> bool:
-    """Counts a copy between the devices, unless the host goes on at once.
+def _note_copy(func: Any, args: Any, kwargs: Any, on_cuda: bool) -> None:
+    """Counts a copy between the devices, unless it goes to the GPU and the host goes on at once.
 
     A copy from ordinary memory with `non_blocking` does not wait for the device either: CUDA
-    copies the numbers aside first. Returns True for a copy to the CPU that is not waited for: its
-    numbers are wrong until the host waits for the device.
+    copies the numbers aside first. No copy to the CPU may be `non_blocking`: its numbers are wrong
+    until the host waits for the device.
     """
     if func is aten._to_copy.default:
         to_cuda, source, free = on_cuda, args[0], kwargs.get("non_blocking", False)
     else:
         to_cuda, source = isinstance(args[0], OnCuda), args[1]
         free = kwargs.get("non_blocking", len(args) > 2 and args[2])
-    from_cuda = isinstance(source, OnCuda)
-    if to_cuda == from_cuda:
-        return False
-    if from_cuda and free:
-        return True
-    if from_cuda:
-        note_wait("copy to the CPU")
-    elif source.numel() and not free:
-        note_wait("copy to the GPU")
-    return False
+    if to_cuda != isinstance(source, OnCuda) and source.numel() and not (to_cuda and free):
+        assert not free
+        note_wait("copy to the GPU" if to_cuda else "copy to the CPU")
 
 
 def _note_waiting(func: Any, name: str, args: Any, kwargs: Any) -> None:

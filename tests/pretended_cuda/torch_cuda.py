@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,36 +17,6 @@ from tests.pretended_cuda.device import CUDA, EveryOperation, OnCuda
 from tests.pretended_cuda.waits import note_wait
 
 
-class Event:
-    """A mark in the host's time, since the host does the work."""
-
-    def __init__(self, *options: Any, **more: Any) -> None:
-        self.at = 0.0
-
-    def record(self, stream: Any = None) -> None:
-        self.at = time.perf_counter()
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        device.finish_copies()
-        note_wait("event")
-
-    def wait(self, stream: Any = None) -> None:
-        pass
-
-    def elapsed_time(self, other: Event) -> float:
-        return (other.at - self.at) * 1e3
-
-
-class Stream:
-    """The only one; nothing has to be done for it."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *more, **options: None
-
-
 class Autocast(torch.autocast):
     """That of the CPU, where the tensors are."""
 
@@ -59,33 +28,18 @@ def _seed(seed: int) -> None:
     device.set_random_state(torch.Generator().manual_seed(seed).get_state())
 
 
-def _synchronize(*number: Any) -> None:
-    device.finish_copies()
-    note_wait("synchronize")
-
-
 ANSWERS: dict[str, Any] = {
     "is_available": lambda: True,
-    "is_initialized": lambda: False,
     "_lazy_init": lambda: None,
     "device_count": lambda: 1,
-    "current_device": lambda: 0,
-    "set_device": lambda number: None,
     "get_device_name": lambda *number: "a GPU that is not there",
-    "get_device_capability": lambda *number: (9, 0),
-    "is_bf16_supported": lambda *more, **options: True,
     "mem_get_info": lambda *number: (70 << 30, 80 << 30),
     "max_memory_allocated": lambda *number: 1 << 20,
     "memory_allocated": lambda *number: 1 << 20,
-    "reset_peak_memory_stats": lambda *number: None,
-    "empty_cache": lambda: None,
-    "synchronize": _synchronize,
-    "current_stream": lambda *number: Stream(),
+    "synchronize": lambda *number: note_wait("synchronize"),
     "is_current_stream_capturing": lambda: False,
-    "Event": Event,
     "get_rng_state": device.random_state,
     "set_rng_state": device.set_random_state,
-    "manual_seed": _seed,
     "manual_seed_all": _seed,
 }
 

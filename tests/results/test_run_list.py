@@ -136,7 +136,7 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     finished, stopped = write_stored_run(tmp_path), write_stored_run(tmp_path, None, seed=1)
     empty = write_stored_run(tmp_path, None, curve=(), seed=2)
     for folder in (finished, stopped):
-        for name in ("best.pt", "last.pt", "previous.pt", ".best.pt.x.partial"):
+        for name in ("best.pt", "last.pt", ".best.pt.x.partial"):
             (folder / "checkpoints" / "repeat0-fold0" / name).write_bytes(b"12345")
     (finished / "search" / "trials" / "0000").mkdir(parents=True)
     plan = plan_removal(map(read_run, find_runs(tmp_path)), whole=False)
@@ -149,7 +149,7 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
         stopped / job / ".best.pt.x.partial",
     }
     assert not any(path.exists() for path in gone)
-    assert (stopped / job / "previous.pt").exists()  # the run continues from it
+    assert (stopped / job / "last.pt").exists()  # the run continues from it
     assert (finished / job / "best.pt").exists()
     assert plan_removal(map(read_run, find_runs(tmp_path)), whole=False) == []
 

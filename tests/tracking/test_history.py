@@ -29,18 +29,6 @@ def test_rewind_keeps_other_jobs(tmp_path):
     assert rows(tmp_path)[-1]["x"] == "9"
 
 
-def test_a_line_cut_short_is_dropped(tmp_path):
-    history = History(tmp_path / "history.csv")
-    for step in range(3):
-        history.append(row(0, step, loss=float(step)))
-    text = history.path.read_text()
-    history.path.write_text(text[:-6])  # the last line ends in its middle
-    again = History(history.path)
-    again.rewind((0, 0), 2)
-    again.append(row(0, 2, loss=2.0))
-    assert history.path.read_text() == text
-
-
 def test_job_tracker_passes_everything_on(tmp_path):
     history, seen, shown = History(tmp_path / "history.csv"), [], []
 

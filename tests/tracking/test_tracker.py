@@ -23,7 +23,7 @@ class Recorder(Tracker):
         (UserError("x"), 1),
         (ZeroDivisionError(), 1),
         (RunStopped("x", 75), 75),
-        (KeyboardInterrupt(), 130),
+        (KeyboardInterrupt(), 1),
     ],
 )
 def test_a_failed_run_is_finished_with_its_status(tmp_path, error, status):

@@ -40,9 +40,6 @@ class Run:
             file.write(json.dumps({"_step": number, **values}) + "\n")
         self.step = max(self.step, number + 1)
 
-    def log_artifact(self, path: str, **options: str) -> None:
-        (self.folder / "artifact.json").write_text(json.dumps({"path": path, **options}))
-
     def finish(self, exit_code: int = 0) -> None:
         fault_point("wandb_finish")
         (self.folder / "summary.json").write_text(json.dumps(self.summary))
@@ -59,12 +56,11 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.key = True
 
     def login(self, prompt: bool = True, verify: bool = True) -> bool:
         assert not prompt
         assert not verify
-        return self.key
+        return True
 
     def Settings(self, **settings: Any) -> dict[str, Any]:  # noqa: N802
         return settings
@@ -73,9 +69,6 @@ class Service:
         assert Path(path).exists()
         return f"image {Path(path).name}"
 
-    def Table(self, columns: list[str], data: list[list[Any]]) -> dict[str, Any]:  # noqa: N802
-        return {"columns": columns, "data": data}
-
     def init(self, **options: Any) -> Run:
         name = options.get("id") or os.environ["WANDB_RUN_ID"]
         folder = self.folder / name
@@ -83,9 +76,6 @@ class Service:
         with open(folder / "inits.jsonl", "a") as file:
             file.write(json.dumps(options) + "\n")
         return Run(folder)
-
-    def teardown(self, exit_code: int = 0) -> None:
-        pass
 
     def ids(self) -> list[str]:
         """All runs of the server."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import errno
 import os
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from dml.core.errors import RunStopped, UserError
 from dml.core.launcher import read_launch
@@ -70,25 +68,6 @@ def broken(place: Path, *overrides: str) -> str:
     return ""
 
 
-def unsaved(place: Path, *overrides: str) -> str:
-    """Starts a run whose third checkpoint fails on a full disk; returns this process's message."""
-    sync, written = os.fsync, 0
-
-    def full(descriptor: int) -> None:
-        nonlocal written
-        written += ".last.pt." in os.readlink(f"/proc/self/fd/{descriptor}")
-        if written == 3:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        sync(descriptor)
-
-    with mock.patch.object(os, "fsync", full):
-        try:
-            start(place, *overrides)
-        except UserError as error:
-            return str(error)
-    return ""
-
-
 def _with_fault(fault: Callable[[str], None], place: Path, *overrides: str) -> int | None:
     before = trainer.fault_point
     trainer.fault_point = fault
@@ -105,7 +84,6 @@ def runs() -> dict[str, Any]:
     """All runs by two processes; one of them failing comes first, and the next begin afresh."""
     place = Path(os.environ["OUT"])
     found: dict[str, Any] = {"broken": broken(place / "broken", *RUNS["ccp"])}
-    found["unsaved"] = unsaved(place / "unsaved", *RUNS["mfcont"])
     for name, options in RUNS.items():
         found[f"run {name}"] = str(start(place / "two", *options, pictures=name == "ccp"))
     found["continued"] = str(start(place / "begun_alone", *RUNS["ccp"]))

@@ -154,14 +154,17 @@ def exchanges(world: ProcessGroup) -> dict[str, Any]:
     sizes_unknown = world.gather_variable(whole[: 1 + world.rank])
     ask = world.share_stop_request(lambda: RunStopped("time", 75) if world.rank else None)
     stops = [ask() for _ in range(STOP_EVERY)]
+
+    def rank() -> int:
+        return world.rank
+
     return {
         "gathered": torch.equal(gathered, whole),
         "adjoint": torch.equal(uneven.grad, 2 * whole[world.local_slice(5)]),
         "sizes_unknown": sizes_unknown.tolist(),
         "stops": [None if stop is None else stop.status for stop in stops],
         "failed": problem(lambda: world.broadcast_from_main(fails)),
-        "broadcast_from_main": world.broadcast_from_main(lambda: world.rank),
-        "run_main_first": world.run_main_first(lambda: world.rank),
+        "called": [world.broadcast_from_main(rank), world.run_main_first(rank)],
     }
 
 

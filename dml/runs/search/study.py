@@ -204,7 +204,7 @@ class Study:
         """Locks the folder of a trial; Busy if another worker has it."""
         self._locks.enter_context(self.trial_folder(number).locked())
 
-    def _lock_numbering(self) -> AbstractContextManager[bool]:
+    def _lock_numbering(self) -> AbstractContextManager[None]:
         """Admits one process at a time; the system frees the lock of a process that dies."""
         return wait_for_lock(self.folder.search / "claim.lock")
 
