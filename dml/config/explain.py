@@ -101,8 +101,8 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
         yield f"{' '.join(chosen) or config_name}: {' '.join(str(error).split())[:300]}"
         return
     names = list_options(cfg)
-    values = {value for flag, value in pairwise(stray) if flag.startswith("-")}  # of --loss ms
-    yield from (_explain_stray(word, choices, names) for word in stray if word not in values)
+    typed = {value for flag, value in pairwise(stray) if flag.startswith("-")}  # of --loss ms
+    yield from (_explain_stray(word, choices, names) for word in stray if word not in typed)
     for override in options:
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
