@@ -39,7 +39,6 @@ OPEN_NODES = ("loss", "method", "backbone", "tracking", "data.reader", "optim.ar
 INTERNAL = (".name", ".result_id", "._target_")
 NOT_OURS = ("hydra.", "space.")
 SURE = 0.75  # similarity of dotted names, which often begin alike
-MAX_LENGTH = 300  # characters of an error of Hydra
 LAUNCHERS = {"slurm": "submitit", "joblib": "joblib"}  # choice → package hydra-<this>-launcher
 
 
@@ -118,10 +117,11 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
     try:
         cfg = compose(config_name, overrides=chosen, return_hydra_config=True)
     except Exception as error:  # of many classes
-        yield f"{' '.join(chosen) or config_name}: {' '.join(str(error).split())[:MAX_LENGTH]}"
+        yield f"{' '.join(chosen) or config_name}: {' '.join(str(error).split())[:300]}"
         return
     names = list_options(cfg)
-    yield from (_explain_stray(word, choices, names) for word in stray)
+    typed = {value for flag, value in pairwise(stray) if flag.startswith("-")}  # of --loss ms
+    yield from (_explain_stray(word, choices, names) for word in stray if word not in typed)
     for override in options:
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], cfg)

@@ -78,7 +78,8 @@ def _find_range_problem(entry: Any) -> str:
     if not isinstance(entry, dict):
         return f"'{entry}' is not a range; write {{low: 0, high: 1}} or {{choices: [a, b]}}"
     if "choices" in entry:
-        return "" if isinstance(entry["choices"], list) else "choices must be a list"
+        valid = isinstance(entry["choices"], list) and entry["choices"]
+        return "" if valid else "choices must be a list"
     low, high = entry.get("low"), entry.get("high")
     if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in (low, high)):
         return "low and high must be numbers"

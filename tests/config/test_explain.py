@@ -7,6 +7,7 @@ from dml.config.explain import ALIASES, explain, list_options
 from dml.core.installation import CONFIGS
 
 SLIPS = {
+    "--loss mfcwms": "--loss: no such flag; did you mean 'loss'?; options are given as name=value",
     "loss = mfcwms": "=: write options without spaces, such as loss=ms",
     "loss=mfcwm": "loss: 'mfcwm' does not exist; did you mean 'mfcwms'?",
     "loss=mfcwms,ms": "loss: mfcwms,ms are several values; add -m for a grid, or [] for a list",

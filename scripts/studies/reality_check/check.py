@@ -42,9 +42,9 @@ def check_loss(
         options = ["loss=custom", *options]
     by_arm = published.scores.groupby("arm")
     hours = (by_arm.core_seconds.first().median() * (0.2 if quick else 1)) / 3600
-    print(f"trains {name} for about {60 * hours:.0f} minutes of one core", flush=True)
     tried = [one for one in (*study.options, *options) if not one.startswith(SEARCH)]
     _try_steps([f"data.root={features}", *tried], outputs / f"{name}_first")
+    print(f"trains {name} for about {60 * hours:.0f} minutes of one core", flush=True)
     if quick:
         study = study.model_copy(update={"options": [*study.options, *QUICK]})
     results = train_arm(study, name, options, features, outputs / name)
