@@ -245,20 +245,22 @@ def _report(study: Study, folder: RunFolder) -> dict[str, Any]:
 def _draw(study: Study, folder: RunFolder) -> None:
     """Draws history, slices, contour (of two options) and importances of the complete trials."""
     scores = [trial.value for trial in study.complete_trials()]
+    found, options = study.optuna_study, [*study.space]
+    label: Any = {"target_name": "score on validation images"}
     with warnings.catch_warnings(), plt.rc_context():  # optuna changes the style of all pictures
         warnings.simplefilter("ignore")  # its own are marked as experimental
         figures: dict[str, Any] = {
-            "history": pictures.plot_optimization_history(study.optuna_study),
-            "slices": pictures.plot_slice(study.optuna_study, [*study.space]),
+            "history": pictures.plot_optimization_history(found, **label),
+            "slices": pictures.plot_slice(found, options, **label),
         }
-        if len(study.space) == 2:
-            figures["contour"] = pictures.plot_contour(study.optuna_study, [*study.space])
+        if len(options) == 2:
+            figures["contour"] = pictures.plot_contour(found, options, **label)
         if len(scores) > 3 and len(set(scores)) > 1:
             evaluator = FanovaImportanceEvaluator(seed=0)
-            figures["importances"] = pictures.plot_param_importances(study.optuna_study, evaluator)
-        for name, axes in figures.items():
+            figures["importances"] = pictures.plot_param_importances(found, evaluator, **label)
+        for kind, axes in figures.items():
             figure = np.atleast_1d(axes).flat[0].figure  # of an axis, or of an array of them
             # "constrained" fails for a single plot, "tight" puts the color bar onto several.
-            single = len(study.space) == 1 or name == "contour"
+            single = len(options) == 1 or kind == "contour"
             figure.set_layout_engine("tight" if single else "constrained")
-            save(figure, folder.figures / f"search_{name}.png")
+            save(figure, folder.figures / f"search_{kind}.png")
