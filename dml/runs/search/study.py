@@ -176,29 +176,26 @@ class Study:
 
     def _draw(self) -> None:
         """Draws history, slices, contour (of two options) and importances of complete trials."""
-        study, scores = self.optuna_study, [trial.value for trial in self.complete_trials()]
-        with (
-            warnings.catch_warnings(),
-            plt.rc_context(),
-        ):  # optuna changes the style of all pictures
+        scores = [trial.value for trial in self.complete_trials()]
+        study, options = self.optuna_study, [*self.space]
+        label: Any = {"target_name": "score on validation images"}
+        with warnings.catch_warnings(), plt.rc_context():  # Optuna changes the style
             warnings.simplefilter("ignore")  # its own are marked as experimental
             figures: dict[str, Any] = {
-                "history": pictures.plot_optimization_history(study),
-                "slices": pictures.plot_slice(study, [*self.space]),
+                "history": pictures.plot_optimization_history(study, **label),
+                "slices": pictures.plot_slice(study, options, **label),
             }
-            if len(self.space) == 2:
-                figures["contour"] = pictures.plot_contour(study, [*self.space])
+            if len(options) == 2:
+                figures["contour"] = pictures.plot_contour(study, options, **label)
             if len(scores) > 3 and len(set(scores)) > 1:
                 evaluator = FanovaImportanceEvaluator(seed=0)
-                figures["importances"] = pictures.plot_param_importances(
-                    self.optuna_study, evaluator
-                )
-            for name, axes in figures.items():
+                figures["importances"] = pictures.plot_param_importances(study, evaluator, **label)
+            for kind, axes in figures.items():
                 figure = np.atleast_1d(axes).flat[0].figure  # of an axis, or of an array of them
                 # "constrained" fails for a single plot, "tight" puts the color bar onto several.
-                single = len(self.space) == 1 or name == "contour"
+                single = len(options) == 1 or kind == "contour"
                 figure.set_layout_engine("tight" if single else "constrained")
-                save(figure, self.folder.figures / f"search_{name}.png")
+                save(figure, self.folder.figures / f"search_{kind}.png")
 
     def _lock_trial(self, number: int) -> None:
         """Locks the folder of a trial; Busy if another worker has it."""
