@@ -24,12 +24,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from cycler import cycler
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.statistics import Estimate
 from dml.results.catalog import Cell
+from dml.results.published import PublishedResult
 from dml.results.report import Report, Row, Section, main_metric, metric_name
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from dml.runs.folder.stored_run import StoredRun
@@ -38,15 +40,10 @@ LINES = ("-", "--", ":", "-.")
 ON_LIGHT, ON_DARK = "#24292f", "#d8dee6"  # texts and axes; no other element has the first
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dml",  # the same picture gives the same bytes
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     **{f"{name}.color": ON_LIGHT for name in ("text", "xtick", "ytick", "grid")},
+    "axes.prop_cycle": cycler(color=COLORS),
     **{f"axes.{name}color": ON_LIGHT for name in ("label", "edge")},
 }
 SPREAD = "bands: 95 % intervals over repeats, of two repeats the standard deviation"
@@ -115,7 +112,6 @@ def write_curves(
         figure = plt.figure(figsize=(8, 4.8), layout="constrained")
         _plot(figure, curves, EPOCH, metric)
         figure.axes[0].set_title(title, fontsize=11)
-        tidy(figure.axes[0])
         save(figure, path)
     return bool(curves)
 
@@ -174,13 +170,48 @@ def _plot(figure: Figure, curves: Mapping[str, pd.DataFrame], x_label: str, metr
     if is_score(metric):
         bottom, top = axis.get_ylim()
         axis.set_ylim(max(bottom, 0.0), min(top, 100.0))
-    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # where it would cover lines
-    axis.legend(**(beside if len(curves) > 3 else {}))
+    # beside the axes, where it would cover lines
+    beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    axis.legend(frameon=False, fontsize=9, **(beside if len(curves) > 3 else {}))
+    tidy(axis)
 
 
 def draw_figures(report: Report) -> list[Picture]:
-    """Returns the pictures in the order of the report's kinds; none for what has not been run."""
-    return [one for kind in report.about.figures for one in _draw_kind(kind, report)]
+    """Returns the pictures of a report: first ours and the published scores, then its kinds.
+
+    There are none for what has not been run.
+    """
+    compared = [one for section in report.sections for one in _compare_scores(section, report)]
+    return compared + [one for kind in report.about.figures for one in _draw_kind(kind, report)]
+
+
+def _compare_scores(section: Section, report: Report) -> Iterator[Picture]:
+    """Yields our scores and the published ones, with their 95 % intervals, where comparable."""
+    metric = main_metric(report.about)
+    pairs = {
+        row.name: (row.ours[metric], row.published[metric])
+        for row in reversed(section.rows)
+        if metric in row.comparisons and row.comparisons[metric].difference is not None
+    }
+    if pairs:
+        title = f"{metric_name(metric)}, ours and published, with 95 % intervals: {section.title}"
+        yield draw_picture(partial(_plot_scores, pairs=pairs, metric=metric), title)
+
+
+def _plot_scores(
+    figure: Figure, pairs: Mapping[str, tuple[Estimate, PublishedResult]], metric: str
+) -> None:
+    axis, places = figure.subplots(), np.arange(len(pairs))
+    ours, printed = zip(*pairs.values(), strict=True)
+    halves = [one.ci95 or 0.0 for one in ours]
+    axis.errorbar([one.mean for one in ours], places + 0.12, xerr=halves, fmt="o", label="ours")
+    values = np.array([one.value for one in printed])
+    xerr = np.abs(np.transpose([one.interval for one in printed]) - values)
+    axis.errorbar(values, places - 0.12, xerr=xerr, fmt="o", mfc="none", label="published")
+    axis.set_yticks(places, list(pairs))
+    axis.set(xlabel=value_label(metric), ylim=(-0.6, len(pairs) - 0.4))
+    axis.legend(frameon=False, fontsize=9)
+    tidy(axis)
 
 
 def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
@@ -247,7 +278,6 @@ def _relative_improvement(section: Section, rows: Sequence[Row], metric: str) ->
 
 def _plot_bars(figure: Figure, values: pd.Series) -> None:
     axis = figure.subplots()
-    axis.grid(axis="y", visible=False)
     bars = axis.barh(values.index, values, color=COLORS[0], alpha=0.8)
     axis.bar_label(bars, fmt="%+.1f", padding=3, fontsize=8)
     axis.tick_params(axis="y", labelsize=8)
@@ -315,7 +345,6 @@ def _heat_maps(
 
 def _plot_heat_map(figure: Figure, table: pd.DataFrame, label: str) -> None:
     axis = figure.subplots()
-    axis.grid(False)
     image = axis.imshow(table, origin="lower", aspect="auto", cmap="viridis")
     middle = (table.min(axis=None) + table.max(axis=None)) / 2
     for (y, x), value in np.ndenumerate(table):

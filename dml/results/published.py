@@ -86,7 +86,8 @@ class PublishedResult:
     def place(self) -> str:
         """Paper and table in words."""
         quoted = "quoted in " if self.origin == "quoted" else ""
-        return f"{quoted}{TITLES.get(self.source, self.source)}, {table_title(self.table)}"
+        table = self.table.replace("T", "Table ", 1) if self.table[1:].isdecimal() else self.table
+        return f"{quoted}{TITLES.get(self.source, self.source)}, {table}"
 
     @property
     def decimals(self) -> int:
@@ -146,11 +147,6 @@ def find_results(
         and _matches(row, key)
     ]
     return sorted(found, key=lambda one: (*one.preference, tables.index(one.table)))
-
-
-def table_title(table: str) -> str:
-    """Returns `T2` as `Table 2`, and anything else, such as `text`, as it is."""
-    return f"Table {table[1:]}" if table[:1] == "T" else table
 
 
 def published_significance(key: ResultKey, against: ResultKey, metric: str, source: str) -> str:

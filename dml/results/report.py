@@ -111,12 +111,6 @@ class Section:
     tested: Sequence[Row]
     tests: pd.DataFrame
 
-    @property
-    def selected_on_test(self) -> bool:
-        """Whether the scores of test images selected the epoch of any run."""
-        runs = (row.runs for row in self.rows if row.runs is not None)
-        return any(one.selected_by.str.endswith(" on test").any() for one in runs)
-
 
 @dataclass(frozen=True)
 class Report:

@@ -22,7 +22,7 @@ from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.progress import format_epoch, show_progress
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, VERDICTS, Caveat, Comparison, is_comparable
-from dml.results.frame import format_option, read_runs, short_names, write_runs
+from dml.results.frame import format_option, join_some, read_runs, short_names, write_runs
 from dml.results.nearest import find_nearest
 from dml.results.published import TITLES
 from dml.results.report import (
@@ -116,7 +116,7 @@ def render_page(
         made: date and time to show.
     """
     environment = Environment(loader=PackageLoader("dml.results", "templates"), autoescape=True)
-    helpers = (section_table, test_table, legend, title_in_words, format_epoch, format_option)
+    helpers = (section_table, question, legend, title_in_words, format_epoch, format_option)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     environment.globals |= {"verdicts": VERDICTS, "marks": MARKS, "blocking": BLOCKING}
     names = [title_in_words(report.about) for report in reports]
@@ -129,6 +129,17 @@ def title_in_words(about: ExperimentConfig) -> str:
     """Returns `Mean field theory, Table 2` for mft_table2; the title of runs of no paper."""
     item = re.sub(r"(\d+)$", r" \1", about.id.partition("_")[2]).replace("_", ", ").capitalize()
     return f"{TITLES[about.source]}, {item}" if about.source else about.title
+
+
+def question(report: Report) -> str:
+    """Returns a sentence about what the tables of a report ask."""
+    methods = dict.fromkeys(row.method for row in report.rows)
+    data = join_some([*dict.fromkeys(row.key.data for row in report.rows)])
+    metric = metric_name(main_metric(report.about))
+    if len(methods) < 2:
+        return f"What is the {metric} of {', '.join(methods)} on {data}?"
+    then = ", and does it agree with the paper?" if report.about.source else "?"
+    return f"Which of {len(methods)} methods has the best {metric} on {data}{then}"
 
 
 def section_table(section: Section, report: Report) -> Table:
@@ -155,6 +166,7 @@ def section_table(section: Section, report: Report) -> Table:
     counts = ["/".join(map(str, sorted({e.n for e in r.ours.values()}))) or DASH for r in rows]
     counted = [Cell(text, runs=row.stored) for text, row in zip(counts, rows, strict=True)]
     columns.append(Column("n", counted, right=True))
+    columns += _test_columns(section)
     caveats = [row.caveats for row in rows]
     if any(caveats):
         marks = [
@@ -210,36 +222,28 @@ def _caption(section: Section, report: Report) -> str:
     """Returns units and spread of the metrics, and what selected the epochs."""
     spread = "standard deviation" if report.about.spread == "std" else "95 % interval"
     parts = [f"scores in percent, ± {spread} over n repeats, of two both", "bold: highest"]
-    if section.selected_on_test:
+    if len(section.tested) > 1:
+        found = "better than" if section.tests.ours.eq("above").any() else "no row is better"
+        name, count = metric_name(main_metric(report.about)), len(section.tested)
+        parts.append(f"{found}: {name}, Welch's test, 5 % with Holm's correction for {count} rows")
+    stored = [run.config for row in section.rows for run in row.stored]
+    if any(config and config.selected_on == "test" for config in stored):
         parts.append("best epoch selected on the test images, as in the literature")
     return "; ".join(parts)
 
 
-def test_table(section: Section, report: Report) -> Table | None:
-    """Returns the table of the tests of every row against every other.
-
-    It has no columns if all agree; None without tests.
-    """
-    name, rows, tests = metric_name(main_metric(report.about)), section.tested, section.tests
-    printed = tests.paper.any()
-    if tests.empty:
-        return None
-    if not printed and (tests.ours == "overlap").all():
-        tested = f"{len(rows)} rows, Welch, Holm-corrected, 5 %"
-        return Table(f"{name}: no significant difference ({tested})", ())
-    cells = [[Cell("") for _ in rows] for _ in rows]  # a list per column
-    for test in tests.itertuples():
-        sign, _ = VERDICTS[test.ours]
-        hint = f"{rows[test.row].name} against {rows[test.other].name}: p = {test.p_value:.2g}, "
-        hint += f"corrected {test.corrected:.2g}"
-        if test.paper:
-            sign += f" ({VERDICTS[test.paper][0]})"
-        cells[test.other][test.row] = Cell(sign, test.ours, hint)
-    columns = [Column(name, [f"{n} {row.name}" for n, row in enumerate(rows, start=1)])]
-    columns += [Column(str(n), column) for n, column in enumerate(cells, start=1)]
-    text = "▲ higher than the column's row, ▼ lower, ≈ not separated: Welch, Holm-corrected, 5 %"
-    text += "; the paper's in brackets" if printed else ""
-    return Table(f"{name}: differences between methods", columns, text)
+def _test_columns(section: Section) -> Iterator[Column]:
+    """Yields the rows that each row is better than, here and in the paper."""
+    rows, tests = (*section.rows, *section.baselines), section.tests
+    names = dict(enumerate(row.name for row in section.tested))
+    for title, column in (("better than", "ours"), ("in the paper", "paper")):
+        cells = {id(row): Cell("") for row in rows}
+        for place, won in tests[tests[column] == "above"].groupby("row"):
+            p_values = zip(won.other.map(names), won.p_value, won.corrected, strict=True)
+            hint = "; ".join(f"{n}: p = {p:.2g}, corrected {q:.2g}" for n, p, q in p_values)
+            cells[id(section.tested[place])] = Cell(", ".join(won.other.map(names)), "text", hint)
+        if any(cells.values()):
+            yield Column(title, [*cells.values()])
 
 
 def legend(report: Report) -> list[tuple[str, str]]:
@@ -263,8 +267,7 @@ def list_parts(report: Report, max_commands: int | None = None) -> Iterator[str 
         report: the report.
         max_commands: commands to show; None for all.
     """
-    for section in report.sections:
-        yield from filter(None, (section_table(section, report), test_table(section, report)))
+    yield from (section_table(section, report) for section in report.sections)
     yield from (f"`{sign}` {meaning}" for sign, meaning in legend(report))
     yield from report.problems
     if report.about.script and report.frame.empty:

@@ -43,9 +43,7 @@ def find_run(word: str, runs: pd.DataFrame) -> Any:
     """
     if is_run(Path(word)):
         return one_per_run(make_frame([read_run(Path(word))])).iloc[0]
-    found = runs[(runs.id == word) | (runs["name"] == word)]
-    if found.empty and len(word) >= 3:
-        found = runs[runs.id.str.startswith(word)]
+    found = runs[runs.id.str.startswith(word) | (runs["name"] == word)]
     if found.empty:
         hint = f"{shell_command('runs')} lists them"
         raise UserError(f"runs: '{word}' is neither the id, name or folder of a run; {hint}")
@@ -100,12 +98,16 @@ def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
         for best, last in zip(runs.epoch, runs.epochs, strict=True)
     ]
     seeds = ["" if pd.isna(seed) else str(seed) for seed in runs.seed]
+
+    def texts(metric: str) -> list[str]:
+        return ["" if pd.isna(value) else f"{value:.2f}" for value in runs.get(metric, ())]
+
     columns = [
         Column("id", runs.id),
         Column("state", [Cell(state, state) for state in runs.state]),
         *_option_columns(runs),
         *([Column("seed", seeds, right=True)] if len(set(seeds)) > 1 else []),
-        *_score_columns(runs, lambda metric: list(map(_format_score, runs.get(metric, ())))),
+        *_score_columns(runs, texts),
         *_published_column(runs),
         Column("epoch", epochs, 3, True),
         Column("age", list(map(format_age, runs.age)), 2, True),
@@ -126,10 +128,6 @@ def _published_column(runs: pd.DataFrame) -> list[Column]:
 
     texts = [found.short if (found := find_nearest(run)) else "" for run in runs.run]
     return [Column("published (what differs)", texts, 7)] if any(texts) else []
-
-
-def _format_score(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:.2f}"
 
 
 def _score_columns(runs: pd.DataFrame, texts: Callable[[str], list[str]]) -> list[Column]:
