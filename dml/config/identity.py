@@ -84,13 +84,13 @@ def result_id(config: Any) -> str:
     """
     if "result_id" in config.method:
         return config.method["result_id"]
-    loss_id = config.loss["result_id"]
-    if config.method["_target_"] == "dml.methods.plain.Plain":
-        return loss_id  # as the class says, without loading torch
+    loss_id, name = config.loss["result_id"], config.method["name"]
+    if name == "plain":
+        return loss_id
     method = resolve_name(config.method["_target_"])
     if hasattr(method, "result_id"):
         return method.result_id(loss_id, config.method)
-    return loss_id if config.method["name"] == "plain" else f"{loss_id}+{config.method['name']}"
+    return f"{loss_id}+{name}"
 
 
 def protocol_id(config: Any) -> str:

@@ -34,19 +34,14 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
     others = [word for word in words if not word.startswith("params=")]
     if not chosen or is_multirun(words):
         return others, chosen[-1] if chosen else None
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
+    from dml.config.explain import compose_config  # late: it imports Hydra
 
     _, overrides = split_flags(others)
     try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = compose(config_name, overrides=overrides)
-        loss, data = cfg.loss.name, cfg.data.name
-    except Exception:  # of many classes
+        cfg = compose_config(config_name, overrides)
+    except ConfigError:
         return others, chosen[-1]  # Hydra will report the same problem
-    finally:
-        GlobalHydra.instance().clear()
-    preset = load_preset(chosen[-1], loss, data)
+    preset = load_preset(chosen[-1], cfg.loss.name, cfg.data.name)
     apply_params(cfg, chosen[-1], overrides)  # rejects options that this run does not have
     return [f"{name}={json.dumps(value)}" for name, value in preset.items()] + others, None
 

@@ -9,7 +9,7 @@ classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -60,11 +60,6 @@ class IMix(Plain):
         super().__init__(loss, miner)
         self.form = require_form(loss, "imix", proxies=False)
         self.alpha, self.clean = alpha, clean
-
-    @staticmethod
-    def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
-        """Returns the id in the tables of published results."""
-        return f"{loss_id}+imix"
 
     def forward(
         self, embedder: Embedder, images: Tensor, labels: Tensor
@@ -120,11 +115,6 @@ class MoCHi(Plain):
         refuse_miner(miner, "mochi")
         self.form = require_form(loss, "mochi", proxies=False)
         self.pairs, self.hard_negatives = pairs, hard_negatives
-
-    @staticmethod
-    def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
-        """Returns the id in the tables of published results."""
-        return f"{loss_id}+mochi"
 
     def forward(
         self, embedder: Embedder, images: Tensor, labels: Tensor
@@ -198,11 +188,6 @@ class ProxySynthesis(Plain):
         refuse_miner(miner, "proxy_synthesis")
         self.form = require_form(loss, "proxy_synthesis", proxies=True)
         self.alpha, self.classes = alpha, classes
-
-    @staticmethod
-    def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
-        """Returns the id in the tables of published results."""
-        return f"{loss_id}+ps"
 
     def forward(
         self, embedder: Embedder, images: Tensor, labels: Tensor

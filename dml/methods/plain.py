@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,11 +52,6 @@ class Plain(Method):
             miner is not None or "indices_tuple" in inspect.signature(loss.forward).parameters
         )
         self.loss_constant = float(getattr(loss, "constant", 0.0))
-
-    @staticmethod
-    def result_id(loss_id: str, options: Mapping[str, Any]) -> str:
-        """Returns the id in the tables of published results, from the id of the loss."""
-        return loss_id
 
     def forward(
         self, embedder: Embedder, images: Tensor, labels: Tensor

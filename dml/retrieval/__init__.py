@@ -1,6 +1,5 @@
 """Exact nearest neighbors, retrieval metrics and the geometry of embeddings."""
 
-from dml.retrieval.average_precision import mean_average_precision
 from dml.retrieval.exact_search import Neighbors, nearest_neighbors
 from dml.retrieval.geometry import (
     alignment,
@@ -14,7 +13,7 @@ from dml.retrieval.geometry import (
     uniformity,
     utilization,
 )
-from dml.retrieval.metrics import concatenate, retrieval_metrics
+from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
 
 __all__ = [
     "Neighbors",

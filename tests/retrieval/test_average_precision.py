@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from dml.retrieval.average_precision import mean_average_precision
+from dml.retrieval import mean_average_precision
 from tests.retrieval.reference import CASES, ranking
 
 
