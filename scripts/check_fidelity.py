@@ -1,7 +1,7 @@
-"""Ours beside the authors' code on the same inputs: python scripts/check_fidelity.py /authors
+"""Ours beside the authors' code on the same inputs: python scripts/check_fidelity.py authors
 
     python scripts/check_fidelity.py            how to get the repositories
-    python scripts/check_fidelity.py /authors   runs those that are there, at the pinned revisions
+    python scripts/check_fidelity.py authors    runs those that are there, at the pinned revisions
 
 The table of docs/fidelity.md is written anew, with both revisions and the date. What cannot be run
 is a row that says so.
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
     parser.add_argument("repositories", nargs="?", type=Path, help="folder of their clones")
     given: Path | None = parser.parse_args(argv).repositories
-    root, rows, fits = given or Path("/authors"), [], True
+    root, rows, fits = given or Path("authors"), [], True
     for comparison in yaml.safe_load((FOLDER / "comparisons.yaml").read_text(encoding="utf-8")):
         folder = root / Path(comparison["name"]).name
         needed = [root / comparison.get(key, "") for key in ("python", "packages")]

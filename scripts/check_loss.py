@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("features", type=Path)
     parser.add_argument("options", nargs="+", metavar="option=value")
     parser.add_argument("--name", default="yours", help="of the loss, in table and picture")
-    parser.add_argument("--quick", action="store_true", help="three trials, one repeat")
+    parser.add_argument("--quick", action="store_true", help="three trials, two repeats")
     parser.add_argument("--outputs", type=Path, default=Path("outputs/check_loss"))
     options = parser.parse_args(argv)
     check_loss(**vars(options) | {"outputs": output_folder(options.outputs)})

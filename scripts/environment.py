@@ -1,8 +1,10 @@
 """Ends a command in one line where the environment is not active; imported first by every command.
 
-Also makes `dml` and `scripts` of this clone importable, from whatever folder a script is run.
+Also makes `dml` and `scripts` of this clone importable, from whatever folder a script is run, and the
+user's modules in that folder.
 """
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +12,7 @@ from types import TracebackType
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+sys.path.append(os.getcwd())
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

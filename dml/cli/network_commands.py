@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from dml.cli.error_lines import report_errors
@@ -55,6 +56,8 @@ def search(argv: Sequence[str] | None = None) -> int:
     from dml.runs.image_embeddings import search
 
     found = search(**options)
+    if options["picture"]:
+        print(f"picture     {options['picture']}", file=sys.stderr)
     if as_csv:
         print(found.to_csv(index=False), end="")
     else:
@@ -78,7 +81,7 @@ def export(argv: Sequence[str] | None = None) -> int:
     from dml.runs.load import export, export_onnx
 
     folder = export(options.run, options.folder, options.repeat, options.fold)
-    print(f"{folder}  fill in the license in README.md")
+    print(f"exported    {folder}: fill in the license in README.md")
     if options.onnx:
         print(f"model.onnx  differs from PyTorch by at most {export_onnx(folder):.0e}")
     return 0

@@ -44,7 +44,7 @@ def check_loss(
     hours = (by_arm.core_seconds.first().median() * (0.2 if quick else 1)) / 3600
     tried = [one for one in (*study.options, *options) if not one.startswith(SEARCH)]
     _try_steps([f"data.root={features}", *tried], outputs / f"{name}_first")
-    print(f"trains {name} for about {60 * hours:.0f} minutes of one core", flush=True)
+    print(f"trains {name} for about {60 * hours:.0f} core-minutes (on idle cores)", flush=True)
     if quick:
         study = study.model_copy(update={"options": [*study.options, *QUICK]})
     results = train_arm(study, name, options, features, outputs / name)

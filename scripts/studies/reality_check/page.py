@@ -116,7 +116,8 @@ def _remarks(row: Any) -> str:
     remarks = [] if row.learned else ["has not learned"]
     remarks += [f"{row.stages:.1f} stages"] if row.stages > 1 else []
     remarks += ["still rising"] if row.rising else []
-    remarks += [f"edge of the range: {code(name)}" for name in row.edges.split()]
+    edges = ", ".join(map(code, row.edges.split()))
+    remarks += [f"edge of the range: {edges}"] if edges else []
     return ", ".join(remarks)
 
 
