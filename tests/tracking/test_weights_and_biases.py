@@ -64,7 +64,7 @@ def test_one_model_is_one_run(prepared, service, capsys):
 @pytest.mark.parametrize(
     ("point", "lost", "pictures"),
     [
-        ("before_rename:9", 0, 0),  # a row is sent that the checkpoint does not know
+        ("before_rename:10", 0, 0),  # a row is sent that the checkpoint does not know
         ("between_checkpoints:3", 2, 0),  # W&B has not received the last rows
         pytest.param("wandb_log:5", 0, 3, marks=pytest.mark.pictures),  # the row of figures
         ("wandb_finish:1", 0, 0),  # the run is finished, but not in W&B
