@@ -1,4 +1,4 @@
-"""Ours beside the authors' code on the same inputs: python scripts/check_fidelity.py authors
+"""Compares with the authors' code on the same inputs: python scripts/check_fidelity.py authors
 
     python scripts/check_fidelity.py            how to get the repositories
     python scripts/check_fidelity.py authors    runs those that are there, at the pinned revisions

@@ -1,4 +1,4 @@
-"""Ranks a loss of yours among the losses of the reality check: docs/results/reality_check.md
+"""Ranks your loss among the losses of the reality check: docs/results/reality_check.md
 
     python scripts/check_loss.py features.npz loss._target_=my_losses.MyLoss +loss.margin=0.2
     python scripts/check_loss.py features.npz loss=supcon

@@ -1,7 +1,7 @@
 """Neighbors of unseen emoji before and after training: python scripts/draw_emoji.py <run folder>
 
 Draws the first model of a finished run with data=emoji into docs/results/emoji_neighbors.png, with
-drawings that may be shown only. The picture of the README is that of
+drawings that may be shown only. The picture in docs/results/README.md shows the run of
 
     python train.py protocol=validation data=emoji data.batch_size=64 loss=proxy_anchor \\
         backbone=timm backbone.model=tf_efficientnet_lite0 backbone.input_size=48 \\

@@ -1,7 +1,7 @@
 """Ends a command in one line where the environment is not active; imported first by every command.
 
-Also makes `dml` and `scripts` of this clone importable, from whatever folder a script is run, and the
-user's modules in that folder.
+Also makes `dml` and `scripts` of this clone importable, from whatever folder a script is run, and
+the user's modules in that folder.
 """
 
 import os

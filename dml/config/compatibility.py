@@ -84,7 +84,7 @@ def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[str, str]]:
-    """Yields conflicts between options and a run of several processes."""
+    """Yields conflicts of options with a run on several processes."""
     if processes == 1:
         return
     batch, m = config.data.batch_size, config.data.images_per_class

@@ -140,7 +140,7 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
 
 
 def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Iterator[str]:
-    """Yields the problems of arguments that choose from a group: one, or the values of a sweep."""
+    """Yields the problems of arguments that choose one or several entries of a group."""
     for word in words:
         group, equals, choice = word.lstrip("+").partition("=")
         launcher = LAUNCHERS.get(choice)

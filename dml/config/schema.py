@@ -153,7 +153,7 @@ class DataConfig(Node):
 
     @model_validator(mode="after")
     def _mark_part(self) -> DataConfig:
-        """A part of a benchmark stands in for it."""
+        """Marks a part of a dataset as a stand-in."""
         if self.classes or self.images_per_class_at_most:
             self.stand_in = True
         return self

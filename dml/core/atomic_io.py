@@ -1,4 +1,4 @@
-"""Atomic writing of files: a reader finds the old content or the new one, never a part."""
+"""Atomic writing of files: readers see either the old or the new content, never a part of it."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def export_sweep(jobs: Sequence[Sequence[str]], parallel: bool) -> Iterator[None
 
 
 def sweep_name(words: Sequence[str]) -> str:
-    """Returns those of a run's overrides in which runs of parallel processes differ."""
+    """Returns the overrides of a run in which it differs from the parallel runs of its multirun."""
     swept = os.environ.get(SWEPT, "").split()
     return " ".join(word for word in words if word.partition("=")[0] in swept)
 

@@ -32,7 +32,7 @@ def is_retrieval_metric(name: str) -> bool:
 
 
 def tabled(names: Iterable[str]) -> dict[str, str]:
-    """Returns metric → label of its row, without the second one of `SAME` where both are."""
+    """Returns metric → label of its row in a table; the two names in `SAME` share a row."""
     found = dict.fromkeys(names)
     if not found.keys() >= {*SAME}:
         return {name: metric_label(name) for name in found}

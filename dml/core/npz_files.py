@@ -9,7 +9,7 @@ import numpy as np
 
 
 def map_array(path: Path, name: str) -> np.ndarray:
-    """Returns an array of an `.npz` file, left on the disk unless it is compressed."""
+    """Returns an array of an `.npz` file, memory-mapped unless it is compressed."""
     with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
         info, version = archive.getinfo(f"{name}.npy"), np.lib.format.read_magic(member)
         if info.compress_type != zipfile.ZIP_STORED or version != (1, 0):

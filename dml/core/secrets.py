@@ -44,5 +44,5 @@ class MaskingFormatter(logging.Formatter):
     """Formats log records without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line of a record."""
+        """Returns the formatted record without secrets."""
         return mask_text(super().format(record))

@@ -108,7 +108,7 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
 def list_images(
     source: str | Path | Sequence[Any] | np.ndarray,
 ) -> tuple[list[Path], dict[str, str]]:
-    """Returns the images of a source, and path → name of the class, empty if it tells no classes.
+    """Returns the images of a source, and path → name of the class, empty if classes are unknown.
 
     Args:
         source: a folder, searched with its subfolders, whose images have the class `<class>` if all

@@ -83,7 +83,7 @@ def draw_glyphs(seed: int, classes: int, per_class: int, first_class: int = 0) -
 
 
 def characters(count: int) -> list[str]:
-    """Returns the first `count` letters and digits, by code point, that enough fonts contain.
+    """Returns the first `count` letters and digits, by code point, that are in enough fonts.
 
     Letters with accents and ligatures (which differ by only a few pixels) and letters that look
     exactly like an earlier one (Greek and Latin capitals) are skipped.

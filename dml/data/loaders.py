@@ -259,7 +259,7 @@ def pool_batches(
 def collate(
     items: list[tuple[Tensor, int]] | tuple[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Stacks images …×3×H×W with channels innermost in memory, as decoders deliver them."""
+    """Stacks images …×3×H×W in the memory order of the decoders: channels innermost."""
     if isinstance(items, tuple):  # already a batch
         return items
     sizes = {tuple(image.shape[1:]) for image, _ in items}

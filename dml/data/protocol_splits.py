@@ -92,12 +92,12 @@ def assign_halves(splits: str, index: ImageIndex) -> ImageIndex:
 
 
 def take_part(index: ImageIndex, classes: int | None, per_class: int | None) -> ImageIndex:
-    """Returns the index as a stand-in for itself, in which all other images are `unused`.
+    """Returns the index reduced to a part, a stand-in: all other images have the role `unused`.
 
     Args:
         index: the dataset.
-        classes: the first of them, half of them for training; None: all.
-        per_class: at most so many images of a class in each role, the first ones; None: all.
+        classes: number of classes to keep, half of them for training; None: all.
+        per_class: maximum number of images of a class in each role; None: all.
     """
     used = np.ones(len(index.labels), bool)
     if classes is not None:

@@ -203,7 +203,7 @@ class Affine(BatchTransform):
 
 
 class Views(nn.Module):
-    """An image as it is evaluated, and `count` augmentations of it, as one tensor.
+    """The test transform of an image and `count` augmentations of it, stacked into one tensor.
 
     Args:
         test, train: transforms of a uint8 image to one size.

@@ -191,7 +191,7 @@ class Builder:
         return self.constructor("tracking")()
 
     def index(self) -> ImageIndex:
-        """The index of the dataset; own images are decoded once, to check them."""
+        """The index of the dataset; the user's images are decoded once, to check them."""
         data = self.config.data
         reader = self.constructor("data.reader")
         index = reader(**reader.select_missing({"root": data.root}))
@@ -204,7 +204,7 @@ class Builder:
         return merge_query_and_gallery(index) if data.query_gallery == "none" else index
 
     def _is_other_count(self, reader: dict[str, Any]) -> bool:
-        """Returns whether a dataset in the layout of a benchmark has other counts than it."""
+        """Returns whether the expected counts differ from those of the benchmark."""
         published = signature(import_target(reader["_target_"], "data.reader")).parameters
         names = {"images", "classes"} & published.keys() & reader.keys()
         return any(reader[name] != published[name].default for name in names)
@@ -284,11 +284,11 @@ class Builder:
 
     @property
     def _compares_clipped(self) -> bool:
-        """True if pairs are compared by the lengths that the normalizer left (ccp, section 4.4).
+        """Whether a pair loss compares clipped vectors without normalizing them (ccp, section 4.4).
 
-        Losses of pytorch-metric-learning would normalize once more, and a plain baseline would be
-        trained in another space than ccp and than the one it is scored in. Mixing methods keep unit
-        vectors for the clean loss as for the mixed one; proxies have no such lengths.
+        Losses of pytorch-metric-learning would normalize the vectors again: a plain baseline would
+        then be trained with unit vectors, but scored with clipped ones, unlike ccp. Mixing methods
+        and losses with proxies use unit vectors throughout.
         """
         c, plain = self.config, f"{Plain.__module__}.{Plain.__qualname__}"
         clipped = c.embedder.get("normalize") == "clipped"

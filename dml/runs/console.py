@@ -20,13 +20,13 @@ _name = ""
 
 
 def name_lines(name: str) -> None:
-    """Begins every following line with the name of the run; empty: no longer."""
+    """Begins all following lines with the name of the run, until called with an empty name."""
     global _name
     _name = f"{name}  " if name else ""
 
 
 def print_line(text: str, logged: bool = True) -> None:
-    """Prints a line for the user, which the log of the run gets too unless `logged` is False."""
+    """Prints a line for the user and, unless `logged` is False, adds it to the log of the run."""
     console.print(_name + text, markup=False, emoji=False)
     if logged:
         run_logger.info(text)
@@ -80,7 +80,7 @@ def _format_scores(
 def _print_table(
     title: str, stand_in: bool, caption: str, columns: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Prints columns of cells by metric; a dash for what was not measured, as before training."""
+    """Prints a table with a row per metric; missing values are shown as a dash."""
     table = Table(title=f"{_name}{title}{' — stand-in data' if stand_in else ''}", caption=caption)
     table.add_column("metric")
     for heading in columns:

@@ -1,4 +1,4 @@
-"""A dry run of the first model before a run has a folder or a batch, on dummy images.
+"""A dry run of the first model on dummy images, before the run creates its folder or loads data.
 
 Types and ranges do not show whether a loss fails with its arguments, or when an optimizer divides
 by zero; two steps on eight dummy images do, in a moment.
@@ -36,7 +36,7 @@ def dry_run(
 
     Args:
         builder: of the run.
-        method: with the loss, as it is trained afterwards; stays as it is.
+        method: the method with its loss; it is not changed.
         classes: number of training classes.
         size: of an embedding.
         device: of the method.

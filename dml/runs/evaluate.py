@@ -33,12 +33,12 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
     """Scores stored embeddings, the best network of a run, or an off-the-shelf backbone.
 
     Args:
-        config: names what to score.
+        config: names the embeddings, the run or the network to score.
         given: options that the user gave. The data of a run is expected at the path that the run
             used, unless `data.root` is among them.
 
     Returns:
-        The content of `evaluation.json`, which is written beside the embeddings, into the run
+        The content of `evaluation.json`, which is written next to the embeddings, into the run
         folder, or under `outputs/evaluations/` for a network without a run.
 
     Raises:

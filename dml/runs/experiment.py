@@ -165,7 +165,7 @@ def run(
 
 @dataclass
 class Experiment:
-    """A run on one process; its methods stand in the order in which they are called.
+    """A run on one process; its methods are listed in the order of their calls.
 
     Attributes:
         folder: of the run.
@@ -191,10 +191,10 @@ class Experiment:
         self.builder = Builder(self.config)
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """Shows a finished run, and completes its copy at the tracker."""
+        """Prints the result of a finished run, and sends rows that its tracker lacks."""
         if self.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
-        print_line("finished before; overwrite=true runs it anew")
+        print_line("already finished; overwrite=true starts it again")
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
             with self.folder.locked(), track_run(self.tracker, self._tracker_info()):
                 for result in summary["jobs"]:
@@ -203,7 +203,7 @@ class Experiment:
         return self._show(summary)
 
     def prepare(self) -> tuple[RunContext, Models]:
-        """Tries the first model before there is a folder: what is impossible leaves no trace.
+        """Tries the first model before the folder is created: impossible runs leave no files.
 
         Returns:
             What the models share, and the first one if this process trains it.
@@ -331,8 +331,8 @@ class Experiment:
         c = self.config
         if context.device.type == "cuda" and c.precision == "fp32" and not data.stand_in:
             notes.append(
-                "speed: on a GPU, speed=fast and precision=bf16 may save time (runs of their own: "
-                "they round differently), and so may data.cache=full and compile=true"
+                "speed: on a GPU, speed=fast, precision=bf16, data.cache=full and compile=true may "
+                "save time; the first two round differently, so that they are other runs"
             )
         if alike := sum(map(validates_one_class, jobs)):
             notes.append(

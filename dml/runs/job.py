@@ -109,7 +109,7 @@ class RunContext:
 
 
 class JobRun:
-    """Builds one model of a run, and trains it with checkpoints in a folder of its own.
+    """Builds a model of a run, and trains it with checkpoints in a separate folder.
 
     Args:
         context: shared by the models of the run.
@@ -165,10 +165,10 @@ class JobRun:
 
         Args:
             history: receives a row per evaluation.
-            tracker: receives the rows too.
+            tracker: also receives the rows.
             should_stop: called after every step.
-            test: False leaves the test images unused, as a search must, and the network before
-                training without scores.
+            test: whether the test images are scored, and the network before training; False in a
+                search.
             draw_test: receives the embeddings of the test images before and after training.
 
         Returns:
@@ -380,7 +380,7 @@ class JobRun:
         return result
 
     def _test(self, history: History, best: dict[str, Any]) -> dict[str, float]:
-        """Scores the test images and, where models are joined, saves their embeddings."""
+        """Scores the test images and, if models are concatenated later, saves their embeddings."""
         split = self.job.test
         if not len(split.query):
             return {}
@@ -397,7 +397,7 @@ class JobRun:
         return self.evaluator(split).score(embeddings) | extra
 
     def _keep_stage(self, start: StageStart) -> None:
-        """Saves the test embeddings of the network with which the stage before has ended."""
+        """Saves the test embeddings of the network at the end of the previous stage."""
         if start.stage:
             path = self.checkpoints.folder / STAGE_EMBEDDINGS.format(start.stage - 1)
             embeddings, split = self.embed(self.job.test), self.job.test

@@ -61,8 +61,8 @@ def load(
         source: a run folder (`outputs/…/seed<seed>-<digest>`), the folder of an exported network,
             or `timm:<model>` for the pooled features of a pretrained network of timm, of length 1.
             A folder names classes that are built: load only folders that you trust.
-        repeat, fold: numbers of the model, from 0, in a run with several; without them a warning
-            names the one that is returned, the first.
+        repeat, fold: numbers of the model, from 0, if the run has several models; by default the
+            first model is returned, with a warning.
         device: of the network.
 
     Returns:

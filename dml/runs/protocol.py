@@ -75,9 +75,9 @@ def create_jobs(
     Args:
         splits: `published`: the published train and test classes, the epoch selected on test.
             `mlrc`: the first half of all classes in MLRC's four folds, the second half is tested
-            (In-Shop keeps its own halves). `ccp`: the published train classes in four folds of
-            which every class validates once. `holdout`: one model on two thirds of them; of two or
-            three classes on the first two thirds of the images of each. `all`: one model on all
+            (on In-Shop, the published classes). `ccp`: the published train classes in four folds,
+            each class in validation once. `holdout`: one model on two thirds of them; with two or
+            three classes, on the first two thirds of the images of each. `all`: one model on all
             classes, with nothing to validate or test on.
         repeats: number of repetitions.
         index: the dataset.

@@ -39,7 +39,7 @@ class RunPosition:
     models_later: int = 0
 
     def describe_trial(self) -> str:
-        """Returns the trial and the best score so far; empty where there is no search."""
+        """Returns the trial and the best score so far; empty without a search."""
         if not self.trials:
             return ""
         best = "" if self.best is None else f"best trial {100 * self.best:.2f}  "
@@ -52,7 +52,7 @@ class RunPosition:
         return self.describe_trial() + fold + repeat
 
     def show(self, key: tuple[int, int], line: str) -> None:
-        """Prints a line about the model (repeat, fold); in a search it is logged only."""
+        """Prints a line about the model (repeat, fold); in a search, the line is only logged."""
         name = f"repeat{key[0]}-fold{key[1]}  " if self.repeats * self.folds > 1 else ""
         if self.trials:
             run_logger.info("trial %d  %s%s", self.trial + 1, name, line)

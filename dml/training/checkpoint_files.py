@@ -83,11 +83,11 @@ class Checkpoints:
         self.world.broadcast_from_main(self._written.result)
 
     def remove_states(self) -> None:
-        """Removes the state of a finished training: `best.pt` remains."""
+        """Removes the states of a finished training except `best.pt`."""
         self.last.unlink(missing_ok=True)
 
     def wait_quietly(self) -> None:
-        """Waits on this process only, without raising errors, since the run already ends by one."""
+        """Waits on this process only and raises no errors, since the run already ends with one."""
         wait([self._written])
 
     def _write(self, state: dict[str, Any], best: dict[str, Any] | None) -> None:

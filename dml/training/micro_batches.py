@@ -1,8 +1,8 @@
 """Large batches in little memory: the network embeds one part of a batch after the other.
 
-The forward pass keeps the embeddings of each part, but none of the tensors between. The loss is
-that of the whole batch. The backward pass takes the parts in turn: it computes a part again, with
-the same random numbers, and differentiates it with the gradient that the loss gave its embeddings.
+The forward pass keeps the embeddings of each part, but no intermediate tensors. The loss is that of
+the whole batch. The backward pass computes each part again, with the same random numbers, and
+differentiates it with the gradient of the loss with respect to its embeddings.
 Loss and gradients are therefore those of the whole batch if an image's embedding does not depend on
 the others, that is, without BatchNorm or with frozen statistics (GradCache; Gao et al., Scaling
 Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021).
@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def in_micro_batches(embedder: nn.Module, size: int | None) -> Any:
-    """Returns what replaces the embedder in the calls of a method; the embedder without a size."""
+    """Returns the embedder for the calls of a method: in parts, or itself without a size."""
     return embedder if size is None else MicroBatches(embedder, size)
 
 

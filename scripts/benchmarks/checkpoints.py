@@ -1,4 +1,4 @@
-"""The time between two evaluations with checkpoints written beside training, or in its thread.
+"""The time between two evaluations with checkpoints written during training, or in its thread.
 
     python scripts/benchmark.py checkpoints --device cuda
     python scripts/benchmark.py checkpoints --step-ms 20

@@ -1,4 +1,4 @@
-"""Ours beside the public code of the papers' authors, on the same inputs.
+"""Comparison with the public code of the papers' authors, on the same inputs.
 
 comparisons.yaml   the repositories, their revisions, and what is compared
 inputs             the inputs of both sides

@@ -72,7 +72,7 @@ def test_the_same_command_leaves_a_finished_run_unchanged(run_tiny, capsys):
     again, _ = run_tiny()
     assert again == summary
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*.*")}
-    assert "finished before" in capsys.readouterr().out
+    assert "already finished" in capsys.readouterr().out
 
 
 def test_repeats_differ_and_yield_an_interval(run_tiny, capsys):

@@ -134,7 +134,7 @@ class RunFolder:
                     path.unlink(missing_ok=True)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keeps other processes out while this one writes; see `dml.core.locks.try_lock`."""
+        """Locks the folder for this process; see `dml.core.locks.try_lock`."""
         return try_lock(self.path / RUN_LOCK)
 
 

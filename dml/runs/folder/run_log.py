@@ -19,7 +19,7 @@ from dml.core.secrets import MaskingFormatter
 
 @contextmanager
 def write_log(folder: Path, work: str) -> Iterator[None]:
-    """Appends to the log of a run folder: what `run_logger` gets, all warnings, the end.
+    """Appends the messages of `run_logger`, all warnings and the end of the work to `train.log`.
 
     Several processes may write to it; every line names its process.
 
@@ -58,7 +58,7 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
 
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Leaves out a line that cannot be written: logging would print a traceback."""
+        """Drops a line that cannot be written, for which logging would print a traceback."""
 
 
 def log_start(versions: dict[str, str]) -> None:

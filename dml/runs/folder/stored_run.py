@@ -1,8 +1,8 @@
 """Reading of run folders in any state: config, summary, history, last error.
 
 Reads small files only and imports neither PyTorch nor Hydra: hundreds of folders take a second.
-What a folder holds is data, never trusted: a config is plain values without `${…}`, aliases or
-tags, and a folder that cannot be read is a run in the state `damaged`, with the reason.
+The content of a folder is never trusted: a config must consist of plain values without `${…}`,
+aliases or tags. A folder that cannot be read is a run in the state `damaged`, with the reason.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # as large as tables hold
 
 
 class Stored(BaseModel):
-    """Keys of these types and any others."""
+    """A model that also accepts unknown keys."""
 
     model_config = ConfigDict(
         extra="allow", coerce_numbers_to_str=True, strict=True, allow_inf_nan=False

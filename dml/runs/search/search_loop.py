@@ -87,7 +87,7 @@ def _track(study: Study, tracker: Tracker) -> None:
 def _run_trial(
     cfg: DictConfig, context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
 ) -> None:
-    """Trains a trial and ends it in the study."""
+    """Trains a trial and stores its result in the study."""
     state, value, reason = TrialState.COMPLETE, None, ""
     try:
         value = _validate(cfg, context, study, trial, stop)

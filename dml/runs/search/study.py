@@ -45,9 +45,9 @@ class Study:
     """The shared study of a run.
 
     Attributes:
-        optuna_study: its trials, as Optuna shows them.
-        storage: of the trials.
-        first: values that the first trial has instead of proposed ones.
+        optuna_study: the study as an object of Optuna.
+        storage: Optuna's storage of the trials.
+        first: values of the first trial, used instead of a proposal.
 
     Args:
         folder: of the run; trials have folders in it.

@@ -30,7 +30,7 @@ def prepare_emoji(
 
     Args:
         root: the folder of datasets.
-        archives: packages of one's own, or a folder of them; npm fetches the others.
+        archives: local packages, or a folder of packages; npm downloads the others.
         source: other files than those of `EMOJI`.
 
     Raises:

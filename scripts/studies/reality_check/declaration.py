@@ -85,7 +85,7 @@ def committed_at(path: Path) -> str:
     """Returns the commit in which a declaration was changed last.
 
     Raises:
-        UserError: it is not committed as it is.
+        UserError: it has uncommitted changes.
     """
 
     def git(*words: str) -> str:
