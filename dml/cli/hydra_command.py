@@ -6,7 +6,7 @@ import gc
 import itertools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,12 +61,13 @@ def command(
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from dml.config.explain import explain
     from dml.config.grids import GridEnded
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     flags, others = split_flags(sys.argv[1:])
     if any(word.startswith("-") for word in others):
-        raise ConfigError(_explain(sys.argv[1:], config_name))
+        raise ConfigError(explain(sys.argv[1:], config_name))
     words, params = extract_params([*flags, *others], config_name)
     sys.argv[1:] = itertools.chain(*split_flags(words))
     jobs = _Jobs(job, params)
@@ -79,7 +80,7 @@ def command(
     except GridEnded as grid:  # in processes of a launcher
         jobs.overrides, jobs.failures, jobs.values = grid.jobs, grid.failures, grid.values
     except Exception as problem:  # Hydra rejects commands with errors of many classes
-        problems = _explain(sys.argv[1:], config_name)
+        problems = explain(sys.argv[1:], config_name)
         rejections = (HydraException, OmegaConfBaseException, ValueError)  # two modes at once
         if not problems and not isinstance(problem, rejections):
             raise
@@ -170,12 +171,6 @@ class _Jobs:
             more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
             line = f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}"
             print(mask_text(line), file=sys.stderr)
-
-
-def _explain(words: Sequence[str], config_name: str) -> list[str]:
-    from dml.config.explain import explain  # imported late: it needs pydantic
-
-    return explain(words, config_name)
 
 
 def _is_maximized() -> bool:

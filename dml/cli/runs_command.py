@@ -109,6 +109,5 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
         if input(f"remove {total}? [y/N] ").strip().lower() not in ("y", "yes"):
             print("nothing was removed")
             return 0
-    count = len([*remove(removals)])
-    print(f"removed {count} of {len(removals)}: {total}")
+    print(f"removed {len([*remove(removals)])} of {len(removals)}: {total}")
     return 0

@@ -148,7 +148,9 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
             yield f"{group}: '{choice}' needs: pip install hydra-{launcher}-launcher"
         elif equals and choice not in choices:  # not ~group
             hint = nearest(choice.lower(), choices) or f"; one of {' | '.join(choices)}"
-            if group == "backbone" and "/" in choice:
+            if choice == "optuna":
+                hint = "; search=bayes is the search with Optuna"
+            elif group == "backbone" and "/" in choice:
                 hint = f"; of the Hugging Face hub: backbone=timm backbone.model=hf-hub:{choice}"
             yield f"{group}: '{choice}' does not exist{hint}"
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dml.core.errors import UserError
 from dml.losses.generic import compute_equal_loss, find_equal_form
 from dml.models.embedder import Embedder
 from dml.training.interfaces import Method
@@ -28,9 +27,6 @@ class Plain(Method):
             other codebases, and their cross-entropy is the loss.
         miner: called as `miner(embeddings, labels)`; None: the loss uses the whole batch.
         num_classes: C; None: results are never taken as logits.
-
-    Raises:
-        UserError: there is a miner, but the loss has no argument for its pairs.
     """
 
     def __init__(
@@ -40,11 +36,6 @@ class Plain(Method):
         num_classes: int | None = None,
     ):
         super().__init__()
-        if miner is not None and not _takes(loss, 3):
-            raise UserError(
-                f"loss.miner: {type(loss).__name__} takes embeddings and labels, but not the pairs "
-                f"of a miner; give its forward an argument indices_tuple, or remove the miner"
-            )
         self.loss = loss
         self.miner = miner
         self.num_classes = num_classes
@@ -73,12 +64,3 @@ class Plain(Method):
         if mined is None and embeddings.is_cuda and (form := find_equal_form(self.loss)):
             return compute_equal_loss(form, self.loss, embeddings, labels)
         return self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
-
-
-def _takes(loss: nn.Module, count: int) -> bool:
-    """Returns whether a loss can be called with `count` positional arguments."""
-    try:
-        inspect.signature(loss.forward).bind(*[None] * count)
-    except TypeError:
-        return False
-    return True

@@ -144,7 +144,9 @@ def retrieval_metrics(
     if not len(rows):
         raise ValueError("labels: no query has a relevant item in the gallery")
 
-    min_k = _list_length(recall_at, int(relevant_B.max()))
+    # for classes about as large as K, a list is cheaper than the rank of the nearest relevant item
+    longest = max(MAX_LISTED, 4 * int(relevant_B.max()))
+    min_k = max((K for K in recall_at if longest >= K), default=1)
     k_n = relevant_B[rows].clamp(min=min_k, max=len(gallery_N) - (gallery is None))
     exact = ExactSearch(query, gallery, most=int(k_n[-1]), self_index=self_B, **search)
     first_B = torch.full_like(relevant_B, len(gallery_N))
@@ -169,25 +171,14 @@ def retrieval_metrics(
     values_Mn = torch.stack([*values.values()])
     means = values_Mn.mean(dim=1)
     if average == "class":
-        means = _mean_of_classes(values_Mn, query_B[rows])
+        slots_n, counts = query_B[rows].unique(return_inverse=True, return_counts=True)[1:]
+        sums = values_Mn.new_zeros(len(values_Mn), len(counts)).index_add_(1, slots_n, values_Mn)
+        means = (sums / counts).mean(dim=1)
     return {
         **dict(zip(values, means.tolist(), strict=True)),
         "queries": len(rows),
         "queries_without_match": len(query_B) - len(rows),
     }
-
-
-def _mean_of_classes(values_Mn: Tensor, classes_n: Tensor) -> Tensor:
-    """Returns the means over classes of the means over the queries of each class (M)."""
-    slots_n, counts = classes_n.unique(return_inverse=True, return_counts=True)[1:]
-    sums = values_Mn.new_zeros(len(values_Mn), len(counts)).index_add_(1, slots_n, values_Mn)
-    return (sums / counts).mean(dim=1)
-
-
-def _list_length(recall_at: Sequence[int], largest_R: int) -> int:
-    """Returns the number of neighbors to list for Recall@K; a larger K uses ranks."""
-    # for classes about as large as K, a list is cheaper than the rank of the nearest relevant item
-    return max((K for K in recall_at if max(MAX_LISTED, 4 * largest_R) >= K), default=1)
 
 
 def mean_average_precision(

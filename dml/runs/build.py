@@ -20,7 +20,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from dml.config.schema import Config, OptimConfig, resolve_test_resize
+from dml.config.schema import Config, resolve_test_resize
 from dml.config.signatures import (
     BACKBONE_KEYS,
     LOSS_KEYS,
@@ -75,7 +75,9 @@ NODES: dict[str, Callable[[Config], dict[str, Any] | None]] = {
     "data.reader": lambda c: c.data.reader,
     "tracking": lambda c: c.tracking,
     "optim.args": lambda c: {**c.optim.args, "_target_": c.optim.target},
-    "optim.schedule": lambda c: schedule_node(c.optim, c.protocol.epochs),
+    "optim.schedule": lambda c: named_schedule(
+        c.optim.schedule, c.protocol.epochs, c.optim.schedule_args
+    ),
 }
 # By option: keys of its node that are not arguments, and arguments that the caller adds.
 RESERVED = {"loss": LOSS_KEYS, "method": METHOD_KEYS, "backbone": BACKBONE_KEYS}
@@ -87,13 +89,6 @@ SUPPLIED: dict[str, Collection[str]] = {
     "optim.args": ("params", "lr", "weight_decay"),
     "optim.schedule": ("optimizer",),
 }
-
-
-def schedule_node(optim: OptimConfig, epochs: int) -> dict[str, Any] | None:
-    """Returns the class and arguments of a learning-rate schedule; None without a schedule."""
-    if optim.schedule is None:
-        return None
-    return named_schedule(optim.schedule, epochs) | optim.schedule_args
 
 
 def override(cfg: DictConfig, params: dict[str, Any]) -> DictConfig:

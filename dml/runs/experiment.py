@@ -29,7 +29,6 @@ from dml.core.progress import open_display, show_task
 from dml.core.run_logger import run_logger
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
-from dml.data.image_index import ImageIndex
 from dml.runs.build import Builder, override
 from dml.runs.console import console, print_line, print_results
 from dml.runs.dry_run import dry_run
@@ -182,18 +181,15 @@ class Experiment:
     overrides: Sequence[str] | None
 
     def __post_init__(self) -> None:
-        self._set_config(self.config)
-        self.tracker: Tracker = self.world.run_on_main(self.builder.tracker) or Tracker()
-
-    def _set_config(self, config: Config) -> None:
-        device = resolve_device(config.device, self.world)
-        self.config = config.on_device(device.type == "cuda")
+        device = resolve_device(self.config.device, self.world)
+        self.config = self.config.on_device(device.type == "cuda")
         self.builder = Builder(self.config)
+        self.tracker: Tracker = self.world.run_on_main(self.builder.tracker) or Tracker()
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Prints the result of a finished run, and sends rows that its tracker lacks."""
         if self.config.data.identified_by == "place":  # the user's images may have changed
-            self.world.broadcast_from_main(lambda: self._check_dataset(self.builder.index()))
+            self.world.broadcast_from_main(lambda: self.folder.check_dataset(self.builder.index()))
         print_line("already finished; overwrite=true starts it again")
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
             with self.folder.locked(), track_run(self.tracker, self._tracker_info()):
@@ -307,14 +303,11 @@ class Experiment:
                 wait(stop)
             yield summary
 
-    def _check_dataset(self, index: ImageIndex) -> None:
-        self.folder.check_dataset(index.name, index.fingerprint(), len(index.labels))
-
     def begin(self, context: RunContext) -> None:
         """Writes config and command, and prints what batches hold, and notes on the config."""
 
         def write_config() -> None:
-            self._check_dataset(context.index)
+            self.folder.check_dataset(context.index)
             self.folder.write_config(self.cfg)
             if self.overrides is not None:
                 self.folder.write_command(self.overrides)

@@ -75,17 +75,21 @@ def parameter_groups(
     ]
 
 
-def named_schedule(schedule: str | dict[str, Any], epochs: int) -> dict[str, Any]:
-    """Returns the config node of a schedule: `_target_` and arguments.
+def named_schedule(
+    schedule: str | dict[str, Any] | None, epochs: int, arguments: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Returns the config node of a schedule: `_target_` and arguments; None without a schedule.
 
     Args:
         schedule: a name of `NAMED_SCHEDULES`, or the node itself.
         epochs: length of the training, at whose end "cosine" reaches a learning rate of 0.
+        arguments: further arguments.
     """
-    if isinstance(schedule, dict):
-        return schedule
+    if schedule is None:
+        return None
     length = {"T_max": max(epochs, 1)} if schedule == "cosine" else {}
-    return NAMED_SCHEDULES[schedule] | length
+    node = schedule if isinstance(schedule, dict) else NAMED_SCHEDULES[schedule] | length
+    return node | arguments
 
 
 def build_optimizer(

@@ -42,13 +42,6 @@ def test_words_that_exclude_each_other(command_line, tmp_path, words, problem):
     assert err.startswith(f"error: {problem}")
 
 
-def test_flags_may_stand_anywhere(command_line, tmp_path):
-    words = [f"outputs={tmp_path}", "-m", f"hydra.sweep.dir={tmp_path}/sweep", "seed=-1,-2"]
-    status, _, err = command_line(*words)
-    assert status == 2
-    assert "2 of 2 runs failed" in err
-
-
 def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
     status, out, err = command_line(
         "-m",

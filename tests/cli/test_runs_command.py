@@ -66,10 +66,3 @@ def test_mistakes_are_one_line(outputs, capsys, words, message):
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1
-
-
-def test_no_runs(tmp_path, capsys):
-    assert main(["--runs", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"no runs in {tmp_path}; python train.py creates one\n"
-    assert main(["clean", "--runs", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "nothing to remove\n"

@@ -19,6 +19,8 @@ SLIPS = {
     "optimizer=adam": "optimizer: no such option; did you mean 'optim'?",
     "batchsize=32": "batchsize: no such option; did you mean 'data.batch_size'?",
     "epochs=5": "epochs: no such option; did you mean 'protocol.epochs'?",
+    "hydra/sweeper=optuna": "hydra/sweeper: 'optuna' does not exist; search=bayes is the search",
+    "backbone=me/net": "backbone: 'me/net' does not exist; of the Hugging Face hub: backbone=timm",
     "data=CUB": "data: 'CUB' does not exist; did you mean 'cub'?",
     "cub": "cub: not of the form option=value; write data=cub",
     "data=cub": "data.root: ",

@@ -79,8 +79,6 @@ def test_some_caveats_leave_numbers_uncompared(mark):
         (["protocol.epochs=5"], "B"),
         (["search=bayes", "search.trials=3"], "B"),
         (["backbone.weights=none"], "O"),
-        (["protocol.select_metric=recall_at_1"], "O"),
-        (["data.label_noise=0.2"], "O"),
         (["loss.alpha=3"], "O"),
         (["protocol.repeats=3"], "R"),
         (["loss.alpha=3", "protocol.epochs=5"], "BO"),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from scipy import stats
 
 from dml.results.catalog import load_experiment
 from dml.results.report import build_report
@@ -61,19 +60,11 @@ def test_numbers_and_verdicts(cells, tmp_path):
     report = build(some, tmp_path)
     assert (len(report.cells), report.status) == (2, "1 of 2 cells run")
     assert report.missing == [some[1]]
-    row, percent = find_row(report, "mf_cwms"), [100 * v for v in TEN]
-    ours, comparison = row.ours["map_at_r"], row.comparisons["map_at_r"]
-    assert ours.values == pytest.approx(percent)
-    low, high = stats.t.interval(0.95, 9, sum(percent) / 10, stats.sem(percent))
-    assert (ours.mean - ours.ci95, ours.mean + ours.ci95) == pytest.approx((low, high))
+    row = find_row(report, "mf_cwms")
+    assert row.ours["map_at_r"].values == pytest.approx([100 * v for v in TEN])
     assert str(row.published["map_at_r"]) == "22.11 ± 0.08"  # Table 3, not 22.1 of Table 1
-    assert comparison.verdict == "overlap"
-    assert comparison.difference == pytest.approx(22.10 - 22.11)
-    deviation = 0.08 * 10**0.5 / stats.t.ppf(0.975, 9)
-    expected = stats.ttest_ind_from_stats(
-        22.10, stats.tstd(percent), 10, 22.11, deviation, 10, equal_var=False
-    ).pvalue
-    assert comparison.p_value == pytest.approx(expected)
+    assert row.comparisons["map_at_r"].verdict == "overlap"
+    assert row.comparisons["map_at_r"].difference == pytest.approx(22.10 - 22.11)
     concatenated = find_row(report, "mf_cwms", "concatenated")
     assert concatenated.comparisons["map_at_r"].difference == pytest.approx(27.10 - 27.03)
     assert list(row.caveats) == []
@@ -146,10 +137,3 @@ def test_networks_before_training_are_baselines_of_every_table(composed, tmp_pat
     assert untrained.ours["map_at_r"].values == pytest.approx((10, 20))
     assert off_the_shelf.method == "off the shelf"
     assert off_the_shelf.ours["map_at_r"].mean == pytest.approx(20)
-
-
-def test_untrained_networks_alone_have_a_table(composed, tmp_path):
-    words = "method=untrained protocol.epochs=0 embedder.size=128"
-    (section,) = own_report(composed, tmp_path, (words, 0.2)).sections
-    assert [row.name for row in section.rows] == ["untrained"]
-    assert section.baselines == []

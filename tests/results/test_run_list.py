@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dml.results.frame import load_frame, make_frame, one_per_run
+from dml.results.frame import load_frame, one_per_run
 from dml.results.run_list import (
     best_table,
     format_age,
@@ -35,27 +35,17 @@ def frame(tmp_path):
 @pytest.mark.parametrize(
     ("words", "count"),
     [
-        ("loss=ms", 5),
         ("loss=ms,triplet", 9),
         ("loss=t* seed=0", 2),
         ("loss=MS state=finished", 4),
-        ("optim.lr=0.01", 4),
         ("lr=1e-2 loss=ms", 2),
         ("state=stopped,failed", 1),
         ("protocol.epochs=10 data=digits", 9),
-        ("name=halfway*", 1),
         ("name=x", 0),
     ],
 )
 def test_runs_that_meet_all_conditions(frame, words, count):
     assert len(select_runs(one_per_run(frame), words.split())) == count
-
-
-@pytest.mark.parametrize("width", [80, 140])
-def test_tables_fit_the_terminal(frame, width):
-    texts = *run_table(one_per_run(frame), width), *best_table(rank_runs(frame), width)
-    for text in texts:
-        assert max(map(len, text.plain.splitlines())) <= width
 
 
 def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(frame):
@@ -71,6 +61,7 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(frame):
     assert "25.00" in stopped  # the best so far
     assert "2/10" in stopped  # the last epoch
     narrow = run_table(runs, 50)[0].plain.splitlines()
+    assert max(map(len, narrow)) <= 50
     assert narrow[1].split() == ["id", "state", "loss", "seed", "MAP@R"]
 
 
@@ -119,15 +110,6 @@ def test_the_table_of_a_sweep(tmp_path):
     assert sweep_text(folders[:1], tmp_path).strip() == stand_in
 
 
-def test_seeds_of_a_sweep_are_joined_below(tmp_path):
-    folders = [
-        write_stored_run(tmp_path, 0.3 + lr + seed / 100, lr=lr, seed=seed)
-        for lr in (0.1, 0.2)
-        for seed in (0, 1, 2)
-    ]
-    assert "51.00 ± 1.00" in sweep_text(folders, tmp_path)
-
-
 def test_ages():
     assert [format_age(s) for s in (5, 61, 7200, 90_000)] == ["5 s", "1 min", "2 h", "1 d"]
 
@@ -152,7 +134,3 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     assert (stopped / job / "last.pt").exists()  # the run continues from it
     assert (finished / job / "best.pt").exists()
     assert plan_removal(map(read_run, find_runs(tmp_path)), whole=False) == []
-
-
-def test_conditions_on_no_runs():
-    assert select_runs(make_frame([]), ["loss=ms", "nope=1"]).empty

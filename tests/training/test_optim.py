@@ -39,7 +39,7 @@ def test_a_loss_without_learning_rate_is_refused():
 )
 def test_schedules_by_name(schedule, expected):
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
-    built = instantiate(named_schedule(schedule, epochs=3), optimizer=optimizer)
+    built = instantiate(named_schedule(schedule, 3, {}), optimizer=optimizer)
     rates = []
     for _ in range(4):
         rates.append(optimizer.param_groups[0]["lr"])

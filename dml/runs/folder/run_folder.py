@@ -21,6 +21,7 @@ from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.locks import Busy, find_held, try_lock
 from dml.core.secrets import mask_options, mask_text
+from dml.data.image_index import ImageIndex
 from dml.runs.folder.stored_run import StoredRun, read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
@@ -94,20 +95,20 @@ class RunFolder:
         """Writes the summary, which marks the run as finished."""
         write_json(self.summary, summary)
 
-    def check_dataset(self, name: str, fingerprint: str, images: int) -> None:
+    def check_dataset(self, index: ImageIndex) -> None:
         """Stores name, size and fingerprint of the dataset, or compares them.
 
         Raises:
             UserError: the run was started with other images, or the file is damaged.
         """
-        stored = read_json(self.dataset)
+        stored, images = read_json(self.dataset), len(index.labels)
+        dataset = {"name": index.name, "images": images, "fingerprint": index.fingerprint()}
         if stored is None:
-            dataset = {"name": name, "images": images, "fingerprint": fingerprint}
             write_json(self.dataset, dataset)
-        elif stored.get("fingerprint") != fingerprint:
+        elif stored.get("fingerprint") != dataset["fingerprint"]:
             raise UserError(
-                f"data: {name} has other images, labels or splits ({images} images) than when "
-                f"{self.path} was started ({stored.get('images')} images); "
+                f"data: {index.name} has other images, labels or splits ({images} images) than "
+                f"when {self.path} was started ({stored.get('images')} images); "
                 f"overwrite=true starts anew with those of today"
             )
 

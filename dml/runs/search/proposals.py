@@ -50,12 +50,16 @@ def propose(
         space: the searched options.
         trials: all trials of the study. The sampler knows running ones too, so that workers do not
             try the same parameters at once.
-        sampler: `gp`, `tpe` or `grid`, whose trials are the combinations of all choices in turn.
+        sampler: `gp`, `tpe` or `grid`, whose trials are the combinations of all choices in turn
+            (the last option varies fastest).
         startup: see `number`; not of `grid`.
         seed: of sequence and samplers.
     """
     if sampler == "grid":
-        return _grid_point(number, space)
+        # Optuna's GridSampler would need its own attributes in the stored trials.
+        choices = (space[name].choices for name in sorted(space))  # type: ignore[attr-defined]
+        point = next(itertools.islice(itertools.product(*choices), number, None))
+        return dict(zip(sorted(space), point, strict=True))
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if number < startup or len(complete) < 2:
         return _sobol_point(number, space, seed)
@@ -83,16 +87,6 @@ def clip(values: Params, space: Space) -> Params:
             assert isinstance(interval, FloatDistribution | IntDistribution)
             clipped[name] = type(interval.low)(min(max(value, interval.low), interval.high))
     return clipped
-
-
-def _grid_point(number: int, space: Space) -> Params:
-    """Returns combination `number` of all choices; the last option varies fastest.
-
-    Optuna's GridSampler would need its own attributes in the stored trials.
-    """
-    choices = (space[name].choices for name in sorted(space))  # type: ignore[attr-defined]
-    point = next(itertools.islice(itertools.product(*choices), number, None))
-    return dict(zip(sorted(space), point, strict=True))
 
 
 def _sobol_point(number: int, space: Space, seed: int) -> Params:
