@@ -144,9 +144,9 @@ def pair_tests(
     """Returns Welch's tests of all pairs of samples, in both directions.
 
     Args:
-        samples: what was measured, and the estimate.
-        metric: to test.
-        source: the paper whose marks are shown beside ours; None for runs of no paper.
+        samples: the configuration of each row, and its estimate.
+        metric: the metric to test.
+        source: the paper whose significance marks are shown next to ours; None without a paper.
 
     Returns:
         Columns `row` and `other` (positions of the samples), `p_value`, `corrected` by Holm over

@@ -4,7 +4,7 @@ The estimate is the number of images to train on over the images per second that
 assumed to train on one data-center GPU (A100 or newer, TF32, decoding fast enough); without TF32 it
 is half as fast. An image of an evaluation costs a third of one in training. Training that may stop
 early is assumed to last for five times its patience. Methods that pass images through the network
-twice or more count as often. The estimate tells whether a table takes hours or months, not more. It
+twice or more count as often. The estimate only shows whether a table takes hours or months. It
 is unknown for a network that is not in the list below, and for a dataset whose reader does not say
 how many images it trains on.
 """

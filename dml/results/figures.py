@@ -119,8 +119,8 @@ def write_curves(
 def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -> pd.DataFrame:
     """Returns `mean` and `half` (half-width of its band) over repeats, by epoch or minutes.
 
-    A repeat is the mean over its folds as far as all of them go, and the curve goes as far as all
-    repeats do. Minutes are at the mean speed of each model.
+    The curve of a repeat is the mean over its folds. It ends where the shortest fold ends, and the
+    result where the shortest repeat ends. Minutes follow from the mean speed of each model.
     """
     rows = pd.DataFrame({**row, "run": n} for n, run in enumerate(runs) for row in run.history)
     if column not in rows:
@@ -308,8 +308,8 @@ def _hyperparameter_curves(
 ) -> Iterator[Picture]:
     """Yields one picture per varied option, a line per method and value of the other options.
 
-    A method that has the option in some runs has lines of at least two points, as far as there are
-    any: other runs belong to curves of other options. One that never has it is level.
+    Lines with a single point are omitted if the method has longer lines, since such runs belong to
+    the curves of other options. A method without the option is a horizontal line.
     """
     names = _varied_options(points, options)
     for name in names:

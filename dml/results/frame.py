@@ -1,4 +1,4 @@
-"""Every run as rows of one table, own or contributed: a row per evaluation and repeat.
+"""All runs, local and contributed, as one table with a row per evaluation and repeat.
 
     frame = load_frame(Path("outputs"))
     frame.query("data == 'cub' and state == 'finished'").groupby("loss").map_at_r.mean()
@@ -116,7 +116,7 @@ def _progress(run: StoredRun) -> dict[str, float]:
 
 
 def _numbers(result: Result, select_metric: str) -> dict[str, float]:
-    """Returns what tables show of one model: scores in percent, epochs, steps and times."""
+    """Returns the numbers of one model in tables: scores in percent, epochs, steps and times."""
     numbers = _percent(result.metrics)
     numbers |= {f"untrained_{name}": value for name, value in _percent(result.untrained).items()}
     epoch, step = result.best_epoch, result.best_step

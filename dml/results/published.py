@@ -129,7 +129,7 @@ class PublishedResult:
 def find_results(
     key: ResultKey, metric: str, source: str, tables: Sequence[str]
 ) -> list[PublishedResult]:
-    """Returns the published results for a key and a metric, the one that counts first.
+    """Returns the published results for a key and a metric; the first one is used in comparisons.
 
     What a paper leaves open (an empty column) matches everything.
 

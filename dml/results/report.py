@@ -94,7 +94,7 @@ class Section:
     """Rows with the same data, network, protocol and evaluation.
 
     Attributes:
-        title: data, backbone, embedding size, protocol and evaluation, as far as they tell.
+        title: data, backbone, embedding size, protocol and evaluation, if they vary.
         rows: in the order of the experiment.
         baselines: networks before training, or off the shelf.
         metrics: those of the experiment that any row has: the K of Recall@K differ by dataset.
@@ -119,7 +119,7 @@ class Report:
     Attributes:
         about: its description; one without a source is of a folder of other runs.
         cells: its runs as planned; none for runs of no experiment.
-        runs: table of its runs in any state, own ones and contributed ones.
+        runs: table of its runs in any state, local and contributed.
         sections: its rows.
         missing: cells without a run that follows the experiment.
         command: command that runs all of it.
@@ -185,7 +185,7 @@ def build_report(
         about: its description; `about.id` is the folder of its runs below `root`.
         cells: all its runs; none for runs of no experiment.
         root: folder of run folders.
-        contributed: runs that somebody sent, of any experiment.
+        contributed: runs of other users, of any experiment.
     """
     stored = {folder.name: read_run(folder) for folder in find_runs(root / about.id)}
     for run in contributed:

@@ -57,7 +57,7 @@ def write_reports(
         root: folder of run folders.
         out: folder of the reports.
         figures: False leaves out the pictures.
-        results: CSV files of runs that somebody sent, shown beside those in `root`.
+        results: CSV files with runs of other users, shown next to those in `root`.
 
     Returns:
         The written files: HTML, Markdown, CSV, and the runs as CSV.
