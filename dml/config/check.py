@@ -39,7 +39,10 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
     options = flatten(OmegaConf.to_container(cfg, resolve=False))
     # Before interpolation: references to a missing value cannot be resolved.
     if unset := [name for name, value in options.items() if value == "???"]:
-        raise ConfigError(_describe_missing(name) for name in unset)
+        forms = {True: "<module>.<class>", False: "<value>"}
+        raise ConfigError(
+            f"{name}: missing; write {name}={forms[name.endswith('._target_')]}" for name in unset
+        )
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
@@ -83,7 +86,8 @@ def describe_errors(
 
 def _dotted(location: tuple[int | str, ...]) -> str:
     """Formats `("transform", "scale", 0)` as `transform.scale[0]`."""
-    words = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    parts = (part for part in location if part != "[key]")  # a wrong key, which stands before it
+    words = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return "".join(words).removeprefix(".")
 
 
@@ -104,8 +108,3 @@ def _describe(error: ErrorDetails, name: str, names: Sequence[str]) -> str:
         .replace("an object", "a node of options")
     )
     return message.replace("a valid array", "a list").replace("a valid string", "text")
-
-
-def _describe_missing(name: str) -> str:
-    value = "<module>.<class>" if name.endswith("._target_") else "<value>"
-    return f"{name}: missing; write {name}={value}"

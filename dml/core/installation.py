@@ -10,16 +10,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 CLONE = PACKAGE.parent if (PACKAGE.parent / "configs" / "train.yaml").is_file() else None
 CONFIGS = PACKAGE / "_configs" if CLONE is None else CLONE / "configs"
 INSTALLED_PREFIX = "dml-"
-SCRIPTS = {
-    "train": "train.py",
-    "evaluate": "evaluate.py",
-    "embed": "embed.py",
-    "search": "search.py",
-    "export": "export.py",
-    "report": "scripts/report.py",
-    "prepare": "scripts/prepare_data.py",
-    "runs": "scripts/runs.py",
-}
+SCRIPTS = {"prepare": "prepare_data.py"}  # whose name in scripts/ differs from the command's
+TOP_LEVEL = ("train", "evaluate", "embed", "search", "export")
 
 
 def shell_command(name: str) -> str:
@@ -28,9 +20,10 @@ def shell_command(name: str) -> str:
     An editable installation has both forms; the result has the form of the running command.
 
     Args:
-        name: one of `SCRIPTS`.
+        name: of the command, without `dml-`.
     """
     started_as_installed = Path(sys.argv[0]).name.startswith(INSTALLED_PREFIX)
     if CLONE is None or started_as_installed:
         return f"{INSTALLED_PREFIX}{name}"
-    return f"python {SCRIPTS[name]}"
+    script = SCRIPTS.get(name, f"{name}.py")
+    return f"python {script}" if name in TOP_LEVEL else f"python scripts/{script}"

@@ -240,7 +240,7 @@ class Experiment:
         if self.config.overwrite:
             world.run_on_main(folder.clear)
         if self.config.search is None:
-            count = min(count, len(jobs))
+            count = min(count, sum(read_result(folder.job(job.name)) is None for job in jobs))
         with start_workers(
             partial(_take_part, self.cfg, folder), self.config, folder.path, count - 1
         ):

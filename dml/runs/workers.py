@@ -43,7 +43,7 @@ def start_workers(work: Work, config: Config, folder: Path, count: int) -> Itera
         devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     spawn = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
     workers = []
-    if count:
+    if count > 0:
         print_line(f"{count + 1} processes, this one included")
     for number in range(1, count + 1):
         placed = config.model_copy(update={"device": devices[number % len(devices)]})

@@ -36,6 +36,8 @@ class WandbTracker(Tracker):
         entity: user or team; None: W&B's default.
         mode: `online`, or `offline` to write files below the run folder.
         tags: tags to filter runs by.
+        artifacts: also upload the best weights of each model, as an artifact of the type `model`,
+            and the final scores as a table, `results`.
         settings: options of `wandb.Settings`.
 
     Raises:
@@ -50,6 +52,7 @@ class WandbTracker(Tracker):
         entity: str | None = None,
         mode: Literal["online", "offline"] = "online",
         tags: Sequence[str] = (),
+        artifacts: bool = False,
         settings: dict[str, Any] | None = None,
     ) -> None:
         try:
@@ -59,6 +62,7 @@ class WandbTracker(Tracker):
                 f"tracking: {error}; pip install -e '.[wandb]', or {SWITCH_OFF}"
             ) from error
         self.project, self.entity, self.mode, self.tags = project, entity, mode, list(tags)
+        self.artifacts = artifacts
         options: dict[str, Any] = {"quiet": True, "silent": mode == "offline", **(settings or {})}
         try:
             self.settings = self.wandb.Settings(**options)
@@ -102,6 +106,9 @@ class WandbTracker(Tracker):
         def finish_job() -> None:
             name, run = self._send(job, ())
             run.summary.update(flatten_scores(result, "test"))
+            if self.artifacts:
+                best = self.info.folder / "checkpoints" / _job_type(job) / "best.pt"
+                run.log_artifact(str(best), name=name, type="model")
             if name != self.main_id:  # the main run also receives the figures
                 self._close(name, 0)
 
@@ -130,10 +137,15 @@ class WandbTracker(Tracker):
                 _, run = self._send(self.info.jobs[0], ())
             else:
                 run = self._open_run(self.main_id, COMBINED, {})
-            if pictures:  # a row of their own: the last row of scores is already sent
-                run.log({f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures})
             # A different name than in the runs of the models, so that no chart averages both.
-            run.summary.update(flatten_scores(summary, "test" if single else COMBINED))
+            scores = flatten_scores(summary, "test" if single else COMBINED)
+            row = {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
+            if self.artifacts:
+                table = [[name, float(value)] for name, value in scores.items()]
+                row["results"] = self.wandb.Table(columns=["score", "value"], data=table)
+            if row:  # a new one: the last row of scores is already sent
+                run.log(row)
+            run.summary.update(scores)
 
         if not self._marker(self.main_id).exists():
             self._attempt(send_summary)

@@ -102,13 +102,16 @@ def build_optimizer(
     `args` can change this by `fused`, or by `foreach` or `differentiable`, which exclude it.
 
     Raises:
-        ConfigError: `args` are invalid for the optimizer.
+        ConfigError: `args` are invalid for the optimizer, or the class is none.
     """
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
     chosen = args.get("foreach") or args.get("differentiable")
     if on_gpu and not chosen and optimizer_class in FUSED:
         args = {"fused": True, **args}
     try:
-        return optimizer_class(groups, **args)
+        optimizer = optimizer_class(groups, **args)
     except Exception as error:  # of any class, by torch or a custom optimizer
         raise ConfigError([f"optim.args: {first_line(error)}"]) from error
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    raise ConfigError(["optim._target_: does not create a torch.optim.Optimizer"])

@@ -47,7 +47,7 @@ def test_from_a_run_to_neighbors(place, capsys):
         (embed, "run empty x.npz", "images: none in empty"),
         (embed, "run list.txt x.npz", "images: 1 of 1 do not exist, first absent.png"),
         (embed, "run photos x.txt", "must be a file that ends in .npz or .parquet"),
-        (embed, "run photos list.txt/x.npz", "list.txt: not a folder"),
+        (embed, "run photos list.txt/x.npz", "list.txt: File exists"),
         (search, "absent.npz 0", "embeddings: absent.npz cannot be read"),
         (search, "photos.npz 3", "row 3 does not exist; the last one is 2"),
         (search, "photos.npz 0 -k 3", "k: 3 is not between 1 and 2"),

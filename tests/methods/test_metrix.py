@@ -21,7 +21,7 @@ def test_every_constructor_argument_is_listed_with_its_default(name):
     node = OmegaConf.to_container(OmegaConf.load(CONFIGS / "method" / f"{name}.yaml"))
     node = node.get("method", node)
     parameters = inspect.signature(get_class(node["_target_"])).parameters
-    assert set(node) - {"name", "_target_"} == set(parameters) - {"loss", "miner"}
+    assert set(node) - {"name", "_target_", "result_id"} == set(parameters) - {"loss", "miner"}
     assert node["name"] == name
     for key, parameter in parameters.items():
         if key in ("loss", "miner", "hard_negatives") and parameter.default is None:

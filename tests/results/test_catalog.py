@@ -6,10 +6,8 @@ import shlex
 
 import pytest
 from hydra import compose, initialize_config_dir
-from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.types import HydraContext
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
@@ -93,13 +91,9 @@ def test_the_sweeper_runs_the_cells_of_the_catalog(name):
     word = f"experiment={name}"
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose("train", [word], return_hydra_config=True)
-        context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks())
         sweeper = instantiate(cfg.hydra.sweeper)
-        sweeper.setup(hydra_context=context, task_function=lambda _: None, config=cfg)
-        sweeper.sweep_dir = "."
-        parsed = OverridesParser.create().parse_overrides([word])
-        sweeper._given = [word]
-        (jobs,) = sweeper.split_arguments(parsed, None)
+        loader = GlobalHydra.instance().config_loader()
+        jobs = expand_grids(sweeper.params, sweeper.grids, [word], loader)
     cells = list_cells(name)
     assert jobs == [list(cell.overrides) for cell in cells]
     settings = {str(cell.config.experiment.setting) for cell in cells}

@@ -66,10 +66,10 @@ def test_the_schedule_of_endless_training_is_tried_briefly(composed):
         ("optim.schedule.step_size=a", "optim.schedule.step_size: 'a' must be a valid integer"),
         ("optim.schedule.step_size=0", "optim.schedule: these values make it fail in use: integer"),
         ("+optim.groups.head.foo=3", "optim.groups.head.foo: AdamW takes no such option; its"),
-        ("+optim.groups.hed.lr=3", "optim.groups: no group 'hed'; did you mean 'head'?"),
+        ("+optim.groups.hed.lr=3", "optim.groups.hed: 'hed' must be 'backbone'"),
         ("+optim.args.foo=3", "optim.args.foo: AdamW takes no such argument"),
         ("optim._target_=torch.optim.AdamX", "optim._target_: torch.optim has no 'AdamX'; did you"),
-        ("optim.loss_lr_ratio=null", "optim.loss_lr: the loss has parameters but no"),
+        ("optim.loss_lr_ratio=null", "optim.loss_lr: the loss has parameters; set it, or"),
     ],
 )
 def test_a_run_is_refused_before_it_has_a_folder(composed, overrides, problem):

@@ -1,5 +1,7 @@
 """Values that W&B receives, through a stand-in for its library and through the library itself."""
 
+import json
+
 import pytest
 
 from dml.config.check import check
@@ -151,14 +153,21 @@ def test_folds_are_runs_of_their_own(two_folds, service):
     assert [len(service.inits(name)) for name in ids] == [1, 1, 1]
 
 
-def test_trials_are_sent_once(two_folds, service):
-    info, _ = two_folds
-    tracker = WandbTracker()
+def test_trials_weights_and_results_are_sent_once(two_folds, service):
+    info, history = two_folds
+    tracker = WandbTracker(artifacts=True)
     trial = {"number": 3, "state": "complete", "value": 0.5, "params": {"optim.lr": 0.1}}
     with track_run(tracker, info):
         for _ in range(2):
             tracker.trial_done(trial)
+        work(tracker, history)
+        tracker.conclude(TOTAL, [])
     (init,) = service.inits("abc-trial3")
     assert (init["job_type"], init["group"]) == ("trial", "mlrc")
     assert init["config"]["run"]["trial"] == {"optim.lr": 0.1}
     assert service.summary("abc-trial3") == {"trial": 3, "state": "complete", "score": 0.5}
+    sent = json.loads((service.folder / "abc-repeat0-fold1/artifact.json").read_text())
+    assert sent["path"].endswith("checkpoints/repeat0-fold1/best.pt")
+    assert sent["type"] == "model"
+    (table,) = service.pictures("abc").values()
+    assert ["combined/map_at_r", 0.05] in table["data"]

@@ -40,6 +40,9 @@ class Run:
             file.write(json.dumps({"_step": number, **values}) + "\n")
         self.step = max(self.step, number + 1)
 
+    def log_artifact(self, path: str, **options: str) -> None:
+        (self.folder / "artifact.json").write_text(json.dumps({"path": path, **options}))
+
     def finish(self, exit_code: int = 0) -> None:
         fault_point("wandb_finish")
         (self.folder / "summary.json").write_text(json.dumps(self.summary))
@@ -68,6 +71,9 @@ class Service:
     def Image(self, path: str) -> str:  # noqa: N802
         assert Path(path).exists()
         return f"image {Path(path).name}"
+
+    def Table(self, columns: list[str], data: list[list[Any]]) -> dict[str, Any]:  # noqa: N802
+        return {"columns": columns, "data": data}
 
     def init(self, **options: Any) -> Run:
         name = options.get("id") or os.environ["WANDB_RUN_ID"]

@@ -9,7 +9,6 @@ Shapes: B images in a batch, D embedding dimensions, R references, C classes.
 
 from __future__ import annotations
 
-import inspect
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +19,7 @@ from dml.losses.arguments import check_finite
 from dml.losses.cosine import cosine_similarity, pair_similarity
 from dml.losses.generic import forms
 from dml.losses.metric_loss import ClassificationLoss, PairLoss, Pairs
-from dml.losses.proxy_nca import ProxyNCAPlusPlusLoss, ProxySoftmaxLoss
+from dml.losses.proxy_nca import ProxyNCALoss, ProxyNCAPlusPlusLoss
 
 __all__ = [
     "BinomialDevianceLoss",
@@ -55,11 +54,6 @@ class GenericPairLoss(PairLoss):
         positive_BR, negative_BR = pairs.masks()
         return self.form.loss(s_BR, positive_BR.to(s_BR.dtype), positive_BR | negative_BR)
 
-    def extra_repr(self) -> str:
-        """Returns the hyperparameters, which are attributes of the form."""
-        names = [key for key in inspect.signature(type(self)).parameters if hasattr(self.form, key)]
-        return ", ".join(f"{key}={getattr(self.form, key)!r}" for key in names)
-
 
 class ContrastiveLoss(GenericPairLoss):
     """Contrastive, per anchor: mean of non-zero [r − m⁺]_+ plus mean of non-zero [m − r]_+.
@@ -80,11 +74,6 @@ class ContrastiveLoss(GenericPairLoss):
         self, margin: float = 0.5, positive_margin: float = 0.0, form: str = "euclidean"
     ) -> None:
         super().__init__(forms.make_contrastive(margin, positive_margin, form))
-
-    def extra_repr(self) -> str:
-        """Returns the hyperparameters."""
-        form = "cosine" if isinstance(self.form, forms.CosineContrastive) else "euclidean"
-        return f"{super().extra_repr()}, form={form!r}"
 
 
 class LiftedStructureLoss(GenericPairLoss):
@@ -248,7 +237,7 @@ def find_generic_form(loss: Any) -> forms.Form:
     form = getattr(loss, "form", None)
     if isinstance(form, forms.Form):
         return form
-    if isinstance(loss, ProxySoftmaxLoss):  # the positive is in the denominator
+    if isinstance(loss, ProxyNCALoss | ProxyNCAPlusPlusLoss):  # the positive is in the denominator
         return forms.ProxyNCA(loss.scale, positives_below=True)
     return _find_form_of_pml(loss)
 

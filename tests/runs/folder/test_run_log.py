@@ -20,5 +20,5 @@ def test_lines_warnings_and_the_end_are_logged(tmp_path, capfd):
     assert note == "note: [brackets] stay"
     assert "UserWarning: of python" in warning
     assert other == "of a library"
-    assert end == "run finished after 0:00"
+    assert end == "run finished after 0:00:00"
     assert "note: [brackets] stay\nprinted only\n" in capfd.readouterr().out

@@ -95,7 +95,7 @@ BOMB = "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("config.yaml", "a: {b: ['${oc.env:HOME}']}", "config.yaml is damaged: a.b holds ${"),
         ("config.yaml", BOMB, "config.yaml is damaged: line 2 has no plain value"),
         ("config.yaml", "a: !!python/name:os.system x", "line 1 has no plain value"),
-        ("config.yaml", "a: " + "[" * 100_000, "line 1 has no plain value"),
+        ("config.yaml", "a: " + "[" * 100_000, "config.yaml is damaged"),
         ("config.yaml", "\n" + "? " * 100_000, "line 2 has no plain value"),
         ("config.yaml", "a: ${b}".encode("utf-16"), "config.yaml is damaged: a holds ${"),
         ("config.yaml", {"seed": 2**64}, "config.yaml is not of a run: seed: "),
