@@ -24,7 +24,7 @@ MARKS = {  # letter in tables: meaning
     "B": "budget of epochs, steps or search trials differs",
     "O": "other options differ from the experiment's",
     "R": "fewer repeats than in the paper",
-    "N": "read with care",
+    "N": "note, see the HTML page",
 }
 BLOCKING = ("S", "B", "O")  # marks that rule out the comparison with published results
 VERDICTS = {  # outcome of a comparison: its sign in tables, its meaning

@@ -221,7 +221,7 @@ def _letters(caveats: Sequence[Caveat]) -> str:
 def _caption(section: Section, report: Report) -> str:
     """Returns units and spread of the metrics, and what selected the epochs."""
     spread = "standard deviation" if report.about.spread == "std" else "95 % interval"
-    parts = [f"scores in percent, ± {spread} over n repeats, of two both", "bold: highest"]
+    parts = [f"scores in percent, ± {spread} over n repeats, both values of two", "bold: highest"]
     if len(section.tested) > 1:
         found = "better than" if section.tests.ours.eq("above").any() else "no row is better"
         name, count = metric_name(main_metric(report.about)), len(section.tested)
@@ -268,7 +268,7 @@ def list_parts(report: Report, max_commands: int | None = None) -> Iterator[str 
         max_commands: commands to show; None for all.
     """
     yield from (section_table(section, report) for section in report.sections)
-    yield from (f"`{sign}` {meaning}" for sign, meaning in legend(report))
+    yield from (f"{sign}  {meaning}" for sign, meaning in legend(report))
     yield from report.problems
     if report.about.script and report.frame.empty:
         yield f"drawn by: {report.about.script}"

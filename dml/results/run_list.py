@@ -186,7 +186,8 @@ def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
         Column("ids", [" ".join([*own[:2], *("…" for _ in own[2:3])]) for own in ids], 6),
     ]
     by = " or ".join(f"{one} images" for one in first.selected_by.unique())
-    text = f"percent; ± standard deviation over seeds and repeats, of two both; ranked by {by}"
+    spread = "± standard deviation over seeds and repeats, both values of two"
+    text = f"percent; {spread}; ranked by {by}"
     return [terminal_table(Table(common_names(first), columns, text), width)]
 
 
