@@ -271,7 +271,8 @@ def _candidates(path: Path, points: np.ndarray, vectors: torch.Tensor, k: int) -
         with replace_file(place) as temporary:
             faiss.write_index(engine, str(temporary))
         some, most = known[:: max(1, count // SAMPLE)].copy(), min(k + 1, count)
-        exact = nearest_neighbors(some, known, k=most).indices[:, 1:]
+        pair = torch.from_numpy(some), torch.from_numpy(known)
+        exact = nearest_neighbors(*pair, k=most).indices[:, 1:]
         shares = [*map(np.isin, exact, engine.search(some, most)[1])]
         print(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
     rows = engine.search(vectors.float().numpy(), k + 1)[1]
