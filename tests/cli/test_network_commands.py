@@ -46,7 +46,6 @@ def test_from_a_run_to_neighbors(place, capsys):
         (embed, "run absent x.npz", "images: cannot read the list absent"),
         (embed, "run empty x.npz", "images: none in empty"),
         (embed, "run list.txt x.npz", "images: 1 of 1 do not exist, first absent.png"),
-        (embed, "run photos.npz x.npz", "images: cannot read the list photos.npz"),
         (embed, "run photos x.txt", "must be a file that ends in .npz or .parquet"),
         (embed, "run photos list.txt/x.npz", "list.txt: not a folder"),
         (search, "absent.npz 0", "embeddings: absent.npz cannot be read"),
