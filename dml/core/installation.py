@@ -9,7 +9,6 @@ PACKAGE = Path(__file__).resolve().parents[1]
 # Root of the clone; None for a wheel, which holds the configs inside the package.
 CLONE = PACKAGE.parent if (PACKAGE.parent / "configs" / "train.yaml").is_file() else None
 CONFIGS = PACKAGE / "_configs" if CLONE is None else CLONE / "configs"
-INSTALLED_PREFIX = "dml-"
 SCRIPTS = {"prepare": "prepare_data.py"}  # whose name in scripts/ differs from the command's
 TOP_LEVEL = ("train", "evaluate", "embed", "search", "export")
 
@@ -22,8 +21,8 @@ def shell_command(name: str) -> str:
     Args:
         name: of the command, without `dml-`.
     """
-    started_as_installed = Path(sys.argv[0]).name.startswith(INSTALLED_PREFIX)
+    started_as_installed = Path(sys.argv[0]).name.startswith("dml-")
     if CLONE is None or started_as_installed:
-        return f"{INSTALLED_PREFIX}{name}"
+        return f"dml-{name}"
     script = SCRIPTS.get(name, f"{name}.py")
     return f"python {script}" if name in TOP_LEVEL else f"python scripts/{script}"

@@ -22,7 +22,6 @@ from dml.retrieval.inputs import (
     working_memory,
 )
 
-ENTRY_BYTES = 64  # size of the buffers of mAP per query and item
 MAX_LISTED = 32  # Recall@K is computed from lists of neighbors up to this K, above it from ranks
 
 
@@ -216,10 +215,10 @@ def mean_average_precision(
     gallery_ND = query_BD if searched is None else searched.double() - origin_D
     square_N = gallery_ND.square().sum(dim=1)
     rank_N = torch.arange(1, len(gallery_ND) + 1, device=query.device)
-    rows_B = torch.arange(len(query_BD), device=query.device)
     values = []
-    chunk = max(1, working_memory(memory_mb, query.device) // (ENTRY_BYTES * len(gallery_ND)))
-    for rows_n in rows_B.split(chunk):
+    # The buffers have 64 bytes for each query and item.
+    chunk = max(1, working_memory(memory_mb, query.device) // (64 * len(gallery_ND)))
+    for rows_n in torch.arange(len(query_BD), device=query.device).split(chunk):
         further_nN = torch.addmm(square_N, query_BD[rows_n], gallery_ND.T, alpha=-2)
         if searched is None:
             further_nN[rows_n - rows_n[0], rows_n] = torch.inf  # itself, which comes last

@@ -107,8 +107,8 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError(
             f"resume: the run continues with its own config; leave out {name}" for name in changed
         )
-    masked = flatten(OmegaConf.to_container(cfg, resolve=True))
-    if missing := [name for name, value in masked.items() if MASK in str(value)]:
+    options = flatten(OmegaConf.to_container(cfg, resolve=True)).items()
+    if missing := [name for name, value in options if MASK in str(value)]:
         raise ConfigError(
             f"resume: {name} is not stored in {path}; add {name}=<value>" for name in missing
         )

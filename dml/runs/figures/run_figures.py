@@ -24,7 +24,7 @@ from dml.data.decode import load_image
 from dml.data.image_index import Subset
 from dml.data.published_dataset import find_missing
 from dml.methods.metrix.analysis import Positivity, measure_positivity
-from dml.retrieval import nearest_neighbors
+from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbors
 from dml.runs.embeddings import SplitEmbeddings, load_embeddings
 from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, plt, save, tidy
 from dml.runs.job import STAGE_EMBEDDINGS, JobRun
@@ -71,7 +71,12 @@ def _stages(model: JobRun, best: SplitEmbeddings) -> dict[str, SplitEmbeddings]:
         return {}
     stages = [load_embeddings(file, model.device) for file in files[: MAP_STAGES - 1]]
     names = ["proxies alone", *(f"stage {number}" for number in range(1, len(stages)))]
-    return dict(zip([*names, "best network"], [*stages, best], strict=True))
+    titled = {}
+    for name, stage in zip([*names, "best network"], [*stages, best], strict=True):
+        points = stage.query, stage.query_labels
+        measures = covering_radius(*points), inter_class_distance(*points)
+        titled["{}\ncovering radius {:.2f}, between classes {:.2f}".format(name, *measures)] = stage
+    return titled
 
 
 def draw_curves(
