@@ -90,14 +90,14 @@ class ClassStreamBatches(_ClassBatches):
     def batch(self, step: int) -> np.ndarray:
         """Rows of step `step`, class by class."""
         first = step * self._classes_per_batch
-        rng = np.random.default_rng([self._seed, 1, step])
-        chosen = []
-        for position in range(first, first + self._classes_per_batch):
-            turn, index = divmod(position, len(self._rows_of))
-            rows = self._rows_of[self._order(turn)[index]]
-            replace = len(rows) < self._per_class
-            chosen.append(rng.choice(rows, self._per_class, replace=replace))
-        return np.concatenate(chosen)
+        positions = range(first, first + self._classes_per_batch)
+        turns = (divmod(position, len(self._rows_of)) for position in positions)
+        drawn = [self._rows_of[self._order(turn)[index]] for turn, index in turns]
+        rng, m = np.random.default_rng([self._seed, 1, step]), self._per_class
+        if m == 1:  # as `choice` draws them, in a tenth of the time
+            places = rng.integers([len(rows) for rows in drawn])
+            return np.array([rows[place] for rows, place in zip(drawn, places, strict=True)])
+        return np.concatenate([rng.choice(rows, m, replace=len(rows) < m) for rows in drawn])
 
 
 class BalancedBatches(_ClassBatches):

@@ -49,6 +49,15 @@ def test_class_stream_runs_through_all_classes_before_any_returns():
     assert stream[:10] != stream[10:20]
 
 
+def test_single_images_are_drawn_as_by_choice():
+    schedule = ClassStreamBatches(LABELS, batch_size=12, images_per_class=1, seed=3)
+    for step in range(20):
+        rows = schedule.batch(step)
+        rng = np.random.default_rng([3, 1, step])
+        classes = (np.flatnonzero(label == LABELS) for label in LABELS[rows])
+        assert [rng.choice(images, replace=False) for images in classes] == rows.tolist()
+
+
 @pytest.mark.parametrize(("sampler", "size"), [(ClassStreamBatches, 8), (BalancedBatches, 40)])
 def test_images_are_repeated_only_in_classes_that_are_too_small(sampler, size):
     schedule, small = sampler(LABELS, batch_size=size, images_per_class=4, seed=0), set()
