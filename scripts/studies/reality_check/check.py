@@ -10,13 +10,12 @@ from dml.core.errors import UserError
 from scripts.studies.reality_check.declaration import Claim, read_declaration
 from scripts.studies.reality_check.page import write_page
 from scripts.studies.reality_check.statistics import describe_rank, judge_claims, rank_arms
-from scripts.studies.reality_check.trainings import Results, train_arm
+from scripts.studies.reality_check.trainings import Results, train_arm, without_search
 
 STUDY = "reality_check"
 DECLARATION = Path(__file__).with_name("declaration.yaml")
 RESULTS = Path(__file__).parents[3] / "docs" / "results" / STUDY
 QUICK = ["search.trials=3", "protocol.repeats=2"]
-SEARCH = ("search", "space", "+space", "protocol.workers", "protocol.repeats")
 
 
 def check_loss(
@@ -40,9 +39,10 @@ def check_loss(
     published = Results.read(RESULTS)
     if any(one.startswith("loss._target_=") for one in options):
         options = ["loss=custom", *options]
-    by_arm = published.scores.groupby("arm")
-    hours = (by_arm.core_seconds.first().median() * (0.2 if quick else 1)) / 3600
-    tried = [one for one in (*study.options, *options) if not one.startswith(SEARCH)]
+    costs = published.scores.groupby(["arm", "epochs"]).core_seconds.first()
+    hours = costs.groupby("arm").sum().median() * (0.3 if quick else 1) / 3600
+    tried = without_search([*study.options, *options])
+    tried = [option for option in tried if not option.startswith("protocol.")]
     _try_steps([f"data.root={features}", *tried], outputs / f"{name}_first")
     print(f"trains {name} for about {60 * hours:.0f} core-minutes (on idle cores)", flush=True)
     if quick:

@@ -42,15 +42,17 @@ class Declaration(Strict):
         title: of the page.
         question: first paragraph of the page.
         features: how the file of features is made (a command line).
-        options: options of `train.py` of every arm, with search, steps and repeats.
+        options: options of `train.py` of every arm, with search and repeats.
+        epochs: lengths of a training. The search uses the first; its best values are trained for
+            all of them.
         arms: name → options of `train.py`.
         claims: what the papers say of two arms.
         same: two arms that differ in their seeds only (A/A).
         reference: arm from which the intervals of the ranking are measured.
         margin: largest difference that counts as none, in points of MAP@R.
         learned: points over the untrained head that an arm needs.
-        plateau: relative gain of the best trial with the largest number of steps over that with
-            fewer, from which on an arm is still rising.
+        plateau: relative gain of the longest training over a shorter one on the validation
+            classes, from which on an arm is marked as still rising.
         confidence: of all claims, and of all pairs of the ranking, together.
         not_tested: arms that the study leaves out, with the reason.
     """
@@ -59,6 +61,7 @@ class Declaration(Strict):
     question: str
     features: str
     options: list[str]
+    epochs: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=2)]
     arms: dict[str, list[str]]
     claims: list[Claim]
     same: tuple[str, str]

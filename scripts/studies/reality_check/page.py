@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dml.runs.figures.drawing import BLUE, GREY, plt, save, tidy
 from scripts.docs.markdown import code, table
 from scripts.studies.reality_check.declaration import Declaration
 from scripts.studies.reality_check.statistics import (
+    choose_lengths,
     compare,
     describe_rank,
     judge_claims,
@@ -27,7 +29,7 @@ TEMPLATE = Path(__file__).with_name("page.md.jinja")
 def write_page(
     study: Declaration, results: Results, folder: Path, name: str, claims: str = "What papers say"
 ) -> None:
-    """Writes `<name>.md`, and `ranking.png` and `claims.png` into the folder `<name>`.
+    """Writes `<name>.md`, and its pictures `ranking`, `curves` and `claims` into `<name>/`.
 
     Args:
         claims: title of the claims.
@@ -36,6 +38,7 @@ def write_page(
     pictures = folder / name
     pictures.mkdir(parents=True, exist_ok=True)
     draw_ranking(study, ranking, pictures / "ranking.png")
+    draw_curves(results, pictures / "curves.png")
     if not judged.empty:
         draw_claims(study, judged, pictures / "claims.png")
     scores, images = results.scores, results.classes.set_index("arm").loc[IMAGES]
@@ -43,7 +46,8 @@ def write_page(
     text = template.render(
         study=study,
         name=name,
-        ranking_table=_ranking_table(ranking),
+        ranking_table=_ranking_table(ranking, results),
+        lengths=_lengths(results),
         claims_title=claims,
         claims_table="" if judged.empty else _claims_table(judged),
         untrained_arms=[arm for arm in study.arms if arm not in set(ranking.arm)],
@@ -60,20 +64,27 @@ def write_page(
         revisions=", ".join(code(one[:12]) for one in sorted(scores.revision.unique())),
         devices="; ".join(sorted(scores.device.unique())),
         versions="; ".join(sorted(scores.versions.unique())),
-        hours=scores.groupby("arm").core_seconds.first().sum() / 3600,
+        hours=scores.groupby(["arm", "epochs"]).core_seconds.first().sum() / 3600,
     )
     write_text(folder / f"{name}.md", text.rstrip() + "\n")
 
 
 def _same(study: Declaration, results: Results) -> str:
-    difference = compare(results.classes, *study.same)
+    classes = results.of_length(choose_lengths(results)).classes
+    difference = compare(classes, *study.same)
     low, high = difference.interval(study.confidence)
     within = "within" if max(-low, high) < study.margin else "**not within**"
     interval = f"{study.confidence:.0%} interval {low:+.2f} to {high:+.2f}"
     return f"{difference.points:+.2f} points, {interval}, {within} the margin"
 
 
-def _ranking_table(ranking: pd.DataFrame) -> str:
+def _lengths(results: Results) -> list[str]:
+    """Returns the lengths of training in steps, such as `1,000`."""
+    return [f"{steps:,.0f}" for steps in results.scores.groupby("epochs").steps.max()]
+
+
+def _ranking_table(ranking: pd.DataFrame, results: Results) -> str:
+    means = results.scores.groupby(["arm", "epochs"]).map_at_r.mean().unstack()
     rows = [
         [
             code(row.arm),
@@ -81,12 +92,15 @@ def _ranking_table(ranking: pd.DataFrame) -> str:
             "reference" if row.low == row.high else f"{row.low:.2f} to {row.high:.2f}",
             describe_rank(row),
             f"{row.precision_at_1:.2f}",
-            f"{row.steps:.0f}",
+            f"{row.steps:,.0f}",
+            *(f"{score:.2f}" for score in means.loc[row.arm]),
             _remarks(row),
         ]
         for row in ranking.itertuples()
     ]
-    return table(["arm", "MAP@R", "interval", "ranks", "P@1", "steps", "remarks"], rows)
+    lengths = [f"after {steps}" for steps in _lengths(results)]
+    columns = ["arm", "MAP@R", "interval", "ranks", "P@1", "steps", *lengths, "remarks"]
+    return table(columns, rows)
 
 
 def _claims_table(claims: pd.DataFrame) -> str:
@@ -145,6 +159,26 @@ def draw_ranking(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
     )
     axis.legend(frameon=False)
     tidy(axis)
+    save(figure, path)
+
+
+def draw_curves(results: Results, path: Path) -> None:
+    """Draws the validation scores of each arm over the steps of its trainings."""
+    arms = list(results.scores.arm.unique())
+    rows = -(-len(arms) // 6)
+    figure = plt.figure(figsize=(11, 0.8 + 1.5 * rows), layout="constrained")
+    axes = figure.subplots(rows, 6, sharex=True, sharey=True, squeeze=False)
+    for axis, arm in itertools.zip_longest(axes.flat, arms):
+        tidy(axis)
+        if arm is None:
+            axis.axis("off")
+            continue
+        curves = results.curves[results.curves.arm == arm]
+        for (_, curve), color in zip(curves.groupby("epochs"), (GREY, BLUE), strict=False):
+            axis.plot(curve.step, curve.validation, "o-", ms=2, color=color)
+        axis.set_title(arm, fontsize=9)
+    figure.supxlabel("step")
+    figure.supylabel("validation MAP@R (%)")
     save(figure, path)
 
 

@@ -48,8 +48,8 @@ class Difference(NamedTuple):
 
 
 def compare(classes: pd.DataFrame, first: str, second: str) -> Difference:
-    """Returns arm `first` minus arm `second`, from `Results.classes`."""
-    table = classes.set_index("arm").drop(columns="repeat")
+    """Returns arm `first` minus arm `second`, from `Results.classes` of one length for each."""
+    table = classes.set_index("arm").drop(columns=["epochs", "repeat"])
     share = (table.loc[IMAGES] / table.loc[IMAGES].sum()).to_numpy()
     a_RC, b_RC = (np.atleast_2d(table.loc[arm]) for arm in (first, second))
     d_C = a_RC.mean(0) - b_RC.mean(0)
@@ -73,30 +73,41 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return adjusted
 
 
+def choose_lengths(results: Results) -> dict[str, int]:
+    """Returns arm → epochs of the training with the best mean validation score."""
+    means = results.scores.groupby(["arm", "epochs"]).validation.mean()
+    return dict(means.groupby("arm").idxmax().tolist())
+
+
 def search_noise(study: Declaration, results: Results) -> float:
     """Returns the largest difference, in points, of two arms that differ in their seeds only.
 
     It is the end of their interval, and holds what the intervals of other pairs do not: that a
     search with another seed chooses other values.
     """
-    return max(map(abs, compare(results.classes, *study.same).interval(study.confidence)))
+    classes = results.of_length(choose_lengths(results)).classes
+    return max(map(abs, compare(classes, *study.same).interval(study.confidence)))
 
 
 def rank_arms(study: Declaration, results: Results) -> pd.DataFrame:
     """Returns a row per arm, the best first.
 
-    Columns: `map_at_r` with `low` and `high`, the simultaneous interval of the difference from the
+    All are those of the length of training that the validation classes choose. Columns: `epochs`,
+    `map_at_r` with `low` and `high`, the simultaneous interval of the difference from the
     reference around the reference's score; `rank_low` to `rank_high`, the ranks that the tests of
     all pairs together leave open; `precision_at_1`, `untrained`, `steps`, `stages`, `rising` (see
     `still_rising`), `edges` and `learned`.
     """
     means = ["map_at_r", "precision_at_1", "untrained", "steps", "stages"]
+    noise, lengths = search_noise(study, results), choose_lengths(results)
+    rising = [arm for arm in lengths if still_rising(study, results, arm)]
+    results = results.of_length(lengths)
     by_arm = results.scores.groupby("arm")
-    rows = by_arm[means].mean().join(by_arm.edges.first()).sort_values("map_at_r", ascending=False)
+    rows = by_arm[means].mean().join(by_arm[["epochs", "edges"]].first())
+    rows = rows.sort_values("map_at_r", ascending=False)
     arms = list(rows.index)
     pairs = list(combinations(arms, 2))
     differences = [compare(results.classes, *pair) for pair in pairs]
-    noise = search_noise(study, results)
     better = {
         pair
         for pair, p, one in zip(pairs, holm([d.p for d in differences]), differences, strict=True)
@@ -113,7 +124,7 @@ def rank_arms(study: Declaration, results: Results) -> pd.DataFrame:
         for arm in arms
     ]
     rows[["low", "high"]] = center + np.array(intervals)
-    rows["rising"] = [still_rising(study, results, arm) for arm in arms]
+    rows["rising"] = rows.index.isin(rising)
     rows["edges"] = rows.edges.fillna("")
     rows["learned"] = rows.map_at_r - rows.untrained >= study.learned
     return rows.reset_index()
@@ -128,28 +139,30 @@ def describe_rank(row: Any) -> str:
 def still_rising(study: Declaration, results: Results, arm: str) -> bool:
     """Returns whether more steps may improve an arm.
 
-    They may if its best trial has the largest number of steps and is more than `study.plateau`
-    better, relative to it, than the best one with fewer.
+    They may if the validation score of its longest training is more than `study.plateau` better,
+    relative to it, than those of the shorter ones.
     """
-    trials = results.trials[results.trials.arm == arm]
-    best = trials.groupby("protocol.epochs").value.max()
-    return bool(
-        best.iloc[-1] == best.max() and best.iloc[-1] > (1 + study.plateau) * best[:-1].max()
-    )
+    scores = results.scores[results.scores.arm == arm]
+    *shorter, longest = scores.groupby("epochs").validation.mean()
+    return bool(longest > (1 + study.plateau) * max(shorter))
 
 
 def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
     """Returns a row per claim: `points`, `low`, `high`, `p` (Holm) and the `verdict`.
 
-    *not tested* if an arm has not learned or has not used its mechanism; *still rising* if one of
-    them may improve with more steps; *equivalent* if the simultaneous interval lies within the
-    margin; *better* or *worse* if it lies beyond `search_noise` and Holm's test agrees; otherwise
-    *unknown*, also if an arm whose improvement would change the verdict chose a value at the edge
-    of a logarithmic range. Claims about arms without results are left out, but count as tests.
+    *not tested* if an arm has not learned or has not used its mechanism; *equivalent* if the
+    simultaneous interval lies within the margin; *better* or *worse* if it lies beyond
+    `search_noise` and Holm's test agrees. Instead of these three, *still rising* if the difference
+    of one length of training, the same for both arms, is not within the margin, or has the other
+    sign; and *unknown* if an arm whose improvement would change the verdict chose a value at the
+    edge of a logarithmic range. Otherwise *unknown*. Claims about arms without results are left
+    out, but count as tests.
     """
     ranking = rank_arms(study, results).set_index("arm")
     claims = [c for c in study.claims if {c.better, c.than} <= set(ranking.index)]
-    differences = [compare(results.classes, c.better, c.than) for c in claims]
+    chosen = results.of_length(choose_lengths(results)).classes
+    equal = [results.of_length(dict.fromkeys(ranking.index, n)).classes for n in study.epochs]
+    differences = [compare(chosen, c.better, c.than) for c in claims]
     missing = [1.0] * (len(study.claims) - len(claims))
     adjusted = holm([*(difference.p for difference in differences), *missing])
     each = 1 - (1 - study.confidence) / len(study.claims)
@@ -158,18 +171,21 @@ def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
     for claim, difference, p in zip(claims, differences, adjusted, strict=False):
         low, high = difference.interval(each)
         arms = ranking.loc[[claim.better, claim.than]]
+        points = [compare(classes, claim.better, claim.than).points for classes in equal]
         used = all(arms[column].iloc[0] >= least for column, least in claim.requires.items())
         if not arms.learned.all() or not used:
             verdict = NOT_TESTED
-        elif arms.rising.any():
-            verdict = STILL_RISING
         elif -study.margin < low and high < study.margin:
             verdict = "unknown" if arms.edges.any() else "equivalent"
+            if max(map(abs, points)) >= study.margin:
+                verdict = STILL_RISING
         elif p < 1 - study.confidence and min(abs(low), abs(high)) > noise and low * high > 0:
             better = difference.points > 0
             verdict = "better" if better else "worse"
             if arms.edges.iloc[1 if better else 0]:
                 verdict = "unknown"  # a wider range may improve the arm that is behind
+            if min(points) * max(points) <= 0:
+                verdict = STILL_RISING
         else:
             verdict = "unknown"
         row = {"points": difference.points, "low": low, "high": high, "p": p, "verdict": verdict}

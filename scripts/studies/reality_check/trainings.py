@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from dml.runs.load import load_embedder
 from scripts.studies.reality_check.declaration import Declaration
 
 METRICS = ("map_at_r", "precision_at_1", "r_precision")
+SEARCH = ("search", "space", "+space", "++space")  # beginnings of the options of a search
 EDGE = 1.05  # ratio of a chosen value to an end of its range
 IMAGES = "(images)"  # row of `classes` with the number of images of each class
 
@@ -31,14 +33,18 @@ class Results(NamedTuple):
     """What a study keeps of its trainings.
 
     Attributes:
-        scores: a row per arm, repeat and fold: test scores in percent, steps and versions.
-        classes: MAP@R of each test class in percent (mean over folds), a row per arm and repeat;
-            the row `IMAGES` holds the number of images of each class.
+        scores: a row per arm, length of its training in epochs, repeat and fold: test and
+            validation scores in percent, steps and versions.
+        classes: MAP@R of each test class in percent (mean over folds), a row per arm, length and
+            repeat; the row `IMAGES` holds the number of images of each class.
+        curves: validation score in percent (mean over repeats and folds), a row per arm, length
+            and evaluation.
         trials: a row per arm and trial of its search: validation score in percent and values.
     """
 
     scores: pd.DataFrame
     classes: pd.DataFrame
+    curves: pd.DataFrame
     trials: pd.DataFrame
 
     def write(self, folder: Path) -> None:
@@ -55,6 +61,14 @@ class Results(NamedTuple):
             *(pd.read_csv(folder / f"{name}.csv", dtype={"arm": str}) for name in cls._fields)
         )
 
+    def of_length(self, epochs: Mapping[str, int]) -> Results:
+        """Returns the scores of one length of training for each arm (arm → epochs)."""
+        tables = (
+            table[(table.epochs == table.arm.map(epochs)) | (table.arm == IMAGES)]
+            for table in (self.scores, self.classes)
+        )
+        return self._replace(**dict(zip(("scores", "classes"), tables, strict=True)))
+
     def add(self, other: Results) -> Results:
         """Returns the results of both; arms of `other` replace those of the same name."""
         return Results(
@@ -68,35 +82,60 @@ class Results(NamedTuple):
 def train_arm(
     study: Declaration, arm: str, options: Sequence[str], features: Path, outputs: Path
 ) -> Results:
-    """Searches and trains one arm, or continues it.
+    """Searches one arm, and trains it for all lengths; or continues.
 
     Args:
         options: of this arm, after those of the study.
         features: the file that `study.features` makes.
         outputs: a folder of this arm alone.
     """
-    dml.train([f"outputs={outputs}", f"data.root={features}", *study.options, *options])
-    (folder,) = find_runs(outputs)
-    return _collect(arm, folder)
+    options = [f"data.root={features}", *study.options, *options]
+    parts = list[tuple[pd.DataFrame, ...]]()
+    for epochs in study.epochs:
+        place = outputs / str(epochs)
+        dml.train([f"outputs={place}", *options, f"protocol.epochs={epochs}"])
+        (folder,) = find_runs(place)
+        if not parts:  # the search
+            chosen = _summary(folder)["search"]["params"]
+            trials = pd.read_csv(folder / "search" / "trials.csv").drop(columns="reason")
+            trials["value"] *= 100
+            trials.insert(0, "arm", arm)
+            edges = _edges(load_config(folder), chosen)
+            values = [f"{name}={value}" for name, value in chosen.items()]
+            options = [*without_search(options), *values]
+        parts.append(_collect(arm, epochs, edges, folder))
+    scores, classes, curves = map(pd.concat, zip(*parts, strict=True))
+    return Results(scores, classes.drop_duplicates(["arm", "epochs", "repeat"]), curves, trials)
 
 
-def _collect(arm: str, folder: Path) -> Results:
-    summary = json.loads((folder / "summary.json").read_text("utf-8"))
-    trials = pd.read_csv(folder / "search" / "trials.csv").drop(columns="reason")
-    trials["value"] *= 100
-    trials.insert(0, "arm", arm)
-    config = load_config(folder)
-    edges = _edges(config, summary["search"]["params"])
+def without_search(options: Sequence[str]) -> list[str]:
+    """Returns the options of `train.py` that do not belong to a search."""
+    return [option for option in options if not option.startswith(SEARCH)]
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "summary.json").read_text("utf-8")))
+
+
+def _collect(arm: str, epochs: int, edges: str, folder: Path) -> tuple[pd.DataFrame, ...]:
+    """Returns the scores, classes and curves of a finished run."""
+    summary, config = _summary(folder), load_config(folder)
     started, ended = (folder / name for name in ("command.txt", "summary.json"))
     seconds = ended.stat().st_mtime - started.stat().st_mtime  # with the search
-    history = pd.read_csv(folder / "history.csv").groupby(["repeat", "fold"])
-    stages = history.stage.max() + 1 if "stage" in history.obj else history.size() * 0 + 1
+    history = pd.read_csv(folder / "history.csv")
+    models = history.groupby(["repeat", "fold"])
+    stages = models.stage.max() + 1 if "stage" in history else models.size() * 0 + 1
+    curves = (100 * history.groupby("step").map_at_r.mean()).rename("validation").reset_index()
+    curves.insert(0, "arm", arm)
+    curves.insert(1, "epochs", epochs)
     scores = [
         {
             "arm": arm,
+            "epochs": epochs,
             "repeat": job["repeat"],
             "fold": job["fold"],
             **{name: 100 * job["metrics"][name] for name in METRICS},
+            "validation": 100 * job["validation"][METRICS[0]],
             "untrained": 100 * job["untrained"][METRICS[0]],
             "steps": job["steps"],
             "stages": int(stages[job["repeat"], job["fold"]]),
@@ -109,7 +148,8 @@ def _collect(arm: str, folder: Path) -> Results:
         }
         for job in summary["jobs"]
     ]
-    return Results(pd.DataFrame(scores), _score_classes(arm, folder, summary["jobs"]), trials)
+    classes = _score_classes(arm, epochs, folder, summary["jobs"])
+    return pd.DataFrame(scores), classes, curves
 
 
 def _edges(config: Config, chosen: dict[str, float]) -> str:
@@ -123,7 +163,9 @@ def _edges(config: Config, chosen: dict[str, float]) -> str:
     )
 
 
-def _score_classes(arm: str, folder: Path, jobs: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def _score_classes(
+    arm: str, epochs: int, folder: Path, jobs: Sequence[dict[str, Any]]
+) -> pd.DataFrame:
     config = load_config(folder)
     test = read_features(config.data.root, config.data.reader["split_seed"]).subset("test")
     features = FeatureDataset(test).__getitems__(range(len(test)))[0]
@@ -138,8 +180,7 @@ def _score_classes(arm: str, folder: Path, jobs: Sequence[dict[str, Any]]) -> pd
         map_at_r = score_rankings(labels[found] == labels[:, None], relevant)[2]
         assert abs(map_at_r.mean().item() - job["metrics"][METRICS[0]]) < 1e-6  # the same network
         means = pd.Series(100 * map_at_r.numpy()).groupby(test.labels).mean()
-        rows.append({"arm": arm, "repeat": job["repeat"], **means})
-    images = pd.Series(test.labels).value_counts().sort_index()
-    table = pd.DataFrame(rows).groupby(["arm", "repeat"], as_index=False).mean()
-    table.columns = table.columns.map(str)
-    return pd.concat([pd.DataFrame([{"arm": IMAGES, "repeat": 0, **images.rename(str)}]), table])
+        rows.append({"arm": arm, "epochs": epochs, "repeat": job["repeat"], **means})
+    table = pd.DataFrame(rows).groupby(["arm", "epochs", "repeat"], as_index=False).mean()
+    images = {"arm": IMAGES, "epochs": 0, "repeat": 0} | Counter(test.labels.tolist())
+    return pd.concat([pd.DataFrame([images]), table]).rename(columns=str)

@@ -15,7 +15,6 @@ SMALL = {
     "protocol.repeats": 2,
     "protocol.workers": 1,
     "protocol.steps_per_epoch": 4,
-    "space.protocol.epochs.choices": "[2,4]",
     "data.batch_size": 16,
     "embedder.size": 8,
 }
@@ -46,7 +45,13 @@ def published(tmp_path_factory):
     first, again = declared.same
     arms = {name: declared.arms[name] for name in declared.same}
     claims = [Claim(better=first, than=again, source="a test")]
-    changes = {"options": options, "arms": arms, "claims": claims, "reference": first}
+    changes = {
+        "options": options,
+        "epochs": [2, 4],
+        "arms": arms,
+        "claims": claims,
+        "reference": first,
+    }
     study = declared.model_copy(update=changes)
     results = None
     for arm in arms:
@@ -73,10 +78,11 @@ def ranked(published, tmp_path, monkeypatch):
 def test_tables_hold_every_model_and_class_once(published):
     study, _, tables = published
     results = Results.read(tables)
-    assert results.scores.groupby("arm").size().to_dict() == dict.fromkeys(study.arms, 8)
+    assert results.scores.groupby("arm").size().to_dict() == dict.fromkeys(study.arms, 16)
     assert results.trials.groupby("arm").size().to_dict() == dict.fromkeys(study.arms, 2)
-    assert results.classes.arm.value_counts().max() == 2
-    assert (results.scores.steps <= 16).all()
+    assert results.classes.groupby(["arm", "epochs"]).size().max() == 2
+    assert results.scores.groupby("epochs").steps.unique().to_dict() == {2: [8], 4: [16]}
+    assert set(results.curves.groupby(["arm", "epochs"]).step.max()) == {8, 16}
 
 
 def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):

@@ -1,5 +1,6 @@
 """The study of scripts/studies/reality_check: its statistics and its page."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,13 @@ def results():
 
 
 def class_scores(results, arm):
-    return results.classes[results.classes.arm == arm].drop(columns=["arm", "repeat"]).astype(float)
+    """Scores of the length of training that validation chooses, a row per repeat."""
+    rows = results.classes[results.classes.arm == arm]
+    models = results.scores[results.scores.arm == arm]
+    if arm != IMAGES:
+        best = max(STUDY.epochs, key=lambda n: models[models.epochs == n].validation.mean())
+        rows = rows[rows.epochs == best]
+    return rows.drop(columns=["arm", "epochs", "repeat"]).astype(float)
 
 
 def difference(results, first, second):
@@ -61,7 +68,8 @@ def test_the_error_of_classes_is_that_of_a_bootstrap(results):
     gap = np.subtract(*(class_scores(results, arm).mean().to_numpy() for arm in arms))
     drawn = np.random.default_rng(0).integers(len(gap), size=(4000, len(gap)))
     resampled = (gap * images)[drawn].sum(1) / images[drawn].sum(1)
-    found = statistics.compare(results.classes, *arms)
+    chosen = results.of_length(statistics.choose_lengths(results))
+    found = statistics.compare(chosen.classes, *arms)
     seeds = [stats.sem(class_scores(results, arm) @ images / images.sum()) for arm in arms]
     of_classes = np.sqrt(found.error**2 - np.square(seeds).sum())
     assert of_classes == pytest.approx(resampled.std(), rel=0.05)
@@ -69,14 +77,16 @@ def test_the_error_of_classes_is_that_of_a_bootstrap(results):
 
 def test_scores_of_classes_average_to_the_scores_of_models(results):
     share = class_scores(results, IMAGES).iloc[0]
-    for arm, rows in results.scores.groupby("arm"):
-        scores = class_scores(results, arm) @ share / share.sum()
-        assert scores.mean() == pytest.approx(rows.map_at_r.mean(), abs=1e-4)
-        assert (len(scores), len(rows)) == (5, 20)
+    scores = results.classes.set_index(["arm", "epochs", "repeat"]) @ share / share.sum()
+    means = results.scores.groupby(["arm", "epochs", "repeat"]).map_at_r.agg(["mean", "size"])
+    assert set(means["size"]) == {4}
+    np.testing.assert_allclose(scores[means.index], means["mean"], atol=1e-4)
+    assert {*means.groupby(["arm", "epochs"]).size()} == {5}
+    assert {*means.groupby("arm").size()} == {10}
 
 
 def test_searches_are_equal(results):
-    assert set(results.trials.groupby("arm").size()) == {12}
+    assert set(results.trials.groupby("arm").size()) == {16}
     assert set(results.scores.arm) == set(results.trials.arm) <= set(STUDY.arms)
 
 
@@ -101,30 +111,25 @@ def test_a_contradictory_declaration(tmp_path, change, message):
         read_declaration(file)
 
 
-def made(best_steps=4, edge="", stages=1):
-    """Results of arms with scores 15 (`low`), 20 (`high`, `again`) and 20.02 (`near`)."""
+def made(edge="", stages=1, short=0):
+    """Results of arms with scores 15 (`low`), 20 (`high`, `again`) and 20.02 (`near`).
+
+    After the shorter training, `high` has `short` points more, and validation scores are worse.
+    """
     rng = np.random.default_rng(0)
     arms = {"low": 15, "high": 20, "again": 20, "near": 20.02}
     of_classes = rng.normal(size=60)
-    scores, trials = [], []
-    classes = [{"arm": IMAGES, "repeat": 0, **dict.fromkeys(map(str, range(60)), 5)}]
-    for arm, mean in arms.items():
-        for repeat in range(5):
-            values = mean + of_classes + rng.normal(size=60) / 10
-            classes.append(
-                {
-                    "arm": arm,
-                    "repeat": repeat,
-                    **dict(zip(map(str, range(60)), values, strict=True)),
-                }
-            )
-            row = {"map_at_r": values.mean(), "precision_at_1": 40, "untrained": 10, "steps": 400}
-            scores.append({"arm": arm, "repeat": repeat, **row, "stages": stages, "edges": edge})
-        trials += [
-            {"arm": arm, "protocol.epochs": steps, "value": 30 - abs(steps - best_steps)}
-            for steps in (4, 8, 16)
-        ]
-    return Results(*map(pd.DataFrame, (scores, classes, trials)))
+    scores, names = [], [*map(str, range(60))]
+    classes = [{"arm": IMAGES, "epochs": 0, "repeat": 0, **dict.fromkeys(names, 5)}]
+    for (arm, mean), epochs, repeat in product(arms.items(), STUDY.epochs, range(5)):
+        is_short = epochs == STUDY.epochs[0]
+        values = mean + of_classes + rng.normal(size=60) / 10 + short * (is_short and arm == "high")
+        model = {"arm": arm, "epochs": epochs, "repeat": repeat}
+        classes.append({**model, **dict(zip(names, values, strict=True))})
+        row = {"map_at_r": values.mean(), "precision_at_1": 40, "untrained": 10, "steps": 400}
+        row |= {"stages": stages, "edges": edge, "validation": 29 if is_short else 30}
+        scores.append({**model, **row})
+    return Results(pd.DataFrame(scores), pd.DataFrame(classes), pd.DataFrame(), pd.DataFrame())
 
 
 @pytest.mark.parametrize(
@@ -137,8 +142,10 @@ def made(best_steps=4, edge="", stages=1):
         ("low", {"learned": 9}, {}, "not tested"),
         ("low", {"requires": {"stages": 2}}, {}, "not tested"),
         ("low", {"requires": {"stages": 2}}, {"stages": 2}, "better"),
-        ("low", {}, {"best_steps": 16}, "still rising"),
-        ("near", {}, {"best_steps": 16}, "still rising"),
+        ("low", {}, {"short": -4}, "better"),
+        ("low", {}, {"short": -6}, "still rising"),
+        ("near", {}, {"short": -0.5}, "equivalent"),
+        ("near", {}, {"short": -2}, "still rising"),
         ("low", {}, {"edge": "optim.lr"}, "unknown"),
         ("near", {}, {"edge": "optim.lr"}, "unknown"),
     ],
