@@ -41,7 +41,8 @@ def write_page(
     draw_curves(results, pictures / "curves.png")
     if not judged.empty:
         draw_claims(study, judged, pictures / "claims.png")
-    scores, images = results.scores, results.classes.set_index("arm").loc[IMAGES]
+    images = results.classes.set_index("arm").loc[IMAGES].drop(["epochs", "repeat"])
+    scores = results.scores
     template = Template(TEMPLATE.read_text("utf-8"), trim_blocks=True)
     text = template.render(
         study=study,
@@ -58,8 +59,8 @@ def write_page(
         confidence=f"{study.confidence:.0%}",
         same=_same(study, results),
         noise=search_noise(study, results),
-        images=int(images.iloc[1:].sum()),
-        classes=len(images) - 1,
+        images=int(images.sum()),
+        classes=len(images),
         declared=scores.declared.iloc[0],
         revisions=", ".join(code(one[:12]) for one in sorted(scores.revision.unique())),
         devices="; ".join(sorted(scores.device.unique())),
