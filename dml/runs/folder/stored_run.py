@@ -225,9 +225,9 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     stack: list[list[Any]] = [[]]  # the items of the open tables and lists; keys are items too
     try:
-        for event in yaml.parse(path.read_bytes(), yaml.CSafeLoader):
-            plain = not isinstance(event, yaml.AliasEvent) and getattr(event, "tag", None) is None
-            if not plain or len(stack) > DEEPEST:
+        for event in iter(yaml.CSafeLoader(path.read_bytes()).get_event, None):
+            tagged = isinstance(event, yaml.NodeEvent) and getattr(event, "tag", event) is not None
+            if tagged or len(stack) > DEEPEST:  # an alias has no tag at all
                 raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
             if isinstance(event, yaml.ScalarEvent):
                 value = _plain_value(event.value) if event.implicit[0] else event.value
