@@ -172,7 +172,7 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
 
 @cache
 def identity_of(*overrides: str) -> dict[str, Any]:
-    """Returns the options of `compose_config(overrides)` that determine a result, by dotted name."""
+    """Returns the options of a config that determine its result: dotted name → value."""
     return _cached(repr(overrides), lambda: identity(compose_config(overrides)))
 
 
