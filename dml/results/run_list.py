@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from rich.filesize import decimal
@@ -314,25 +314,14 @@ def format_age(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
-class Removal(NamedTuple):
-    """A file or folder to remove: its path, the folder of its run, and a reason."""
-
-    path: Path
-    run: Path
-    reason: str
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        files = (self.path, *self.path.rglob("*"))
-        return sum(file.lstat().st_size for file in files if file.is_file())
-
-
-def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:
-    """Returns the folders of whole runs, or only what is unused.
+def plan_removal(runs: Iterable[StoredRun], whole: bool) -> pd.DataFrame:
+    """Returns what to remove: the folders of whole runs, or only what is unused.
 
     Unused are folders of runs without an evaluation, the trials of finished runs, and incomplete
     files of killed processes. Runs that are being trained keep all files.
+
+    Returns:
+        Columns `path`, `folder` of the run, `reason` and `bytes`.
 
     Raises:
         UserError: a process is at work in one of the whole runs.
@@ -348,12 +337,14 @@ def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:
             found = []
         elif whole or run.state == State.EMPTY:
             found = [(run.folder, f"{run.state} run")]
-        removals += [Removal(path, run.folder, reason) for path, reason in found]
-    return removals
+        for path, reason in found:
+            sizes = [f.lstat().st_size for f in (path, *path.rglob("*")) if f.is_file()]
+            removals.append((path, run.folder, reason, sum(sizes)))
+    return pd.DataFrame(removals, columns=["path", "folder", "reason", "bytes"])
 
 
-def remove(removals: Iterable[Removal]) -> Iterator[Path]:
-    """Removes files and folders, and empty parents of run folders; yields each.
+def remove(removals: pd.DataFrame) -> Iterator[Path]:
+    """Removes files and folders (`plan_removal`), and empty parents of run folders; yields each.
 
     Raises:
         Busy: a process has started in a run folder meanwhile.
@@ -361,12 +352,12 @@ def remove(removals: Iterable[Removal]) -> Iterator[Path]:
     """
     from dml.core.locks import try_lock  # late: lists need none
 
-    for one in removals:
-        with try_lock(one.run / "run.lock"):
-            if one.path.is_dir():
-                shutil.rmtree(one.path)
+    for path, folder in zip(removals.path, removals.folder, strict=True):
+        with try_lock(folder / "run.lock"):
+            if path.is_dir():
+                shutil.rmtree(path)
             else:
-                one.path.unlink(missing_ok=True)
-        if one.path == one.run and not any(one.run.parent.iterdir()):
-            one.run.parent.rmdir()
-        yield one.path
+                path.unlink(missing_ok=True)
+        if path == folder and not any(folder.parent.iterdir()):
+            folder.parent.rmdir()
+        yield path

@@ -134,4 +134,4 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     assert not any(path.exists() for path in gone)
     assert (stopped / job / "last.pt").exists()  # the run continues from it
     assert (finished / job / "best.pt").exists()
-    assert plan_removal(map(read_run, find_runs(tmp_path)), whole=False) == []
+    assert plan_removal(map(read_run, find_runs(tmp_path)), whole=False).empty
