@@ -89,6 +89,19 @@ def test_a_curve_has_no_points_of_other_curves(mlrc, tmp_path, monkeypatch):
     assert [list(curve.index) for curve in drawn["loss.delta"].values()] == [[0.1, 0.2, 0.3]]
 
 
+def test_of_two_rows_at_one_value_the_comparable_one_counts(mlrc, tmp_path, monkeypatch):
+    cells, drawn = [], []
+    monkeypatch.setattr(figures, "plot_curves", lambda axis, curves, *_: drawn.append(curves))
+    for word, score in (("loss.alpha=1", 0.1), ("loss.alpha=2", 0.2)):
+        cfg = mlrc("loss=pfml", word)
+        cells.append(make_cell(cfg, "pfml", (word,)))
+        write_run(tmp_path, cfg, [[score] * 4])
+        write_run(tmp_path, mlrc("loss=pfml", word, "protocol.epochs=5"), [[0.9] * 4])
+    draw_figures(build(cells, tmp_path, figures=["hyperparameter_curves"]))
+    (curve,) = drawn[-1].values()
+    assert list(curve["mean"]) == pytest.approx([10, 20])
+
+
 def test_relative_improvements_are_above_the_lowest(mlrc, tmp_path, monkeypatch):
     cells = []
     for loss, score in (("ms", 0.3), ("contrastive", 0.2), ("triplet", 0.22)):
