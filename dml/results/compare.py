@@ -71,10 +71,11 @@ def list_caveats(
     stand_in = source is not None and rows.stand_in.iloc[0]
     caveats = [Caveat("S")] if stand_in else []
     texts: dict[str, list[str]] = {"B": [], "O": []}
-    for name in differing_options([options, planned]) if planned else ():
-        value, expected = (format_option(of.get(name)) for of in (options, planned))
+    expected = options if planned is None else planned
+    for name in differing_options([options, expected]):
+        value, usual = (format_option(of.get(name)) for of in (options, expected))
         mark = "B" if f"{name}.".startswith(BUDGET) else "O"
-        texts[mark].append(f"{name}={value} instead of {expected}")
+        texts[mark].append(f"{name}={value} instead of {usual}")
     caveats += [Caveat(mark, join_some(some)) for mark, some in texts.items() if some]
     summaries = [run.summary for run in rows.drop_duplicates("folder").run]
     revisions = sorted({str(one.git_revision or "unknown") for one in summaries})

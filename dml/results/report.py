@@ -227,7 +227,7 @@ def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentCon
         key = ResultKey(*place, str(evaluation), first.result_id, first.setting)
         same = [row for row in planned if row.key.measured == key.measured]
         plan = min(same, key=lambda r: len(differing_options([options, r.options])), default=None)
-        caveats = compare.list_caveats(runs, options, plan and plan.options, about.source)
+        caveats = compare.list_caveats(runs, options, plan.options if plan else None, about.source)
         name = LOSS_NAMES.get(key.method, key.method)
         if about.source is None:
             name = method_name(first.loss, first.method)
