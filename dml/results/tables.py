@@ -11,6 +11,7 @@ from textwrap import wrap
 
 from rich.text import Text
 
+from dml.results.frame import join_some
 from dml.runs.folder.stored_run import StoredRun
 
 STYLES = {  # of the terminal, by the kind of a cell
@@ -120,7 +121,7 @@ def terminal_table(table: Table, width: int) -> Text:
     shown = [Text(table.title)] if table.title else []
     shown += [*lines([one.title for one in columns], "bold"), rule, *chain(*rows)]
     left_out = dict.fromkeys(c.group or c.title for c in table.columns if c not in columns)
-    more = [f"no space for: {', '.join(left_out)}"] if left_out else []
+    more = [f"no space for: {join_some([*left_out], 8)}"] if left_out else []
     texts = chain(*(wrap(text, width) for text in (table.caption, *more)))
     return Text("\n").join([*shown, *(Text(text, "dim") for text in texts)])
 
