@@ -7,7 +7,7 @@ Composing the configs of all experiments takes minutes, and a report or a plan n
 them. They depend on the files of `configs/`, the code of `dml/config` and a few packages alone, so
 the compositions and the cells of whole experiments are kept as JSON files in the user's cache
 folder, below a digest of these: after a change of any of them, everything is composed anew. What is
-in the cache needs no Hydra, which is imported late: it takes as long as a list of 50 runs.
+in the cache needs no Hydra, which is imported late: this takes a tenth of a second.
 """
 
 from __future__ import annotations
