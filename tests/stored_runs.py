@@ -50,7 +50,7 @@ def write_stored_run(
             "\n".join(["repeat,fold,epoch,step,map_at_r", *rows, ""])
         )
     if score is not None:
-        metrics = {"map_at_r": score, "recall_at_1": score + 0.2}
+        metrics = {"map_at_r": score, "precision_at_1": score + 0.2}
         means = {name: {"mean": value} for name, value in metrics.items()}
         job = {"repeat": 0, "metrics": metrics, "validation": metrics, "best_epoch": 1.0}
         summary = {

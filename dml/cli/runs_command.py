@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,8 @@ from dml.cli.parser import make_parser
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
-if TYPE_CHECKING:  # otherwise imported late: --help need not load pandas
-    from dml.results.run_list import Removal
+if TYPE_CHECKING:  # otherwise imported late: --help need not load it
+    import pandas as pd
 
 ACTIONS = ("list", "best", "compare", "rm", "clean")
 DESCRIPTION = """\
@@ -91,18 +90,18 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _remove(removals: Sequence[Removal], sure: bool) -> int:
+def _remove(removals: pd.DataFrame, sure: bool) -> int:
     """Lists the files to remove, asks, and removes them."""
     from rich.filesize import decimal
 
     from dml.results.run_list import remove
 
-    if not removals:
+    if removals.empty:
         print("nothing to remove")
         return 0
-    for removal in removals:
-        print(f"{decimal(removal.size):>7s}  {removal.reason:18s}  {removal.path}")
-    total = decimal(sum(removal.size for removal in removals))
+    for removal in removals.itertuples():
+        print(f"{decimal(removal.bytes):>7s}  {removal.reason:18s}  {removal.path}")
+    total = decimal(removals.bytes.sum())
     if not sure:
         if not sys.stdin.isatty():
             raise UserError(f"{total} would be removed; --yes removes it without asking")

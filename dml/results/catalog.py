@@ -6,7 +6,8 @@ for cell in list_cells("mft_table1", ["data=cub"]):
 Composing the configs of all experiments takes minutes, and a report or a plan needs every one of
 them. They depend on the files of `configs/`, the code of `dml/config` and a few packages alone, so
 the compositions and the cells of whole experiments are kept as JSON files in the user's cache
-folder, below a digest of these: after a change of any of them, everything is composed anew.
+folder, below a digest of these: after a change of any of them, everything is composed anew. What is
+in the cache needs no Hydra, which is imported late: this takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -24,12 +25,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from dml.config.grids import expand_grids
-from dml.config.identity import protocol_id, result_id
+from dml.config.identity import identity, protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import write_text
@@ -139,7 +137,7 @@ def list_cells(
         raise ConfigError([f"experiment: no '{experiment}'{nearest(experiment, ids)}"])
     whole = f"experiment={experiment}"
     compose_cells = partial(_compose_cells, whole, *overrides)
-    found = compose_cells() if overrides else _stored(whole, compose_cells, Options)
+    found = compose_cells() if overrides else _cached(whole, compose_cells, Options)
     for job, options in found if outputs != "outputs" else ():
         job.insert(job.index(whole) + 1, f"outputs={outputs}")
         options["outputs"] = outputs
@@ -148,6 +146,8 @@ def list_cells(
 
 def _compose_cells(*words: str) -> list[tuple[list[str], Options]]:
     """Returns overrides and options of the cells that a command runs."""
+    from dml.config.grids import expand_grids
+
     _, choices = _split(words)
     cfg, sweeper = _compose(tuple(w.input_line for w in choices if not w.is_sweep_override()))
     if not cfg.experiment.trains:
@@ -170,6 +170,12 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
     return apply_params(cfg, None, overrides)
 
 
+@cache
+def identity_of(*overrides: str) -> dict[str, Any]:
+    """Returns the options of a config that determine its result: dotted name → value."""
+    return _cached(repr(overrides), lambda: identity(compose_config(overrides)))
+
+
 def _make_cell(experiment: str, overrides: tuple[str, ...], cfg: Any) -> Cell:
     folder = RunFolder.of(cfg, cfg).path
     typed = [word for word in overrides if not word.startswith("experiment.")]
@@ -182,6 +188,8 @@ def _make_cell(experiment: str, overrides: tuple[str, ...], cfg: Any) -> Cell:
 
 def _split(words: Sequence[str]) -> tuple[list[Any], list[Any]]:
     """Returns the parsed overrides that set the value of an option, and all others."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
     values: list[Any] = []
     others: list[Any] = []
     for word in OverridesParser.create().parse_overrides(list(words)):
@@ -202,22 +210,24 @@ def _compose(choices: tuple[str, ...]) -> tuple[DictConfig, dict[str, Any]]:
     """Returns the config of some files, and `params` and `grids` of its sweeper."""
 
     def compose_files() -> dict[str, Any]:
+        from hydra import compose, initialize_config_dir
+
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = compose("train", overrides=list(choices), return_hydra_config=True)
         # Resolved as Hydra does on reading: an escaped ${} is interpolated by a job's config.
         sweeper = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
         return cast(dict[str, Any], OmegaConf.to_container(cfg)) | {"hydra": sweeper}
 
-    content = _stored(sha256(repr(choices).encode()).hexdigest()[:32], compose_files)
+    content = _cached(f"files {choices}", compose_files)
     sweeper = content.pop("hydra")
     cfg = OmegaConf.create(content)
     OmegaConf.set_struct(cfg, True)  # as Hydra leaves it
     return cfg, sweeper
 
 
-def _stored(name: str, make: Callable[[], Any], kind: type[dict[str, Any]] = dict) -> Any:
+def _cached(key: str, make: Callable[[], Any], kind: type[dict[str, Any]] = dict) -> Any:
     """Returns a content of the cache, made anew if it is not there; its mappings are of a kind."""
-    path = _cache_folder() / f"{name}.json"
+    path = _cache_folder() / f"{sha256(key.encode()).hexdigest()[:32]}.json"
     try:
         return json.loads(path.read_bytes(), object_hook=kind)
     except (OSError, ValueError):
@@ -231,8 +241,8 @@ def _sort_key(name: str) -> tuple[int, int, int, str]:
     """Sorts `mft_table2` before `mft_table10`, and papers as in `PAPERS`."""
     paper, _, item = name.partition("_")
     kind = item.rstrip("0123456789")
-    ranks = [(*some, one).index(one) for some, one in ((PAPERS, paper), (KINDS, kind))]
-    return ranks[0], ranks[1], int(item[len(kind) :] or 0), name
+    order = (*PAPERS, paper).index(paper), (*KINDS, kind).index(kind)
+    return *order, int(item[len(kind) :] or 0), name
 
 
 @cache

@@ -55,21 +55,27 @@ class Caveat:
 
 
 def list_caveats(
-    rows: pd.DataFrame, options: Mapping[str, Any], planned: Mapping[str, Any]
+    rows: pd.DataFrame,
+    options: Mapping[str, Any],
+    planned: Mapping[str, Any] | None,
+    source: str | None,
 ) -> list[Caveat]:
     """Returns the caveats of runs of one configuration.
 
     Args:
         rows: of the runs.
         options: of the runs.
-        planned: options of the experiment's cell that they belong to.
+        planned: options of the experiment's cell that they belong to; None without a cell.
+        source: the paper of the experiment; without one nothing is compared with stand-in data.
     """
-    caveats = [Caveat("S")] if rows.stand_in.iloc[0] else []
+    stand_in = source is not None and rows.stand_in.iloc[0]
+    caveats = [Caveat("S")] if stand_in else []
     texts: dict[str, list[str]] = {"B": [], "O": []}
-    for name in differing_options([options, planned]):
-        value, expected = (format_option(of.get(name)) for of in (options, planned))
+    expected = options if planned is None else planned
+    for name in differing_options([options, expected]):
+        value, usual = (format_option(of.get(name)) for of in (options, expected))
         mark = "B" if f"{name}.".startswith(BUDGET) else "O"
-        texts[mark].append(f"{name}={value} instead of {expected}")
+        texts[mark].append(f"{name}={value} instead of {usual}")
     caveats += [Caveat(mark, join_some(some)) for mark, some in texts.items() if some]
     summaries = [run.summary for run in rows.drop_duplicates("folder").run]
     revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
@@ -79,6 +85,8 @@ def list_caveats(
     mixed = [n for n in names if any(getattr(s, n) != getattr(summaries[0], n) for s in summaries)]
     if mixed:
         caveats.append(Caveat("N", f"runs of this row differ in {', '.join(mixed)}"))
+    if planned is None and source and not stand_in:
+        caveats.append(Caveat("O", "not part of the experiment"))
     return caveats
 
 

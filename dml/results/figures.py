@@ -15,23 +15,21 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from cycler import cycler
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.statistics import Estimate
-from dml.results.catalog import Cell
-from dml.results.published import PublishedResult
+from dml.results.compare import is_comparable
 from dml.results.report import Report, Row, Section, main_metric, metric_name
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from dml.runs.folder.stored_run import StoredRun
@@ -65,17 +63,18 @@ class Picture:
     dark: str | None = None
 
 
-def draw_picture(draw: Callable[[Figure], None], title: str) -> Picture:
-    """Returns a picture of what `draw` adds to an empty figure."""
+@contextmanager
+def new_picture(pictures: list[Picture], title: str) -> Iterator[Axes]:
+    """Yields empty axes, and appends the picture of what has been drawn into them."""
     with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(6.2, 3.8), layout="constrained")
-        draw(figure)
+        figure, axis = plt.subplots(figsize=(6.2, 3.8), layout="constrained")
+        yield axis
         stream = io.BytesIO()
         figure.savefig(stream, format="svg", metadata={"Date": None})
         plt.close(figure)
     light = stream.getvalue()
     dark = light.replace(ON_LIGHT.encode(), ON_DARK.encode())
-    return Picture(title, *(data_uri(svg, "image/svg+xml") for svg in (light, dark)))
+    pictures.append(Picture(title, *(data_uri(svg, "image/svg+xml") for svg in (light, dark))))
 
 
 def data_uri(content: bytes, mime: str) -> str:
@@ -88,30 +87,22 @@ def value_label(metric: str) -> str:
     return f"{metric_name(metric)}{', percent' if is_score(metric) else ''}"
 
 
-def draw_curves(
-    curves: Mapping[str, pd.DataFrame], x_label: str, metric: str, title: str
-) -> Picture:
-    """Returns a picture of lines with their bands.
-
-    Args:
-        curves: name → `mean` and `half` (half-width of the band) by the value on the x axis.
-        x_label: of the x axis.
-        metric: on the y axis.
-        title: what the curves are of, after the metric.
-    """
-    draw = partial(_plot, curves=curves, x_label=x_label, metric=metric)
-    return draw_picture(draw, f"{metric_name(metric)} {title}; {SPREAD}")
+def average_curves(
+    groups: Mapping[str, Sequence[StoredRun]], metric: str, timed: bool = False
+) -> dict[str, pd.DataFrame]:
+    """Returns name → curve (`average_curve`) of the groups of runs that have one."""
+    curves = {name: average_curve(runs, metric, timed) for name, runs in groups.items()}
+    return {name: curve for name, curve in curves.items() if not curve.empty}
 
 
 def write_curves(
     groups: Mapping[str, Sequence[StoredRun]], metric: str, title: str, path: Path
 ) -> bool:
     """Draws a metric of runs against epochs to a PNG; returns False if no run has a history."""
-    found = {name: average_curve(runs, metric) for name, runs in groups.items()}
-    if curves := {name: curve for name, curve in found.items() if not curve.empty}:
-        figure = plt.figure(figsize=(8, 4.8), layout="constrained")
-        _plot(figure, curves, EPOCH, metric)
-        figure.axes[0].set_title(title, fontsize=11)
+    if curves := average_curves(groups, metric):
+        figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
+        plot_curves(axis, curves, EPOCH, metric)
+        axis.set_title(title, fontsize=11)
         save(figure, path)
     return bool(curves)
 
@@ -145,9 +136,15 @@ def band(x: Sequence[float], estimates: Sequence[Estimate]) -> pd.DataFrame:
     return pd.DataFrame(curve, index=np.asarray(x))
 
 
-def _plot(figure: Figure, curves: Mapping[str, pd.DataFrame], x_label: str, metric: str) -> None:
-    """Draws lines; scores are kept within 0 and 100, which a wide band would leave."""
-    axis = figure.subplots()
+def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, metric: str) -> None:
+    """Draws lines with their bands; scores stay within 0 and 100, which a wide band would leave.
+
+    Args:
+        axis: to draw into.
+        curves: name → `mean` and `half` (half-width of the band) by the value on the x axis.
+        x_label: of the x axis.
+        metric: on the y axis.
+    """
     for number, (name, curve) in enumerate(curves.items()):
         dashes = LINES[number // len(COLORS) % len(LINES)]  # 32 lines are distinct
         color, mean, best = COLORS[number % len(COLORS)], curve["mean"], curve["mean"].idxmax()
@@ -181,137 +178,134 @@ def draw_figures(report: Report) -> list[Picture]:
 
     There are none for what has not been run.
     """
-    compared = [one for section in report.sections for one in _compare_scores(section, report)]
-    return compared + [one for kind in report.about.figures for one in _draw_kind(kind, report)]
+    pictures: list[Picture] = []
+    for section in report.sections:
+        _compare_scores(section, main_metric(report.about), pictures)
+    for kind in report.about.figures:
+        name, _, column = kind.partition(":")
+        metric = column or main_metric(report.about)
+        if name in ("hyperparameter_curves", "heat_map"):
+            draw = _heat_maps if name == "heat_map" else _hyperparameter_curves
+            for on, points in _points(report, metric).groupby("on", sort=False):
+                draw(points, metric, str(on), pictures)
+            continue
+        for section in report.sections:
+            rows = [r for r in section.rows if r.stored and r.key.evaluation != "concatenated"]
+            if rows and name in ("learning_curves", "runtime"):
+                _learning_curves(section, rows, column, name == "runtime", pictures)
+            elif rows and name == "relative_improvement":
+                _relative_improvement(section, rows, metric, pictures)
+            elif rows:
+                if report.about.source is None:  # of many runs, the best one of each method
+                    rows.sort(key=lambda row: row.ours[metric].mean if metric in row.ours else 0.0)
+                    rows = [*{row.method: row for row in rows}.values()]
+                pictures += _pictures_of_runs(section, rows, name)
+    return pictures
 
 
-def _compare_scores(section: Section, report: Report) -> Iterator[Picture]:
-    """Yields our scores and the published ones, with their 95 % intervals, where comparable."""
-    metric = main_metric(report.about)
-    pairs = {
-        row.name: (row.ours[metric], row.published[metric])
+def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Iterator[Picture]:
+    """Yields what the first run of each row has drawn."""
+    for row in rows:
+        path = row.stored[0].folder / "figures" / f"{name}.png"
+        title = f"{name.replace('_', ' ')} of {row.name} on {section.title}"
+        if path.exists():
+            yield Picture(title, data_uri(path.read_bytes(), "image/png"))
+
+
+def _compare_scores(section: Section, metric: str, pictures: list[Picture]) -> None:
+    """Draws our scores and the published ones, with their 95 % intervals, where comparable."""
+    rows = [
+        row
         for row in reversed(section.rows)
         if metric in row.comparisons and row.comparisons[metric].difference is not None
-    }
-    if pairs:
-        title = f"{metric_name(metric)}, ours and published, with 95 % intervals: {section.title}"
-        yield draw_picture(partial(_plot_scores, pairs=pairs, metric=metric), title)
-
-
-def _plot_scores(
-    figure: Figure, pairs: Mapping[str, tuple[Estimate, PublishedResult]], metric: str
-) -> None:
-    axis, places = figure.subplots(), np.arange(len(pairs))
-    ours, printed = zip(*pairs.values(), strict=True)
-    halves = [one.ci95 or 0.0 for one in ours]
-    axis.errorbar([one.mean for one in ours], places + 0.12, xerr=halves, fmt="o", label="ours")
-    values = np.array([one.value for one in printed])
-    xerr = np.abs(np.transpose([one.interval for one in printed]) - values)
-    axis.errorbar(values, places - 0.12, xerr=xerr, fmt="o", mfc="none", label="published")
-    axis.set_yticks(places, list(pairs))
-    axis.set(xlabel=value_label(metric), ylim=(-0.6, len(pairs) - 0.4))
-    axis.legend(frameon=False, fontsize=9)
-    tidy(axis)
-
-
-def _draw_kind(kind: str, report: Report) -> Iterator[Picture]:
-    name, _, column = kind.partition(":")
-    metric = column or main_metric(report.about)
-    if name in ("hyperparameter_curves", "heat_map"):
-        swept = swept_options(report.cells)
-        draw = _heat_maps if name == "heat_map" else _hyperparameter_curves
-        points = _points([row for row in report.rows if metric in row.ours], swept, metric)
-        for on, own in points.groupby("on", sort=False):
-            yield from draw(own, swept, metric, str(on))
+    ]
+    if not rows:
         return
-    for section in report.sections:
-        rows = [row for row in section.rows if row.stored and row.key.evaluation != "concatenated"]
-        if not rows:
-            continue
-        if name in ("learning_curves", "runtime"):
-            yield from _learning_curves(section, rows, column, name == "runtime")
-        elif name == "relative_improvement":
-            yield from _relative_improvement(section, rows, metric)
-        else:
-            if report.about.source is None:  # of many runs, the best one of each method
-                rows.sort(key=lambda row: row.ours[metric].mean if metric in row.ours else 0.0)
-                rows = [*{row.method: row for row in rows}.values()]
-            for row in rows:
-                path = row.stored[0].folder / "figures" / f"{name}.png"
-                title = f"{name.replace('_', ' ')} of {row.name} on {section.title}"
-                if path.exists():
-                    yield Picture(title, data_uri(path.read_bytes(), "image/png"))
-
-
-def swept_options(cells: Sequence[Cell]) -> list[str]:
-    """Returns the dotted names of the options (not groups of options) that cells vary."""
-    words = [word.lstrip("+").partition("=") for cell in cells for word in cell.overrides]
-    values = pd.DataFrame(words, columns=["name", "is", "value"]).groupby("name", sort=False).value
-    return [name for name, count in values.nunique().items() if "." in str(name) and count > 1]
+    title = f"{metric_name(metric)}, ours and published, with 95 % intervals: {section.title}"
+    with new_picture(pictures, title) as axis:
+        places, ours = np.arange(len(rows)), [row.ours[metric] for row in rows]
+        halves = [one.ci95 or 0.0 for one in ours]
+        axis.errorbar([one.mean for one in ours], places + 0.12, xerr=halves, fmt="o", label="ours")
+        values = np.array([row.published[metric].value for row in rows])
+        ends = np.transpose([row.published[metric].interval for row in rows])
+        xerr = np.abs(ends - values)
+        axis.errorbar(values, places - 0.12, xerr=xerr, fmt="o", mfc="none", label="published")
+        axis.set_yticks(places, [row.name for row in rows])
+        axis.set(xlabel=value_label(metric), ylim=(-0.6, len(rows) - 0.4))
+        axis.legend(frameon=False, fontsize=9)
+        tidy(axis)
 
 
 def _learning_curves(
-    section: Section, rows: Sequence[Row], column: str, timed: bool
-) -> Iterator[Picture]:
-    """Yields the scores that selected the epoch, or a column of `history.csv`.
+    section: Section, rows: Sequence[Row], column: str, timed: bool, pictures: list[Picture]
+) -> None:
+    """Draws the scores that selected the epoch, or a column of `history.csv`.
 
     They are drawn against epochs, or against minutes of training if `timed`.
     """
     config: Any = rows[0].stored[0].config
     metric, title = column or config.select_metric, f"during training on {section.title}"
-    found = {row.name: average_curve(row.stored, metric, timed) for row in rows}
     if timed:
         devices = {str(run.summary.device) for row in rows for run in row.stored if run.summary}
         title += f" against training time on {', '.join(sorted(devices))}"
-    if curves := {name: curve for name, curve in found.items() if not curve.empty}:
-        yield draw_curves(curves, MINUTES if timed else EPOCH, metric, title)
+    if curves := average_curves({row.name: row.stored for row in rows}, metric, timed):
+        with new_picture(pictures, f"{metric_name(metric)} {title}; {SPREAD}") as axis:
+            plot_curves(axis, curves, MINUTES if timed else EPOCH, metric)
 
 
-def _relative_improvement(section: Section, rows: Sequence[Row], metric: str) -> Iterator[Picture]:
-    """Yields bars: how far each configuration is above the lowest one, in percent."""
+def _relative_improvement(
+    section: Section, rows: Sequence[Row], metric: str, pictures: list[Picture]
+) -> None:
+    """Draws bars: how far each configuration is above the lowest one, in percent."""
     scores = pd.Series({row.name: row.ours[metric].mean for row in rows if metric in row.ours})
-    if not scores.empty:
-        above = (100 * scores / scores.min() - 100).sort_values()
-        title = f"{metric_name(metric)} on {section.title} relative to {above.index[0]}, the lowest"
-        yield draw_picture(partial(_plot_bars, values=above), title)
+    if scores.empty:
+        return
+    above = (100 * scores / scores.min() - 100).sort_values()
+    title = f"{metric_name(metric)} on {section.title} relative to {above.index[0]}, the lowest"
+    with new_picture(pictures, title) as axis:
+        bars = axis.barh(above.index, above, color=COLORS[0], alpha=0.8)
+        axis.bar_label(bars, fmt="%+.1f", padding=3, fontsize=8)
+        axis.tick_params(axis="y", labelsize=8)
+        axis.set_xlabel("relative improvement in percent")
 
 
-def _plot_bars(figure: Figure, values: pd.Series) -> None:
-    axis = figure.subplots()
-    bars = axis.barh(values.index, values, color=COLORS[0], alpha=0.8)
-    axis.bar_label(bars, fmt="%+.1f", padding=3, fontsize=8)
-    axis.tick_params(axis="y", labelsize=8)
-    axis.set_xlabel("relative improvement in percent")
+def _points(report: Report, metric: str) -> pd.DataFrame:
+    """Returns the swept numeric options of rows, data and evaluation, method and estimate.
 
-
-def _points(rows: Sequence[Row], options: Sequence[str], metric: str) -> pd.DataFrame:
-    """Returns data and evaluation, method, estimate and numeric options of rows."""
-    points = pd.DataFrame([row.options for row in rows], columns=list(options))
-    return points.apply(pd.to_numeric, errors="coerce").assign(
+    Swept are the options (not groups of options) that the cells vary. Of several rows with the same
+    values, the first one that follows the experiment counts.
+    """
+    words = [word.lstrip("+").partition("=") for cell in report.cells for word in cell.overrides]
+    values = pd.DataFrame(words, columns=["name", "is", "value"]).groupby("name", sort=False).value
+    swept = [name for name, n in values.nunique().items() if "." in str(name) and n > 1]
+    rows = [row for row in report.rows if metric in row.ours]
+    points = pd.DataFrame([row.options for row in rows], columns=swept)
+    points = points.apply(pd.to_numeric, errors="coerce").assign(
         on=[f"{r.key.data}, {r.key.evaluation}".removesuffix(", single") for r in rows],
         method=[row.method for row in rows],
         ours=[row.ours[metric] for row in rows],
     )
+    first = np.argsort([not is_comparable(row.caveats) for row in rows], kind="stable")
+    return points.iloc[first].drop_duplicates([*swept, "on", "method"]).sort_index()
 
 
-def _varied_options(points: pd.DataFrame, options: Sequence[str]) -> list[str]:
+def _varied_options(points: pd.DataFrame) -> list[str]:
     """Returns the options that vary within a method; of two that vary together, the first."""
-    found: dict[tuple[float, ...], str] = {}
-    for name in options:
-        if points.groupby("method")[name].nunique().max() > 1:
-            found.setdefault(tuple(points[name].rank(method="dense").fillna(0)), name)
-    return list(found.values())
+    options = points.columns.drop(["on", "method", "ours"])
+    counts = points.groupby("method")[list(options)].nunique().max()
+    ranks = points[options[counts > 1]].rank(method="dense").fillna(0)
+    return list(ranks.T.drop_duplicates().index)
 
 
 def _hyperparameter_curves(
-    points: pd.DataFrame, options: Sequence[str], metric: str, on: str
-) -> Iterator[Picture]:
-    """Yields one picture per varied option, a line per method and value of the other options.
+    points: pd.DataFrame, metric: str, on: str, pictures: list[Picture]
+) -> None:
+    """Draws one picture per varied option, a line per method and value of the other options.
 
     Lines with a single point are omitted if the method has longer lines, since such runs belong to
     the curves of other options. A method without the option is a horizontal line.
     """
-    names = _varied_options(points, options)
+    names = _varied_options(points)
     for name in names:
         lines = points.method.copy()
         for other in (other for other in names if other != name):
@@ -327,31 +321,27 @@ def _hyperparameter_curves(
                 curves[str(line)] = band(ends, [own.ours.iloc[0]] * 2)
             elif counts[line] >= min(longest[own.method.iloc[0]], 2):
                 curves[str(line)] = band(at[name], list(at.ours))
-        yield draw_curves(curves, name, metric, f"on {on} against {name}")
+        title = f"{metric_name(metric)} on {on} against {name}; {SPREAD}"
+        with new_picture(pictures, title) as axis:
+            plot_curves(axis, curves, name, metric)
 
 
-def _heat_maps(
-    points: pd.DataFrame, options: Sequence[str], metric: str, on: str
-) -> Iterator[Picture]:
-    """Yields one picture per method for which exactly two options vary."""
-    points = points.assign(mean=points.ours.map(attrgetter("mean")))
+def _heat_maps(points: pd.DataFrame, metric: str, on: str, pictures: list[Picture]) -> None:
+    """Draws one picture per method for which exactly two options vary."""
     for method, own in points.groupby("method", sort=False):
-        if len(varied := _varied_options(own, options)) == 2:
-            table = own.pivot_table(index=varied[1], columns=varied[0], values="mean")
-            title = f"{metric_name(metric)} of {method} on {on} over {' and '.join(varied)}"
-            draw = partial(_plot_heat_map, table=table, label=value_label(metric))
-            yield draw_picture(draw, title)
-
-
-def _plot_heat_map(figure: Figure, table: pd.DataFrame, label: str) -> None:
-    axis = figure.subplots()
-    image = axis.imshow(table, origin="lower", aspect="auto", cmap="viridis")
-    middle = (table.min(axis=None) + table.max(axis=None)) / 2
-    for (y, x), value in np.ndenumerate(table):
-        ink = "white" if value <= middle else "black"
-        text = "" if np.isnan(value) else f"{value:.1f}"
-        axis.text(x, y, text, ha="center", va="center", color=ink, fontsize=8)
-    axis.set_xticks(range(table.shape[1]), [f"{value:g}" for value in table.columns])
-    axis.set_yticks(range(table.shape[0]), [f"{value:g}" for value in table.index])
-    axis.set(xlabel=table.columns.name, ylabel=table.index.name)
-    figure.colorbar(image, label=label)
+        if len(varied := _varied_options(own)) != 2:
+            continue
+        table = own.pivot(index=varied[1], columns=varied[0], values="ours")
+        table = table.map(lambda ours: ours.mean, na_action="ignore").astype(float)
+        title = f"{metric_name(metric)} of {method} on {on} over {' and '.join(varied)}"
+        with new_picture(pictures, title) as axis:
+            image = axis.imshow(table, origin="lower", aspect="auto", cmap="viridis")
+            middle = (table.min(axis=None) + table.max(axis=None)) / 2
+            for (y, x), value in np.ndenumerate(table):
+                ink = "white" if value <= middle else "black"
+                text = "" if np.isnan(value) else f"{value:.1f}"
+                axis.text(x, y, text, ha="center", va="center", color=ink, fontsize=8)
+            axis.set_xticks(range(table.shape[1]), [f"{value:g}" for value in table.columns])
+            axis.set_yticks(range(table.shape[0]), [f"{value:g}" for value in table.index])
+            axis.set(xlabel=varied[0], ylabel=varied[1])
+            axis.figure.colorbar(image, label=value_label(metric))

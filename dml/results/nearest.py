@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from dml.config.identity import identity
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
-from dml.results.catalog import compose_config
+from dml.results.catalog import identity_of
 from dml.results.frame import GROUPS, comparable, differing_options, format_option, join_some
 from dml.results.published import VALIDATED, read_result, read_table, rows_of
 from dml.runs.folder.stored_run import StoredRun
@@ -104,13 +102,8 @@ def _other_options(run: StoredRun) -> list[str]:
     names |= {group: (run.content.get(group) or {}).get("name") for group in (*GROUPS, "search")}
     chosen = [(CONFIGS / group / f"{name}.yaml", name) for group, name in names.items()]
     words = (f"{path.parent.name}={name}" for path, name in chosen if path.exists())
-    ours, planned = comparable(run.options), _planned(*words)
+    ours, planned = comparable(run.options), comparable(identity_of(*words))
     return [
         f"{name}={format_option(planned.get(name))} instead of {format_option(ours.get(name))}"
         for name in differing_options([ours, planned])
     ]
-
-
-@cache
-def _planned(*words: str) -> dict[str, Any]:
-    return comparable(identity(compose_config(words)))

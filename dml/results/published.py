@@ -6,11 +6,12 @@ experiment that no paper prints in `not_printed.csv`.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from importlib.resources import as_file, files
+
+import pandas as pd
 
 from dml.core.statistics import Moments, std_of_half_width, t_half_width
 
@@ -51,6 +52,11 @@ class ResultKey:
     evaluation: str
     method: str
     setting: str = ""
+
+    @property
+    def measured(self) -> tuple[str, str, str]:
+        """What a run and a cell of an experiment have in common, also with other options."""
+        return self.data, self.method, self.setting
 
 
 @dataclass(frozen=True)
@@ -172,10 +178,9 @@ def parse_setting(text: str | None) -> dict[str, str]:
 @cache
 def read_table(name: str) -> tuple[dict[str, str], ...]:
     """Returns the rows of one of `papers/*.csv`, with their line numbers as `line`."""
-    text = (files("dml.results") / "papers" / name).read_text(encoding="utf-8")
-    return tuple(
-        {**row, "line": str(2 + n)} for n, row in enumerate(csv.DictReader(text.splitlines()))
-    )
+    with as_file(files("dml.results") / "papers" / name) as path:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    return tuple(table.assign(line=(table.index + 2).astype(str)).to_dict("records"))
 
 
 @cache

@@ -215,28 +215,23 @@ def main_metric(about: ExperimentConfig) -> str:
 
 def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentConfig) -> list[Row]:
     """Returns the rows of the cells in their order, run or not, then of runs that fit no cell."""
-    planned, rows = [], []
-    for cell in cells:
-        options = comparable(identity(cell.options))
-        for key in cell.result_keys():
-            planned.append(Row(key, options, LOSS_NAMES.get(key.method, key.method), cell))
-    for _, runs in frame.groupby("configuration", sort=False):
+    planned = [
+        Row(key, comparable(identity(cell.options)), LOSS_NAMES.get(key.method, key.method), cell)
+        for cell in cells
+        for key in cell.result_keys()
+    ]
+    rows = []
+    for (_, evaluation), runs in frame.groupby(["configuration", "evaluation"], sort=False):
         first, options = runs.iloc[0], comparable(runs.options.iloc[0])
-        measured = (first["data"], first.result_id, first.setting)
-        same = [r for r in planned if (r.key.data, r.key.method, r.key.setting) == measured]
+        place = (first["data"], first.backbone, int(first.dim), first.protocol_id)
+        key = ResultKey(*place, str(evaluation), first.result_id, first.setting)
+        same = [row for row in planned if row.key.measured == key.measured]
         plan = min(same, key=lambda r: len(differing_options([options, r.options])), default=None)
-        caveats = compare.list_caveats(runs, options, plan.options if plan else options)
-        if about.source is None:  # the title of their table says it
-            caveats = [caveat for caveat in caveats if caveat.mark != "S"]
-        if plan is None and about.source and not first.stand_in:
-            caveats.append(compare.Caveat("O", "not part of the experiment"))
-        name = LOSS_NAMES.get(first.result_id, first.result_id)
+        caveats = compare.list_caveats(runs, options, plan.options if plan else None, about.source)
+        name = LOSS_NAMES.get(key.method, key.method)
         if about.source is None:
             name = method_name(first.loss, first.method)
-        for evaluation, some in runs.groupby("evaluation", sort=False):
-            place = (first["data"], first.backbone, int(some.dim.iloc[0]), first.protocol_id)
-            key = ResultKey(*place, str(evaluation), first.result_id, first.setting)
-            rows.append(Row(key, options, name, plan.cell if plan else None, some, [*caveats]))
+        rows.append(Row(key, options, name, plan.cell if plan else None, runs, caveats))
     done, order = {id(row.cell) for row in rows}, {id(cell): n for n, cell in enumerate(cells)}
     rows += [row for row in planned if id(row.cell) not in done]
     rows.sort(key=lambda row: order.get(id(row.cell), len(cells)))
@@ -297,7 +292,8 @@ def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Sectio
         tested = [row for row in trained if metric in row.ours and row.ours[metric].n > 1]
         if about.source:
             tested = [row for row in tested if compare.is_comparable(row.caveats)]
-        tested = tested if len(tested) <= compare.MAX_ROWS else []
+        if len(tested) > compare.MAX_ROWS:
+            tested = []
         samples = [(row.key, row.ours[metric]) for row in tested]
         tests = compare.pair_tests(samples, metric, about.source)
         before = runs[runs["method"] != UNTRAINED]

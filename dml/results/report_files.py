@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,16 +23,10 @@ from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.progress import format_epoch, show_progress
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, VERDICTS, Caveat, Comparison, is_comparable
-from dml.results.frame import format_option, join_some, read_runs, short_names, write_runs
+from dml.results.frame import format_option, read_runs, short_names, write_runs
 from dml.results.nearest import find_nearest
-from dml.results.published import TITLES
-from dml.results.report import (
-    Report,
-    Section,
-    build_report,
-    main_metric,
-    metric_name,
-)
+from dml.results.published import TITLES, PublishedResult
+from dml.results.report import Report, Row, Section, build_report, main_metric, metric_name
 from dml.results.tables import Cell, Column, Table, markdown_table, terminal_table
 from dml.runs.console import DASH
 
@@ -116,7 +111,7 @@ def render_page(
         made: date and time to show.
     """
     environment = Environment(loader=PackageLoader("dml.results", "templates"), autoescape=True)
-    helpers = (section_table, question, legend, title_in_words, format_epoch, format_option)
+    helpers = (section_table, legend, title_in_words, format_epoch, format_option)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     environment.globals |= {"verdicts": VERDICTS, "marks": MARKS, "blocking": BLOCKING}
     names = [title_in_words(report.about) for report in reports]
@@ -131,17 +126,6 @@ def title_in_words(about: ExperimentConfig) -> str:
     return f"{TITLES[about.source]}, {item}" if about.source else about.title
 
 
-def question(report: Report) -> str:
-    """Returns a sentence about what the tables of a report ask."""
-    methods = dict.fromkeys(row.method for row in report.rows)
-    data = join_some([*dict.fromkeys(row.key.data for row in report.rows)])
-    metric = metric_name(main_metric(report.about))
-    if len(methods) < 2:
-        return f"What is the {metric} of {', '.join(methods)} on {data}?"
-    then = ", and does it agree with the paper?" if report.about.source else "?"
-    return f"Which of {len(methods)} methods has the best {metric} on {data}{then}"
-
-
 def section_table(section: Section, report: Report) -> Table:
     """Returns the table of a section, baselines last.
 
@@ -150,11 +134,12 @@ def section_table(section: Section, report: Report) -> Table:
     rows, blanks = (*section.rows, *section.baselines), [""] * len(section.baselines)
     names = [row.method if section.settings else row.name for row in section.rows]
     columns = [Column("method", names + [row.name for row in section.baselines])]
-    for rank, (name, title) in enumerate(short_names(section.settings).items(), start=1):
+    # Where space is short, later metrics are left out first, then the nearest published results.
+    for rank, (name, title) in enumerate(short_names(section.settings).items(), start=2):
         texts = [row.option_text(name) for row in section.rows]
         columns.append(Column(title, texts + blanks, rank, right=True))
-    for metric in section.metrics:
-        columns += _metric_columns(section, report, metric)
+    for place, metric in enumerate(section.metrics):
+        columns += _metric_columns(section, report, metric, rank=100 + place if place else 0)
     if report.about.source is None:
         found = [
             find_nearest(row.stored[0], row.key.evaluation, max(e.n for e in row.ours.values()))
@@ -162,7 +147,7 @@ def section_table(section: Section, report: Report) -> Table:
         ]
         if any(found):
             cells = [Cell(one.short, "published", str(one)) if one else "" for one in found]
-            columns.append(Column("published (what differs)", cells + blanks, 9))
+            columns.append(Column("published (what differs)", cells + blanks, 99))
     counts = ["/".join(map(str, sorted({e.n for e in r.ours.values()}))) or DASH for r in rows]
     counted = [Cell(text, runs=row.stored) for text, row in zip(counts, rows, strict=True)]
     columns.append(Column("n", counted, right=True))
@@ -177,30 +162,33 @@ def section_table(section: Section, report: Report) -> Table:
     return Table(section.title, columns, _caption(section, report), len(section.baselines))
 
 
-def _metric_columns(section: Section, report: Report, metric: str) -> Iterator[Column]:
+def _metric_columns(section: Section, report: Report, metric: str, rank: int) -> Iterator[Column]:
     """Yields our estimates, and published results and differences if there are any."""
     rows = (*section.rows, *section.baselines)
     # As many digits as published; two where nothing is.
     printed = [row.published[metric].decimals for row in section.rows if metric in row.published]
     digits = max(printed, default=DECIMALS.get(metric, 2))
     means = {id(r): f"{r.ours[metric].mean:.{digits}f}" for r in section.rows if metric in r.ours}
-    best = max(means.values(), key=float) if len(means) > 1 and is_score(metric) else None
-    name, ours, published, differences = metric_name(metric), [], [], []
-    for row in rows:
-        if found := row.ours.get(metric):
-            kind = "best" if best is not None and means.get(id(row)) == best else ""
-            ours.append(Cell(found.format(digits, report.about.spread), kind))
-        else:
-            missing = row.cell.command if row.cell and row.runs is None else ""
-            ours.append(Cell(DASH, "missing" if missing else "", missing))
-        result = row.published.get(metric)
-        hint = f"{result.source} {result.table}, {result.origin}" if result else ""
-        published.append(Cell(str(result or DASH), "published", hint))
-        differences.append(_difference(row.comparisons.get(metric), digits))
-    yield Column(name, ours, right=True, group=name)
+    best = max(means.values(), key=float) if len(means) > 1 and is_score(metric) else ""
+
+    def our_cell(row: Row) -> Cell:
+        if ours := row.ours.get(metric):
+            kind = "best" if best and means.get(id(row)) == best else ""
+            return Cell(ours.format(digits, report.about.spread), kind)
+        if row.cell and row.runs is None:
+            return Cell(DASH, "missing", row.cell.command)
+        return Cell(DASH)
+
+    column = partial(Column, rank=rank, right=True, group=metric_name(metric))
+    yield column(metric_name(metric), [our_cell(row) for row in rows])
     if printed:
-        yield Column("published", published, right=True, group=name)
-        yield Column("Δ", differences, right=True, group=name)
+        yield column("published", [_published(row.published.get(metric)) for row in rows])
+        yield column("Δ", [_difference(row.comparisons.get(metric), digits) for row in rows])
+
+
+def _published(result: PublishedResult | None) -> Cell:
+    hint = f"{result.source} {result.table}, {result.origin}" if result else ""
+    return Cell(str(result or DASH), "published", hint)
 
 
 def _difference(comparison: Comparison | None, digits: int) -> Cell:
@@ -243,7 +231,7 @@ def _test_columns(section: Section) -> Iterator[Column]:
             hint = "; ".join(f"{n}: p = {p:.2g}, corrected {q:.2g}" for n, p, q in p_values)
             cells[id(section.tested[place])] = Cell(", ".join(won.other.map(names)), "text", hint)
         if any(cells.values()):
-            yield Column(title, [*cells.values()])
+            yield Column(title, [*cells.values()], 1 if column == "ours" else 98)
 
 
 def legend(report: Report) -> list[tuple[str, str]]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.filesize import decimal
 from rich.text import Text
 
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
-from dml.core.metric_names import is_retrieval_metric, metric_label, tabled
+from dml.core.metric_names import SAME, is_retrieval_metric, metric_label, tabled
 from dml.core.progress import format_epoch
 from dml.core.statistics import welch
 from dml.results.frame import (
@@ -33,6 +33,14 @@ from dml.results.frame import (
 )
 from dml.results.tables import Cell, Column, Table, terminal_table
 from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
+
+PUBLISHED = "published (what differs)"
+# Where space is short, columns of the highest rank are left out first (`Column.rank`). Options in
+# which runs differ have the ranks 20, 30, 40 …: two of them stay longer than the last five columns.
+RANKS = {
+    "name": 1, "data": 2, "MAP@R": 3, "protocol": 4, "method": 5, "backbone": 6, "age": 7,
+    "epoch": 8, "untrained": 31, "P@1": 32, "size": 33, PUBLISHED: 34, "ids": 35,
+}  # fmt: skip
 
 
 def find_run(word: str, runs: pd.DataFrame) -> Any:
@@ -62,26 +70,24 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     Raises:
         UserError: a name that no run has, or a state that does not exist.
     """
-    kept = np.ones(len(runs), dtype=bool)
     for name, _, wanted in (word.partition("=") for word in words):
-        texts = [
-            [str(run[name])]
-            if name in ("state", "id", *NAMES)
-            else [
-                format_option(v) for n, v in run["options"].items() if f".{n}".endswith(f".{name}")
+        if name in ("state", "id", *NAMES):
+            texts = [[str(value)] for value in runs[name]]
+        else:
+            texts = [
+                [format_option(v) for n, v in options.items() if f".{n}".endswith(f".{name}")]
+                for options in runs.options
             ]
-            for run in runs.to_dict("records")
-        ]
         if not any(texts) and len(runs):
             names = {part for one in runs.options for n in one for part in (n, n.split(".")[-1])}
             hint = nearest(name, {*names, *NAMES}) or "; filter by state, loss, seed, or any option"
             raise UserError(f"{name}: no run has such an option{hint}")
-        if name == "state" and not any(_is_equal(s, w) for s in State for w in wanted.split(",")):
+        values = wanted.split(",")
+        if name == "state" and not any(_is_equal(s, v) for s in State for v in values):
             hint = nearest(wanted, State) or f"; one of {' | '.join(State)}"
             raise UserError(f"state: '{wanted}' does not exist{hint}")
-        met = [any(_is_equal(t, w) for t in some for w in wanted.split(",")) for some in texts]
-        kept &= np.array(met, dtype=bool)
-    return runs[kept]
+        runs = runs[[any(_is_equal(t, v) for t in some for v in values) for some in texts]]
+    return runs
 
 
 def _is_equal(have: str, want: str) -> bool:
@@ -103,15 +109,15 @@ def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
         return ["" if pd.isna(value) else f"{value:.2f}" for value in runs.get(metric, ())]
 
     columns = [
-        Column("id", runs.id),
-        Column("state", [Cell(state, state) for state in runs.state]),
+        _column("id", runs.id),
+        _column("state", [Cell(state, state) for state in runs.state]),
         *_option_columns(runs),
-        *([Column("seed", seeds, right=True)] if len(set(seeds)) > 1 else []),
+        *([_column("seed", seeds, right=True)] if len(set(seeds)) > 1 else []),
         *_score_columns(runs, texts),
         *_published_column(runs),
-        Column("epoch", epochs, 3, True),
-        Column("age", list(map(format_age, runs.age)), 2, True),
-        Column("size", list(map(decimal, runs["size"])), 6, True),
+        _column("epoch", epochs, right=True),
+        _column("age", list(map(format_age, runs.age)), right=True),
+        _column("size", list(map(decimal, runs["size"])), right=True),
     ]
     names = common_names(runs)
     title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{order}{f': {names}' if names else ''}"
@@ -120,14 +126,18 @@ def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
     return [terminal_table(Table(title, columns), width), *lines]
 
 
+def _column(title: str, texts: Sequence[str], right: bool = False) -> Column:
+    return Column(title, texts, RANKS.get(title, 0), right)
+
+
 def _published_column(runs: pd.DataFrame) -> list[Column]:
     """Returns the column of the nearest published numbers; none without any."""
     if (runs.stand_in != False).all():  # noqa: E712  # also where it is not known
         return []
-    from dml.results.nearest import find_nearest  # late: it loads Hydra
+    from dml.results.nearest import find_nearest  # late: it loads the catalog of experiments
 
     texts = [found.short if (found := find_nearest(run)) else "" for run in runs.run]
-    return [Column("published (what differs)", texts, 7)] if any(texts) else []
+    return [_column(PUBLISHED, texts)] if any(texts) else []
 
 
 def _score_columns(runs: pd.DataFrame, texts: Callable[[str], list[str]]) -> list[Column]:
@@ -141,21 +151,26 @@ def _score_columns(runs: pd.DataFrame, texts: Callable[[str], list[str]]) -> lis
     title = "selected"
     if len(selected) == 1:  # `MAP@R val.`, or `MAP@R` of test images
         metric, _, classes = selected[0].partition(" on ")
-        title = metric_label(metric).replace("Recall", "R")
+        title = metric_label(SAME[0] if metric in SAME else metric)
         title += "" if classes == "test" else f" {classes[:3]}."
-    columns = [("score", title, 0), ("untrained_map_at_r", "untrained", 4)]
-    columns += [] if list(selected) == ["map_at_r on test"] else [("map_at_r", "MAP@R", 2)]
-    columns += [("recall_at_1", "R@1", 5)]
-    return [Column(t, cells, rank, True) for metric, t, rank in columns if (cells := texts(metric))]
+    metrics = {title: "score", "untrained": "untrained_map_at_r"}
+    metrics |= {"MAP@R": "map_at_r", "P@1": "precision_at_1"} | {title: "score"}
+    return [
+        Column(name, cells, 0 if metric == "score" else RANKS[name], right=True)
+        for name, metric in metrics.items()
+        if (cells := texts(metric))
+    ]
 
 
 def _option_columns(runs: pd.DataFrame) -> list[Column]:
-    """Returns columns of the names and options in which runs differ, the optional ones last."""
+    """Returns columns of the names and options in which runs differ."""
     names = [" ".join(name.split())[:24] for name in runs["name"].fillna("")]
-    options = {"name": names} if len(set(names)) > 1 else {}
-    ranks = {"name": 1, **dict.fromkeys(GROUPS, 0)}
-    columns = enumerate({**options, **option_columns(runs)}.items(), start=10)
-    return [Column(title, texts, ranks.get(title, place)) for place, (title, texts) in columns]
+    columns = [_column("name", names)] if len(set(names)) > 1 else []
+    ranks = itertools.count(20, 10)
+    return columns + [
+        Column(title, texts, RANKS.get(title, 0) if title in GROUPS else next(ranks))
+        for title, texts in option_columns(runs).items()
+    ]
 
 
 def rank_runs(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -178,12 +193,12 @@ def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
     ranks = first.groupby(["data", "protocol"]).cumcount() + 1
     ids = [list(own.id.unique()) for own in groups]
     columns = [
-        Column("rank", list(map(str, ranks)), right=True),
+        _column("rank", list(map(str, ranks)), right=True),
         *_option_columns(first),
-        Column("runs", [str(len(own)) for own in ids], right=True),
+        _column("runs", [str(len(own)) for own in ids], right=True),
         *_score_columns(first, texts),
         *_published_column(first),
-        Column("ids", [" ".join([*own[:2], *("…" for _ in own[2:3])]) for own in ids], 6),
+        _column("ids", [" ".join([*own[:2], *("…" for _ in own[2:3])]) for own in ids]),
     ]
     by = " or ".join(f"{one} images" for one in first.selected_by.unique())
     spread = "± standard deviation over seeds and repeats, both values of two"
@@ -299,25 +314,14 @@ def format_age(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
-class Removal(NamedTuple):
-    """A file or folder to remove: its path, the folder of its run, and a reason."""
-
-    path: Path
-    run: Path
-    reason: str
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        files = (self.path, *self.path.rglob("*"))
-        return sum(file.lstat().st_size for file in files if file.is_file())
-
-
-def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:
-    """Returns the folders of whole runs, or only what is unused.
+def plan_removal(runs: Iterable[StoredRun], whole: bool) -> pd.DataFrame:
+    """Returns what to remove: the folders of whole runs, or only what is unused.
 
     Unused are folders of runs without an evaluation, the trials of finished runs, and incomplete
     files of killed processes. Runs that are being trained keep all files.
+
+    Returns:
+        Columns `path`, `folder` of the run, `reason` and `bytes`.
 
     Raises:
         UserError: a process is at work in one of the whole runs.
@@ -333,12 +337,14 @@ def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:
             found = []
         elif whole or run.state == State.EMPTY:
             found = [(run.folder, f"{run.state} run")]
-        removals += [Removal(path, run.folder, reason) for path, reason in found]
-    return removals
+        for path, reason in found:
+            sizes = [f.lstat().st_size for f in (path, *path.rglob("*")) if f.is_file()]
+            removals.append((path, run.folder, reason, sum(sizes)))
+    return pd.DataFrame(removals, columns=["path", "folder", "reason", "bytes"])
 
 
-def remove(removals: Iterable[Removal]) -> Iterator[Path]:
-    """Removes files and folders, and empty parents of run folders; yields each.
+def remove(removals: pd.DataFrame) -> Iterator[Path]:
+    """Removes files and folders (`plan_removal`), and empty parents of run folders; yields each.
 
     Raises:
         Busy: a process has started in a run folder meanwhile.
@@ -346,12 +352,12 @@ def remove(removals: Iterable[Removal]) -> Iterator[Path]:
     """
     from dml.core.locks import try_lock  # late: lists need none
 
-    for one in removals:
-        with try_lock(one.run / "run.lock"):
-            if one.path.is_dir():
-                shutil.rmtree(one.path)
+    for path, folder in zip(removals.path, removals.folder, strict=True):
+        with try_lock(folder / "run.lock"):
+            if path.is_dir():
+                shutil.rmtree(path)
             else:
-                one.path.unlink(missing_ok=True)
-        if one.path == one.run and not any(one.run.parent.iterdir()):
-            one.run.parent.rmdir()
-        yield one.path
+                path.unlink(missing_ok=True)
+        if path == folder and not any(folder.parent.iterdir()):
+            folder.parent.rmdir()
+        yield path

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from itertools import groupby
+from itertools import chain, groupby, zip_longest
 from textwrap import wrap
 
 from rich.text import Text
 
+from dml.results.frame import join_some
 from dml.runs.folder.stored_run import StoredRun
 
 STYLES = {  # of the terminal, by the kind of a cell
@@ -18,6 +19,7 @@ STYLES = {  # of the terminal, by the kind of a cell
     "stopped": "yellow", "empty": "yellow", "failed": "red", "damaged": "red",
 }  # fmt: skip
 GAP = "  "  # between columns
+NARROWEST = 10  # characters of a column that is wrapped
 
 
 class Cell(str):
@@ -42,7 +44,7 @@ class Cell(str):
         return cell
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """One column.
 
@@ -62,8 +64,8 @@ class Column:
 
     @cached_property
     def width(self) -> int:
-        """Characters of the longest cell, and of the gap after it."""
-        return max(map(len, [self.title, *self.cells])) + len(GAP)
+        """Characters of the longest cell."""
+        return max(map(len, [self.title, *self.cells]))
 
 
 @dataclass(frozen=True)
@@ -91,42 +93,44 @@ class Table:
 def terminal_table(table: Table, width: int) -> Text:
     """Returns a table without vertical lines, which is easy to read and to copy.
 
-    Columns of the highest rank are left out until it fits; groups of columns that still do not fit
-    continue below. rich's own tables take a second for 500 rows.
+    Columns of the highest rank are left out until it fits, and named below; where that is not
+    enough, the cells of the widest are wrapped. rich's own tables take a second for 500 rows.
     """
     columns = list(table.columns)
-    while any(one.rank for one in columns) and sum(one.width for one in columns) > width:
-        columns.remove(max(reversed(columns), key=lambda one: one.rank))
-    parts: list[list[Column]] = [columns[:1]]
-    for _, group in Table("", columns[1:]).groups:
-        if sum(one.width for one in (*parts[-1], *group)) > width + len(GAP) and parts[-1][1:]:
-            parts.append(columns[:1])
-        parts[-1] = [*parts[-1], *group]
-    lines = [Text(table.title)] if table.title else []
-    for part in parts if columns else ():
-        rule = Text("─" * (sum(one.width for one in part) - len(GAP)), "dim")
-        rows = [_line(part, cells) for cells in zip(*(one.cells for one in part), strict=True)]
-        above = len(rows) - table.below
-        lines += [_line(part, [one.title for one in part], "bold"), rule, *rows[:above]]
-        lines += [rule, *rows[above:]] if table.below else []
-    return Text("\n").join([*lines, *(Text(text, "dim") for text in wrap(table.caption, width))])
+    while (excess := sum(len(GAP) + c.width for c in columns) - len(GAP) - width) > 0:
+        if (rank := max(column.rank for column in columns)) == 0:
+            break
+        columns = [column for column in columns if column.rank < rank]
+    sizes = [column.width for column in columns]
+    widest = sizes.index(max(sizes))
+    sizes[widest] = max(sizes[widest] - max(excess, 0), NARROWEST)
 
+    def lines(cells: Sequence[str], style: str = "") -> Iterator[Text]:
+        texts = [wrap(c, n) if len(c) > n else [c] for c, n in zip(cells, sizes, strict=True)]
+        for parts in zip_longest(*texts, fillvalue=""):
+            line = Text(style=style)
+            for part, cell, column, size in zip(parts, cells, columns, sizes, strict=True):
+                text = part.rjust(size) if column.right else part.ljust(size)
+                line.append(text + GAP, STYLES.get(getattr(cell, "kind", "")))
+            line.rstrip()
+            yield line
 
-def _line(columns: Sequence[Column], cells: Sequence[str], style: str = "") -> Text:
-    text = Text(style=style)
-    for column, cell in zip(columns, cells, strict=True):
-        size = column.width - len(GAP)
-        shown = cell.rjust(size) if column.right else cell.ljust(size)
-        text.append(shown + GAP, STYLES.get(getattr(cell, "kind", "")))
-    text.rstrip()
-    return text
+    rule = Text("─" * (sum(sizes) + len(GAP) * (len(sizes) - 1)), "dim")
+    rows = [[*lines(cells)] for cells in zip(*(one.cells for one in columns), strict=True)]
+    rows.insert(len(rows) - table.below, [rule] if table.below else [])
+    shown = [Text(table.title)] if table.title else []
+    shown += [*lines([one.title for one in columns], "bold"), rule, *chain(*rows)]
+    left_out = dict.fromkeys(c.group or c.title for c in table.columns if c not in columns)
+    more = [f"no space for: {join_some([*left_out], 8)}"] if left_out else []
+    texts = chain(*(wrap(text, width) for text in (table.caption, *more)))
+    return Text("\n").join([*shown, *(Text(text, "dim") for text in texts)])
 
 
 def markdown_table(table: Table) -> list[str]:
     """Returns the lines of a table, with title and caption."""
     ruler = ["---:" if one.right else "---" for one in table.columns]
     cells = [[f"**{cell}**" if cell.kind == "best" else cell for cell in row] for row in table.rows]
-    lines = [[one.title for one in table.columns], ruler, *cells] if table.columns else []
+    lines = [[one.title for one in table.columns], ruler, *cells]
     body = [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
     texts = [f"### {table.title}", "", *body, "", table.caption, ""]
     return [escape(text, quote=False) for text in texts]

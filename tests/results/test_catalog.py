@@ -110,7 +110,7 @@ def test_stored_cells_are_those_that_are_composed(tmp_path, monkeypatch):
         assert [[list(cell.overrides), cell.options] for cell in cells] == composed
         assert digest(cells[-1].options) == digest(cells[-1].config)
         assert cells[-1].config.outputs == "some/where"
-        assert (tmp_path / f"experiment={name}.json").exists()
+        assert any(tmp_path.glob("*.json"))
 
 
 def test_an_experiment_of_a_script_is_not_trained(command_line):

@@ -6,6 +6,7 @@ from datetime import datetime
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib.axes import Axes
 
 from dml.results import figures
 from dml.results.figures import draw_figures
@@ -77,7 +78,7 @@ def test_a_varied_list_has_no_axis(mlrc, tmp_path):
 def test_a_curve_has_no_points_of_other_curves(mlrc, tmp_path, monkeypatch):
     cells, drawn = [], {}
     monkeypatch.setattr(
-        figures, "draw_curves", lambda curves, name, *_: drawn.update({name: curves})
+        figures, "plot_curves", lambda axis, curves, name, _: drawn.update({name: curves})
     )
     for option in ("alpha=1", "alpha=2", "delta=0.1", "delta=0.3", "delta_repulsion=0.3"):
         cfg = mlrc("loss=pfml", word := f"loss.{option}")
@@ -88,13 +89,27 @@ def test_a_curve_has_no_points_of_other_curves(mlrc, tmp_path, monkeypatch):
     assert [list(curve.index) for curve in drawn["loss.delta"].values()] == [[0.1, 0.2, 0.3]]
 
 
+def test_of_two_rows_at_one_value_the_comparable_one_counts(mlrc, tmp_path, monkeypatch):
+    cells, drawn = [], []
+    monkeypatch.setattr(figures, "plot_curves", lambda axis, curves, *_: drawn.append(curves))
+    for word, score in (("loss.alpha=1", 0.1), ("loss.alpha=2", 0.2)):
+        cfg = mlrc("loss=pfml", word)
+        cells.append(make_cell(cfg, "pfml", (word,)))
+        write_run(tmp_path, cfg, [[score] * 4])
+        write_run(tmp_path, mlrc("loss=pfml", word, "protocol.epochs=5"), [[0.9] * 4])
+    draw_figures(build(cells, tmp_path, figures=["hyperparameter_curves"]))
+    (curve,) = drawn[-1].values()
+    assert list(curve["mean"]) == pytest.approx([10, 20])
+
+
 def test_relative_improvements_are_above_the_lowest(mlrc, tmp_path, monkeypatch):
     cells = []
     for loss, score in (("ms", 0.3), ("contrastive", 0.2), ("triplet", 0.22)):
         cells.append(make_cell(cfg := mlrc(f"loss={loss}"), loss))
         write_run(tmp_path, cfg, [[score] * 4], [0.9])
     bars = []
-    monkeypatch.setattr(figures, "_plot_bars", lambda figure, values: bars.extend(values))
+    barh = Axes.barh
+    monkeypatch.setattr(Axes, "barh", lambda *more, **k: bars.extend(more[2]) or barh(*more, **k))
     report = build(cells, tmp_path, figures=["relative_improvement"])
     picture = draw_figures(report)[-1]  # of the separated scores alone
     assert "relative to contrastive" in picture.title

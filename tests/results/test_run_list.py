@@ -52,7 +52,7 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(frame):
     runs = one_per_run(frame)
     lines = run_table(runs, 140)[0].plain.splitlines()
     assert lines[0] == "9 runs: digits, traditional, plain, small_cnn"
-    header = "id state name loss lr seed MAP@R untrained R@1 epoch age size"
+    header = "id state name loss lr seed MAP@R untrained P@1 epoch age size"
     assert lines[1].split() == header.split()
     finished = next(line for line in lines if "finished" in line and "30.10" in line)
     assert finished.split()[1:8] == ["finished", "ms", "0.001", "0", "30.10", "10.00", "50.10"]
@@ -63,11 +63,12 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(frame):
     narrow = run_table(runs, 50)[0].plain.splitlines()
     assert max(map(len, narrow)) <= 50
     assert narrow[1].split() == ["id", "state", "loss", "seed", "MAP@R"]
+    assert narrow[-2:] == ["no space for: name, lr, untrained, P@1, epoch,", "age, size"]
 
 
 def test_the_best_configurations_come_first(frame):
     lines = best_table(rank_runs(frame), 110)[0].plain.splitlines()
-    assert lines[1].split() == ["rank", "loss", "lr", "runs", "MAP@R", "R@1", "ids"]
+    assert lines[1].split() == ["rank", "loss", "lr", "runs", "MAP@R", "P@1", "ids"]
     assert lines[3].split()[:7] == ["1", "ms", "0.01", "2", "31.00,", "41.00", "51.00,"]
     assert "ranked by map_at_r on test images" in lines[-1]
 
@@ -77,7 +78,7 @@ def test_json_has_everything(frame):
     records = json.loads(to_json(runs))
     assert len(records) == 9
     first = next(one for one in records if one["loss"] == "ms" and one["state"] == "finished")
-    assert first["recall_at_1"] == pytest.approx(first["map_at_r"] + 20)
+    assert first["precision_at_1"] == pytest.approx(first["map_at_r"] + 20)
     assert first["options"]["optim.lr"] in (0.001, 0.01)
     assert {one["state"]: one["map_at_r"] for one in records}["stopped"] is None
 
@@ -99,7 +100,7 @@ def test_the_table_of_a_sweep(tmp_path):
     folders += [write_stored_run(tmp_path, None, loss="failed"), tmp_path / "none"]
     lines = sweep_text(folders, tmp_path).splitlines()
     assert lines[0] == "2 runs, best first: digits, traditional, plain, small_cnn"
-    assert lines[1].split()[:6] == ["id", "state", "loss", "MAP@R", "untrained", "R@1"]
+    assert lines[1].split()[:6] == ["id", "state", "loss", "MAP@R", "untrained", "P@1"]
     assert lines[3].split()[1:6] == ["finished", "triplet", "50.00", "10.00", "70.00"]
     assert lines[4].split()[2] == "ms"
     (picture,) = tmp_path.glob("sweeps/loss-*/curves.png")
@@ -133,4 +134,4 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     assert not any(path.exists() for path in gone)
     assert (stopped / job / "last.pt").exists()  # the run continues from it
     assert (finished / job / "best.pt").exists()
-    assert plan_removal(map(read_run, find_runs(tmp_path)), whole=False) == []
+    assert plan_removal(map(read_run, find_runs(tmp_path)), whole=False).empty

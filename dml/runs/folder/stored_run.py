@@ -224,14 +224,16 @@ def read_config(path: Path) -> dict[str, Any]:
         ValueError: it cannot be read, holds `${`, an alias or a tag, or is nested too deeply.
     """
     stack: list[list[Any]] = [[]]  # the items of the open tables and lists; keys are items too
+    interpolated = False
     try:
-        for event in yaml.parse(path.read_bytes(), yaml.CSafeLoader):
-            plain = not isinstance(event, yaml.AliasEvent) and getattr(event, "tag", None) is None
-            if not plain or len(stack) > DEEPEST:
+        for event in iter(yaml.CSafeLoader(path.read_bytes()).get_event, None):
+            tagged = isinstance(event, yaml.NodeEvent) and getattr(event, "tag", event) is not None
+            if tagged or len(stack) > DEEPEST:  # an alias has no tag at all
                 raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
             if isinstance(event, yaml.ScalarEvent):
                 value = _plain_value(event.value) if event.implicit[0] else event.value
                 stack[-1].append(value)
+                interpolated = interpolated or "${" in event.value
             elif isinstance(event, yaml.CollectionStartEvent):
                 stack.append([])
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -243,7 +245,8 @@ def read_config(path: Path) -> dict[str, Any]:
         content = stack[0][0] if len(stack[0]) == 1 else None
         if not isinstance(content, dict):
             raise ValueError("not a table of options")
-        refuse_interpolation(content)
+        if interpolated:
+            refuse_interpolation(content)
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
     return content

@@ -20,7 +20,7 @@ def test_a_finished_run(tmp_path):
     config, (job,) = run.config, run.summary.jobs
     names = (config.name, config.seed, config.experiment, config.loss, config.epochs)
     assert names == ("mine", 3, "single", "triplet", 10)
-    assert job.metrics == {"map_at_r": 0.44, "recall_at_1": 0.64}
+    assert job.metrics == {"map_at_r": 0.44, "precision_at_1": 0.64}
     assert run.options["optim.lr"] == 0.001
     assert "data.root" not in run.options  # does not decide the result
     assert run.size == sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
