@@ -23,7 +23,7 @@ from dml.core.metric_names import is_retrieval_metric as is_score
 from dml.core.progress import format_epoch, show_progress
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, VERDICTS, Caveat, Comparison, is_comparable
-from dml.results.frame import format_option, read_runs, short_names, write_runs
+from dml.results.frame import format_option, join_some, read_runs, short_names, write_runs
 from dml.results.nearest import find_nearest
 from dml.results.published import TITLES, PublishedResult
 from dml.results.report import Report, Row, Section, build_report, main_metric, metric_name
@@ -111,7 +111,7 @@ def render_page(
         made: date and time to show.
     """
     environment = Environment(loader=PackageLoader("dml.results", "templates"), autoescape=True)
-    helpers = (section_table, legend, title_in_words, format_epoch, format_option)
+    helpers = (section_table, question, legend, title_in_words, format_epoch, format_option)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     environment.globals |= {"verdicts": VERDICTS, "marks": MARKS, "blocking": BLOCKING}
     names = [title_in_words(report.about) for report in reports]
@@ -124,6 +124,17 @@ def title_in_words(about: ExperimentConfig) -> str:
     """Returns `Mean field theory, Table 2` for mft_table2; the title of runs of no paper."""
     item = re.sub(r"(\d+)$", r" \1", about.id.partition("_")[2]).replace("_", ", ").capitalize()
     return f"{TITLES[about.source]}, {item}" if about.source else about.title
+
+
+def question(report: Report) -> str:
+    """Returns a sentence about what the tables of a report ask."""
+    methods = dict.fromkeys(row.method for row in report.rows)
+    data = join_some([*dict.fromkeys(row.key.data for row in report.rows)])
+    metric = metric_name(main_metric(report.about))
+    if len(methods) < 2:
+        return f"What is the {metric} of {', '.join(methods)} on {data}?"
+    then = ", and does it agree with the paper?" if report.about.source else "?"
+    return f"Which of {len(methods)} methods has the best {metric} on {data}{then}"
 
 
 def section_table(section: Section, report: Report) -> Table:
