@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from torch.nn import functional as F
 
 from dml.config.check import check
 from dml.config.command_line import is_multirun
@@ -26,17 +27,17 @@ from dml.core.errors import ConfigError, UserError
 from dml.core.installation import shell_command
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
-from dml.core.run_logger import run_logger
+from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
+from dml.models.embedder import NORMALIZERS
+from dml.retrieval.embeddings import concatenate_models
 from dml.runs.build import Builder, override
 from dml.runs.console import console, print_line, print_results
 from dml.runs.dry_run import dry_run
-from dml.runs.embeddings import concatenate_models
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import RunFolder, load_cfg
-from dml.runs.folder.run_log import log_start, write_log
-from dml.runs.folder.summary import device_name, summarize, versions
+from dml.runs.folder.summary import summarize
 from dml.runs.job import (
     EMBEDDINGS,
     JobRun,
@@ -50,7 +51,7 @@ from dml.runs.train_jobs import Models, train_jobs, wait
 from dml.runs.training_status import RunPosition
 from dml.runs.workers import Stop, start_workers
 from dml.tracking import RunInfo, Tracker, track_run
-from dml.training.device import resolve_device
+from dml.training.device import device_name, resolve_device
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup, distributed_session
 
@@ -313,7 +314,7 @@ class Experiment:
                 self.folder.write_command(self.overrides)
 
         self.world.broadcast_from_main(write_config)
-        log_start(versions())
+        log_start()
         data, jobs = self.config.data, context.jobs()
         m = None if data.sampler == "random" else data.images_per_class
         drawn = f"{data.batch_size // m} groups of {m} of a class" if m else "drawn at random"
@@ -438,10 +439,11 @@ def _score_ensembles(
     config = context.config
     if FOLDS[config.protocol.splits] == 1:
         return None
-    scores = []
+    name, scores = config.embedder["normalize"], []
+    normalize = F.normalize if name == "none" else NORMALIZERS[name]
     for repeat, folds in groupby(jobs, lambda job: job.repeat):
         files = [folder.job(job.name) / EMBEDDINGS for job in folds]
-        embeddings = concatenate_models(files, config.embedder["normalize"], context.device)
+        embeddings = concatenate_models(files, normalize, context.device)
         recall_at, size = context.index.recall_at, embeddings.query.shape[1]
         metrics = embeddings.score(recall_at, config.evaluation.backend)
         scores.append({"repeat": repeat, "metrics": metrics, "embedding_size": size})

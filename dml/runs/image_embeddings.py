@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dml.core.atomic_io import output_folder, replace_file
+from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
@@ -30,15 +29,14 @@ from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_wor
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
 from dml.retrieval import nearest_neighbors
+from dml.retrieval.saved_index import find_candidates
 from dml.runs.build import Builder
 from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
 from dml.training.device import autocast, resolve_device, set_precision
 
-SAMPLE = 100  # rows that measure the recall of an index
 DUPLICATE = 1e-3  # largest distance, of the query's length 1: float16 has three digits
-PROBED = 32  # lists of an index that are searched
 
 
 def embed(
@@ -195,7 +193,7 @@ def search(
     try:
         pool: Any = slice(None)
         if index:
-            pool = _candidates(Path(embeddings), stored.embeddings, vectors, k)
+            pool = find_candidates(Path(embeddings), stored.embeddings, vectors.numpy(), k)
         points, numbers = _numbers(stored.embeddings[pool]), np.arange(count)[pool]
         found = nearest_neighbors(vectors, points, k=min(k + 1, len(points)))
     except ValueError as error:
@@ -247,34 +245,3 @@ def _embed_queries(queries: Sequence[Any], stored: ImageEmbeddings) -> torch.Ten
     if made.made_by["weights"] != made_by["weights"]:
         raise UserError(f"network: {made_by['network']} has changed since it made the file")
     return _numbers(made.embeddings)
-
-
-def _candidates(path: Path, points: np.ndarray, vectors: torch.Tensor, k: int) -> np.ndarray:
-    """Returns rows among which an index of a file's embeddings finds the neighbors.
-
-    The index is saved, and built anew if the file is newer.
-    """
-    try:
-        import faiss
-    except ImportError as error:
-        raise UserError("index: faiss is not installed: pip install faiss-cpu") from error
-    place = path.with_name(f"{path.name}.faiss")
-    if place.exists() and place.stat().st_mtime_ns > path.stat().st_mtime_ns:
-        engine: Any = faiss.read_index(str(place))
-    else:
-        known, count = _numbers(points).float().numpy(), len(points)
-        lists = max(1, min(int(count**0.5), count // 39))  # faiss warns of fewer rows a list
-        engine = faiss.index_factory(known.shape[1], f"IVF{lists},Flat")
-        engine.nprobe = PROBED  # the file keeps it
-        engine.train(known)
-        engine.add(known)
-        with replace_file(place) as temporary:
-            faiss.write_index(engine, str(temporary))
-        some, most = known[:: max(1, count // SAMPLE)].copy(), min(k + 1, count)
-        pair = torch.from_numpy(some), torch.from_numpy(known)
-        exact = nearest_neighbors(*pair, k=most).indices[:, 1:]
-        shares = [*map(np.isin, exact, engine.search(some, most)[1])]
-        print(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
-    rows = engine.search(vectors.float().numpy(), k + 1)[1]
-    # The first rows as well: an index may find fewer than k.
-    return np.union1d(rows[rows >= 0], np.arange(min(k + 1, len(points))))

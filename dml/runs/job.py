@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,10 @@ from dml.data.loaders import (
 )
 from dml.data.samplers import build_schedule
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
+from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
 from dml.runs.build import Builder
 from dml.runs.console import print_line
-from dml.runs.embeddings import Evaluator, SplitEmbeddings, save_embeddings
+from dml.runs.embeddings import Evaluator
 from dml.runs.extra_metrics import ExtraMetrics
 from dml.runs.protocol import FOLDS, Job, Split, create_jobs
 from dml.runs.training_status import RunPosition, TrainingStatus
@@ -389,9 +390,8 @@ class JobRun:
         embeddings = self._test_embeddings[AFTER].to(self.device)
         if FOLDS[self.config.protocol.splits] > 1 or self.config.evaluation.keep_embeddings:
             path = self.checkpoints.folder / EMBEDDINGS
-            self.world.broadcast_from_main(
-                lambda: save_embeddings(path, embeddings, split, "float32")
-            )
+            save = partial(save_embeddings, path, embeddings, split.names)
+            self.world.broadcast_from_main(save)
         rows = self.world.broadcast_from_main(lambda: history.job_rows(*self.job.key))
         extra = self._extra_metrics.of_run(rows, best, embeddings)
         return self.evaluator(split).score(embeddings) | extra
@@ -400,10 +400,9 @@ class JobRun:
         """Saves the test embeddings of the network at the end of the previous stage."""
         if start.stage:
             path = self.checkpoints.folder / STAGE_EMBEDDINGS.format(start.stage - 1)
-            embeddings, split = self.embed(self.job.test), self.job.test
-            self.world.broadcast_from_main(
-                lambda: save_embeddings(path, embeddings, split, "float32")
-            )
+            embeddings, names = self.embed(self.job.test), self.job.test.names
+            save = partial(save_embeddings, path, embeddings, names)
+            self.world.broadcast_from_main(save)
 
     def embed(self, split: Split) -> SplitEmbeddings:
         """Returns the embeddings of a split by the current network."""

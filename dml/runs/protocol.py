@@ -36,6 +36,12 @@ class Split:
         """Query, then gallery if there is one."""
         return [self.query] if self.gallery is None else [self.query, self.gallery]
 
+    @property
+    def names(self) -> list[list[str]]:
+        """The paths of the images of each subset, or their numbers where there are no files."""
+        every = self.query.index.files or range(len(self.query.index.images))
+        return [[str(every[row]) for row in subset.rows] for subset in self.subsets]
+
 
 @dataclass(frozen=True)
 class Job:

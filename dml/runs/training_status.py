@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch
-from dml.core.run_logger import run_logger
+from dml.core.run_log import run_logger
 from dml.runs.console import print_line
 from dml.training.interfaces import TrainConfig
 from dml.training.stopping import Stopping

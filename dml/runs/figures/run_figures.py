@@ -25,7 +25,7 @@ from dml.data.image_index import Subset
 from dml.data.published_dataset import find_missing
 from dml.methods.metrix.analysis import Positivity, measure_positivity
 from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbors
-from dml.runs.embeddings import SplitEmbeddings, load_embeddings
+from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
 from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, plt, save, tidy
 from dml.runs.job import STAGE_EMBEDDINGS, JobRun
 from dml.runs.protocol import Split
