@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -89,15 +88,6 @@ SUPPLIED: dict[str, Collection[str]] = {
     "optim.args": ("params", "lr", "weight_decay"),
     "optim.schedule": ("optimizer",),
 }
-
-
-def override(cfg: DictConfig, params: dict[str, Any]) -> DictConfig:
-    """Returns the config with other values of dotted options."""
-    changed = cfg.copy()
-    OmegaConf.set_readonly(changed, False)
-    for name, value in params.items():
-        OmegaConf.update(changed, name, value)
-    return changed
 
 
 class Constructor:

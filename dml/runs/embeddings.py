@@ -41,7 +41,9 @@ class Evaluator:
         """Returns the metrics of the split's embeddings."""
         with show_task("scoring"):
             return self.world.broadcast_from_main(
-                lambda: embeddings.score(self.split.query.index.recall_at, self.backend)
+                lambda: embeddings.to(self.options.device).score(
+                    self.split.query.index.recall_at, self.backend
+                )
             )
 
     @cached_property

@@ -10,7 +10,7 @@ results are those of a single process.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -29,7 +29,6 @@ Models = dict[tuple[int, int], JobRun]  # by repeat and fold
 
 def train_jobs(
     context: RunContext,
-    jobs: Sequence[Job],
     folder: RunFolder,
     tracker: Tracker,
     stop: Stop,
@@ -39,11 +38,10 @@ def train_jobs(
     test: bool = True,
     on_result: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
-    """Trains the jobs that have no result yet; returns the results of all, in order.
+    """Trains the models that have no result yet; returns the results of all, in order.
 
     Args:
         context: config, data, device.
-        jobs: the models.
         folder: of their checkpoints and history.
         tracker: receives the rows of the history and the results.
         stop: called after every step.
@@ -57,7 +55,7 @@ def train_jobs(
         RunStopped: `stop` asked for it; the same call continues.
         UserError: see `JobRun.run`.
     """
-    world, results, built = context.world, list[Result](), {} if built is None else built
+    world, jobs, results = context.world, context.jobs, list[Result]()
     stored = world.run_on_main(lambda: History(folder.history)) if keeps else None
     history = stored or History(None)
 
@@ -102,7 +100,7 @@ def train_jobs(
             draw = partial(draw_test_images, folder=folder.figures) if draws else None
             with translate_resource_errors():
                 # No variable for a model: it is freed before the next one is built.
-                (built.pop(job.key, None) or JobRun(context, job, place)).run(
+                ((built or {}).pop(job.key, None) or JobRun(context, job, place)).run(
                     rows, tracker, stop, test, draw
                 )
     world.run_on_main(collect)
