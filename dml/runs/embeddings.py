@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from dml.core.progress import show_progress, show_task
 from dml.data.loaders import Batches, LoaderOptions, eval_batches
+from dml.data.protocol import Split
 from dml.retrieval.embeddings import SplitEmbeddings
-from dml.runs.protocol import Split
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 

@@ -13,6 +13,7 @@ from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError
 from dml.core.progress import open_display, show_task
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
+from dml.data.protocol import FOLDS, protocol_test
 from dml.retrieval import mean_average_precision
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings, save_embeddings
 from dml.runs.build import Builder
@@ -21,7 +22,6 @@ from dml.runs.embeddings import Evaluator
 from dml.runs.folder.run_folder import load_config
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_embedder
-from dml.runs.protocol import FOLDS, protocol_test
 from dml.training.device import autocast, resolve_device, set_precision
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.

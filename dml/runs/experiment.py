@@ -29,6 +29,7 @@ from dml.core.progress import open_display, show_task
 from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
+from dml.data.protocol import FOLDS, validates_one_class
 from dml.models.embedder import NORMALIZERS
 from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import console, print_line, print_results
@@ -44,7 +45,6 @@ from dml.runs.job import (
     read_result,
     translate_resource_errors,
 )
-from dml.runs.protocol import FOLDS, validates_one_class
 from dml.runs.train_jobs import Models, train_jobs, wait
 from dml.runs.workers import Stop, start_workers
 from dml.tracking import RunInfo, Tracker, track_run
@@ -109,17 +109,6 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
             f"resume: {name} is not stored in {path}; add {name}=<value>" for name in missing
         )
     return run(cfg, check(cfg, Config), None, folder=RunFolder(path))
-
-
-def selection_score(summary: dict[str, Any]) -> float | None:
-    """Returns the score that selected the epoch, 0–1: mean over folds, then over repeats.
-
-    It is of validation classes, or of test classes where the protocol selects on those. None while
-    another process trains the best configuration of a search.
-    """
-    metric = str(summary.get("selected_by")).partition(" ")[0]
-    scores = summary.get("validation", {}).get(metric)
-    return None if scores is None else float(scores["mean"])
 
 
 def run(

@@ -21,14 +21,13 @@ from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
-from dml.data import embedding_file
-from dml.data.embedding_file import ImageEmbeddings
 from dml.data.folder import list_images
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
-from dml.retrieval import nearest_neighbors
+from dml.retrieval import embedding_file, nearest_neighbors
+from dml.retrieval.embedding_file import ImageEmbeddings
 from dml.retrieval.saved_index import find_candidates
 from dml.runs.build import Builder
 from dml.runs.figures.run_figures import draw_found

@@ -37,6 +37,7 @@ from dml.data.loaders import (
     resolve_workers,
     train_batches,
 )
+from dml.data.protocol import FOLDS, Job, Split, create_jobs
 from dml.data.samplers import build_schedule
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
@@ -44,7 +45,6 @@ from dml.runs.build import Builder
 from dml.runs.console import print_line
 from dml.runs.embeddings import Evaluator
 from dml.runs.extra_metrics import ExtraMetrics
-from dml.runs.protocol import FOLDS, Job, Split, create_jobs
 from dml.runs.training_status import TrainingStatus, Trial
 from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import Checkpoints, translate_state_errors

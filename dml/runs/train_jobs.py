@@ -15,10 +15,10 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from dml.core.locks import Busy, try_lock
+from dml.data.protocol import Job
 from dml.runs.figures.run_figures import draw_test_images
 from dml.runs.folder.run_folder import RUN_LOCK, RunFolder
 from dml.runs.job import JobRun, Result, RunContext, read_result, translate_resource_errors
-from dml.runs.protocol import Job
 from dml.runs.workers import Stop
 from dml.tracking import History, Tracker
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
+from dml.data.protocol import Job, Split
 from dml.losses.cosine import unit_rows
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import embed_mixes, measure_positivity
@@ -18,7 +19,6 @@ from dml.retrieval.geometry import alignment, uniformity, utilization
 from dml.runs.figures.run_figures import draw_positivity
 from dml.runs.folder.run_folder import RunFolder, load_cfg, load_config
 from dml.runs.job import JobRun, RunContext
-from dml.runs.protocol import Job, Split
 from dml.training.checkpoint_files import read_checkpoint
 
 

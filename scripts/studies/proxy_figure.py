@@ -15,6 +15,7 @@ from torch import Tensor
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.data.image_index import ImageIndex, Subset
+from dml.data.protocol import Job, Split
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained.k_center import embed_pool, mean_covering_radius
@@ -22,7 +23,6 @@ from dml.models.embedder import Embedder
 from dml.retrieval.geometry import inter_class_distance
 from dml.runs.figures.drawing import plt, save
 from dml.runs.job import JobRun, RunContext
-from dml.runs.protocol import Job, Split
 from dml.tracking import History, Tracker
 
 # Small enough for a CPU; a stage ends after 3 evaluations, 25 steps apart, without improvement.

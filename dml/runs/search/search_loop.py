@@ -15,10 +15,10 @@ from dml.config.search_space import merge_spaces
 from dml.core.errors import RunStopped, UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.progress import show_task
+from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import COLLAPSED, Result, RunContext
-from dml.runs.protocol import FOLDS, validates_one_class
 from dml.runs.search.proposals import clip, create_distributions
 from dml.runs.search.study import REASON, Study
 from dml.runs.train_jobs import train_jobs, wait

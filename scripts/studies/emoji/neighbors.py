@@ -9,11 +9,11 @@ import numpy as np
 from torch import nn
 
 from dml.data.image_index import Subset
+from dml.data.protocol import Split
 from dml.runs.figures.run_figures import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder, load_cfg, load_config
 from dml.runs.job import JobRun, RunContext
 from dml.runs.load import load_embedder
-from dml.runs.protocol import Split
 from scripts.studies.emoji.sets import PICTURE_SETS
 
 CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
