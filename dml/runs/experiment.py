@@ -22,6 +22,7 @@ from dml.config.explain import compose_config
 from dml.config.identity import flatten, identity, protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import Config
+from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
 from dml.core.locks import Busy
@@ -42,7 +43,6 @@ from dml.runs.job import (
     JobRun,
     Result,
     RunContext,
-    read_result,
     translate_resource_errors,
 )
 from dml.runs.train_jobs import Models, train_jobs, wait
@@ -186,14 +186,13 @@ class Experiment:
         context, config = self.context, self.context.config
         context.builder.check_arguments()
         for job in context.jobs:
-            folder = self.folder.job(job.name)
-            read = partial(read_result, folder)
+            read = partial(self.folder.read_result, job.name)
             if config.overwrite or self.world.broadcast_from_main(read) is None:
                 break
         else:
             return
         with translate_resource_errors():
-            model = JobRun(context, job, folder)
+            model = JobRun(context, job, self.folder.job(job.name))
             size = model.embedder.embedding_size
             dry_run(context.builder, model.method, job.train.num_classes, size, context.device)
         if config.data.micro_batch and uses_batch_statistics(model.embedder):
@@ -218,7 +217,7 @@ class Experiment:
         if config.overwrite:
             world.run_on_main(folder.clear)
         if config.search is None:
-            left = [job for job in self.context.jobs if read_result(folder.job(job.name)) is None]
+            left = [job for job in self.context.jobs if folder.read_result(job.name) is None]
             workers = min(workers, len(left))
         with ExitStack() as stack:
             take_part = partial(_take_part, self.context.cfg, folder)
@@ -231,13 +230,13 @@ class Experiment:
                 self.begin()
             request = world.share_stop_request(stop)
             with track_run(self.tracker, world.broadcast_from_main(self._tracker_info)):
-                results = train_jobs(self.context, folder, self.tracker, request, built=self.built)
+                results = [*train_jobs(self.context, folder, request, self.tracker, self.built)]
                 with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
                     summary = self._summarize(results)
                 summary["wall_seconds"] = round(time.monotonic() - started, 2)
                 summary |= {} if outcome is None else {"search": outcome}
                 self.tracker.conclude(summary, folder.pictures())
-                world.broadcast_from_main(lambda: folder.write_summary(summary))
+                world.broadcast_from_main(lambda: write_json(folder.summary, summary))
         return self._show(summary)
 
     def _search(self, stop: StopRequest) -> dict[str, Any]:
@@ -274,7 +273,7 @@ class Experiment:
                     print_line(f"note: {busy.holder} keeps this run; training it together")
                 waits = True
             self.built.clear()
-            train_jobs(self.context, folder, Tracker(), stop, keeps=False)
+            list(train_jobs(self.context, folder, stop))
             wait(stop)
         return summary
 
@@ -285,9 +284,7 @@ class Experiment:
 
         def write_config() -> None:
             folder.check_dataset(context.index)
-            folder.write_config(context.cfg)
-            if self.overrides is not None:
-                folder.write_command(self.overrides)
+            folder.write_config(context.cfg, self.overrides)
 
         self.world.broadcast_from_main(write_config)
         log_start()
@@ -367,7 +364,7 @@ def _take_part(cfg: DictConfig, folder: RunFolder, config: Config, stop: Stop) -
         if best is None:
             return
         context = context.with_values(best.params)
-    train_jobs(context, folder, Tracker(), stop, keeps=False)
+    list(train_jobs(context, folder, stop))
 
 
 def _score_ensembles(context: RunContext, folder: RunFolder) -> list[dict[str, Any]] | None:

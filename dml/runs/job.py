@@ -21,7 +21,7 @@ from torch import Tensor
 from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
-from dml.core.atomic_io import read_json, write_json
+from dml.core.atomic_io import write_json
 from dml.core.errors import RunStopped, UserError
 from dml.core.launcher import read_launch
 from dml.core.progress import format_epoch, show_task
@@ -45,6 +45,7 @@ from dml.runs.build import Builder
 from dml.runs.console import print_line
 from dml.runs.embeddings import Evaluator
 from dml.runs.extra_metrics import ExtraMetrics
+from dml.runs.folder.run_folder import RESULT
 from dml.runs.training_status import TrainingStatus, Trial
 from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import Checkpoints, translate_state_errors
@@ -57,7 +58,6 @@ from dml.training.trainer import Trainer
 
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
 STAGE_EMBEDDINGS = "test_embeddings_stage{:02d}.npz"  # at the end of a stage of CCP, if kept
-RESULT = "result.json"  # written last: its presence means that the job is finished
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
@@ -171,23 +171,22 @@ class JobRun:
         history: History,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
-        test: bool = True,
         draw_test: DrawTest | None = None,
     ) -> Result:
         """Trains from the last checkpoint, or from the start, to the end; scores the best weights.
+
+        In a search, neither the test images nor the untrained network are scored.
 
         Args:
             history: receives a row per evaluation.
             tracker: also receives the rows.
             should_stop: called after every step.
-            test: whether the test images are scored, and the network before training; False in a
-                search.
             draw_test: receives the embeddings of the test images before and after training.
 
         Returns:
             `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
-            `best_step`, `steps`; of training `seconds` and `images_per_second`; with `test` also
-            `metrics` (test, best weights, and those of `evaluation.measures`) and `untrained`
+            `best_step`, `steps`; of training `seconds` and `images_per_second`; without a search
+            also `metrics` (test, best weights, and those of `evaluation.measures`) and `untrained`
             (test, before training). `collapsed` if the embeddings of the validation images by the
             best network are all equal.
 
@@ -197,6 +196,7 @@ class JobRun:
         """
         set_random_state(self._random, self.device)
         config, job, stored = self.config, self.job, self.checkpoints.load()
+        test = self.context.trial is None
         # With validation on test images, the first evaluation scores the untrained network.
         tests_apart = test and job.validation is not job.test
         untrained = None
@@ -212,7 +212,7 @@ class JobRun:
         test_curve = tests_apart and config.evaluation.test_curve
         if not test_curve:
             self.evaluator.cache_clear()  # the test images are needed again only at the end
-        trainer, status = self._create_trainer(history, tracker, should_stop, test, test_curve)
+        trainer, status = self._create_trainer(history, tracker, should_stop, test_curve)
         try:
             if stored is not None:
                 with translate_state_errors(self.checkpoints.last):
@@ -293,16 +293,20 @@ class JobRun:
         history: History,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
-        test: bool,
         test_curve: bool,
     ) -> tuple[Trainer, TrainingStatus]:
         c, p, steps = self.config, self.config.protocol, self.schedule.steps_per_epoch
         every = p.evaluate_every * (steps if p.evaluate_unit == "epochs" else 1)
         limits = {"warmup_epochs", "clip_value", "clip_norm", "clip_loss_parameters"}
-        options = {"precision": c.precision, **c.optim.model_dump(include=limits)}
-        options["micro_batch"] = c.data.micro_batch
         length = TrainConfig(
-            p.epochs, steps, every, p.select_metric, score_untrained=test, **options
+            p.epochs,
+            steps,
+            every,
+            p.select_metric,
+            precision=c.precision,
+            score_untrained=self.context.trial is None,
+            micro_batch=c.data.micro_batch,
+            **c.optim.model_dump(include=limits),
         )
         optimizer, scheduler = self.context.builder.optimizer(self.embedder, self.method)
         state = TrainState(self.embedder, self.method, optimizer, scheduler)
@@ -421,11 +425,6 @@ class JobRun:
         """Embeddings N×D of the training images under the test transform, and their labels."""
         embeddings = self.embed(self._training_images)
         return embeddings.query, torch.from_numpy(self.job.train.labels).to(self.device)
-
-
-def read_result(folder: Path) -> Result | None:
-    """Returns the result of a finished job; None if it is not finished."""
-    return read_json(folder / RESULT)
 
 
 @contextmanager

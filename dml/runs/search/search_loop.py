@@ -18,7 +18,7 @@ from dml.core.progress import show_task
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.job import COLLAPSED, Result, RunContext
+from dml.runs.job import COLLAPSED, RunContext
 from dml.runs.search.proposals import clip, create_distributions
 from dml.runs.search.study import REASON, Study
 from dml.runs.train_jobs import train_jobs, wait
@@ -104,19 +104,16 @@ def _validate(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop)
     metric, folds = context.config.protocol.select_metric, len(trial_context.jobs)
     scores: list[float] = []
 
-    def fold_done(result: Result) -> None:
+    for result in train_jobs(trial_context, study.trial_folder(trial.number), stop, Tracker()):
         # Ties score 1 / classes, which can exceed the score of a poor network.
         scores.append(0.0 if result.get(COLLAPSED) else result["validation"][metric])
         fold, mean = len(scores) - 1, statistics.fmean(scores)
         study.report_score(trial, fold, mean)
         if study.config.pruning and len(scores) < folds:
-            values = (one.intermediate_values.get(fold) for one in study.complete_trials())
-            others = [value for value in values if value is not None]
+            means = (one.intermediate_values.get(fold) for one in study.complete_trials())
+            others = [value for value in means if value is not None]
             if len(others) >= study.config.startup and mean < statistics.median(others):
                 raise TrialPruned
-
-    folder = study.trial_folder(trial.number)
-    train_jobs(trial_context, folder, Tracker(), stop, test=False, on_result=fold_done)
     return statistics.fmean(scores)
 
 
