@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +164,8 @@ class JobRun:
         self._extra_metrics = ExtraMetrics(names, self.embedder, self.method, *training)
         self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
         self._training_images = Split(job.train)
+        images, seed = (job.train, self.transforms.train), self._batch_seed
+        self._train_batches = partial(train_batches, *images, schedule=self.schedule, seed=seed)
         self.evaluator = cache(self._create_evaluator)  # whose loading processes wait
 
     def run(
@@ -205,7 +207,8 @@ class JobRun:
         if tests_apart:
             untrained = self.evaluator(job.test).score(self._test_embeddings[BEFORE])
         self._untrained = test and stored is None  # until the first evaluation
-        self.method.attach(self._pool)
+        images = job.train, self.transforms.train, self._loading
+        self.method.attach(partial(pool_batches, *images, self._batch_seed, self._eval_batch_size))
         keeps = test and config.evaluation.keep_embeddings
         if keeps and isinstance(self.method, ChanceConstrained):
             self.method.on_stage = self._keep_stage
@@ -269,23 +272,9 @@ class JobRun:
 
     def batches(self, epochs: int = 1) -> Batches:
         """Returns the augmented training batches of the first epochs, complete on any process."""
-        steps = epochs * self.schedule.steps_per_epoch
-        return self._training_batches(0, steps, replace(self._loading, rank=0, world_size=1))
-
-    def _training_batches(self, start: int, stop: int, options: LoaderOptions) -> Batches:
-        steps = {"seed": self._batch_seed, "start": start, "stop": stop}
-        return train_batches(self.job.train, self.transforms.train, options, self.schedule, **steps)
-
-    def _pool(self, images_per_class: int, number: int) -> Batches:
-        """Returns images for methods that need more than batches (see `pool_batches`)."""
-        return pool_batches(
-            self.job.train,
-            self.transforms.train,
-            self._loading,
-            images_per_class=images_per_class,
-            seed=self._batch_seed,
-            number=number,
-            batch_size=self._eval_batch_size,
+        complete = replace(self._loading, rank=0, world_size=1)
+        return self._train_batches(
+            options=complete, start=0, stop=epochs * self.schedule.steps_per_epoch
         )
 
     def _create_trainer(
@@ -327,7 +316,7 @@ class JobRun:
         )
 
         def batches(start: int) -> Batches:
-            return self._training_batches(start, length.total_steps, self._loading)
+            return self._train_batches(options=self._loading, start=start, stop=length.total_steps)
 
         trainer = Trainer(state, length, batches, best, self.checkpoints, callbacks, self.world)
         return trainer, status
