@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from dml.core.metric_names import metric_label
-from dml.core.progress import format_epoch
+from dml.core.progress import format_epoch, format_loss
 from dml.core.run_log import run_logger
 from dml.runs.console import print_line
 from dml.training.interfaces import TrainConfig
@@ -17,7 +17,6 @@ from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
 
 READ_SECONDS = 1.0  # between two looks at the loss, each of which waits for the device
-LARGE = 1e4  # losses from here on are shown without decimals
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,6 @@ class Trial:
         """Returns the number of the trial and the best score so far."""
         best = "" if self.best is None else f"best trial {100 * self.best:.2f}  "
         return f"trial {self.number + 1} of {self.total}  {best}"
-
-
-def format_loss(loss: float, constant: float = 0.0) -> str:
-    """Returns `loss 0.4312`, or with a constant `loss 69.2726 (69.3147 - 0.0421)`."""
-    text = f"loss {loss:.4f}" if abs(loss) < LARGE else f"loss {loss:.4g}"
-    if not constant:
-        return text
-    rest = loss - constant
-    return f"{text} ({constant:.4f} {'-' if rest < 0 else '+'} {abs(rest):.4f})"
 
 
 @dataclass
