@@ -45,7 +45,7 @@ from dml.runs.job import (
     RunContext,
     translate_resource_errors,
 )
-from dml.runs.train_jobs import Models, train_jobs, wait
+from dml.runs.train_jobs import Models, train_jobs, unfinished_jobs, wait
 from dml.runs.workers import Stop, start_workers
 from dml.tracking import RunInfo, Tracker, track_run
 from dml.training.device import device_name
@@ -185,11 +185,8 @@ class Experiment:
         """Tries the first model before the folder is created: impossible runs leave no files."""
         context, config = self.context, self.context.config
         context.builder.check_arguments()
-        for job in context.jobs:
-            read = partial(self.folder.read_result, job.name)
-            if config.overwrite or self.world.broadcast_from_main(read) is None:
-                break
-        else:
+        jobs = context.jobs if config.overwrite else unfinished_jobs(context, self.folder)
+        if (job := next(iter(jobs), None)) is None:
             return
         with translate_resource_errors():
             model = JobRun(context, job, self.folder.job(job.name))
@@ -217,8 +214,7 @@ class Experiment:
         if config.overwrite:
             world.run_on_main(folder.clear)
         if config.search is None:
-            left = [job for job in self.context.jobs if folder.read_result(job.name) is None]
-            workers = min(workers, len(left))
+            workers = min(workers, len([*unfinished_jobs(self.context, folder)]))
         with ExitStack() as stack:
             take_part = partial(_take_part, self.context.cfg, folder)
             stack.enter_context(start_workers(take_part, config, folder.path, workers - 1))

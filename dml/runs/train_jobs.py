@@ -76,8 +76,8 @@ def train_jobs(
                 yield result
                 continue
         with ExitStack() as claim:
-            claimed = (job for job in jobs if read(job) is None and is_claimed(job, claim))
-            if (job := next(claimed, None)) is None:
+            unfinished = unfinished_jobs(context, folder)
+            if (job := next((job for job in unfinished if is_claimed(job, claim)), None)) is None:
                 if tracker is None:
                     return
                 wait(stop)
@@ -99,6 +99,13 @@ def train_jobs(
     if tracker is not None:
         world.run_on_main(partial(collect, tracker))
     history.sort()  # jobs in parallel, or stopped and continued in turn, wrote in another order
+
+
+def unfinished_jobs(context: RunContext, folder: RunFolder) -> Iterator[Job]:
+    """Yields the models that have no result."""
+    for job in context.jobs:
+        if context.world.broadcast_from_main(partial(folder.read_result, job.name)) is None:
+            yield job
 
 
 def wait(stop: Stop) -> None:
