@@ -18,7 +18,6 @@ from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.config.check import check
 from dml.config.explain import compose_config
-from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.atomic_io import output_folder
 from dml.runs.build import Builder
@@ -52,10 +51,10 @@ def _draw(options: argparse.Namespace) -> Path:
     own = (f"data={data}", f"data.root={options.root}", f"method.stages={options.stages + 2}")
     own += SAMPLES * options.samples
     cfg = compose_config("train", [*OVERRIDES, *own, *options.overrides])
-    config = check(cfg, Config)
-    index = read_mnist(options.root) if options.data == "mnist" else Builder(config).index()
+    mnist = options.data == "mnist"
+    index = read_mnist(options.root) if mnist else Builder(check(cfg, Config)).index()
     path = options.out / f"{options.data}{'_samples' * options.samples}.png"
-    draw_proxy_figure(config, identity(cfg), index, options.classes, path)
+    draw_proxy_figure(cfg, index, options.classes, path)
     return path
 
 

@@ -6,7 +6,7 @@ import multiprocessing
 import sys
 from multiprocessing.context import ForkContext, ForkProcess
 
-from dml.core.run_logger import run_logger
+from dml.core.run_log import run_logger
 
 
 class _Process(ForkProcess):

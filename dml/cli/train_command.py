@@ -28,12 +28,23 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
         require_folder(config.data.name, config.data.reader.get("root", config.data.root))
     # What is wrong above is reported before torch is loaded, which takes seconds.
     from dml.runs.console import name_lines
-    from dml.runs.experiment import run, selection_score
+    from dml.runs.experiment import run
 
     name_lines(sweep_name(overrides))
     keep_memory(config)
     score = selection_score(run(cfg, config, overrides, sweep_place()))
     return score, (Path(config.outputs), folder.path)
+
+
+def selection_score(summary: dict[str, Any]) -> float | None:
+    """Returns the score that selected the epoch, 0–1: mean over folds, then over repeats.
+
+    It is of validation classes, or of test classes where the protocol selects on those. None while
+    another process trains the best configuration of a search.
+    """
+    metric = str(summary.get("selected_by")).partition(" ")[0]
+    scores = summary.get("validation", {}).get(metric)
+    return None if scores is None else float(scores["mean"])
 
 
 def keep_memory(config: Any) -> None:

@@ -19,10 +19,6 @@ from torch import nn
 from dml.config.check import describe_errors
 from dml.core.errors import ConfigError, first_line, nearest
 
-LOSS_KEYS = ("name", "result_id", "batch_kind", "miner")  # all other keys go to the constructor
-METHOD_KEYS = ("result_id",)
-BACKBONE_KEYS = ("pooling",)
-
 
 def import_target(target: Any, option: str) -> Callable[..., Any]:
     """Returns the class or function with a dotted path.
@@ -69,14 +65,13 @@ def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
 
 
 def find_argument_problems(
-    node: dict[str, Any], option: str, *reserved: str, given: Collection[str] = ()
+    node: dict[str, Any], option: str, given: Collection[str] = ()
 ) -> Iterator[str]:
     """Yields the problems of a node, one line each; at most one if its target does not exist.
 
     Args:
         node: with `_target_`.
         option: its dotted name.
-        reserved: keys that are not for the constructor.
         given: arguments that the caller passes.
     """
     try:
@@ -89,7 +84,7 @@ def find_argument_problems(
         return
     except (TypeError, ValueError):  # a builtin without a signature
         return
-    values = {k: v for k, v in node.items() if k not in (*reserved, "name", "_target_")}
+    values = {k: v for k, v in node.items() if k not in ("name", "_target_")}
     accepts_anything = not inspect.isclass(target) and _has_kwargs(target)
     for name, value in values.items():
         if name in accepted:
@@ -136,8 +131,3 @@ def _named_parameters(function: Callable[..., Any]) -> dict[str, inspect.Paramet
 def _has_kwargs(function: Callable[..., Any]) -> bool:
     parameters = inspect.signature(function).parameters.values()
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def constructor_arguments(node: dict[str, Any], *reserved: str) -> dict[str, Any]:
-    """Returns the constructor's arguments in a node: without `name` and the `reserved` keys."""
-    return {key: value for key, value in node.items() if key not in (*reserved, "name")}

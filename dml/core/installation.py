@@ -1,8 +1,12 @@
-"""Paths and commands of this installation: a clone of the repository, or an installed wheel."""
+"""Paths, commands and versions of this installation: a clone of the repository, or a wheel."""
 
 from __future__ import annotations
 
+import platform
+import subprocess
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -10,6 +14,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 CLONE = PACKAGE.parent if (PACKAGE.parent / "configs" / "train.yaml").is_file() else None
 CONFIGS = PACKAGE / "_configs" if CLONE is None else CLONE / "configs"
 SCRIPTS = {"prepare": "prepare_data.py"}  # whose name in scripts/ differs from the command's
+PACKAGES = ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning", "numpy",
+            "scipy", "pillow", "optuna", "scikit-learn", "faiss-cpu", "faiss-gpu")  # fmt: skip
 TOP_LEVEL = ("train", "evaluate", "embed", "search", "export")
 
 
@@ -26,3 +32,28 @@ def shell_command(name: str) -> str:
         return f"dml-{name}"
     script = SCRIPTS.get(name, f"{name}.py")
     return f"python {script}" if name in TOP_LEVEL else f"python scripts/{script}"
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of the packages that results depend on."""
+    installed = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return installed
+
+
+def git_revision() -> str | None:
+    """Returns the commit of this code, with `+` if it was changed since; None if git fails.
+
+    An installed package has no commit, even if its environment lies in a repository: its version
+    is returned.
+    """
+    if CLONE is None:
+        return f"version {version('dml-benchmark')}"
+    command = ["git", "-C", str(CLONE), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 SPEED_SECONDS = 600  # window of the average speed behind the time left, evaluations included
 REFRESHES = 4  # per second
+LARGE = 1e4  # losses from here on are shown without decimals
 
 
 class _Line(Progress):
@@ -98,6 +99,15 @@ def format_seconds(seconds: float) -> str:
 def format_epoch(epoch: float) -> str:
     """Formats an epoch: `3`, or `0.61` if evaluations are counted in steps."""
     return f"{round(epoch, 2):g}"
+
+
+def format_loss(loss: float, constant: float = 0.0) -> str:
+    """Returns `loss 0.4312`, or with a constant `loss 69.2726 (69.3147 - 0.0421)`."""
+    text = f"loss {loss:.4f}" if abs(loss) < LARGE else f"loss {loss:.4g}"
+    if not constant:
+        return text
+    rest = loss - constant
+    return f"{text} ({constant:.4f} {'-' if rest < 0 else '+'} {abs(rest):.4f})"
 
 
 def _leave_line() -> None:

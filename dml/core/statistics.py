@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -88,6 +89,26 @@ class Estimate:
     def moments(self) -> Moments | None:
         """Mean, standard deviation and n, as `welch` takes them; None for one repeat."""
         return None if self.std is None else Moments(self.mean, self.std, self.n)
+
+
+def combine_scores(
+    results: Sequence[dict[str, Any]], key: str = "metrics"
+) -> dict[str, dict[str, Any]]:
+    """Returns means over the folds of each repeat, then mean and 95 % t-interval over repeats.
+
+    Args:
+        results: per job `repeat` and scores.
+        key: of the scores.
+
+    Returns:
+        Per metric `mean`, `ci95` (half-width) and `std` (both None for one repeat), and `repeats`.
+    """
+    combined = {}
+    for name in results[0][key]:
+        scores = mean_per_repeat((result["repeat"], result[key][name]) for result in results)
+        mean = Estimate(tuple(scores.values()))
+        combined[name] = {"mean": mean.mean, "ci95": mean.ci95, "std": mean.std, "repeats": mean.n}
+    return combined
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dml.core.errors import UserError
-from dml.data.embedding_file import open_embeddings
 from dml.data.folder import index_table
 from dml.data.image_index import ImageIndex, StoredFeatures, Subset
+from dml.retrieval.embedding_file import open_embeddings
 
 
 def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex:

@@ -238,11 +238,10 @@ def pool_batches(
     subset: Subset,
     transform: nn.Module,
     options: LoaderOptions,
-    *,
-    images_per_class: int,
     seed: int,
-    number: int,
     batch_size: int,
+    images_per_class: int,
+    number: int,
 ) -> Batches:
     """Returns batches of `images_per_class` random, augmented images per class (see `class_pool`).
 

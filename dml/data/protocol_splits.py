@@ -40,7 +40,6 @@ def mlrc_folds(num_classes: int) -> Folds:
     Args:
         num_classes: n ≥ 4 classes of the training half.
     """
-    _check_count(num_classes, 4)
     size = num_classes // 4
     folds = []
     for part in range(4):
@@ -59,7 +58,6 @@ def ccp_folds(num_classes: int, parts: int = 4) -> Folds:
         num_classes: n ≥ `parts` classes of the training half.
         parts: number of folds.
     """
-    _check_count(num_classes, parts)
     cuts = np.linspace(0, num_classes, parts + 1).astype(int)
     blocks = np.split(np.arange(num_classes), cuts[1:-1])
     return [(np.setdiff1d(np.arange(num_classes), block), block) for block in reversed(blocks)]
@@ -67,13 +65,7 @@ def ccp_folds(num_classes: int, parts: int = 4) -> Folds:
 
 def single_split(num_classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first two thirds of the classes and the last third, for validation (ccp)."""
-    _check_count(num_classes, 4)  # one validation class scores 100
     return ccp_folds(num_classes, parts=3)[0]
-
-
-def _check_count(num_classes: int, parts: int) -> None:
-    if num_classes < parts:
-        raise ValueError(f"num_classes: {num_classes} classes cannot be cut into {parts} parts")
 
 
 # The folds of each value of `protocol.splits`; without an entry, test classes validate.

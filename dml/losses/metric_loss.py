@@ -213,3 +213,19 @@ def pair_masks(labels_B: Tensor, labels_R: Tensor, self_B: Tensor | None) -> tup
 def self_mask(self_B: Tensor, references: int) -> Tensor:
     """Returns the mask of pairs of an embedding with itself (B×R), from rows in `self_B`."""
     return self_B[:, None] == torch.arange(references, device=self_B.device)
+
+
+@torch.no_grad()
+def loss_proxies(loss: Any) -> tuple[Tensor, Tensor] | None:
+    """Returns the proxies P×D of a loss and their labels P, class by class; None: it has none.
+
+    Args:
+        loss: of this package or of pytorch-metric-learning.
+    """
+    proxies = getattr(loss, "proxies", getattr(loss, "mean_fields", None))
+    if proxies is None and hasattr(loss, "fc"):  # D×P, of PML's SoftTriple
+        proxies = loss.fc.T
+    if not isinstance(proxies, Tensor) or not len(proxies):
+        return None
+    labels = torch.arange(loss.num_classes, device=proxies.device)
+    return proxies.detach(), labels.repeat_interleave(len(proxies) // loss.num_classes)

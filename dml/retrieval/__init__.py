@@ -3,6 +3,7 @@
 from dml.retrieval.exact_search import Neighbors, nearest_neighbors
 from dml.retrieval.geometry import (
     alignment,
+    cluster_agreement,
     covering_radius,
     greedy_k_center,
     inter_class_distance,
@@ -18,6 +19,7 @@ from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval
 __all__ = [
     "Neighbors",
     "alignment",
+    "cluster_agreement",
     "concatenate",
     "covering_radius",
     "greedy_k_center",

@@ -18,6 +18,7 @@ from dml.retrieval.exact_search import nearest_neighbors
 from dml.retrieval.inputs import check_counts, check_embeddings, check_labels, check_one_dimension
 
 TILE = 1024
+CLUSTERING_SEED = 0  # of k-means, so that the same embeddings have the same scores
 
 
 def alignment(embeddings: Tensor, labels: Tensor) -> float:
@@ -388,3 +389,28 @@ def embeddings_by_class(embeddings: Tensor, labels: Tensor) -> Iterator[Tensor]:
     check_labels(labels, len(embeddings), "labels")
     for members in items_by_label(labels.to(embeddings.device)).values():
         yield embeddings[members].double()
+
+
+def cluster_agreement(embeddings: Tensor, labels: Tensor, names: Sequence[str]) -> dict[str, float]:
+    """Returns how well k-means clusters agree with the classes, as many clusters as classes.
+
+    NMI is 2·I/(H + H'), AMI the mutual information adjusted for chance (Vinh et al., Information
+    Theoretic Measures for Clusterings Comparison, 2010), both by scikit-learn.
+
+    Args:
+        embeddings: N×D, on any device.
+        labels: N integers.
+        names: `nmi`, `ami`, both or none.
+
+    Returns:
+        Scores by name; 1 for clusters that are the classes.
+    """
+    if not names:
+        return {}
+    from sklearn.cluster import KMeans  # late: it takes a second to import
+    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+
+    scores = {"nmi": normalized_mutual_info_score, "ami": adjusted_mutual_info_score}
+    means = KMeans(int(labels.unique().numel()), n_init=1, random_state=CLUSTERING_SEED)
+    clusters = means.fit_predict(embeddings.float().cpu().numpy())
+    return {name: float(scores[name](labels.cpu().numpy(), clusters)) for name in names}

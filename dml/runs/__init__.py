@@ -2,8 +2,8 @@
 
 1.  **Command.** `train.py` composes a config and checks it (`dml.config`); `experiment.run`
     receives it as composed and as a typed object. `evaluate.py` calls `evaluate.evaluate`.
-2.  **Protocol.** `protocol.create_jobs` says which models are trained, validated and tested on
-    which classes. `job.RunContext` holds what they share: config, data, device, processes.
+2.  **Protocol.** `job.RunContext` holds what the models share: config, data, device, processes.
+    Its `jobs` (`dml.data.protocol`) say on which classes each is trained, validated and tested.
 3.  **Dry run.** `build.Builder` binds the options to their constructors; `job.JobRun` builds the
     first model, and `dry_run` tries a copy of its loss, optimizer and schedule on dummy images,
     before there is a folder.

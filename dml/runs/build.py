@@ -13,24 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from dml.config.constructor import Constructor
 from dml.config.schema import Config, resolve_test_resize
-from dml.config.signatures import (
-    BACKBONE_KEYS,
-    LOSS_KEYS,
-    METHOD_KEYS,
-    accepted_parameters,
-    constructor_arguments,
-    find_argument_problems,
-    import_target,
-)
-from dml.core.errors import ConfigError, UserError, describe_failure
+from dml.config.signatures import import_target
+from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
 from dml.data.cache import open_image_source
 from dml.data.image_check import exclude_undecodable
@@ -79,8 +69,7 @@ NODES: dict[str, Callable[[Config], dict[str, Any] | None]] = {
         c.optim.schedule, c.protocol.epochs, c.optim.schedule_args
     ),
 }
-# By option: keys of its node that are not arguments, and arguments that the caller adds.
-RESERVED = {"loss": LOSS_KEYS, "method": METHOD_KEYS, "backbone": BACKBONE_KEYS}
+# By option: names of arguments that are added.
 SUPPLIED: dict[str, Collection[str]] = {
     "loss": SIZES,
     "method": ("loss", "miner", *SIZES),
@@ -89,71 +78,6 @@ SUPPLIED: dict[str, Collection[str]] = {
     "optim.args": ("params", "lr", "weight_decay"),
     "optim.schedule": ("optimizer",),
 }
-
-
-def override(cfg: DictConfig, params: dict[str, Any]) -> DictConfig:
-    """Returns the config with other values of dotted options."""
-    changed = cfg.copy()
-    OmegaConf.set_readonly(changed, False)
-    for name, value in params.items():
-        OmegaConf.update(changed, name, value)
-    return changed
-
-
-class Constructor:
-    """The class or function of a config node, with the options of the node as arguments.
-
-    Args:
-        node: with `_target_`.
-        option: its dotted name.
-
-    Attributes:
-        problems: one line per option that does not fit the signature.
-    """
-
-    def __init__(self, node: dict[str, Any], option: str) -> None:
-        self.node, self.option, self.reserved = node, option, RESERVED.get(option, ())
-        supplied = SUPPLIED.get(option, ())
-        self.problems = [*find_argument_problems(node, option, *self.reserved, given=supplied)]
-
-    def select_missing(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns the values that the signature accepts and the node does not set.
-
-        An option of the node takes precedence: `num_classes: null` of the margin loss means one β
-        for all classes.
-        """
-        accepted = accepted_parameters(import_target(self.node["_target_"], self.option))
-        return {k: v for k, v in values.items() if k in accepted and k not in self.node}
-
-    def __call__(self, **supplied: Any) -> Any:
-        """Builds the object.
-
-        Args:
-            supplied: further arguments.
-
-        Raises:
-            ConfigError: the constructor does not exist, rejects its arguments, or builds an object
-                of the wrong kind.
-            UserError: raised by the constructor itself.
-        """
-        if self.problems:
-            raise ConfigError(self.problems)
-        arguments = constructor_arguments(self.node, *self.reserved)
-        try:
-            built = instantiate(arguments, **supplied, _convert_="all")
-        except InstantiationException as error:
-            cause = error.__cause__ or error
-            if isinstance(cause, UserError):
-                raise cause from None
-            reason = describe_failure(cause)
-            first, _, rest = reason.partition(" ")  # messages of our losses begin with the argument
-            named = f".{first}: {rest}" if first in self.node else f": {reason}"
-            raise ConfigError([f"{self.option}{named}"]) from error
-        kind, description = REQUIRED.get(self.option, (object, ""))
-        if isinstance(built, kind):
-            return built
-        target = self.node["_target_"]
-        raise ConfigError([f"{self.option}._target_: {target} does not create {description}"])
 
 
 class Transforms(NamedTuple):
@@ -172,7 +96,10 @@ class Builder:
 
     def constructor(self, option: str) -> Constructor:
         """Returns the constructor of a node."""
-        return Constructor(NODES[option](self.config) or {}, option)
+        kinds = REQUIRED.get(option, ())
+        return Constructor(
+            NODES[option](self.config) or {}, option, SUPPLIED.get(option, ()), *kinds
+        )
 
     def check_arguments(self) -> None:
         """Raises ConfigError with all options that do not fit their constructors."""

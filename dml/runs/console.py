@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dml.config.identity import method_name
 from dml.core.metric_names import is_retrieval_metric, metric_label, tabled
-from dml.core.run_logger import run_logger
+from dml.core.run_log import run_logger
 from dml.core.statistics import Estimate, mean_per_repeat
 
 DASH = "\u2013"  # shown for missing numbers and values

@@ -75,7 +75,7 @@ def dry_run(
         arguments = f", called as {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
         reason = f"it fails on a batch{arguments}: {describe_failure(error)}"
         raise ConfigError([f"{option}: {reason}"]) from error
-    _try_optimizer(builder, method.cpu())
+    _try_optimizer(builder, network, method)
 
 
 def _check_value(loss: Any, option: str, classes: int) -> None:
@@ -88,16 +88,13 @@ def _check_value(loss: Any, option: str, classes: int) -> None:
         raise ConfigError([f"{option}: its value has no gradient; is it detached?"])
 
 
-def _try_optimizer(builder: Builder, method: nn.Module) -> None:
-    """Steps optimizer and schedule as the run would, on a dummy network.
+def _try_optimizer(builder: Builder, network: nn.Module, method: nn.Module) -> None:
+    """Steps optimizer and schedule as the run would, with gradients of zero.
 
     Constructors of schedules check little: one with `step_size: 0` fails at the end of the first
     epoch, one for fewer epochs at the end of its last.
     """
     config = builder.config
-    network = nn.Module()
-    network.backbone = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
-    network.head = nn.Linear(1, 1)
     optimizer, schedule = builder.optimizer(network, method)
     known, kind = ", ".join(sorted(optimizer.defaults)), type(optimizer).__name__
     if problems := [

@@ -13,14 +13,15 @@ from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError
 from dml.core.progress import open_display, show_task
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
+from dml.data.protocol import FOLDS, protocol_test
 from dml.retrieval import mean_average_precision
+from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings, save_embeddings
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
-from dml.runs.embeddings import Evaluator, SplitEmbeddings, load_embeddings, save_embeddings
+from dml.runs.embeddings import Evaluator
 from dml.runs.folder.run_folder import load_config
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_embedder
-from dml.runs.protocol import FOLDS, protocol_test
 from dml.training.device import autocast, resolve_device, set_precision
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
@@ -102,7 +103,7 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         "metrics": _scores(config, embeddings, index.recall_at),
     }
     if config.save is not None:
-        save_embeddings(target / "embeddings.npz", embeddings, split, config.save)
+        save_embeddings(target / "embeddings.npz", embeddings, split.names, config.save)
         print_line(f"embeddings  {target / 'embeddings.npz'}")
     return result, target / "evaluation.json"
 

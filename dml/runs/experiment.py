@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from torch.nn import functional as F
 
 from dml.config.check import check
 from dml.config.command_line import is_multirun
@@ -22,39 +22,35 @@ from dml.config.explain import compose_config
 from dml.config.identity import flatten, identity, protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import Config
-from dml.core.errors import ConfigError, UserError
+from dml.core.atomic_io import write_json
+from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
-from dml.core.run_logger import run_logger
+from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
-from dml.runs.build import Builder, override
+from dml.data.protocol import FOLDS, validates_one_class
+from dml.models.embedder import NORMALIZERS
+from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import console, print_line, print_results
 from dml.runs.dry_run import dry_run
-from dml.runs.embeddings import concatenate_models
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import RunFolder, load_cfg
-from dml.runs.folder.run_log import log_start, write_log
-from dml.runs.folder.summary import device_name, summarize, versions
+from dml.runs.folder.summary import summarize
 from dml.runs.job import (
     EMBEDDINGS,
     JobRun,
     Result,
     RunContext,
-    read_result,
     translate_resource_errors,
 )
-from dml.runs.protocol import FOLDS, Job, validates_one_class
-from dml.runs.train_jobs import Models, train_jobs, wait
-from dml.runs.training_status import RunPosition
+from dml.runs.train_jobs import Models, train_jobs, unfinished_jobs, wait
 from dml.runs.workers import Stop, start_workers
 from dml.tracking import RunInfo, Tracker, track_run
-from dml.training.device import resolve_device
+from dml.training.device import device_name
 from dml.training.micro_batches import uses_batch_statistics
-from dml.training.process_group import SINGLE_PROCESS, ProcessGroup, distributed_session
-
-OPTUNA = (4, 2)  # the oldest version that search=bayes runs with
+from dml.training.process_group import distributed_session
 
 
 def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -115,17 +111,6 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
     return run(cfg, check(cfg, Config), None, folder=RunFolder(path))
 
 
-def selection_score(summary: dict[str, Any]) -> float | None:
-    """Returns the score that selected the epoch, 0–1: mean over folds, then over repeats.
-
-    It is of validation classes, or of test classes where the protocol selects on those. None while
-    another process trains the best configuration of a search.
-    """
-    metric = str(summary.get("selected_by")).partition(" ")[0]
-    scores = summary.get("validation", {}).get(metric)
-    return None if scores is None else float(scores["mean"])
-
-
 def run(
     cfg: DictConfig,
     config: Config,
@@ -154,12 +139,13 @@ def run(
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
         with open_display(console), show_task(place):
-            experiment = Experiment(folder, cfg, config, world, overrides)
+            experiment = Experiment(folder, RunContext(cfg, config, world), overrides)
             read = partial(world.broadcast_from_main, folder.read_summary)
             if not config.overwrite and (summary := read()) is not None:
                 return experiment.leave_finished(summary)
             with StopRequest(config.max_minutes) as stop:
-                return experiment.run(*experiment.prepare(), stop)
+                experiment.prepare()
+                return experiment.run(stop)
 
 
 @dataclass
@@ -168,161 +154,144 @@ class Experiment:
 
     Attributes:
         folder: of the run.
-        cfg: as composed by Hydra; after a search with its best values.
-        config: the same, checked.
-        world: the processes of the run.
+        context: config, dataset and device; after a search with its best values.
         overrides: words of the command line; None: the run continues from its folder alone.
+        built: the first model, until it is trained.
     """
 
     folder: RunFolder
-    cfg: DictConfig
-    config: Config
-    world: ProcessGroup
+    context: RunContext
     overrides: Sequence[str] | None
+    built: Models = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        device = resolve_device(self.config.device, self.world)
-        self.config = self.config.on_device(device.type == "cuda")
-        self.builder = Builder(self.config)
-        self.tracker: Tracker = self.world.run_on_main(self.builder.tracker) or Tracker()
+        self.world = self.context.world
+        self.tracker = self.world.run_on_main(self.context.builder.tracker) or Tracker()
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Prints the result of a finished run, and sends rows that its tracker lacks."""
-        if self.config.data.identified_by == "place":  # the user's images may have changed
-            self.world.broadcast_from_main(lambda: self.folder.check_dataset(self.builder.index()))
+        context, folder = self.context, self.folder
+        if context.config.data.identified_by == "place":  # the user's images may have changed
+            self.world.broadcast_from_main(lambda: folder.check_dataset(context.index))
         print_line("already finished; overwrite=true starts it again")
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
-            with self.folder.locked(), track_run(self.tracker, self._tracker_info()):
+            with folder.locked(), track_run(self.tracker, self._tracker_info()):
                 for result in summary["jobs"]:
                     self.tracker.job_done(result)
-                self.tracker.conclude(summary, self.folder.pictures())
+                self.tracker.conclude(summary, folder.pictures())
         return self._show(summary)
 
-    def prepare(self) -> tuple[RunContext, Models]:
-        """Tries the first model before the folder is created: impossible runs leave no files.
-
-        Returns:
-            What the models share, and the first one if this process trains it.
-        """
-        self.builder.check_arguments()
-        context = _create_context(self.cfg, self.builder, self.world)
-        for job in context.jobs():
-            folder = self.folder.job(job.name)
-            read = partial(read_result, folder)
-            if self.config.overwrite or self.world.broadcast_from_main(read) is None:
-                break
-        else:
-            return context, {}
+    def prepare(self) -> None:
+        """Tries the first model before the folder is created: impossible runs leave no files."""
+        context, config = self.context, self.context.config
+        context.builder.check_arguments()
+        jobs = context.jobs if config.overwrite else unfinished_jobs(context, self.folder)
+        if (job := next(iter(jobs), None)) is None:
+            return
         with translate_resource_errors():
-            model = JobRun(context, job, folder)
+            model = JobRun(context, job, self.folder.job(job.name))
             size = model.embedder.embedding_size
-            dry_run(self.builder, model.method, job.train.num_classes, size, context.device)
-        if (part := self.config.data.micro_batch) and uses_batch_statistics(model.embedder):
+            dry_run(context.builder, model.method, job.train.num_classes, size, context.device)
+        if config.data.micro_batch and uses_batch_statistics(model.embedder):
             print_line(
-                f"note: data.micro_batch={part}: BatchNorm normalizes each part by itself; "
-                f"with embedder.freeze_batch_norm=true parts do not change the result"
+                f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "
+                f"by itself; with embedder.freeze_batch_norm=true parts do not change the result"
             )
-        return context, {job.key: model} if self.config.search is None else {}
+        if config.search is None:
+            self.built[job.key] = model
 
-    def run(self, context: RunContext, built: Models, stop: StopRequest) -> dict[str, Any]:
+    def run(self, stop: StopRequest) -> dict[str, Any]:
         """Searches and trains, together with any number of processes, and writes the summary last.
 
         Args:
-            context: see `prepare`.
-            built: models that are built already.
             stop: called after every step.
 
         Raises:
             Busy: another process trains the only model.
         """
-        started, jobs, folder, world = time.monotonic(), context.jobs(), self.folder, self.world
-        count, outcome = self.config.protocol.workers, None
-        if self.config.overwrite:
+        started, folder, world, outcome = time.monotonic(), self.folder, self.world, None
+        config, workers = self.context.config, self.context.config.protocol.workers
+        if config.overwrite:
             world.run_on_main(folder.clear)
-        if self.config.search is None:
-            count = min(count, sum(read_result(folder.job(job.name)) is None for job in jobs))
-        with start_workers(
-            partial(_take_part, self.cfg, folder), self.config, folder.path, count - 1
-        ):
-            if self.config.search is not None:
-                context, outcome = self._search(context, stop)
-            with self._kept(context, built, stop) as summary:
-                if summary is not None:
-                    return self.leave_finished(summary)
-                if outcome is None:
-                    self.begin(context)
-                request = world.share_stop_request(stop)
-                with track_run(self.tracker, world.broadcast_from_main(self._tracker_info)):
-                    results = train_jobs(context, jobs, folder, self.tracker, request, built=built)
-                    with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
-                        summary = self._summarize(context, jobs, results)
-                    summary["wall_seconds"] = round(time.monotonic() - started, 2)
-                    summary |= {} if outcome is None else {"search": outcome}
-                    self.tracker.conclude(summary, folder.pictures())
-                    world.broadcast_from_main(lambda: folder.write_summary(summary))
+        if config.search is None:
+            workers = min(workers, len([*unfinished_jobs(self.context, folder)]))
+        with ExitStack() as stack:
+            take_part = partial(_take_part, self.context.cfg, folder)
+            stack.enter_context(start_workers(take_part, config, folder.path, workers - 1))
+            if config.search is not None:
+                outcome = self._search(stop)
+            if (summary := self._lock(stack, stop)) is not None:
+                return self.leave_finished(summary)
+            if outcome is None:
+                self.begin()
+            request = world.share_stop_request(stop)
+            with track_run(self.tracker, world.broadcast_from_main(self._tracker_info)):
+                results = [*train_jobs(self.context, folder, request, self.tracker, self.built)]
+                with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
+                    summary = self._summarize(results)
+                summary["wall_seconds"] = round(time.monotonic() - started, 2)
+                summary |= {} if outcome is None else {"search": outcome}
+                self.tracker.conclude(summary, folder.pictures())
+                world.broadcast_from_main(lambda: write_json(folder.summary, summary))
         return self._show(summary)
 
-    def _search(self, context: RunContext, stop: StopRequest) -> tuple[RunContext, dict[str, Any]]:
-        """Searches; returns the context with the best values, and the search of the summary."""
+    def _search(self, stop: StopRequest) -> dict[str, Any]:
+        """Searches, takes the best values, and returns the search of the summary."""
+        from dml.runs.search.search_loop import search  # late: imports Optuna
+
         with write_log(self.folder.path, "search"):
-            self.begin(context)
+            self.begin()
             with track_run(self.tracker, self._tracker_info()):
-                study = _train_trials(self.cfg, context, stop, self.folder, self.tracker)
-                outcome = study.report()
-        self.cfg, context = _with_values(self.cfg, outcome["params"], context)
-        self.config, self.builder = context.config, context.builder
-        return context, outcome
+                outcome = search(self.context, stop, self.folder, self.tracker).report()
+        self.context = self.context.with_values(outcome["params"])
+        return outcome
 
-    @contextmanager
-    def _kept(
-        self, context: RunContext, built: Models, stop: StopRequest
-    ) -> Iterator[dict[str, Any] | None]:
-        """Locks the run and writes `train.log`; yields the summary if it is finished, else None.
+    def _lock(self, stack: ExitStack, stop: StopRequest) -> dict[str, Any] | None:
+        """Locks the run and writes `train.log` until `stack` closes.
 
-        While another process has the lock, this one trains models for it.
+        While another process has the lock, this one trains models for it. Returns its summary if it
+        finishes the run, else None.
         """
-        world, folder, jobs, waits = self.world, self.folder, context.jobs(), False
-        with ExitStack() as stack:
+        world, folder, waits = self.world, self.folder, False
 
-            def enter() -> None:
-                stack.enter_context(folder.locked())
-                stack.enter_context(write_log(folder.path, "run"))
+        def enter() -> None:
+            stack.enter_context(folder.locked())
+            stack.enter_context(write_log(folder.path, "run"))
 
-            while (summary := world.broadcast_from_main(folder.read_summary)) is None:
-                try:
-                    world.run_on_main(enter)
-                    break
-                except Busy as busy:
-                    if world.size > 1 or len(jobs) == 1:
-                        raise
-                    if not waits:
-                        print_line(f"note: {busy.holder} keeps this run; training it together")
-                    waits = True
-                built.clear()
-                train_jobs(context, jobs, folder, Tracker(), stop, keeps=False)
-                wait(stop)
-            yield summary
+        while (summary := world.broadcast_from_main(folder.read_summary)) is None:
+            try:
+                world.run_on_main(enter)
+                break
+            except Busy as busy:
+                if world.size > 1 or len(self.context.jobs) == 1:
+                    raise
+                if not waits:
+                    print_line(f"note: {busy.holder} keeps this run; training it together")
+                waits = True
+            self.built.clear()
+            list(train_jobs(self.context, folder, stop))
+            wait(stop)
+        return summary
 
-    def begin(self, context: RunContext) -> None:
+    def begin(self) -> None:
         """Writes config and command, and prints what batches hold, and notes on the config."""
+        context, folder = self.context, self.folder
+        config, data, jobs = context.config, context.config.data, context.jobs
 
         def write_config() -> None:
-            self.folder.check_dataset(context.index)
-            self.folder.write_config(self.cfg)
-            if self.overrides is not None:
-                self.folder.write_command(self.overrides)
+            folder.check_dataset(context.index)
+            folder.write_config(context.cfg, self.overrides)
 
         self.world.broadcast_from_main(write_config)
-        log_start(versions())
-        data, jobs = self.config.data, context.jobs()
+        log_start()
         m = None if data.sampler == "random" else data.images_per_class
         drawn = f"{data.batch_size // m} groups of {m} of a class" if m else "drawn at random"
-        if self.config.speed == "fast" and context.device.type == "cuda":
-            print_line(f"speed: fast (precision={self.config.precision}, channels_last=true)")
+        on_gpu = context.device.type == "cuda"
+        if config.speed == "fast" and on_gpu:
+            print_line(f"speed: fast (precision={config.precision}, channels_last=true)")
         print_line(f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})")
-        notes = [*find_notes(self.config)]
-        c = self.config
-        if context.device.type == "cuda" and c.precision == "fp32" and not data.stand_in:
+        notes = [*find_notes(config)]
+        if on_gpu and config.precision == "fp32" and not data.stand_in:
             notes.append(
                 "speed: on a GPU, speed=fast, precision=bf16, data.cache=full and compile=true may "
                 "save time; the first two round differently, so that they are other runs"
@@ -338,24 +307,21 @@ class Experiment:
             print_line(f"note: {note}")
         run_logger.info("device: %s", device_name(context.device))
 
-    def _summarize(
-        self, context: RunContext, jobs: Sequence[Job], results: Sequence[Result]
-    ) -> dict[str, Any]:
+    def _summarize(self, results: Sequence[Result]) -> dict[str, Any]:
         """Draws the curves, scores joined models, and returns the content of `summary.json`."""
-        world, folder, config = self.world, self.folder, self.config
-        score = partial(_score_ensembles, context, jobs, folder)
-        ensembles = world.broadcast_from_main(score)
-        keys = [job.key for job in jobs]
-        draw = partial(draw_curves, config, folder.history, keys, folder.figures)
+        context, folder, world = self.context, self.folder, self.world
+        ensembles = world.broadcast_from_main(partial(_score_ensembles, context, folder))
+        keys = [job.key for job in context.jobs]
+        draw = partial(draw_curves, context.config, folder.history, keys, folder.figures)
         world.broadcast_from_main(draw)
-        summary = summarize(config, jobs[0].test.query, results, ensembles, context.device)
+        tested = context.jobs[0].test.query
+        summary = summarize(context.config, tested, results, ensembles, context.device)
         return summary | {"processes": world.size}
 
     def _tracker_info(self) -> RunInfo:
         """Returns the description of the run."""
-        folder, config, p = self.folder, self.config, self.config.protocol
-        keys = itertools.product(range(p.repeats), range(FOLDS[p.splits]))
-        plain: Any = OmegaConf.to_container(self.cfg, resolve=True)
+        folder, config, p = self.folder, self.context.config, self.context.config.protocol
+        plain: Any = OmegaConf.to_container(self.context.cfg, resolve=True)
         del plain["tracking"]
         plain["run"] = {
             "result_id": result_id(config),
@@ -371,7 +337,7 @@ class Experiment:
             name=config.name or f"{folder.path.parent.name} seed{config.seed}",
             group=config.experiment.id,
             config=mask_options(plain),
-            jobs=[*keys],
+            jobs=[*itertools.product(range(p.repeats), range(FOLDS[p.splits]))],
             tags=tags,
             notify=print_line,
         )
@@ -384,65 +350,30 @@ class Experiment:
         return summary
 
 
-def _create_context(
-    cfg: DictConfig, builder: Builder, world: ProcessGroup = SINGLE_PROCESS
-) -> RunContext:
-    with show_task(f"reading {builder.config.data.name}"):
-        index = builder.index()
-    p = builder.config.protocol
-    position = RunPosition(p.repeats, FOLDS[p.splits])
-    return RunContext(builder, identity(cfg), index, world, position)
-
-
 def _take_part(cfg: DictConfig, folder: RunFolder, config: Config, stop: Stop) -> None:
     """Trains trials and models of a run that another process keeps, until none is left."""
-    context = _create_context(cfg, Builder(config))
+    context = RunContext(cfg, config)
     if config.search is not None:
-        best = _train_trials(cfg, context, stop, folder, Tracker()).best_trial()
+        from dml.runs.search.search_loop import search
+
+        best = search(context, stop, folder, Tracker()).best_trial()
         if best is None:
             return
-        _, context = _with_values(cfg, best.params, context)
-    train_jobs(context, context.jobs(), folder, Tracker(), stop, keeps=False)
+        context = context.with_values(best.params)
+    list(train_jobs(context, folder, stop))
 
 
-def _train_trials(
-    cfg: DictConfig, context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
-) -> Any:
-    """Returns the finished study of a search.
-
-    Raises:
-        UserError: the installed Optuna is too old.
-    """
-    if tuple(map(int, (found := version("optuna")).split(".")[:2])) < OPTUNA:
-        need = ".".join(map(str, OPTUNA))
-        raise UserError(f"search: needs Optuna {need}, found {found}: pip install -U optuna")
-    from dml.runs.search.search_loop import search  # late: imports Optuna
-
-    return search(cfg, context, stop, folder, tracker)
-
-
-def _with_values(
-    cfg: DictConfig, values: dict[str, Any], context: RunContext
-) -> tuple[DictConfig, RunContext]:
-    """Returns the config with other values of dotted options, and the context of its models."""
-    cfg = override(cfg, values)
-    device = {"device": context.config.device}
-    config = check(cfg, Config).on_device(context.device.type == "cuda").model_copy(update=device)
-    return cfg, replace(context, builder=Builder(config), identity=identity(cfg))
-
-
-def _score_ensembles(
-    context: RunContext, jobs: Sequence[Job], folder: RunFolder
-) -> list[dict[str, Any]] | None:
+def _score_ensembles(context: RunContext, folder: RunFolder) -> list[dict[str, Any]] | None:
     """Returns the scores of the concatenated models of each repeat; None for one model a repeat."""
-    config = context.config
+    config, recall_at, scores = context.config, context.index.recall_at, []
     if FOLDS[config.protocol.splits] == 1:
         return None
-    scores = []
-    for repeat, folds in groupby(jobs, lambda job: job.repeat):
+    name = config.embedder["normalize"]
+    normalize = F.normalize if name == "none" else NORMALIZERS[name]
+    for repeat, folds in groupby(context.jobs, lambda job: job.repeat):
         files = [folder.job(job.name) / EMBEDDINGS for job in folds]
-        embeddings = concatenate_models(files, config.embedder["normalize"], context.device)
-        recall_at, size = context.index.recall_at, embeddings.query.shape[1]
+        embeddings = concatenate_models(files, normalize, context.device)
         metrics = embeddings.score(recall_at, config.evaluation.backend)
+        size = embeddings.query.shape[1]
         scores.append({"repeat": repeat, "metrics": metrics, "embedding_size": size})
     return scores

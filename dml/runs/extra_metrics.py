@@ -13,21 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.core.option_values import EXTRA_METRICS
 from dml.losses.cosine import unit_rows
 from dml.losses.mean_field import MeanFieldLoss
+from dml.losses.metric_loss import loss_proxies
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import embed_mixes
 from dml.models.embedder import Embedder
 from dml.retrieval import geometry, retrieval_metrics
-from dml.runs.embeddings import SplitEmbeddings
+from dml.retrieval.embeddings import SplitEmbeddings
 
 FNMR = "fnmr_at_fmr_"  # and the false match rate
-CLUSTERING_SEED = 0  # of k-means, so that the same embeddings have the same scores
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class ExtraMetrics:
             errors = geometry.match_error_rates(*test.as_one_set(), [*rates.values()])
             metrics |= dict(zip(rates, errors, strict=True))
         agreement = [name for name in ("nmi", "ami") if name in self.names]
-        return metrics | cluster_agreement(test.query, labels, agreement)
+        return metrics | geometry.cluster_agreement(test.query, labels, agreement)
 
     def _regularizer(self) -> float:
         """Returns the regularizer of mean fields, without λ_MF (mft, Figures 5a and 5b)."""
@@ -99,7 +98,10 @@ class ExtraMetrics:
         return float(loss.regularizer_value())
 
     def _w2(self) -> float:
-        proxies, labels = loss_proxies(self.method)
+        found = loss_proxies(getattr(self.method, "loss", None))
+        if found is None:
+            raise UserError("evaluation.measures: w2 needs a loss with proxies")
+        proxies, labels = found
         embeddings, classes = self.training()
         points = unit_rows(proxies.to(embeddings.dtype))[0]
         return geometry.proxy_alignment(points, labels, unit_rows(embeddings)[0], classes)
@@ -110,46 +112,3 @@ class ExtraMetrics:
         if isinstance(self.method, Metrix):
             self.embedder.eval()
             yield from embed_mixes(self.method, self.embedder, self.batches())
-
-
-def cluster_agreement(embeddings: Tensor, labels: Tensor, names: Sequence[str]) -> dict[str, float]:
-    """Returns how well k-means clusters agree with the classes, as many clusters as classes.
-
-    NMI is 2·I/(H + H'), AMI the mutual information adjusted for chance (Vinh et al., Information
-    Theoretic Measures for Clusterings Comparison, 2010), both by scikit-learn.
-
-    Args:
-        embeddings: N×D, on any device.
-        labels: N integers.
-        names: `nmi`, `ami`, both or none.
-
-    Returns:
-        Scores by name; 1 for clusters that are the classes.
-    """
-    if not names:
-        return {}
-    from sklearn.cluster import KMeans  # late: it takes a second to import
-    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
-
-    scores = {"nmi": normalized_mutual_info_score, "ami": adjusted_mutual_info_score}
-    means = KMeans(int(labels.unique().numel()), n_init=1, random_state=CLUSTERING_SEED)
-    clusters = means.fit_predict(embeddings.float().cpu().numpy())
-    return {name: float(scores[name](labels.cpu().numpy(), clusters)) for name in names}
-
-
-@torch.no_grad()
-def loss_proxies(method: nn.Module) -> tuple[Tensor, Tensor]:
-    """Returns the proxies P×D of a method's loss and their labels P, class by class.
-
-    Raises:
-        UserError: the loss has no proxies.
-    """
-    loss: Any = getattr(method, "loss", None)
-    proxies = getattr(loss, "proxies", getattr(loss, "mean_fields", None))
-    if proxies is None and hasattr(loss, "fc"):  # D×P, of PML's SoftTriple
-        proxies = loss.fc.T
-    if not isinstance(proxies, Tensor) or not len(proxies):
-        raise UserError("evaluation.measures: w2 needs a loss with proxies")
-    classes = int(loss.num_classes)
-    labels = torch.arange(classes, device=proxies.device)
-    return proxies.detach(), labels.repeat_interleave(len(proxies) // classes)

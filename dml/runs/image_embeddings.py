@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,27 +16,23 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dml.core.atomic_io import output_folder, replace_file
+from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
-from dml.data import embedding_file
-from dml.data.embedding_file import ImageEmbeddings
 from dml.data.folder import list_images
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
-from dml.retrieval import nearest_neighbors
+from dml.retrieval import embedding_file
+from dml.retrieval.embedding_file import ImageEmbeddings
+from dml.retrieval.file_search import search_file
 from dml.runs.build import Builder
 from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
 from dml.training.device import autocast, resolve_device, set_precision
-
-SAMPLE = 100  # rows that measure the recall of an index
-DUPLICATE = 1e-3  # largest distance, of the query's length 1: float16 has three digits
-PROBED = 32  # lists of an index that are searched
 
 
 def embed(
@@ -183,98 +177,17 @@ def search(
         UserError: the file or an image cannot be read, a row does not exist, k is too large, the
             network is missing or has changed, or faiss is not installed.
     """
-    stored = embedding_file.open_embeddings(embeddings)
-    own = np.array([_find_row(str(query), stored) for query in queries])
-    names = [stored.paths[r] if r >= 0 else str(q) for q, r in zip(queries, own, strict=True)]
-    vectors = _numbers(stored.embeddings[own])
-    if (new := own < 0).any():
-        vectors[new] = _embed_queries([*np.array(names)[new]], stored)
-    most = (count := len(stored.embeddings)) - int((own >= 0).any())
-    if not 1 <= k <= most:
-        raise UserError(f"k: {k} is not between 1 and {most}, the images that a query can find")
-    try:
-        pool: Any = slice(None)
-        if index:
-            pool = _candidates(Path(embeddings), stored.embeddings, vectors, k)
-        points, numbers = _numbers(stored.embeddings[pool]), np.arange(count)[pool]
-        found = nearest_neighbors(vectors, points, k=min(k + 1, len(points)))
-    except ValueError as error:
-        raise UserError(f"embeddings: {embeddings}: {error}") from error
-    # A stable sort leaves all in their order, except for the query itself.
-    rows = numbers[found.indices]
-    order = np.argsort(rows == own[:, None], axis=1, kind="stable")[:, :k]
-    rows = np.take_along_axis(rows, order, 1).ravel()
-    distances = np.take_along_axis(found.distances.numpy(), order, 1).ravel()
-    labels = np.full(count, None) if stored.labels is None else stored.labels.astype(object)
-    columns = {
-        "query": np.repeat([str(query) for query in queries], k),
-        "query_label": np.repeat(np.where(new, None, labels[own]), k),
-        "rank": np.tile(np.arange(1, k + 1), len(own)),
-        "distance": distances,
-        "row": rows,
-        "label": labels[rows],
-        "path": stored.paths[rows],
-        "duplicate": distances <= DUPLICATE * np.repeat(vectors.norm(dim=1).numpy(), k),
-    }
-    table = pd.DataFrame(columns)
+    names, table = search_file(embeddings, queries, k, _embed_queries, index)
     if picture is not None:
         draw_found(names, table, Path(picture))
     return table
 
 
-def _numbers(embeddings: np.ndarray) -> torch.Tensor:
-    """Returns embeddings as at least float32, copied if they are in another form on the disk."""
-    dtype = np.float64 if embeddings.itemsize > 4 else np.float32
-    return torch.from_numpy(embeddings.astype(dtype, copy=not embeddings.flags.writeable))
-
-
-def _find_row(query: str, stored: ImageEmbeddings) -> int:
-    """Returns the row of a query; −1 for an image that is not in the file."""
-    if query.isdecimal() and not Path(query).exists():
-        if int(query) >= (count := len(stored.paths)):
-            raise UserError(f"query: row {query} does not exist; the last one is {count - 1}")
-        return int(query)
-    alike = np.flatnonzero(np.char.endswith(stored.paths, Path(query).name))
-    place = os.path.realpath(query)
-    return next((int(row) for row in alike if os.path.realpath(stored.paths[row]) == place), -1)
-
-
-def _embed_queries(queries: Sequence[Any], stored: ImageEmbeddings) -> torch.Tensor:
+def _embed_queries(queries: Sequence[str], stored: ImageEmbeddings) -> np.ndarray:
     if not (made_by := stored.made_by):
         raise UserError("query: the file does not say which network made it; take images of it")
     same = {key: made_by[key] for key in ("network", "repeat", "fold", "features", "options")}
     made = embed(images=queries, **same)
     if made.made_by["weights"] != made_by["weights"]:
         raise UserError(f"network: {made_by['network']} has changed since it made the file")
-    return _numbers(made.embeddings)
-
-
-def _candidates(path: Path, points: np.ndarray, vectors: torch.Tensor, k: int) -> np.ndarray:
-    """Returns rows among which an index of a file's embeddings finds the neighbors.
-
-    The index is saved, and built anew if the file is newer.
-    """
-    try:
-        import faiss
-    except ImportError as error:
-        raise UserError("index: faiss is not installed: pip install faiss-cpu") from error
-    place = path.with_name(f"{path.name}.faiss")
-    if place.exists() and place.stat().st_mtime_ns > path.stat().st_mtime_ns:
-        engine: Any = faiss.read_index(str(place))
-    else:
-        known, count = _numbers(points).float().numpy(), len(points)
-        lists = max(1, min(int(count**0.5), count // 39))  # faiss warns of fewer rows a list
-        engine = faiss.index_factory(known.shape[1], f"IVF{lists},Flat")
-        engine.nprobe = PROBED  # the file keeps it
-        engine.train(known)
-        engine.add(known)
-        with replace_file(place) as temporary:
-            faiss.write_index(engine, str(temporary))
-        some, most = known[:: max(1, count // SAMPLE)].copy(), min(k + 1, count)
-        pair = torch.from_numpy(some), torch.from_numpy(known)
-        exact = nearest_neighbors(*pair, k=most).indices[:, 1:]
-        shares = [*map(np.isin, exact, engine.search(some, most)[1])]
-        print(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
-    rows = engine.search(vectors.float().numpy(), k + 1)[1]
-    # The first rows as well: an index may find fewer than k.
-    return np.union1d(rows[rows >= 0], np.arange(min(k + 1, len(points))))
+    return made.embeddings

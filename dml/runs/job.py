@@ -8,17 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from dml.config.check import check
+from dml.config.identity import identity
 from dml.config.schema import Config
-from dml.core.atomic_io import read_json, write_json
+from dml.core.atomic_io import write_json
 from dml.core.errors import RunStopped, UserError
 from dml.core.launcher import read_launch
 from dml.core.progress import format_epoch, show_task
@@ -34,15 +37,17 @@ from dml.data.loaders import (
     resolve_workers,
     train_batches,
 )
+from dml.data.protocol import FOLDS, Job, Split, create_jobs
 from dml.data.samplers import build_schedule
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
+from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
 from dml.runs.build import Builder
 from dml.runs.console import print_line
-from dml.runs.embeddings import Evaluator, SplitEmbeddings, save_embeddings
+from dml.runs.embeddings import Evaluator
 from dml.runs.extra_metrics import ExtraMetrics
-from dml.runs.protocol import FOLDS, Job, Split, create_jobs
-from dml.runs.training_status import RunPosition, TrainingStatus
-from dml.tracking import History, JobTracker, Tracker
+from dml.runs.folder.run_folder import RESULT
+from dml.runs.training_status import TrainingStatus, Trial
+from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import Checkpoints, translate_state_errors
 from dml.training.device import autocast, resolve_device
 from dml.training.interfaces import Callbacks, TrainConfig
@@ -53,7 +58,6 @@ from dml.training.trainer import Trainer
 
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
 STAGE_EMBEDDINGS = "test_embeddings_stage{:02d}.npz"  # at the end of a stage of CCP, if kept
-RESULT = "result.json"  # written last: its presence means that the job is finished
 NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
@@ -63,47 +67,56 @@ Result = dict[str, Any]
 DrawTest = Callable[["JobRun", dict[str, SplitEmbeddings]], None]
 
 
-def loading_processes(config: Config, index: ImageIndex, device: torch.device) -> int:
-    """Returns the number of loading processes of each training process of a run."""
-    training_processes = max(read_launch().local_size, config.protocol.workers)
-    return resolve_workers(config.data.workers, index, device, training_processes)
-
-
-@dataclass(frozen=True)
+@dataclass
 class RunContext:
-    """The objects that all models of a run share.
+    """What the models of a run share.
 
     Attributes:
-        builder: of network, method and optimizer; holds the config.
-        identity: see `dml.config.identity.identity`; guards the checkpoints.
-        index: the dataset.
+        cfg: as composed by Hydra.
+        config: the same, checked; on a GPU with the options that `speed=fast` sets.
         world: the processes that train each model together.
-        position: of the models among those of the run, or the trials of its search.
+        images: the dataset; None: that of the config, read when it is needed.
+        trial: the trial of a search that the models belong to.
+        device: of the networks, which the config names.
+        builder: of network, method and optimizer.
     """
 
-    builder: Builder
-    identity: dict[str, Any]
-    index: ImageIndex
+    cfg: DictConfig
+    config: Config
     world: ProcessGroup = SINGLE_PROCESS
-    position: RunPosition = field(default_factory=RunPosition)
+    images: ImageIndex | None = None
+    trial: Trial | None = None
 
-    @property
-    def config(self) -> Config:
-        """The config of the run."""
-        return self.builder.config
+    def __post_init__(self) -> None:
+        self.device = resolve_device(self.config.device, self.world)
+        self.config = self.config.on_device(self.device.type == "cuda")
+        self.builder = Builder(self.config)
+
+    def with_values(self, values: dict[str, Any], trial: Trial | None = None) -> RunContext:
+        """Returns the context with other values of dotted options, on the same device."""
+        cfg = self.cfg.copy()
+        OmegaConf.set_readonly(cfg, False)
+        for name, value in values.items():
+            OmegaConf.update(cfg, name, value)
+        config = check(cfg, Config).model_copy(update={"device": self.config.device})
+        return RunContext(cfg, config, self.world, self.index, trial)
 
     @cached_property
-    def device(self) -> torch.device:
-        """The device of the networks, which the config names."""
-        return resolve_device(self.config.device, self.world)
+    def index(self) -> ImageIndex:
+        """The dataset."""
+        if self.images is not None:
+            return self.images
+        with show_task(f"reading {self.config.data.name}"):
+            return self.builder.index()
 
     @cached_property
     def source(self) -> ImageSource | None:
         """The cached images, which are made at the first access; None: decode at every access."""
         return self.builder.source(self.index)
 
+    @cached_property
     def jobs(self) -> list[Job]:
-        """Returns the models of the run, in order."""
+        """The models of the run, in order."""
         c, p = self.config, self.config.protocol
         return create_jobs(p.splits, p.repeats, self.index, c.data.label_noise, c.seed)
 
@@ -124,7 +137,7 @@ class JobRun:
     def __init__(self, context: RunContext, job: Job, folder: Path) -> None:
         self.context, self.config, self.job = context, context.config, job
         self.device, self.world = context.device, context.world
-        self.checkpoints = Checkpoints(folder, context.identity, self.world)
+        self.checkpoints = Checkpoints(folder, identity(context.cfg), self.world)
         seeds = np.random.SeedSequence([self.config.seed, *job.key]).generate_state(2)
         model_seed, self._batch_seed = (int(seed) for seed in seeds)
         data = self.config.data
@@ -151,6 +164,8 @@ class JobRun:
         self._extra_metrics = ExtraMetrics(names, self.embedder, self.method, *training)
         self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
         self._training_images = Split(job.train)
+        images, seed = (job.train, self.transforms.train), self._batch_seed
+        self._train_batches = partial(train_batches, *images, schedule=self.schedule, seed=seed)
         self.evaluator = cache(self._create_evaluator)  # whose loading processes wait
 
     def run(
@@ -158,23 +173,22 @@ class JobRun:
         history: History,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
-        test: bool = True,
         draw_test: DrawTest | None = None,
     ) -> Result:
         """Trains from the last checkpoint, or from the start, to the end; scores the best weights.
+
+        In a search, neither the test images nor the untrained network are scored.
 
         Args:
             history: receives a row per evaluation.
             tracker: also receives the rows.
             should_stop: called after every step.
-            test: whether the test images are scored, and the network before training; False in a
-                search.
             draw_test: receives the embeddings of the test images before and after training.
 
         Returns:
             `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
-            `best_step`, `steps`; of training `seconds` and `images_per_second`; with `test` also
-            `metrics` (test, best weights, and those of `evaluation.measures`) and `untrained`
+            `best_step`, `steps`; of training `seconds` and `images_per_second`; without a search
+            also `metrics` (test, best weights, and those of `evaluation.measures`) and `untrained`
             (test, before training). `collapsed` if the embeddings of the validation images by the
             best network are all equal.
 
@@ -183,50 +197,50 @@ class JobRun:
             UserError: see `Trainer.fit` and `Checkpoints`.
         """
         set_random_state(self._random, self.device)
-        stored = self.checkpoints.load()
+        config, job, stored = self.config, self.job, self.checkpoints.load()
+        test = self.context.trial is None
         # With validation on test images, the first evaluation scores the untrained network.
-        tests_apart = test and self.job.validation is not self.job.test
+        tests_apart = test and job.validation is not job.test
         untrained = None
         if tests_apart or (draw_test is not None and stored is not None):
-            self._test_embeddings[BEFORE] = self.embed(self.job.test).to("cpu")
+            self._test_embeddings[BEFORE] = self.embed(job.test).to("cpu")
         if tests_apart:
-            embeddings = self._test_embeddings[BEFORE].to(self.device)
-            untrained = self.evaluator(self.job.test).score(embeddings)
-        self.method.attach(self._pool)
-        keeps = test and self.config.evaluation.keep_embeddings
+            untrained = self.evaluator(job.test).score(self._test_embeddings[BEFORE])
+        self._untrained = test and stored is None  # until the first evaluation
+        images = job.train, self.transforms.train, self._loading
+        self.method.attach(partial(pool_batches, *images, self._batch_seed, self._eval_batch_size))
+        keeps = test and config.evaluation.keep_embeddings
         if keeps and isinstance(self.method, ChanceConstrained):
             self.method.on_stage = self._keep_stage
-        test_curve = tests_apart and self.config.evaluation.test_curve
+        test_curve = tests_apart and config.evaluation.test_curve
         if not test_curve:
             self.evaluator.cache_clear()  # the test images are needed again only at the end
-        self._trainer = trainer = self._create_trainer(
-            history, tracker, should_stop, test, test_curve
-        )
+        trainer, status = self._create_trainer(history, tracker, should_stop, test_curve)
         try:
             if stored is not None:
                 with translate_state_errors(self.checkpoints.last):
                     trainer.load_state_dict(stored)
                 if not trainer.finished:
-                    epoch = format_epoch(trainer.epoch)
-                    print_line(f"continuing {self.job.name} from epoch {epoch}")
-            elif self.method.loss_constant and self.job.key == (0, 0):
+                    print_line(f"continuing {job.name} from epoch {format_epoch(trainer.epoch)}")
+            elif self.method.loss_constant and job.key == (0, 0):
                 print_line(
                     "note: in brackets, the constant part of the loss and the part that training "
                     "changes"
                 )
-            self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
-            status = self._status
+            self.world.broadcast_from_main(lambda: history.rewind(job.key, trainer.rows))
             with show_task(f"{status.place}preparing", status.total) as status.update:
                 trainer.fit()
-            if trainer.epoch < self.config.protocol.epochs:
-                stopping = self.config.protocol.stopping
-                unit = stopping.unit.removesuffix("s") if stopping.patience == 1 else stopping.unit
-                line = f"stopped early: no improvement in {stopping.patience} {unit}"
-                self.context.position.show(self.job.key, line)
+            if trainer.epoch < config.protocol.epochs:
+                status.show_early_stop()
             with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
-                result = self._describe_best(history, test, draw_test)
-                if untrained is not None:
-                    result["untrained"] = untrained
+                best = self.checkpoints.load_best()
+                result = self._describe_best(trainer, best)
+                if test:
+                    first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
+                    result["untrained"] = first if untrained is None else untrained
+                    result["metrics"] = self._test(history, best)
+                if draw_test is not None:
+                    self._draw(draw_test, untrained=best["step"] == 0)
 
                 def finish() -> None:
                     write_json(self.checkpoints.folder / RESULT, result)
@@ -235,51 +249,32 @@ class JobRun:
                 self.world.broadcast_from_main(finish)
             return result
         finally:
-            del self._trainer  # in a cycle with this object, its loading processes would wait
             self.evaluator.cache_clear()
 
     @cached_property
     def _loading(self) -> LoaderOptions:
-        """Returns the loader options of this process's part of each batch."""
-        workers = loading_processes(self.config, self.context.index, self.device)
-        images = self.transforms.to_input, self.device, workers, self.context.source
+        """The loader options of this process's part of each batch."""
+        config, context = self.config, self.context
+        processes = max(read_launch().local_size, config.protocol.workers)
+        workers = resolve_workers(config.data.workers, context.index, self.device, processes)
+        images = self.transforms.to_input, self.device, workers, context.source
         return LoaderOptions(*images, rank=self.world.rank, world_size=self.world.size)
 
-    def _create_evaluator(self, split: Split) -> Evaluator:
-        """Returns the evaluator of a network on a split."""
-        return Evaluator(
-            split,
-            self.transforms.test,
-            self._loading,
-            self._eval_batch_size,
-            self.world,
-            self.config.evaluation.backend,
-        )
-
-    @property
+    @cached_property
     def _eval_batch_size(self) -> int:
         pixels = self.config.transform.size or self.embedder.input.size
         return resolve_eval_batch_size(self.config.data.eval_batch_size, pixels, self.device)
 
+    def _create_evaluator(self, split: Split) -> Evaluator:
+        """Returns the evaluator of a network on a split."""
+        batches = self.transforms.test, self._loading, self._eval_batch_size
+        return Evaluator(split, *batches, self.world, self.config.evaluation.backend)
+
     def batches(self, epochs: int = 1) -> Batches:
         """Returns the augmented training batches of the first epochs, complete on any process."""
-        steps = epochs * self.schedule.steps_per_epoch
-        return self._training_batches(0, steps, replace(self._loading, rank=0, world_size=1))
-
-    def _training_batches(self, start: int, stop: int, options: LoaderOptions) -> Batches:
-        steps = {"seed": self._batch_seed, "start": start, "stop": stop}
-        return train_batches(self.job.train, self.transforms.train, options, self.schedule, **steps)
-
-    def _pool(self, images_per_class: int, number: int) -> Batches:
-        """Returns images for methods that need more than batches (see `pool_batches`)."""
-        return pool_batches(
-            self.job.train,
-            self.transforms.train,
-            self._loading,
-            images_per_class=images_per_class,
-            seed=self._batch_seed,
-            number=number,
-            batch_size=self._eval_batch_size,
+        complete = replace(self._loading, rank=0, world_size=1)
+        return self._train_batches(
+            options=complete, start=0, stop=epochs * self.schedule.steps_per_epoch
         )
 
     def _create_trainer(
@@ -287,71 +282,82 @@ class JobRun:
         history: History,
         tracker: Tracker,
         should_stop: Callable[[], RunStopped | None],
-        test: bool,
         test_curve: bool,
-    ) -> Trainer:
+    ) -> tuple[Trainer, TrainingStatus]:
         c, p, steps = self.config, self.config.protocol, self.schedule.steps_per_epoch
         every = p.evaluate_every * (steps if p.evaluate_unit == "epochs" else 1)
         limits = {"warmup_epochs", "clip_value", "clip_norm", "clip_loss_parameters"}
-        options = {"precision": c.precision, **c.optim.model_dump(include=limits)}
-        options["micro_batch"] = c.data.micro_batch
         length = TrainConfig(
-            p.epochs, steps, every, p.select_metric, score_untrained=test, **options
+            p.epochs,
+            steps,
+            every,
+            p.select_metric,
+            precision=c.precision,
+            score_untrained=self.context.trial is None,
+            micro_batch=c.data.micro_batch,
+            **c.optim.model_dump(include=limits),
         )
         optimizer, scheduler = self.context.builder.optimizer(self.embedder, self.method)
         state = TrainState(self.embedder, self.method, optimizer, scheduler)
-        best = Stopping(**p.stopping.model_dump())
-        position, key, size = self.context.position, self.job.key, self.schedule.batch_size
-        self._status = TrainingStatus(position, key, length, size, state, best)
+        best, key = Stopping(**p.stopping.model_dump()), self.job.key
+        models = p.repeats, FOLDS[p.splits]
+        place = key, models, self.context.trial
+        status = TrainingStatus(*place, length, self.schedule.batch_size, state, best)
         validation = self.evaluator(self.job.validation)
-        rows = JobTracker(history, tracker, *key, self._status.show_evaluation)
+
+        def log(metrics: dict[str, Any], step: int) -> None:
+            job = {"repeat": key[0], "fold": key[1]}
+            history.append({**job, "epoch": metrics["epoch"], "step": step, **metrics})
+            tracker.log({**job, **metrics}, step)
+            status.show_evaluation(metrics)
+
         callbacks = Callbacks(
-            evaluate=lambda: self._validate(validation, test_curve),
-            log=rows.log,
-            should_stop=should_stop,
-            on_step=self._status.on_step,
+            lambda: self._validate(validation, best, test_curve), log, should_stop, status.on_step
         )
 
         def batches(start: int) -> Batches:
-            return self._training_batches(start, length.total_steps, self._loading)
+            return self._train_batches(options=self._loading, start=start, stop=length.total_steps)
 
-        return Trainer(state, length, batches, best, self.checkpoints, callbacks, self.world)
+        trainer = Trainer(state, length, batches, best, self.checkpoints, callbacks, self.world)
+        return trainer, status
 
-    def _validate(self, validation: Evaluator, test_curve: bool) -> dict[str, float]:
+    def _validate(
+        self, validation: Evaluator, best: Stopping, test_curve: bool
+    ) -> dict[str, float]:
         """Returns the metrics of the current network; keeps the test embeddings of the best one."""
         if not len(validation.split.query):
             return {}
         embeddings = validation.embed(self.embedder)
         metrics = validation.score(embeddings)
         metrics |= self._extra_metrics.at_evaluation(embeddings)
-        untrained = self._trainer.step == 0
-        tested = embeddings if self.job.validation is self.job.test else None
-        if test_curve:
-            before = self._test_embeddings[BEFORE].to(self.device)
-            tested = before if untrained else self.embed(self.job.test)
+        tested, kept = None, self._test_embeddings
+        untrained, self._untrained = self._untrained, False
+        if self.job.validation is self.job.test:
+            tested = embeddings
+        elif test_curve:
+            tested = kept[BEFORE] if untrained else self.embed(self.job.test)
             scores = self.evaluator(self.job.test).score(tested)
             metrics |= {f"{TEST_CURVE}{name}": value for name, value in scores.items()}
-        if tested is not None and untrained:
-            self._test_embeddings[BEFORE] = tested.to("cpu")
-        score = metrics[self.config.protocol.select_metric]
-        if tested is not None and self._trainer.stopping.is_better(score):
-            self._test_embeddings[AFTER] = tested.to("cpu")
+        if tested is not None:
+            kept.setdefault(BEFORE, tested.to("cpu"))
+            if best.is_better(metrics[self.config.protocol.select_metric]):
+                kept[AFTER] = tested.to("cpu")
         return metrics | ({COLLAPSED: 1.0} if embeddings.collapsed else {})
 
-    def _describe_best(self, history: History, test: bool, draw_test: DrawTest | None) -> Result:
-        """Restores the weights of the best evaluation, and returns their scores."""
-        trainer, best = self._trainer, self.checkpoints.load_best()
+    def _describe_best(self, trainer: Trainer, best: dict[str, Any]) -> Result:
+        """Restores the weights of the best evaluation, and returns the result without test."""
         with translate_state_errors(self.checkpoints.best):
             self.embedder.load_state_dict(best["embedder"])
             self.method.load_state_dict(best["method"])
         metrics = best["metrics"]
         images = trainer.step * self.config.data.batch_size
-        scores = {k: v for k, v in metrics.items() if not k.startswith((COLLAPSED, TEST_CURVE))}
         result = {
             "repeat": self.job.repeat,
             "fold": self.job.fold,
             "embedding_size": self.embedder.embedding_size,
-            "validation": scores,
+            "validation": {
+                k: v for k, v in metrics.items() if not k.startswith((COLLAPSED, TEST_CURVE))
+            },
             "best_epoch": best["epoch"],
             "best_step": best["step"],
             "steps": trainer.step,
@@ -366,17 +372,6 @@ class JobRun:
             )
         if self.job.noise is not None:
             result["label_noise"] = asdict(self.job.noise)
-        if test:
-            first = trainer.first_metrics
-            result["untrained"] = {name: first[name] for name in first if name != COLLAPSED}
-            result["metrics"] = self._test(history, best)
-        if draw_test is not None:
-            names = (BEFORE, AFTER)
-            networks = {name: self._test_embeddings[name].to(self.device) for name in names}
-            if best["step"] == 0:  # of an untrained network
-                networks = {"nearest": networks[AFTER]}
-            set_random_state(self._random, self.device)  # pictures do not depend on interruptions
-            self.world.broadcast_from_main(lambda: draw_test(self, networks))
         return result
 
     def _test(self, history: History, best: dict[str, Any]) -> dict[str, float]:
@@ -388,22 +383,27 @@ class JobRun:
             self._test_embeddings[AFTER] = self.embed(split)
         embeddings = self._test_embeddings[AFTER].to(self.device)
         if FOLDS[self.config.protocol.splits] > 1 or self.config.evaluation.keep_embeddings:
-            path = self.checkpoints.folder / EMBEDDINGS
-            self.world.broadcast_from_main(
-                lambda: save_embeddings(path, embeddings, split, "float32")
-            )
+            self._save(EMBEDDINGS, embeddings)
         rows = self.world.broadcast_from_main(lambda: history.job_rows(*self.job.key))
         extra = self._extra_metrics.of_run(rows, best, embeddings)
         return self.evaluator(split).score(embeddings) | extra
 
+    def _draw(self, draw_test: DrawTest, untrained: bool) -> None:
+        """Draws the test images before and after training."""
+        names = {"nearest": AFTER} if untrained else {BEFORE: BEFORE, AFTER: AFTER}
+        networks = {k: self._test_embeddings[name].to(self.device) for k, name in names.items()}
+        set_random_state(self._random, self.device)  # pictures do not depend on interruptions
+        self.world.broadcast_from_main(lambda: draw_test(self, networks))
+
+    def _save(self, name: str, embeddings: SplitEmbeddings) -> None:
+        """Saves embeddings of the test images."""
+        path, names = self.checkpoints.folder / name, self.job.test.names
+        self.world.broadcast_from_main(lambda: save_embeddings(path, embeddings, names))
+
     def _keep_stage(self, start: StageStart) -> None:
         """Saves the test embeddings of the network at the end of the previous stage."""
         if start.stage:
-            path = self.checkpoints.folder / STAGE_EMBEDDINGS.format(start.stage - 1)
-            embeddings, split = self.embed(self.job.test), self.job.test
-            self.world.broadcast_from_main(
-                lambda: save_embeddings(path, embeddings, split, "float32")
-            )
+            self._save(STAGE_EMBEDDINGS.format(start.stage - 1), self.embed(self.job.test))
 
     def embed(self, split: Split) -> SplitEmbeddings:
         """Returns the embeddings of a split by the current network."""
@@ -414,11 +414,6 @@ class JobRun:
         """Embeddings N×D of the training images under the test transform, and their labels."""
         embeddings = self.embed(self._training_images)
         return embeddings.query, torch.from_numpy(self.job.train.labels).to(self.device)
-
-
-def read_result(folder: Path) -> Result | None:
-    """Returns the result of a finished job; None if it is not finished."""
-    return read_json(folder / RESULT)
 
 
 @contextmanager

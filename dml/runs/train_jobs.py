@@ -10,15 +10,15 @@ results are those of a single process.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 
 from dml.core.locks import Busy, try_lock
+from dml.data.protocol import Job
 from dml.runs.figures.run_figures import draw_test_images
 from dml.runs.folder.run_folder import RUN_LOCK, RunFolder
-from dml.runs.job import JobRun, Result, RunContext, read_result, translate_resource_errors
-from dml.runs.protocol import Job
+from dml.runs.job import JobRun, Result, RunContext, translate_resource_errors
 from dml.runs.workers import Stop
 from dml.tracking import History, Tracker
 
@@ -29,40 +29,31 @@ Models = dict[tuple[int, int], JobRun]  # by repeat and fold
 
 def train_jobs(
     context: RunContext,
-    jobs: Sequence[Job],
     folder: RunFolder,
-    tracker: Tracker,
     stop: Stop,
-    *,
-    keeps: bool = True,
+    tracker: Tracker | None = None,
     built: Models | None = None,
-    test: bool = True,
-    on_result: Callable[[Result], None] = lambda result: None,
-) -> list[Result]:
-    """Trains the jobs that have no result yet; returns the results of all, in order.
+) -> Iterator[Result]:
+    """Trains the models that have no result yet; yields the results of all, in order.
 
     Args:
         context: config, data, device.
-        jobs: the models.
         folder: of their checkpoints and history.
-        tracker: receives the rows of the history and the results.
         stop: called after every step.
-        keeps: whether this process keeps the history of the run. One that does not returns without
-            results when no model is left to claim.
+        tracker: receives the rows of the history and the results. None: this process does not keep
+            the history of the run; it ends without results when no model is left to claim.
         built: models that are built already, by repeat and fold; those that are trained are taken.
-        test: whether the test images are scored; a search must not use them.
-        on_result: receives every result, in order, once it is known.
 
     Raises:
         RunStopped: `stop` asked for it; the same call continues.
         UserError: see `JobRun.run`.
     """
-    world, results, built = context.world, list[Result](), {} if built is None else built
-    stored = world.run_on_main(lambda: History(folder.history)) if keeps else None
+    world, jobs, models, finished = context.world, context.jobs, built or {}, 0
+    stored = world.run_on_main(lambda: History(folder.history)) if tracker else None
     history = stored or History(None)
 
     def read(job: Job) -> Result | None:
-        return world.broadcast_from_main(lambda: read_result(folder.job(job.name)))
+        return world.broadcast_from_main(lambda: folder.read_result(job.name))
 
     def is_claimed(job: Job, claim: ExitStack) -> bool:
         if world.size == 1:  # processes that share each batch need no help
@@ -71,43 +62,50 @@ def train_jobs(
                 return True
         return world.size > 1
 
-    def collect() -> None:
+    def collect(tracker: Tracker) -> None:
         for job in jobs:
-            done = read_result(folder.job(job.name)) is not None
+            done = folder.read_result(job.name) is not None
             _take_rows(history, tracker, job, folder, last=done)
 
-    while len(results) < len(jobs):
-        if keeps:
-            world.run_on_main(collect)
-            if (result := read(jobs[len(results)])) is not None:
-                results.append(result)
+    while finished < len(jobs):
+        if tracker is not None:
+            world.run_on_main(partial(collect, tracker))
+            if (result := read(jobs[finished])) is not None:
+                finished += 1
                 tracker.job_done(result)
-                on_result(result)
+                yield result
                 continue
         with ExitStack() as claim:
-            claimed = (job for job in jobs if read(job) is None and is_claimed(job, claim))
-            if (job := next(claimed, None)) is None:
-                if not keeps:
-                    return []
+            unfinished = unfinished_jobs(context, folder)
+            if (job := next((job for job in unfinished if is_claimed(job, claim)), None)) is None:
+                if tracker is None:
+                    return
                 wait(stop)
                 continue
             if read(job) is not None:  # another process finished it between the two looks
                 continue
             place, rows = folder.job(job.name), history
-            if keeps:
+            if tracker is not None:
                 world.run_on_main(partial(_take_rows, history, tracker, job, folder, last=True))
             elif not (rows := History(place / HISTORY)).rows:
                 rows.adopt(History(folder.history), job.key)
-            draws = test and job.key == (0, 0) and len(job.test.query) > 0
+            draws = context.trial is None and job.key == (0, 0) and len(job.test.query) > 0
             draw = partial(draw_test_images, folder=folder.figures) if draws else None
             with translate_resource_errors():
                 # No variable for a model: it is freed before the next one is built.
-                (built.pop(job.key, None) or JobRun(context, job, place)).run(
-                    rows, tracker, stop, test, draw
+                (models.pop(job.key, None) or JobRun(context, job, place)).run(
+                    rows, tracker or Tracker(), stop, draw
                 )
-    world.run_on_main(collect)
+    if tracker is not None:
+        world.run_on_main(partial(collect, tracker))
     history.sort()  # jobs in parallel, or stopped and continued in turn, wrote in another order
-    return results
+
+
+def unfinished_jobs(context: RunContext, folder: RunFolder) -> Iterator[Job]:
+    """Yields the models that have no result."""
+    for job in context.jobs:
+        if context.world.broadcast_from_main(partial(folder.read_result, job.name)) is None:
+            yield job
 
 
 def wait(stop: Stop) -> None:

@@ -9,69 +9,36 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from dml.core.metric_names import metric_label
-from dml.core.progress import format_epoch
-from dml.core.run_logger import run_logger
+from dml.core.progress import format_epoch, format_loss
+from dml.core.run_log import run_logger
 from dml.runs.console import print_line
 from dml.training.interfaces import TrainConfig
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
 
 READ_SECONDS = 1.0  # between two looks at the loss, each of which waits for the device
-LARGE = 1e4  # losses from here on are shown without decimals
 
 
 @dataclass(frozen=True)
-class RunPosition:
-    """The position of a model among the models of a run and the trials of a search.
+class Trial:
+    """A trial among those of a search.
 
     Attributes:
-        repeats, folds: their numbers.
-        trial, trials: trials finished so far, and all; 0 trials: no search.
-        best: the score of the best trial so far, 0 to 1.
-        models_later: models to train after these repeats and folds.
+        number: its number, from 0.
+        total: number of trials.
+        best: the score of the best one so far, 0 to 1.
+        models_later: models to train after this trial.
     """
 
-    repeats: int = 1
-    folds: int = 1
-    trial: int = 0
-    trials: int = 0
+    number: int
+    total: int
     best: float | None = None
     models_later: int = 0
 
-    def describe_trial(self) -> str:
-        """Returns the trial and the best score so far; empty without a search."""
-        if not self.trials:
-            return ""
+    def describe(self) -> str:
+        """Returns the number of the trial and the best score so far."""
         best = "" if self.best is None else f"best trial {100 * self.best:.2f}  "
-        return f"trial {self.trial + 1} of {self.trials}  {best}"
-
-    def describe(self, key: tuple[int, int]) -> str:
-        """Returns the position of a model (repeat, fold); empty for a single model."""
-        fold = f"fold {key[1] + 1} of {self.folds}  " if self.folds > 1 else ""
-        repeat = f"repeat {key[0] + 1} of {self.repeats}  " if self.repeats > 1 else ""
-        return self.describe_trial() + fold + repeat
-
-    def show(self, key: tuple[int, int], line: str) -> None:
-        """Prints a line about the model (repeat, fold); in a search, the line is only logged."""
-        name = f"repeat{key[0]}-fold{key[1]}  " if self.repeats * self.folds > 1 else ""
-        if self.trials:
-            run_logger.info("trial %d  %s%s", self.trial + 1, name, line)
-        else:
-            print_line(f"{name}{line}")
-
-    def models_after(self, key: tuple[int, int]) -> int:
-        """Returns the number of models to train after this one."""
-        number = key[0] * self.folds + key[1]
-        return self.repeats * self.folds - number - 1 + self.models_later
-
-
-def format_loss(loss: float, constant: float = 0.0) -> str:
-    """Returns `loss 0.4312`, or with a constant `loss 69.2726 (69.3147 - 0.0421)`."""
-    text = f"loss {loss:.4f}" if abs(loss) < LARGE else f"loss {loss:.4g}"
-    if not constant:
-        return text
-    rest = loss - constant
-    return f"{text} ({constant:.4f} {'-' if rest < 0 else '+'} {abs(rest):.4f})"
+        return f"trial {self.number + 1} of {self.total}  {best}"
 
 
 @dataclass
@@ -79,8 +46,9 @@ class TrainingStatus:
     """Shows the steps of a training on the live line, and prints its evaluations.
 
     Attributes:
-        position: of the models of the run.
-        key: (repeat, fold) of this one.
+        key: (repeat, fold) of the model.
+        models: numbers of repeats and of folds.
+        trial: the trial of a search that trains the model; its lines are logged only.
         train: length of the training.
         batch_size: images of a step.
         state: learning rates and the constant of the loss.
@@ -88,8 +56,9 @@ class TrainingStatus:
         update: see `dml.core.progress.show_task`; set while there is a line.
     """
 
-    position: RunPosition
     key: tuple[int, int]
+    models: tuple[int, int]
+    trial: Trial | None
     train: TrainConfig
     batch_size: int
     state: TrainState
@@ -101,13 +70,18 @@ class TrainingStatus:
 
     @property
     def place(self) -> str:
-        """The position of the model, for the beginning of the line."""
-        return self.position.describe(self.key)
+        """The position of the model, for the beginning of the line; empty for a single model."""
+        (repeat, fold), (repeats, folds) = self.key, self.models
+        trial = "" if self.trial is None else self.trial.describe()
+        trial += f"fold {fold + 1} of {folds}  " if folds > 1 else ""
+        return trial + (f"repeat {repeat + 1} of {repeats}  " if repeats > 1 else "")
 
     @property
     def total(self) -> int:
         """Steps of this model and of those after it."""
-        return self.train.total_steps * (1 + self.position.models_after(self.key))
+        (repeat, fold), (repeats, folds) = self.key, self.models
+        later = 0 if self.trial is None else self.trial.models_later
+        return self.train.total_steps * (repeats * folds - repeat * folds - fold + later)
 
     def on_step(self, step: int, values: Mapping[str, Tensor]) -> None:
         """Shows the values of a step, at most once a second."""
@@ -129,25 +103,36 @@ class TrainingStatus:
         self.update(completed=step, description=line)
 
     def show_evaluation(self, row: Mapping[str, float]) -> None:
-        """Prints the line of a row of `history.csv`; those of a search's trials are logged only."""
+        """Prints the line of a row of `history.csv`."""
         metric, epochs = self.train.select_metric, self.train.epochs
         parts = [f"epoch {format_epoch(row['epoch']):>{len(str(epochs))}} of {epochs}"]
-        if metric not in row:
-            parts += [format_loss(row["loss"])] if "loss" in row else ["untrained"]
-            self.position.show(self.key, "  ".join(parts))
-            return
-        score = f"{metric_label(metric)} {100 * row[metric]:.2f}"
-        if "loss" not in row:
-            self._untrained = row[metric]
-            parts += [score, "untrained"]
-        else:
+        if "loss" in row:
             constant = row["loss"] - row.get("loss_without_constant", row["loss"])
+            parts.append(format_loss(row["loss"], constant))
+        if metric in row:
+            parts.append(f"{metric_label(metric)} {100 * row[metric]:.2f}")
+        if "loss" not in row:
+            self._untrained = row.get(metric, 0.0)
+            parts.append("untrained")
+        elif metric in row:
             mark = "best so far" if row[metric] >= self._untrained else "below untrained"
             is_best = round(self.best.best_epoch, 6) == row["epoch"]  # as `history.csv` rounds it
-            mark = mark if is_best else self._describe_best()
-            parts += [format_loss(row["loss"], constant), score, mark]
-        self.position.show(self.key, "  ".join(parts))
+            parts.append(mark if is_best else self._describe_best())
+        self._print("  ".join(parts))
         self._looked = self._step, time.monotonic()
+
+    def show_early_stop(self) -> None:
+        """Prints that the training has stopped early."""
+        patience, unit = self.best.patience, self.best.unit
+        unit = unit.removesuffix("s") if patience == 1 else unit
+        self._print(f"stopped early: no improvement in {patience} {unit}")
+
+    def _print(self, line: str) -> None:
+        name = "repeat{}-fold{}  ".format(*self.key) if self.models != (1, 1) else ""
+        if self.trial is None:
+            print_line(f"{name}{line}")
+        else:
+            run_logger.info("trial %d  %s%s", self.trial.number + 1, name, line)
 
     def _describe_best(self) -> str:
         """Returns the best score and its epoch; empty before the first evaluation."""

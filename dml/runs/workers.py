@@ -19,9 +19,9 @@ import torch
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
+from dml.core.run_log import write_log
 from dml.core.signals import StopRequest
 from dml.runs.console import console, print_line
-from dml.runs.folder.run_log import write_log
 from dml.training.device import resolve_device
 
 Stop = Callable[[], RunStopped | None]

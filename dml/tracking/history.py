@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, first_line
-from dml.tracking.tracker import Tracker
 
 FIRST = ("repeat", "fold", "epoch", "step")
 
@@ -102,24 +100,3 @@ class History:
 
 def _job_of(row: dict[str, str]) -> tuple[int, int]:
     return int(row["repeat"]), int(row["fold"])
-
-
-class JobTracker:
-    """Writes the rows of one job to the history, to the user's tracker and to the screen."""
-
-    def __init__(
-        self,
-        history: History,
-        tracker: Tracker,
-        repeat: int,
-        fold: int,
-        show: Callable[[dict[str, Any]], None],
-    ) -> None:
-        self.history, self.tracker, self.show = history, tracker, show
-        self.job = {"repeat": repeat, "fold": fold}
-
-    def log(self, metrics: dict[str, Any], step: int) -> None:
-        """Logs one row of metrics."""
-        self.history.append({**self.job, "epoch": metrics["epoch"], "step": step, **metrics})
-        self.tracker.log({**self.job, **metrics}, step)
-        self.show(metrics)

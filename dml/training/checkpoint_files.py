@@ -22,7 +22,7 @@ import torch
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
-from dml.core.run_logger import run_logger
+from dml.core.run_log import run_logger
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 

@@ -11,9 +11,11 @@ which then would no longer equal an uninterrupted run bit for bit.
 
 from __future__ import annotations
 
+import platform
 import re
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -62,6 +64,21 @@ def set_precision(precision: str, device: torch.device) -> None:
 def autocast(precision: str, device: torch.device) -> torch.autocast:
     """Returns the context for the network: torch's autocast to bfloat16, or none."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def device_name(device: torch.device) -> str:
+    """Returns the name of the device."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu ({_processor_name()}, {torch.get_num_threads()} threads)"
+
+
+def _processor_name() -> str:
+    with suppress(OSError):  # not Linux
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def peak_memory_mb(device: torch.device) -> float:

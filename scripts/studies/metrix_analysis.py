@@ -11,15 +11,14 @@ from pathlib import Path
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError
+from dml.data.protocol import Job, Split
 from dml.losses.cosine import unit_rows
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import embed_mixes, measure_positivity
 from dml.retrieval.geometry import alignment, uniformity, utilization
-from dml.runs.build import Builder
 from dml.runs.figures.run_figures import draw_positivity
-from dml.runs.folder.run_folder import RunFolder, load_config
+from dml.runs.folder.run_folder import RunFolder, load_cfg, load_config
 from dml.runs.job import JobRun, RunContext
-from dml.runs.protocol import Job, Split
 from dml.training.checkpoint_files import read_checkpoint
 
 
@@ -66,9 +65,8 @@ def _load_best(run_folder: str | Path, job_number: int) -> tuple[JobRun, Job]:
     """Returns a model of a run with the weights of its best epoch, in evaluation mode."""
     config, folder = load_config(run_folder), RunFolder(run_folder)
     config.backbone["weights"] = "none"  # the checkpoint holds them
-    builder = Builder(config)
-    context = RunContext(builder, {}, builder.index())
-    job = context.jobs()[job_number]
+    context = RunContext(load_cfg(run_folder), config)
+    job = context.jobs[job_number]
     run = JobRun(context, job, folder.job(job.name))
     try:
         best = read_checkpoint(folder.job(job.name) / "best.pt")

@@ -6,23 +6,23 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import DictConfig
 from torch import Tensor
 
+from dml.config.check import check
 from dml.config.schema import Config
 from dml.data.image_index import ImageIndex, Subset
+from dml.data.protocol import Job, Split
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained.k_center import embed_pool, mean_covering_radius
 from dml.models.embedder import Embedder
 from dml.retrieval.geometry import inter_class_distance
-from dml.runs.build import Builder
 from dml.runs.figures.drawing import plt, save
 from dml.runs.job import JobRun, RunContext
-from dml.runs.protocol import Job, Split
 from dml.tracking import History, Tracker
 
 # Small enough for a CPU; a stage ends after 3 evaluations, 25 steps apart, without improvement.
@@ -98,13 +98,12 @@ class ProxyPanel:
 
 
 def draw_proxy_figure(
-    config: Config, identity: dict[str, Any], index: ImageIndex, classes: int, path: Path
+    cfg: DictConfig, index: ImageIndex, classes: int, path: Path
 ) -> list[ProxyPanel]:
     """Trains on the first classes of a dataset and draws a panel at the end of each stage.
 
     Args:
-        config: composed with `OVERRIDES`; `method.stages` is the number of stages.
-        identity: see `dml.config.identity.identity`.
+        cfg: composed with `OVERRIDES`; `method.stages` is the number of stages.
         index: the dataset, used for training and for the picture.
         classes: number of its classes.
         path: PNG to write.
@@ -117,7 +116,7 @@ def draw_proxy_figure(
     panels: list[ProxyPanel] = []
     with tempfile.TemporaryDirectory() as folder:
         job = Job(0, 0, subset, split, split)
-        context = RunContext(Builder(config), identity, index)
+        context = RunContext(cfg, check(cfg, Config), images=index)
         run = JobRun(context, job, Path(folder))
 
         def add_panel(start: StageStart) -> None:

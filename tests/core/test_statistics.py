@@ -3,7 +3,15 @@ import math
 import pytest
 from scipy.stats import ttest_ind
 
-from dml.core.statistics import Estimate, Moments, holm, std_of_half_width, t_half_width, welch
+from dml.core.statistics import (
+    Estimate,
+    Moments,
+    combine_scores,
+    holm,
+    std_of_half_width,
+    t_half_width,
+    welch,
+)
 
 
 def test_estimate_by_hand():
@@ -57,3 +65,18 @@ def test_intervals_need_three_repeats():
     assert Estimate((1.0, 2.0)).half_width is None
     assert Estimate((1.0, 2.0)).spread == pytest.approx(0.5**0.5)  # standard deviation
     assert Estimate((1.0, 2.0, 3.0)).spread == pytest.approx(4.302653 / 3**0.5)
+
+
+def test_intervals_are_over_repeats_of_means_over_folds():
+    values = [[0.1, 0.3], [0.3, 0.5], [0.5, 0.7]]  # means .2 .4 .6
+    results = [
+        {"repeat": repeat, "metrics": {"map_at_r": value}}
+        for repeat, folds in enumerate(values)
+        for value in folds
+    ]
+    found = combine_scores(results)["map_at_r"]
+    assert math.isclose(found["mean"], 0.4)
+    assert math.isclose(found["std"], 0.2)
+    assert math.isclose(found["ci95"], 4.302653 * 0.2 / math.sqrt(3), rel_tol=1e-6)
+    alone = combine_scores(results[:2])["map_at_r"]
+    assert (alone["ci95"], alone["std"], alone["repeats"]) == (None, None, 1)

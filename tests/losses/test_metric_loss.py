@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pytorch_metric_learning.losses import ProxyAnchorLoss, SoftTripleLoss
 from torch import nn
 
+from dml.losses import PotentialFieldLoss
+from dml.losses.metric_loss import loss_proxies
 from tests.losses.all_losses import LOSSES, PROXY_LOSSES, batch, value_and_gradients
 
 HAND_WRITTEN = [name for name in PROXY_LOSSES if name != "hist"]  # gradients
@@ -75,3 +78,13 @@ def test_compiled_equals_eager(name: str) -> None:
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=fullgraph)
     actual = value_and_gradients(compiled, loss, x, y)
     torch.testing.assert_close(actual, value_and_gradients(loss, loss, x, y), rtol=1e-5, atol=1e-6)
+
+
+def test_proxies_of_losses_are_ordered_by_class():
+    torch.manual_seed(0)
+    soft = SoftTripleLoss(3, 4, centers_per_class=2)
+    proxies, labels = loss_proxies(soft)
+    assert torch.equal(proxies[3], soft.fc[:, 3])
+    assert labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert loss_proxies(ProxyAnchorLoss(3, 4))[1].tolist() == [0, 1, 2]
+    assert loss_proxies(PotentialFieldLoss(3, 4, 5))[0].shape == (15, 4)

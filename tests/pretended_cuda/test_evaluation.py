@@ -12,13 +12,13 @@ from dml.data.digits import read_digits
 from dml.data.folder import read_folder
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import Batches, LoaderOptions, eval_batches, train_batches
+from dml.data.protocol import Split
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.retrieval import nearest_neighbors, retrieval_metrics
 from dml.runs.embeddings import Evaluator
-from dml.runs.protocol import Split
 from tests.data.trees import save
 from tests.pretended_cuda.waits import count_waits, listed
 from tests.retrieval import reference

@@ -1,5 +1,6 @@
 """Measures of geometry, compared with sums over pairs."""
 
+import math
 from itertools import combinations, permutations
 from statistics import fmean
 
@@ -177,3 +178,21 @@ def test_predicted_positivity_equals_the_sign_of_the_single_mix_derivative(gener
     )
     assert torch.equal(measured, predicted)
     assert predicted[0] < predicted[-1]
+
+
+def blobs(centers: torch.Tensor, count: int = 20) -> torch.Tensor:
+    noise = torch.randn(len(centers) * count, 2, generator=torch.Generator().manual_seed(0))
+    return centers.repeat_interleave(count, dim=0) + 0.01 * noise
+
+
+def test_the_definition_of_nmi():
+    # two clusters of 20; the classes are 30 and 10 of them: 20 | 10 + 10
+    points = blobs(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
+    labels = torch.tensor([0] * 30 + [1] * 10)
+    shares = {(0, 0): 0.5, (0, 1): 0.25, (1, 1): 0.25}  # class, cluster
+    of_class, of_cluster = (0.75, 0.25), (0.5, 0.5)
+    shared = sum(p * math.log(p / (of_class[a] * of_cluster[b])) for (a, b), p in shares.items())
+    entropy = -sum(p * math.log(p) for p in (*of_class, *of_cluster))
+    assert geometry.cluster_agreement(points, labels, ["nmi"]) == pytest.approx(
+        {"nmi": 2 * shared / entropy}
+    )

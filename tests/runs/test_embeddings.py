@@ -2,14 +2,10 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 from dml.config.identity import digest
 from dml.core.errors import ConfigError, UserError
-from dml.runs import embeddings
-from dml.runs.embeddings import SplitEmbeddings, concatenate_models, save_embeddings
-from dml.runs.protocol import Split
-from tests.runs.test_protocol import index_of
+from dml.retrieval import embeddings
 
 
 @pytest.mark.parametrize(
@@ -40,27 +36,6 @@ def test_types_of_other_software(evaluated, tmp_path):
         types = {"embeddings": floats, "labels": integers}
         np.savez(tmp_path / "x.npz", **{k: v.astype(types[k]) for k, v in arrays.items()})
         assert evaluated(f"embeddings={tmp_path}/x.npz")["metrics"]["map_at_r"] == 1
-
-
-@pytest.mark.parametrize("normalize", ["l2", "none", "clipped"])
-def test_joined_embeddings_are_normalized_before_and_after(tmp_path, normalize):
-    index = index_of(8, query=True)
-    split = Split(index.subset("query"), index.subset("gallery"))
-    labels = [torch.from_numpy(view.labels) for view in split.subsets]
-    files = [tmp_path / f"{number}.npz" for number in range(3)]
-    models = [[s * torch.randn(len(view), 5) for view in split.subsets] for s in (0.1, 1, 10)]
-    for file, (query, gallery) in zip(files, models, strict=True):
-        made = SplitEmbeddings(query, labels[0], gallery, labels[1])
-        save_embeddings(file, made, split, "float32")
-
-    def unit(x):
-        length = x.norm(dim=1, keepdim=True)
-        return x / (length.clamp(min=1) if normalize == "clipped" else length)
-
-    found = concatenate_models(files, normalize, torch.device("cpu"))
-    for got, parts in zip((found.query, found.gallery), zip(*models, strict=True), strict=True):
-        torch.testing.assert_close(got, unit(torch.cat([unit(part) for part in parts], dim=1)))
-    assert torch.equal(found.query_labels, labels[0])
 
 
 @pytest.fixture

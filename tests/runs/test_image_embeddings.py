@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 import dml
-from dml.data import embedding_file
 from dml.data.decode import load_image
 from dml.data.image_index import ImageIndex
+from dml.retrieval import embedding_file
 from dml.runs import image_embeddings
 from dml.runs.build import Builder
 from dml.runs.load import load_config

@@ -10,7 +10,7 @@ import dml
 from dml.cli import CONFIGS
 from dml.core.errors import ConfigError, UserError
 from dml.data.features import FeatureDataset, read_features
-from dml.runs.protocol import create_jobs
+from dml.data.protocol import create_jobs
 from tests.conftest import run_config
 
 CLASSES, PER_CLASS, WIDTH, VIEWS = 12, 6, 10, 3

@@ -1,4 +1,4 @@
-from dml.tracking import History, JobTracker, Tracker
+from dml.tracking import History
 from tests.runs.small_runs import rows
 
 
@@ -27,18 +27,3 @@ def test_rewind_keeps_other_jobs(tmp_path):
     assert [r["repeat"] + r["step"] for r in rows(tmp_path)] == ["00", "01", "02", "10"]
     history.append(row(1, 1, x=9))
     assert rows(tmp_path)[-1]["x"] == "9"
-
-
-def test_job_tracker_passes_everything_on(tmp_path):
-    history, seen, shown = History(tmp_path / "history.csv"), [], []
-
-    class Recorder(Tracker):
-        def log(self, metrics, step):
-            seen.append((metrics, step))
-
-    JobTracker(history, Recorder(), 2, 3, shown.append).log({"epoch": 1.0, "loss": 0.5}, 7)
-    assert seen == [({"repeat": 2, "fold": 3, "epoch": 1.0, "loss": 0.5}, 7)]
-    assert shown == [{"epoch": 1.0, "loss": 0.5}]
-    assert history.job_rows(2, 3) == [
-        {"repeat": 2, "fold": 3, "epoch": 1.0, "step": 7, "loss": 0.5}
-    ]

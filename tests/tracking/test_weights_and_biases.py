@@ -7,7 +7,7 @@ import pytest
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.runs.folder.run_folder import RunFolder
-from dml.tracking import History, JobTracker, RunInfo, track_run
+from dml.tracking import History, RunInfo, track_run
 from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import TINY
 from tests.killed_process import die_at
@@ -113,9 +113,10 @@ TOTAL = {
 
 def work(tracker, history):
     """Two folds side by side, told of their rows more than once."""
-    rows = {fold: JobTracker(history, tracker, 0, fold, lambda metrics: None) for fold in (0, 1)}
-    rows[1].log({"epoch": 0.0, "map_at_r": 0.2}, 0)
-    rows[0].log({"epoch": 2.0, "map_at_r": 0.3}, 8)
+    for fold, epoch, score, step in ((1, 0.0, 0.2, 0), (0, 2.0, 0.3, 8)):
+        row = {"repeat": 0, "fold": fold, "epoch": epoch, "map_at_r": score}
+        history.append({**row, "step": step})
+        tracker.log(row, step)
     for row in history.job_rows(0, 0):
         tracker.log(row, int(row["step"]))
     for result in RESULTS * 2:

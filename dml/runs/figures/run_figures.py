@@ -22,13 +22,13 @@ from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_task
 from dml.data.decode import load_image
 from dml.data.image_index import Subset
+from dml.data.protocol import Split
 from dml.data.published_dataset import find_missing
 from dml.methods.metrix.analysis import Positivity, measure_positivity
 from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbors
-from dml.runs.embeddings import SplitEmbeddings, load_embeddings
+from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
 from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, plt, save, tidy
 from dml.runs.job import STAGE_EMBEDDINGS, JobRun
-from dml.runs.protocol import Split
 from dml.tracking import History
 
 CELL, MARGIN, FRAME = 124, 8, 4  # pixels of an image among its neighbors

@@ -25,6 +25,7 @@ from dml.data.image_index import ImageIndex
 from dml.runs.folder.stored_run import StoredRun, read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
+RESULT = "result.json"  # of a job, written last: its presence means that the job is finished
 
 
 class RunFolder:
@@ -77,23 +78,25 @@ class RunFolder:
         """Returns the folder of the checkpoints of a job."""
         return self.path / "checkpoints" / name
 
+    def read_result(self, job: str) -> dict[str, Any] | None:
+        """Returns the result of a job; None if it is not finished."""
+        return read_json(self.job(job) / RESULT)
+
     def read_summary(self) -> dict[str, Any] | None:
         """Returns the summary of a finished run; None if it is not finished."""
         return read_json(self.summary)
 
-    def write_config(self, cfg: DictConfig) -> None:
-        """Writes the resolved config, without secrets."""
+    def write_config(self, cfg: DictConfig, overrides: Sequence[str] | None = None) -> None:
+        """Writes the resolved config without secrets, and the command that continues the run.
+
+        With the words of the command line; None: the command stays as it is.
+        """
         plain = mask_options(OmegaConf.to_container(cfg, resolve=True))
         write_text(self.config, OmegaConf.to_yaml(plain))
-
-    def write_command(self, overrides: Sequence[str]) -> None:
-        """Writes the command that starts and continues the run."""
+        if overrides is None:
+            return
         words = [mask_text(word) for word in overrides if not word.startswith("overwrite=")]
         write_text(self.command, f"{shell_command('train')} {shlex.join(words)}".rstrip() + "\n")
-
-    def write_summary(self, summary: dict[str, Any]) -> None:
-        """Writes the summary, which marks the run as finished."""
-        write_json(self.summary, summary)
 
     def check_dataset(self, index: ImageIndex) -> None:
         """Stores name, size and fingerprint of the dataset, or compares them.

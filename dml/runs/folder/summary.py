@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -15,13 +10,10 @@ import torch
 
 from dml.config.identity import protocol_id, result_id
 from dml.config.schema import Config
-from dml.core.installation import CLONE
-from dml.core.statistics import Estimate, mean_per_repeat
+from dml.core.installation import git_revision, versions
+from dml.core.statistics import combine_scores
 from dml.data.image_index import Subset
-from dml.training.device import peak_memory_mb
-
-PACKAGES = ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning", "numpy",
-            "scipy", "pillow", "optuna", "scikit-learn", "faiss-cpu", "faiss-gpu")  # fmt: skip
+from dml.training.device import device_name, peak_memory_mb
 
 
 def summarize(
@@ -75,63 +67,3 @@ def summarize(
         "versions": versions(),
         "git_revision": git_revision(),
     }
-
-
-def combine_scores(
-    results: Sequence[dict[str, Any]], key: str = "metrics"
-) -> dict[str, dict[str, Any]]:
-    """Returns means over the folds of each repeat, then mean and 95 % t-interval over repeats.
-
-    Args:
-        results: per job `repeat` and scores.
-        key: of the scores.
-
-    Returns:
-        Per metric `mean`, `ci95` (half-width) and `std` (both None for one repeat), and `repeats`.
-    """
-    combined = {}
-    for name in results[0][key]:
-        scores = mean_per_repeat((result["repeat"], result[key][name]) for result in results)
-        mean = Estimate(tuple(scores.values()))
-        combined[name] = {"mean": mean.mean, "ci95": mean.ci95, "std": mean.std, "repeats": mean.n}
-    return combined
-
-
-def device_name(device: torch.device) -> str:
-    """Returns the name of the device."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"cpu ({_processor_name()}, {torch.get_num_threads()} threads)"
-
-
-def _processor_name() -> str:
-    with suppress(OSError):  # not Linux
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def versions() -> dict[str, str]:
-    """Returns the versions of the packages that results depend on."""
-    installed = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            installed[name] = version(name)
-    return installed
-
-
-def git_revision() -> str | None:
-    """Returns the commit of this code, with `+` if it was changed since; None if git fails.
-
-    An installed package has no commit, even if its environment lies in a repository: its version
-    is returned.
-    """
-    if CLONE is None:
-        return f"version {version('dml-benchmark')}"
-    command = ["git", "-C", str(CLONE), "describe", "--always", "--abbrev=12", "--dirty=+"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()

@@ -4,45 +4,33 @@ from __future__ import annotations
 
 import gc
 import statistics
-from dataclasses import replace
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from optuna import TrialPruned
 from optuna.trial import FrozenTrial, TrialState
 
-from dml.config.check import check
-from dml.config.identity import identity
-from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
 from dml.core.errors import RunStopped, UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.progress import show_task
-from dml.runs.build import Builder, override
+from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.job import COLLAPSED, Result, RunContext
-from dml.runs.protocol import validates_one_class
+from dml.runs.job import COLLAPSED, RunContext
 from dml.runs.search.proposals import clip, create_distributions
 from dml.runs.search.study import REASON, Study
 from dml.runs.train_jobs import train_jobs, wait
-from dml.runs.training_status import RunPosition
+from dml.runs.training_status import Trial
 from dml.runs.workers import Stop
 from dml.tracking import Tracker
 
 
-def search(
-    cfg: DictConfig,
-    context: RunContext,
-    stop: Stop,
-    folder: RunFolder,
-    tracker: Tracker,
-) -> Study:
+def search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker) -> Study:
     """Trains trials, together with other processes, until all are finished.
 
     Args:
-        cfg: of the run, as composed by Hydra.
         context: config, data and device of the run.
         stop: called after every step.
         folder: of the run.
@@ -52,7 +40,7 @@ def search(
         RunStopped: `stop` asked for it; the trial continues with the next start.
         UserError: the scores of the trials cannot differ.
     """
-    if all(map(validates_one_class, context.jobs())):
+    if all(map(validates_one_class, context.jobs)):
         raise UserError(
             f"search: '{context.index.name}' leaves one class to validate on, where every score is "
             f"100; take data with more classes"
@@ -62,14 +50,14 @@ def search(
     space = create_distributions(merge_spaces(config.space, config.search.sampler == "grid"))
     study = Study(folder, config.search, space, config.seed)
     if config.search.try_defaults:
-        study.first = clip({name: OmegaConf.select(cfg, name) for name in space}, space)
+        study.first = clip({name: OmegaConf.select(context.cfg, name) for name in space}, space)
     while study.has_open_trials():
-        with show_task(_position(study, context).describe_trial()):
+        with show_task(_place(study, context).describe()):
             trial = study.claim_trial()
             if trial is None:
                 wait(stop)
                 continue
-        _run_trial(cfg, context, study, trial, stop)
+        _run_trial(context, study, trial, stop)
         _track(study, tracker)
     _track(study, tracker)
     fault_point("after_search")
@@ -84,13 +72,11 @@ def _track(study: Study, tracker: Tracker) -> None:
             tracker.trial_done({**row, "state": trial.state.name.lower()})
 
 
-def _run_trial(
-    cfg: DictConfig, context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
-) -> None:
+def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop) -> None:
     """Trains a trial and stores its result in the study."""
     state, value, reason = TrialState.COMPLETE, None, ""
     try:
-        value = _validate(cfg, context, study, trial, stop)
+        value = _validate(context, study, trial, stop)
     except TrialPruned:
         state = TrialState.PRUNED
     except (Exception, RunStopped) as error:
@@ -108,45 +94,35 @@ def _run_trial(
     _print_trial(study, trial)
 
 
-def _validate(
-    cfg: DictConfig, context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
-) -> float:
+def _validate(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop) -> float:
     """Returns the mean validation score over the folds, trained with the trial's parameters."""
     # A seed of its own, so that the best configuration is not the best for one seed.
     sequence = np.random.SeedSequence([context.config.seed, 1, trial.number])
     seed = int(sequence.generate_state(1)[0])
-    trial_cfg = override(cfg, {**trial.params, "seed": seed, "search": None, "protocol.repeats": 1})
-    trial_context = replace(
-        context,
-        builder=Builder(check(trial_cfg, Config)),
-        identity=identity(trial_cfg),
-        position=_position(study, context, trial.number),
-    )
-    jobs, metric = trial_context.jobs(), context.config.protocol.select_metric
+    values = {**trial.params, "seed": seed, "search": None, "protocol.repeats": 1}
+    trial_context = context.with_values(values, _place(study, context, trial.number))
+    metric, folds = context.config.protocol.select_metric, len(trial_context.jobs)
     scores: list[float] = []
 
-    def fold_done(result: Result) -> None:
+    for result in train_jobs(trial_context, study.trial_folder(trial.number), stop, Tracker()):
         # Ties score 1 / classes, which can exceed the score of a poor network.
         scores.append(0.0 if result.get(COLLAPSED) else result["validation"][metric])
         fold, mean = len(scores) - 1, statistics.fmean(scores)
         study.report_score(trial, fold, mean)
-        if study.config.pruning and len(scores) < len(jobs):
-            values = (one.intermediate_values.get(fold) for one in study.complete_trials())
-            others = [value for value in values if value is not None]
+        if study.config.pruning and len(scores) < folds:
+            means = (one.intermediate_values.get(fold) for one in study.complete_trials())
+            others = [value for value in means if value is not None]
             if len(others) >= study.config.startup and mean < statistics.median(others):
                 raise TrialPruned
-
-    folder = study.trial_folder(trial.number)
-    train_jobs(trial_context, jobs, folder, Tracker(), stop, test=False, on_result=fold_done)
     return statistics.fmean(scores)
 
 
-def _position(study: Study, context: RunContext, number: int | None = None) -> RunPosition:
-    """Returns the position of a trial; None: of the next one."""
-    run, total, best = context.position, study.config.trials, study.best_trial()
+def _place(study: Study, context: RunContext, number: int | None = None) -> Trial:
+    """Returns the place of a trial among the others; None: of the next one."""
+    protocol, total, best = context.config.protocol, study.config.trials, study.best_trial()
     number = min(len(study.optuna_study.trials), total - 1) if number is None else number
-    later = (total - number - 1) * run.folds + run.repeats * run.folds
-    return RunPosition(1, run.folds, number, total, best.value if best else None, later)
+    later = (total - number - 1 + protocol.repeats) * FOLDS[protocol.splits]
+    return Trial(number, total, best.value if best else None, later)
 
 
 def _print_trial(study: Study, trial: FrozenTrial) -> None:

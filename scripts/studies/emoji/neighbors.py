@@ -9,12 +9,11 @@ import numpy as np
 from torch import nn
 
 from dml.data.image_index import Subset
-from dml.runs.build import Builder
+from dml.data.protocol import Split
 from dml.runs.figures.run_figures import draw_neighbors
-from dml.runs.folder.run_folder import RunFolder, load_config
+from dml.runs.folder.run_folder import RunFolder, load_cfg, load_config
 from dml.runs.job import JobRun, RunContext
 from dml.runs.load import load_embedder
-from dml.runs.protocol import Split
 from scripts.studies.emoji.sets import PICTURE_SETS
 
 CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
@@ -30,9 +29,8 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
         out: PNG to write.
     """
     config = load_config(folder)
-    builder = Builder(config)
-    context = RunContext(builder, {}, builder.index())
-    first = context.jobs()[0]
+    context = RunContext(load_cfg(folder), config)
+    first = context.jobs[0]
     split = Split(_shown(first.test.query))
     job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))
     networks = {"before training": job.embed(split)}

@@ -5,9 +5,9 @@ import torch
 from PIL import Image
 
 from dml.data.image_index import ImageIndex
+from dml.data.protocol import Split
 from dml.runs.embeddings import SplitEmbeddings
 from dml.runs.figures.run_figures import draw_embedding_maps, draw_neighbors, learning_curve
-from dml.runs.protocol import Split
 
 GREEN, RED = (46, 139, 87), (187, 51, 51)
 

@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from dml.config.check import check
-from dml.config.identity import identity
-from dml.config.schema import Config
 from dml.data.digits import read_digits
 from scripts.studies.proxy_figure import OVERRIDES, SAMPLES, SampleConstrained, draw_proxy_figure
 
@@ -18,7 +15,7 @@ FEW = ("protocol.steps_per_epoch=2", "protocol.epochs=4", "method.stage_patience
 def test_a_panel_at_the_end_of_each_stage(composed, tmp_path):
     cfg = composed(*OVERRIDES, *FEW, "device=cpu", "backbone.width=4", "optim.lr=0.02")
     path = tmp_path / "proxies.png"
-    panels = draw_proxy_figure(check(cfg, Config), identity(cfg), read_digits(), 3, path)
+    panels = draw_proxy_figure(cfg, read_digits(), 3, path)
     assert path.exists()
     assert panels
     for panel in panels:
@@ -51,6 +48,6 @@ def test_samples_in_place_of_proxies(composed, tmp_path, monkeypatch):
     monkeypatch.setattr(SampleConstrained, "forward", observed)
     cfg = composed(*OVERRIDES, *SAMPLES, *FEW, "device=cpu", "backbone.width=4", "optim.lr=0.02")
     path = tmp_path / "samples.png"
-    draw_proxy_figure(check(cfg, Config), identity(cfg), read_digits(), 3, path)
+    draw_proxy_figure(cfg, read_digits(), 3, path)
     assert len({image for stage, image, _ in steps if stage == 0}) == 1
     assert len({proxy for stage, _, proxy in steps if stage == 0}) > 1

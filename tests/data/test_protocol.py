@@ -7,8 +7,8 @@ from dml.cli import CONFIGS
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import UserError
+from dml.data import protocol
 from dml.data.image_index import ImageIndex
-from dml.runs import protocol
 from tests.runs.small_runs import rows
 
 

@@ -36,6 +36,12 @@ class Split:
         """Query, then gallery if there is one."""
         return [self.query] if self.gallery is None else [self.query, self.gallery]
 
+    @property
+    def names(self) -> list[list[str]]:
+        """The paths of the images of each subset, or their numbers where there are no files."""
+        every = self.query.index.files or range(len(self.query.index.images))
+        return [[str(every[row]) for row in subset.rows] for subset in self.subsets]
+
 
 @dataclass(frozen=True)
 class Job:
@@ -126,15 +132,14 @@ def _cut_folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Sp
         held = np.concatenate([rows[-max(2, len(rows) // 3) :] for rows in classes])
         kept = Subset(train.index, np.delete(train.rows, held))
         return [(kept, Split(Subset(train.index, train.rows[held])))]
-    try:
-        folds = CLASS_FOLDS[splits](train.num_classes)
-    except ValueError as error:
+    if train.num_classes < 4:
         least = 2 if splits == "holdout" else 4
         raise UserError(
             f"protocol: '{train.index.name}' has {train.num_classes} training classes; {least} are "
             f"needed, since some are set apart for validation. Take more classes, or "
             f"protocol=traditional, which selects the epoch on the test classes"
-        ) from error
+        )
+    folds = CLASS_FOLDS[splits](train.num_classes)
     return [(train.of_classes(some), Split(train.of_classes(rest))) for some, rest in folds]
 
 

@@ -1,8 +1,7 @@
 import logging
 import warnings
 
-from dml.runs.console import print_line
-from dml.runs.folder.run_log import write_log
+from dml.core.run_log import run_logger, write_log
 
 
 def messages(folder):
@@ -12,13 +11,12 @@ def messages(folder):
 
 def test_lines_warnings_and_the_end_are_logged(tmp_path, capfd):
     with write_log(tmp_path, "run"):
-        print_line("note: [brackets] stay")
-        print_line("printed only", logged=False)
+        run_logger.info("note: of a run")
         warnings.warn("of python", stacklevel=1)
         logging.getLogger("another.library").warning("of a library")
     note, warning, *_, other, end = messages(tmp_path)
-    assert note == "note: [brackets] stay"
+    assert note == "note: of a run"
     assert "UserWarning: of python" in warning
     assert other == "of a library"
     assert end == "run finished after 0:00:00"
-    assert "note: [brackets] stay\nprinted only\n" in capfd.readouterr().out
+    assert not capfd.readouterr().out

@@ -1,4 +1,7 @@
-"""`train.log`: start, notes, warnings, evaluations, saves, errors and end of a run."""
+"""`train.log`: start, notes, warnings, evaluations, saves, errors and end of a run.
+
+Messages of `run_logger` are not printed, and dropped while no file is open.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from dml.core.errors import RunStopped, UserError
+from dml.core.installation import versions
 from dml.core.memory import keeps_freed_memory
 from dml.core.progress import format_seconds
-from dml.core.run_logger import run_logger
 from dml.core.secrets import MaskingFormatter
+
+run_logger = logging.getLogger("dml.train_log")
+run_logger.setLevel(logging.INFO)
+run_logger.propagate = False  # Hydra prints what reaches the root logger
 
 
 @contextmanager
@@ -61,10 +68,10 @@ class _LogFile(logging.FileHandler):
         """Drops a line that cannot be written, for which logging would print a traceback."""
 
 
-def log_start(versions: dict[str, str]) -> None:
+def log_start() -> None:
     """Logs the command and the versions of the packages."""
     run_logger.info("command: %s", shlex.join(sys.argv))
-    packages = (f"{name} {value}" for name, value in versions.items())
+    packages = (f"{name} {value}" for name, value in versions().items())
     run_logger.info("versions: %s", ", ".join(packages))
     if keeps_freed_memory():
         run_logger.info("memory: freed memory stays in the process (keep_memory=true)")
