@@ -133,7 +133,7 @@ def draw_neighbors(
         labels = embeddings.query_labels
         found = labels if embeddings.gallery_labels is None else embeddings.gallery_labels
         right = (found[neighbors] == labels[queries][:, None]).cpu().numpy()
-        caption = f"{title}: {right.mean():.0%} are of the query's class"
+        caption = f"{title}: {right.sum()} of {right.size} of the query's class"
         frames = np.where(right, GREEN, RED).ravel().tolist()
         grids[caption] = images(gallery, neighbors.cpu().numpy().ravel()), frames
     _draw_grids(grids, name, path)
