@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,11 +37,11 @@ READERS: dict[str, Callable[[Path], ImageIndex]] = {
 @report_errors
 def main(
     argv: list[str] | None = None,
-    builders: Mapping[str, Callable[[Path, Sequence[Path]], None]] | None = None,
+    build: Callable[[str, Path, Sequence[Path]], None] | None = None,
 ) -> int:
     """Returns the exit status: 0 ready, 1 not ready, 130 interrupted.
 
-    `builders` render the datasets `RENDERED`; they are passed only in a checkout of the project.
+    `build` renders a dataset of `RENDERED`; it is passed only in a checkout of the project.
     """
     parser = make_parser(DESCRIPTION.format(command=shell_command("prepare")))
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
@@ -69,12 +69,12 @@ def main(
         prepare(SOURCES[options.dataset], options.root, options.archive, options.url)
     elif options.dataset in RENDERED:
         name = options.dataset
-        if builders is None:
+        if build is None:
             raise UserError(
                 f"{name} can be prepared only in a checkout of the project, by python "
                 f"scripts/prepare_data.py {name}; data={name} data.root=<folder> reads the result"
             )
-        builders[name](options.root, options.archive)
+        build(name, options.root, options.archive)
     else:
         index = READERS[options.dataset](options.root)
         print(f"{options.dataset}: {len(index.images):,} images, nothing to download")
