@@ -15,17 +15,19 @@ from dml.data.emoji import read_emoji
 from dml.data.folder import read_folder
 from dml.data.glyphs import read_glyphs
 from dml.data.image_index import ImageIndex
+from dml.data.shapes import read_shapes
 from dml.data.sources import SOURCES
 
 DESCRIPTION = """\
 Prepares a dataset: {command} cub
 
-Downloads (or uses --archive FILE), verifies, unpacks, counts and decodes all images; renders the
-images of emoji. A second call does nothing; after an interruption the same command continues.
+Downloads (or uses --archive FILE), verifies, unpacks, counts and decodes all images; renders those
+of emoji and shapes. A second call does nothing; after an interruption the same command continues.
 """
+RENDERED: dict[str, Callable[[Path], ImageIndex]] = {"emoji": read_emoji, "shapes": read_shapes}
 READERS: dict[str, Callable[[Path], ImageIndex]] = {
     **{name: dataset.read for name, dataset in SOURCES.items()},
-    "emoji": read_emoji,
+    **RENDERED,
     "glyphs": read_glyphs,
     "digits": lambda root: read_digits(),
     "folder": read_folder,
@@ -35,11 +37,11 @@ READERS: dict[str, Callable[[Path], ImageIndex]] = {
 @report_errors
 def main(
     argv: list[str] | None = None,
-    build_emoji: Callable[[Path, Sequence[Path]], None] | None = None,
+    build: Callable[[str, Path, Sequence[Path]], None] | None = None,
 ) -> int:
     """Returns the exit status: 0 ready, 1 not ready, 130 interrupted.
 
-    `build_emoji` renders the drawings; it is passed only in a checkout of the project.
+    `build` renders a dataset of `RENDERED`; it is passed only in a checkout of the project.
     """
     parser = make_parser(DESCRIPTION.format(command=shell_command("prepare")))
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
@@ -52,7 +54,7 @@ def main(
     if options.dataset not in READERS:
         hint = nearest(options.dataset, READERS) or f"; one of {', '.join(READERS)}"
         parser.error(f"'{options.dataset}' is not a dataset{hint}")
-    downloads = [*SOURCES, "emoji"]
+    downloads = [*SOURCES, *RENDERED]
     if (options.archive or options.url) and (options.check or options.dataset not in downloads):
         parser.error(f"--archive and --url are for preparing {', '.join(downloads)}")
     if options.check:
@@ -65,13 +67,14 @@ def main(
         from dml.data.prepare import prepare
 
         prepare(SOURCES[options.dataset], options.root, options.archive, options.url)
-    elif options.dataset == "emoji":
-        if build_emoji is None:
+    elif options.dataset in RENDERED:
+        name = options.dataset
+        if build is None:
             raise UserError(
-                "emoji can be prepared only in a checkout of the project, by python "
-                "scripts/prepare_data.py emoji; data=emoji data.root=<folder> reads the result"
+                f"{name} can be prepared only in a checkout of the project, by python "
+                f"scripts/prepare_data.py {name}; data={name} data.root=<folder> reads the result"
             )
-        build_emoji(options.root, options.archive)
+        build(name, options.root, options.archive)
     else:
         index = READERS[options.dataset](options.root)
         print(f"{options.dataset}: {len(index.images):,} images, nothing to download")

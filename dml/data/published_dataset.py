@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -118,6 +119,35 @@ class PublishedDataset:
             recall_at=self.recall_at,
             root=self.root,
         )
+
+    def read_rendered(self, columns: tuple[str, str], fingerprint: str | None) -> ImageIndex:
+        """Returns the index of a dataset that `prepare` renders: `<name>/drawings.csv`.
+
+        The table has the columns `label`, `role` and two that name the folder and the file of an
+        image, `<name>/images/<folder>/<file>.png`.
+
+        Args:
+            columns: of the folder and of the file.
+            fingerprint: 16 digits of the table's hash; None: any.
+
+        Raises:
+            UserError: the dataset is missing or incomplete, or its fingerprint differs.
+        """
+        folder = self.root / self.name
+        table = folder / "drawings.csv"
+        dtypes = {"label": np.int64, **dict.fromkeys(columns, str)}
+        rows = self.read_table(table, dtype=dtypes, keep_default_na=False)
+        with self.reading(table):
+            names = zip(*(rows[column] for column in columns), strict=True)
+            files = [folder / "images" / group / f"{name}.png" for group, name in names]
+            index = self.build_index(files, rows["label"], rows["role"])
+        actual = hashlib.sha256(table.read_bytes()).hexdigest()[:16]
+        if fingerprint not in (None, actual):
+            raise UserError(
+                f"data.root: {table} lists other drawings (fingerprint {actual}, the published one "
+                f"is {fingerprint}); {self.advice}; to use them: data.reader.fingerprint={actual}"
+            )
+        return index
 
 
 def train_images(reader: str) -> int | None:

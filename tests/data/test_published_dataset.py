@@ -5,7 +5,10 @@ import pytest
 from dml.core.errors import UserError
 from dml.data.cub import read_cub
 from dml.data.decode import load_image
+from dml.data.emoji import read_emoji
+from dml.data.image_index import ImageIndex
 from dml.data.inshop import read_inshop
+from dml.data.shapes import read_shapes
 from dml.data.sources import SOURCES
 from tests.data.trees import TREES, inshop_tree
 
@@ -67,3 +70,45 @@ def test_inshop_status_that_nobody_published_is_refused(tmp_path: Path):
     partition.write_text(partition.read_text().replace(" gallery\n", " galery\n"))
     with pytest.raises(UserError, match="damaged: roles: unknown 'galery'"):
         read_inshop(tmp_path, images=12, classes=4)
+
+
+@pytest.mark.parametrize(
+    ("read", "title", "columns", "counts"),
+    [
+        (read_emoji, "Emoji", "code,set", "9869 images .* 1370 classes"),
+        (read_shapes, "Shapes", "object,view", "11976 images .* 998 classes"),
+    ],
+    ids=["emoji", "shapes"],
+)
+def test_errors_of_rendered_datasets_name_the_command(read, title, columns, counts, tmp_path):
+    name = title.lower()
+    advice = rf"; run: python scripts/prepare_data\.py {name} --root {tmp_path}"
+    with pytest.raises(UserError, match=rf"^data\.root: {title} is not under .*{advice}$"):
+        read(tmp_path)
+    table = tmp_path / name / "drawings.csv"
+    rows = [f"label,role,{columns}", "1,train,001,00", "0,test,e02,01"]
+    for group, file in [("001", "00"), ("e02", "01")]:
+        image = tmp_path / name / "images" / group / f"{file}.png"
+        image.parent.mkdir(parents=True)
+        image.touch()
+
+    def read_rows(*rows: str, fingerprint: str | None = None) -> ImageIndex:
+        table.write_text("\n".join(rows))
+        return read(tmp_path, images=2, classes=2, fingerprint=fingerprint)
+
+    index = read_rows(*rows)
+    assert (index.name, index.stand_in, index.labels.tolist()) == (name, False, [1, 0])
+    assert [path.stem for path in index.images] == ["00", "01"]
+    with pytest.raises(UserError, match=f"found 2 of {counts}"):
+        read(tmp_path)
+    with pytest.raises(UserError, match=rf"other drawings .*{advice}.*reader\.fingerprint=\w+$"):
+        read_rows(*rows, fingerprint="0" * 16)
+    for row, message in [
+        ("1,trial,001,00", "roles: unknown 'trial'"),
+        ("a,train,001,00", "invalid literal for int.*'a'"),
+    ]:
+        with pytest.raises(UserError, match=f"drawings.csv is damaged: {message}.*{advice}"):
+            read_rows(rows[0], row, rows[2])
+    table.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=rf"drawings.csv is damaged: .*{advice}"):
+        read(tmp_path)
