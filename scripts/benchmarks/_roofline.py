@@ -7,7 +7,6 @@ are divided by rates measured on the same device in the same run, not by those o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +15,16 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
 from dml.training.device import autocast
 
 from ._operations import is_view
-from ._training_loops import Loop, synchronize
+from ._training_loops import Loop
 
 SIDES = {"cpu": 1024, "cuda": 8192}  # of the matrices; the smallest that reach the full rate
+RUNS = 5  # of which the fastest counts
 COPY_BYTES = {"cpu": 2**28, "cuda": 2**30}  # larger than all caches
 
 
@@ -83,7 +84,7 @@ def measure_flop_rate(precision: str, device: torch.device) -> float:
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     try:
-        return 2 * side**3 / _seconds(lambda: torch.mm(a, b), device)
+        return 2 * side**3 / _seconds(lambda: torch.mm(a, b))
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
@@ -93,17 +94,10 @@ def measure_byte_rate(device: torch.device) -> float:
     size = COPY_BYTES[device.type]
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * size / _seconds(lambda: target.copy_(source), device)
+    return 2 * size / _seconds(lambda: target.copy_(source))
 
 
-def _seconds(work: Callable[[], object], device: torch.device, times: int = 5) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     """Returns the time of the fastest of a few runs: other programs must not lower the roof."""
-    work()
-    seconds = []
-    for _ in range(times):
-        synchronize(device)
-        start = time.perf_counter()
-        work()
-        synchronize(device)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+    timer = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
+    return min(timer.timeit(1).mean for _ in range(RUNS))

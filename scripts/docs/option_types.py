@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import types
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types
@@ -36,10 +36,8 @@ def describe_option(annotation: Any) -> str:
     """Returns `integer ≥ 1`, `fp32 | bf16`, or `number > 0 or null`; empty if it is a node."""
     if get_origin(annotation) in (Union, types.UnionType):
         return " or ".join(filter(None, map(describe_option, get_args(annotation))))
-    metadata = list(_metadata(annotation))
-    kind = annotation
-    while get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
+    kind, *extras = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
+    fields = (one.metadata if isinstance(one, FieldInfo) else [one] for one in extras)
     if get_origin(kind) is Literal:
         return " | ".join(get_args(kind))
     if get_origin(kind) is list:
@@ -49,7 +47,7 @@ def describe_option(annotation: Any) -> str:
         return describe_option(kind)
     limits = [
         f"{sign} {_write_number(getattr(one, attribute))}"
-        for one in metadata
+        for one in itertools.chain.from_iterable(fields)
         for limit, (attribute, sign) in _LIMITS.items()
         if isinstance(one, limit)
     ]
@@ -58,12 +56,3 @@ def describe_option(annotation: Any) -> str:
 
 def _write_number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
-
-
-def _metadata(annotation: Any) -> Iterator[Any]:
-    if get_origin(annotation) is not Annotated:
-        return
-    kind, *metadata = get_args(annotation)
-    yield from _metadata(kind)
-    for one in metadata:
-        yield from one.metadata if isinstance(one, FieldInfo) else (one,)

@@ -27,10 +27,8 @@ def _read_studies(pages: Path) -> dict[str, tuple[Declaration, Results, pd.DataF
     found = {}
     for path in sorted(pages.glob("*/scores.csv")):
         name = path.parent.name
-        study, results = (
-            read_declaration(STUDIES / name / "declaration.yaml"),
-            Results.read(path.parent),
-        )
+        study = read_declaration(STUDIES / name / "declaration.yaml")
+        results = Results.read(path.parent)
         found[name] = study, results, rank_arms(study, results).set_index("arm")
     return found
 

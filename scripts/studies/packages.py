@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import shutil
@@ -12,6 +11,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import pandas as pd
 
 from dml.core.download import ChecksumError
 from dml.core.errors import UserError
@@ -107,7 +108,5 @@ def _run(home: str, folder: Path) -> None:
 
 def write_table(folder: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Writes `drawings.csv`, with the same bytes on every system."""
-    with open(folder / "drawings.csv", "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
+    table = pd.DataFrame(rows, columns=columns)
+    table.to_csv(folder / "drawings.csv", index=False, lineterminator="\n")

@@ -74,11 +74,7 @@ class Declaration(Strict):
 
     @model_validator(mode="after")
     def _names_are_arms(self) -> Declaration:
-        named = {
-            self.reference,
-            *self.same,
-            *(name for c in self.claims for name in (c.better, c.than)),
-        }
+        named = {self.reference, *self.same}.union(*((c.better, c.than) for c in self.claims))
         if missing := sorted(named - set(self.arms)):
             raise ValueError(f"no arm {', '.join(missing)}")
         return self

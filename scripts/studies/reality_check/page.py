@@ -61,8 +61,8 @@ def write_page(
         noise=search_noise(study, results),
         images=int(images.sum()),
         classes=len(images),
-        declared=scores.declared.iloc[0],
-        revisions=", ".join(code(one[:12]) for one in sorted(scores.revision.unique())),
+        declared=", ".join(map(code, scores.declared.unique())),
+        revisions=", ".join(map(code, scores.revision.str[:12].unique())),
         devices="; ".join(sorted(scores.device.unique())),
         versions="; ".join(sorted(scores.versions.unique())),
         hours=scores.groupby(["arm", "epochs"]).core_seconds.first().sum() / 3600,
@@ -146,9 +146,8 @@ def draw_ranking(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
     """Draws MAP@R of all arms with the intervals of their difference from the reference."""
     figure, axis = plt.subplots(figsize=(9, 1.2 + 0.32 * len(ranking)), layout="constrained")
     rows = ranking[::-1].reset_index(drop=True)
-    for place, row in rows.iterrows():
-        axis.plot([row.low, row.high], [place, place], color=BLUE, lw=3, alpha=0.4)
-        axis.plot(row.map_at_r, place, "o", color=BLUE if row.learned else GREY)
+    axis.hlines(rows.index, rows.low, rows.high, color=BLUE, lw=3, alpha=0.4)
+    axis.scatter(rows.map_at_r, rows.index, color=rows.learned.map({True: BLUE, False: GREY}))
     axis.axvline(ranking.untrained.mean(), color=GREY, ls=":", label="untrained head")
     reference = ranking.set_index("arm").map_at_r[study.reference]
     axis.axvline(reference, color=GREY, lw=0.8)
@@ -189,9 +188,8 @@ def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
     axis.axvspan(-study.margin, study.margin, color=GREY, alpha=0.15, label="margin of equivalence")
     axis.axvline(0, color=GREY, lw=0.8)
     rows = claims[::-1].reset_index(drop=True)
-    for place, row in rows.iterrows():
-        axis.plot([row.low, row.high], [place, place], color=BLUE, lw=2)
-        axis.plot(row.points, place, "o", color=BLUE)
+    axis.hlines(rows.index, rows.low, rows.high, color=BLUE, lw=2)
+    axis.scatter(rows.points, rows.index, color=BLUE)
     axis.set_yticks(
         range(len(rows)),
         [f"{row.better} minus {row.than}: {row.verdict}" for row in rows.itertuples()],

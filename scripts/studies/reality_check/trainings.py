@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ from dml.data.features import FeatureDataset, read_features
 from dml.retrieval import nearest_neighbors
 from dml.retrieval.metrics import score_rankings
 from dml.runs.folder.run_folder import load_config
-from dml.runs.folder.stored_run import find_runs
 from dml.runs.load import load_embedder
 from scripts.studies.reality_check.declaration import Declaration
 
@@ -93,17 +91,17 @@ def train_arm(
     parts = list[tuple[pd.DataFrame, ...]]()
     for epochs in study.epochs:
         place = outputs / str(epochs)
-        dml.train([f"outputs={place}", *options, f"protocol.epochs={epochs}"])
-        (folder,) = find_runs(place)
+        summary = dml.train([f"outputs={place}", *options, f"protocol.epochs={epochs}"])
+        folder = Path(summary["folder"])
         if not parts:  # the search
-            chosen = _summary(folder)["search"]["params"]
+            chosen = summary["search"]["params"]
             trials = pd.read_csv(folder / "search" / "trials.csv").drop(columns="reason")
             trials["value"] *= 100
             trials.insert(0, "arm", arm)
             edges = _edges(load_config(folder), chosen)
             values = [f"{name}={value}" for name, value in chosen.items()]
             options = [*without_search(options), *values]
-        parts.append(_collect(arm, epochs, edges, folder))
+        parts.append(_collect(arm, epochs, edges, summary))
     scores, classes, curves = map(pd.concat, zip(*parts, strict=True))
     return Results(scores, classes.drop_duplicates(["arm", "epochs", "repeat"]), curves, trials)
 
@@ -113,13 +111,12 @@ def without_search(options: Sequence[str]) -> list[str]:
     return [option for option in options if not option.startswith(SEARCH)]
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "summary.json").read_text("utf-8")))
-
-
-def _collect(arm: str, epochs: int, edges: str, folder: Path) -> tuple[pd.DataFrame, ...]:
+def _collect(
+    arm: str, epochs: int, edges: str, summary: dict[str, Any]
+) -> tuple[pd.DataFrame, ...]:
     """Returns the scores, classes and curves of a finished run."""
-    summary, config = _summary(folder), load_config(folder)
+    folder = Path(summary["folder"])
+    config = load_config(folder)
     started, ended = (folder / name for name in ("command.txt", "summary.json"))
     seconds = ended.stat().st_mtime - started.stat().st_mtime  # with the search
     history = pd.read_csv(folder / "history.csv")
