@@ -1,3 +1,3 @@
-"""Config of a run: schema, checks, identity, presets, explanations of wrong commands."""
+"""Config of a run: schema, checks, constructors, identity, presets, explanations of mistakes."""
 
 from dml.config import resolvers as resolvers  # registers the resolvers of the configs

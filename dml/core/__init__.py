@@ -1,1 +1,1 @@
-"""Parts for all other packages: errors, files, locks, downloads, launchers, statistics."""
+"""Parts for all other packages: errors, files, locks, downloads, logs, progress, statistics."""

@@ -1,6 +1,6 @@
 """Names of the retrieval metrics, as results store them and as tables and figures print them.
 
-`dml.retrieval.metrics` computes each of these; a new metric is one entry there and one here.
+`dml.retrieval.metrics` computes those of every ranking (`METRICS` and `score_rankings`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Datasets as published, their splits, samplers, transforms and loaders."""
+"""Datasets as published, protocols, samplers, transforms and loaders."""

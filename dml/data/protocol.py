@@ -140,6 +140,7 @@ def _cut_folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Sp
             f"protocol=traditional, which selects the epoch on the test classes"
         )
     folds = CLASS_FOLDS[splits](train.num_classes)
+    assert len(folds) == FOLDS[splits]
     return [(train.of_classes(some), Split(train.of_classes(rest))) for some, rest in folds]
 
 

@@ -7,12 +7,14 @@ mean_field       mft: MFCont (Eq. 8), MFCWMS (Eq. 10), MFNCA (Eq. 21)
 class_wise       mft: class-wise multi-similarity (Eq. 9), class-balanced contrastive (Eq. 6)
 potential_field  pfml: PFML, and CPML for comparison
 c1_c2            ccp: C1 and C2
-triplet          ccp: triplet margin loss over all triplets of a batch and references
+all_triplets     ccp: triplet margin loss over all triplets of a batch and references
 generic/         metrix: the losses of Table 1 for clean and mixed examples
 proxy_nca        ProxyNCA, ProxyNCA++ and Center Contrastive in a form that cannot underflow
 soft_triple      the regularizer of SoftTriple for many centers
 ranking          Smooth-AP, and the surrogate of Recall@k
 hypergraph       HIST
+
+The other files of `configs/loss` name losses of pytorch-metric-learning in `_target_`.
 
 Building blocks:
 

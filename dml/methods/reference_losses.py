@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
+from dml.losses.all_triplets import AllTripletsLoss
 from dml.losses.metric_loss import PairLoss, pair_masks
-from dml.losses.triplet import AllTripletsLoss
 
 
 def prepare_for_references(

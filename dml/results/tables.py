@@ -1,4 +1,4 @@
-"""Tables for the terminal, Markdown and HTML: columns of texts, formatted once for all."""
+"""The layout of tables for the terminal, Markdown and HTML; their columns are chosen elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact nearest neighbors, retrieval metrics and the geometry of embeddings."""
+"""Embeddings and their files, exact nearest neighbors, retrieval metrics, geometry, search."""
 
 from dml.retrieval.exact_search import Neighbors, nearest_neighbors
 from dml.retrieval.geometry import (

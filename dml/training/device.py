@@ -3,7 +3,7 @@
 The option `precision` can be `fp32`, float32 throughout, unlike torch's default of TF32 for
 convolutions on GPUs; `tf32`, TF32 in all convolutions and float32 matrix products, including those
 of losses (10 bits of each factor); or `bf16`, the network under autocast. Evaluation always uses
-full float32 products of embeddings (`dml.retrieval.float32_products`).
+full float32 products of embeddings (`dml.retrieval`).
 
 `torch.backends.cudnn.benchmark` stays off: kernels chosen by timing could differ in a resumed run,
 which then would no longer equal an uninterrupted run bit for bit.

@@ -25,8 +25,8 @@ from dml.losses import (
     SmoothAPLoss,
     generic,
 )
+from dml.losses.all_triplets import AllTripletsLoss
 from dml.losses.metric_loss import PairLoss
-from dml.losses.triplet import AllTripletsLoss
 
 LOSSES: dict[str, Callable[[], nn.Module]] = {
     "mfcont": lambda: MeanFieldContrastiveLoss(7, 5, 0.1, 0.9, average="class"),

@@ -20,9 +20,9 @@ from dml.losses import (
     MeanFieldContrastiveLoss,
     ProxyNCALoss,
 )
+from dml.losses.all_triplets import AllTripletsLoss
 from dml.losses.generic import MultiSimilarityLoss, ProxyAnchorLoss
 from dml.losses.mined_pairs import image_weights
-from dml.losses.triplet import AllTripletsLoss
 from tests.losses.all_losses import LOSSES, batch, value_and_gradients
 
 PAIRS = tuple(map(torch.tensor, ([0, 3, 4], [6, 4, 8], [0, 0, 3, 8], [1, 5, 7, 2])))

@@ -21,9 +21,9 @@ from dml.losses import (
     RecallAtKLoss,
     SmoothAPLoss,
 )
+from dml.losses.all_triplets import AllTripletsLoss
 from dml.losses.generic import MultiSimilarityLoss
 from dml.losses.metric_loss import PairLoss
-from dml.losses.triplet import AllTripletsLoss
 from tests.losses import pair_references as reference
 from tests.losses.batches import Batch, batches
 from tests.losses.compare import assert_close, assert_matches
