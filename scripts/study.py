@@ -18,7 +18,6 @@ import environment  # noqa: F401
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder
-from dml.core.errors import UserError
 from scripts.studies.reality_check.declaration import committed_at, read_declaration
 from scripts.studies.reality_check.page import write_page
 from scripts.studies.reality_check.trainings import Results, train_arm
@@ -48,9 +47,10 @@ def main(argv: list[str] | None = None) -> int:
         results.write(tables)
     results = Results.read(tables)
     if missing := {study.reference, *study.same} - set(results.scores.arm):
-        raise UserError(f"the page needs results of {', '.join(sorted(missing))} too")
-    write_page(study, results, options.pages, options.study)
-    print(f"page        {options.pages / options.study}.md")
+        print(f"tables      {tables}; a page needs results of {', '.join(sorted(missing))} too")
+    else:
+        write_page(study, results, options.pages, options.study)
+        print(f"page        {options.pages / options.study}.md")
     return 0
 
 

@@ -65,8 +65,8 @@ def check_loss(
     print(f"MAP@R {row.map_at_r:.2f}, rank {describe_rank(row)} of {len(others) + 1}")
     for claim in judge_claims(study, merged).itertuples():
         print(
-            f"{claim.points:+6.2f}  {claim.low:+6.2f} to {claim.high:+6.2f}  {claim.verdict:12} "
-            f"than {claim.than}"
+            f"{claim.points:+6.2f}  {claim.low:+6.2f} to {claim.high:+6.2f}  {claim.verdict:12}  "
+            f"compared with {claim.than}"
         )
     if quick:
         print("quick: a first look, no evidence")

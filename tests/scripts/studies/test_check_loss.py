@@ -95,7 +95,7 @@ def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
     assert (folder / "yours_page" / "ranking.png").exists()
     text = capsys.readouterr().out
     assert "of 3" in text
-    assert "than proxy_anchor" in text
+    assert "compared with proxy_anchor" in text
 
 
 def test_a_loss_without_gradient_is_named(ranked):
