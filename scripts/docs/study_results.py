@@ -49,8 +49,8 @@ def describe_findings(option: str) -> list[str]:
             texts.append(
                 f"[{study.title}](../results/{name}.md){others}: MAP@R {row.map_at_r:.1f} %, "
                 f"rank {describe_rank(row)} of {len(ranking)}"
-                + ("" if row.learned else "; it has not learned in these settings")
-                + ("; still rising" if row.rising else "")
+                + ("" if row.learned else "; close to the untrained head in these settings")
+                + ("; better with more steps" if row.rising else "")
             )
     return texts
 

@@ -26,14 +26,8 @@ from scripts.studies.reality_check.trainings import IMAGES, Results
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
 
 
-def write_page(
-    study: Declaration, results: Results, folder: Path, name: str, claims: str = "What papers say"
-) -> None:
-    """Writes `<name>.md`, and its pictures `ranking`, `curves` and `claims` into `<name>/`.
-
-    Args:
-        claims: title of the claims.
-    """
+def write_page(study: Declaration, results: Results, folder: Path, name: str) -> None:
+    """Writes `<name>.md`, and its pictures `ranking`, `curves` and `claims` into `<name>/`."""
     ranking, judged = rank_arms(study, results), judge_claims(study, results)
     pictures = folder / name
     pictures.mkdir(parents=True, exist_ok=True)
@@ -49,8 +43,7 @@ def write_page(
         name=name,
         ranking_table=_ranking_table(ranking, results),
         lengths=_lengths(results),
-        claims_title=claims,
-        claims_table="" if judged.empty else _claims_table(judged),
+        claims_table="" if judged.empty else _claims_table(judged, results),
         untrained_arms=[arm for arm in study.arms if arm not in set(ranking.arm)],
         options_table=_options_table(study, results),
         untrained=ranking.untrained.mean(),
@@ -71,8 +64,7 @@ def write_page(
 
 
 def _same(study: Declaration, results: Results) -> str:
-    classes = results.of_length(choose_lengths(results)).classes
-    difference = compare(classes, *study.same)
+    difference = compare(results.of_length(choose_lengths(results)).classes, *study.same)
     low, high = difference.interval(study.confidence)
     within = "within" if max(-low, high) < study.margin else "**not within**"
     interval = f"{study.confidence:.0%} interval {low:+.2f} to {high:+.2f}"
@@ -99,23 +91,25 @@ def _ranking_table(ranking: pd.DataFrame, results: Results) -> str:
         ]
         for row in ranking.itertuples()
     ]
-    lengths = [f"after {steps}" for steps in _lengths(results)]
+    lengths = [f"{steps} steps" for steps in _lengths(results)]
     columns = ["arm", "MAP@R", "interval", "ranks", "P@1", "steps", *lengths, "remarks"]
     return table(columns, rows)
 
 
-def _claims_table(claims: pd.DataFrame) -> str:
+def _claims_table(claims: pd.DataFrame, results: Results) -> str:
     rows = [
         [
             f"{code(row.better)} above {code(row.than)} ({row.source})",
             f"{row.points:+.2f}",
             f"{row.low:+.2f} to {row.high:+.2f}",
-            f"{row.p:.2g}",
+            f"{row.p:.3f}" if row.p >= 0.001 else "< 0.001",
             f"**{row.verdict}**",
+            *(f"{points:+.2f}" for points in row.lengths),
         ]
         for row in claims.itertuples()
     ]
-    return table(["claim", "difference", "interval", "p", "verdict"], rows)
+    lengths = [f"{steps} steps" for steps in _lengths(results)]
+    return table(["claim", "difference", "interval", "p", "verdict", *lengths], rows)
 
 
 def _options_table(study: Declaration, results: Results) -> str:
@@ -128,9 +122,9 @@ def _options_table(study: Declaration, results: Results) -> str:
 
 
 def _remarks(row: Any) -> str:
-    remarks = [] if row.learned else ["has not learned"]
+    remarks = [] if row.learned else ["close to the untrained head"]
     remarks += [f"{row.stages:.1f} stages"] if row.stages > 1 else []
-    remarks += ["still rising"] if row.rising else []
+    remarks += ["better with more steps"] if row.rising else []
     edges = ", ".join(map(code, row.edges.split()))
     remarks += [f"edge of the range: {edges}"] if edges else []
     return ", ".join(remarks)
@@ -155,7 +149,7 @@ def draw_ranking(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
     axis.set_yticks(range(len(rows)), names)
     axis.set_xlabel(
         f"MAP@R on unseen classes (%), {study.confidence:.0%} intervals of the difference from "
-        f"{study.reference}\nin brackets: ranks that the tests leave open; gray: has not learned"
+        f"{study.reference}\nin brackets: possible ranks; gray: close to the untrained head"
     )
     axis.legend(frameon=False)
     tidy(axis)
@@ -177,7 +171,7 @@ def draw_curves(results: Results, path: Path) -> None:
         for (_, curve), color in zip(curves.groupby("epochs"), (GREY, BLUE), strict=False):
             axis.plot(curve.step, curve.validation, "o-", ms=2, color=color)
         axis.set_title(arm, fontsize=9)
-    figure.supxlabel("step")
+    figure.supxlabel("step (gray, blue: trainings of {} and {})".format(*_lengths(results)))
     figure.supylabel("validation MAP@R (%)")
     save(figure, path)
 

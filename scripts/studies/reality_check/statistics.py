@@ -148,7 +148,9 @@ def still_rising(study: Declaration, results: Results, arm: str) -> bool:
 
 
 def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
-    """Returns a row per claim: `points`, `low`, `high`, `p` (Holm) and the `verdict`.
+    """Returns a row per claim: `points`, `low`, `high`, `p` (Holm), the `verdict`, and `lengths`.
+
+    `lengths` has the differences of equally long trainings.
 
     *not tested* if an arm has not learned or has not used its mechanism; *equivalent* if the
     simultaneous interval lies within the margin; *better* or *worse* if it lies beyond
@@ -189,5 +191,5 @@ def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
         else:
             verdict = "unknown"
         row = {"points": difference.points, "low": low, "high": high, "p": p, "verdict": verdict}
-        rows.append({**claim.model_dump(exclude={"requires"}), **row})
+        rows.append({**claim.model_dump(exclude={"requires"}), **row, "lengths": points})
     return pd.DataFrame(rows)
