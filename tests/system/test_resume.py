@@ -101,6 +101,8 @@ class TestStopped:
             return forward(self, *arguments)
 
         cfg, folder = prepared()
+        if number == signal.SIGHUP:
+            signal.signal(number, signal.SIG_DFL)  # the tests may have been started by nohup
         before = signal.getsignal(number)
         monkeypatch.setattr(Plain, "forward", interrupted)
         with pytest.raises(RunStopped) as stopped:
