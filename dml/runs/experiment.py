@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from dml.config.identity import flatten, identity, protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
-from dml.core.errors import ConfigError
+from dml.core.errors import ConfigError, UserError
 from dml.core.installation import shell_command
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
@@ -51,6 +52,8 @@ from dml.tracking import RunInfo, Tracker, track_run
 from dml.training.device import device_name
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import distributed_session
+
+OPTUNA = (4, 2)  # the oldest version that search=bayes runs with
 
 
 def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -236,7 +239,14 @@ class Experiment:
         return self._show(summary)
 
     def _search(self, stop: StopRequest) -> dict[str, Any]:
-        """Searches, takes the best values, and returns the search of the summary."""
+        """Searches, takes the best values, and returns the search of the summary.
+
+        Raises:
+            UserError: the installed Optuna is too old; Hydra's own sweeper for it installs 2.10.
+        """
+        if tuple(map(int, (found := version("optuna")).split(".")[:2])) < OPTUNA:
+            need = ".".join(map(str, OPTUNA))
+            raise UserError(f"search: needs Optuna {need}, found {found}: pip install -U optuna")
         from dml.runs.search.search_loop import search  # late: imports Optuna
 
         with write_log(self.folder.path, "search"):

@@ -11,6 +11,8 @@ from optuna.storages.journal import JournalFileBackend
 
 from dml.config.check import check
 from dml.config.schema import Config
+from dml.core.errors import UserError
+from dml.runs import experiment
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import Tracker
 from tests.killed_process import KILLED, die_at
@@ -143,3 +145,9 @@ def test_a_whole_search_on_glyphs(composed, tmp_path):
         assert part["map_at_r"]["repeats"] == 10
         assert part["map_at_r"]["ci95"] > 0
     assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
+
+
+def test_an_old_optuna_is_named(prepared, monkeypatch):
+    monkeypatch.setattr(experiment, "version", lambda name: "2.10.1")
+    with pytest.raises(UserError, match=r"needs Optuna 4\.2, found 2\.10\.1: pip install"):
+        start(prepared()[0])
