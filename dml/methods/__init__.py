@@ -8,4 +8,6 @@ comparisons          methods with which metrix is compared: i-Mix, MoCHi, Proxy 
 
 reference_losses     pair losses, prepared for proxies and memories (ccp, XBM)
 options              checks of options, and of losses for mixing
+dry_run              two steps on dummy images, before a run begins
+extra_metrics        what the papers measure of networks and losses: `evaluation.measures`
 """

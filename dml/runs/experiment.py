@@ -32,10 +32,10 @@ from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.protocol import FOLDS, validates_one_class
+from dml.methods.dry_run import dry_run
 from dml.models.embedder import NORMALIZERS
 from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import console, print_line, print_results
-from dml.runs.dry_run import dry_run
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import RunFolder, load_cfg
 from dml.runs.folder.summary import summarize
@@ -193,8 +193,8 @@ class Experiment:
             return
         with translate_resource_errors():
             model = JobRun(context, job, self.folder.job(job.name))
-            size = model.embedder.embedding_size
-            dry_run(context.builder, model.method, job.train.num_classes, size, context.device)
+            sizes = job.train.num_classes, model.embedder.embedding_size
+            dry_run(model.method, config, context.builder.optimizer, *sizes, context.device)
         if config.data.micro_batch and uses_batch_statistics(model.embedder):
             print_line(
                 f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "

@@ -40,11 +40,11 @@ from dml.data.loaders import (
 from dml.data.protocol import FOLDS, Job, Split, create_jobs
 from dml.data.samplers import build_schedule
 from dml.methods.chance_constrained import ChanceConstrained, StageStart
+from dml.methods.extra_metrics import ExtraMetrics
 from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
 from dml.runs.build import Builder
 from dml.runs.console import print_line
 from dml.runs.embeddings import Evaluator
-from dml.runs.extra_metrics import ExtraMetrics
 from dml.runs.folder.run_folder import RESULT
 from dml.runs.training_status import TrainingStatus, Trial
 from dml.tracking import History, Tracker

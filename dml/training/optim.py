@@ -102,7 +102,8 @@ def build_optimizer(
     `args` can change this by `fused`, or by `foreach` or `differentiable`, which exclude it.
 
     Raises:
-        ConfigError: `args` are invalid for the optimizer, or the class is none.
+        ConfigError: `args` or an option of a group are invalid for the optimizer, or the class is
+            none.
     """
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
     chosen = args.get("foreach") or args.get("differentiable")
@@ -112,6 +113,15 @@ def build_optimizer(
         optimizer = optimizer_class(groups, **args)
     except Exception as error:  # of any class, by torch or a custom optimizer
         raise ConfigError([f"optim.args: {first_line(error)}"]) from error
-    if isinstance(optimizer, Optimizer):
-        return optimizer
-    raise ConfigError(["optim._target_: does not create a torch.optim.Optimizer"])
+    if not isinstance(optimizer, Optimizer):
+        raise ConfigError(["optim._target_: does not create a torch.optim.Optimizer"])
+    # torch keeps an unknown option of a group without a word.
+    known = ", ".join(sorted(optimizer.defaults))
+    if problems := [
+        f"optim.groups.{group['name']}.{key}: {type(optimizer).__name__} takes no such option; "
+        f"its groups have {known}"
+        for group in groups
+        for key in group.keys() - {"name", "params", "lr", "weight_decay", *optimizer.defaults}
+    ]:
+        raise ConfigError(problems)
+    return optimizer

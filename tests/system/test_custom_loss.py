@@ -14,10 +14,10 @@ from pytorch_metric_learning import losses
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError
+from dml.methods.dry_run import dry_run
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
-from dml.runs.dry_run import dry_run
 from tests.conftest import TINY
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "losses_in_your_code.md"
@@ -51,10 +51,11 @@ def test_what_the_page_says_of_a_loss_of_pml(composed, name):
     refused = row.startswith(("refused", "base class"))
     with pytest.raises((ConfigError, UserError, ValueError)) if refused else nullcontext():
         builder = Builder(check(cfg, Config))
-        dry_run(builder, builder.method(12, 8), 12, 8, torch.device("cpu"))
+        method = builder.method(12, 8)
+        dry_run(method, builder.config, builder.optimizer, 12, 8, torch.device("cpu"))
         labels = torch.arange(60) % 12
         embedder = Embedder(SmallCNN(width=2), 8)
-        value, _ = builder.method(12, 8)(embedder, torch.rand(60, 3, 8, 8), labels)
+        value, _ = method(embedder, torch.rand(60, 3, 8, 8), labels)
         value.backward()
         assert value.isfinite()
 

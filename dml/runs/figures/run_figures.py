@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from PIL import Image, ImageOps
 from torch import Tensor, nn
-from torchvision.transforms.functional import pil_to_tensor, to_pil_image
-from torchvision.utils import make_grid
 
 from dml.config.identity import method_name
 from dml.config.schema import Config
@@ -27,12 +23,12 @@ from dml.data.published_dataset import find_missing
 from dml.methods.metrix.analysis import Positivity, measure_positivity
 from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbors
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
+from dml.retrieval.pictures import draw_grids, draw_maps
 from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, plt, save, tidy
 from dml.runs.job import STAGE_EMBEDDINGS, JobRun
 from dml.tracking import History
 
-CELL, MARGIN, FRAME = 124, 8, 4  # pixels of an image among its neighbors
-MAP_POINTS, MAP_STAGES = 600, 4  # of a map: a few seconds; maps of stages
+MAP_STAGES = 4  # maps of stages
 PANELS: Any = {"figsize": (7, 5.5), "height_ratios": (2, 1), "layout": "constrained"}
 
 
@@ -54,9 +50,10 @@ def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], fol
         if index.features is None or not find_missing([*map(Path, index.images)]):
             draw_neighbors(model.job.test, networks, transform, name, folder / "neighbors.png")
         classes = model.config.evaluation.map_classes
-        draw_embedding_maps(networks, name, folder / "embedding_map.png", classes)
-        if stages := _stages(model, [*networks.values()][-1]):
-            draw_embedding_maps(stages, name, folder / "stage_maps.png", classes)
+        maps = {"embedding_map": networks, "stage_maps": _stages(model, [*networks.values()][-1])}
+        for file, titled in maps.items():
+            if figure := draw_maps(titled, f"{name}: test images of unseen classes", classes):
+                save(figure, folder / f"{file}.png")
         if "positivity" in model.config.evaluation.measures:
             model.embedder.eval()
             loss: Any = model.method.loss
@@ -136,7 +133,7 @@ def draw_neighbors(
         caption = f"{title}: {right.sum()} of {right.size} of the query's class"
         frames = np.where(right, GREEN, RED).ravel().tolist()
         grids[caption] = images(gallery, neighbors.cpu().numpy().ravel()), frames
-    _draw_grids(grids, name, path)
+    save(draw_grids(grids, name), path)
 
 
 def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
@@ -156,77 +153,7 @@ def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
         title: ([load_image(Path(file), apply_orientation=True) for file in files], [*colors])
         for title, files, colors in every
     }
-    _draw_grids(grids, "", path)
-
-
-def _draw_grids(grids: Mapping[str, tuple[list[Tensor], list[str]]], name: str, path: Path) -> None:
-    """Draws grids of images in frames side by side: queries, and neighbors of each in its row."""
-    rows, pictures = len(grids["query"][0]), []
-    for images, colors in grids.values():
-        cells = [*map(_framed, images, colors)]
-        picture = make_grid(cells, len(cells) // rows, MARGIN, pad_value=255)
-        pictures.append(picture.permute(1, 2, 0).numpy())
-    widths = [picture.shape[1] for picture in pictures]
-    size = 0.85 * sum(widths) / CELL + 0.3, 0.85 * rows + 0.7
-    # An axis for each grid, not for each image: a hundred of them would take seconds.
-    figure, axes = plt.subplots(
-        1, len(grids), figsize=size, width_ratios=widths, layout="constrained"
-    )
-    for axis, title, picture in zip(axes, grids, pictures, strict=True):
-        axis.imshow(picture)
-        axis.set_title(title, fontsize=9)
-        axis.set_axis_off()
-    figure.suptitle(name, fontsize=10)
-    save(figure, path)
-
-
-def _framed(image: Tensor, frame: str) -> Tensor:
-    """Returns an image in a colored frame, 3×CELL×CELL."""
-    small = max(image.shape[1:]) < CELL / 2  # keep the pixels of a digit sharp
-    resampling = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
-    side = (CELL - 2 * FRAME,) * 2
-    picture = ImageOps.pad(to_pil_image(image), side, resampling, color="white")
-    return pil_to_tensor(ImageOps.expand(picture, FRAME, frame))
-
-
-def draw_embedding_maps(
-    networks: Mapping[str, SplitEmbeddings], name: str, path: Path, class_counts: Sequence[int]
-) -> None:
-    """Draws maps of the queries of a few classes by t-SNE: a column for each network.
-
-    t-SNE (van der Maaten and Hinton, JMLR 2008) has a fixed seed. Fewer than five images are not
-    drawn: it needs neighbors.
-
-    Args:
-        networks: title → embeddings of the same images.
-        name: title of the picture.
-        path: PNG to write.
-        class_counts: numbers of classes, the first ones of the queries; a row for each.
-    """
-    from sklearn.manifold import TSNE  # late: a second
-
-    labels = next(iter(networks.values())).query_labels.cpu().numpy()
-    if len(labels) < 5:
-        return
-    counts = sorted({min(count, len(np.unique(labels))) for count in class_counts})
-    shape = len(counts), len(networks)
-    size = 3.8 * shape[1], 4.0 * shape[0] + 0.3
-    figure, axes = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
-    panels = itertools.product(counts, networks.items())
-    for axis, (count, (title, embeddings)) in zip(axes.flat, panels, strict=True):
-        classes = np.unique(labels)[:count]
-        rows = np.flatnonzero(np.isin(labels, classes))
-        rows = rows[:: -(-len(rows) // MAP_POINTS)]
-        points = embeddings.query.float().cpu().numpy()[rows]
-        perplexity = min(30.0, (len(points) - 1) / 3)
-        positions = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
-        numbers = np.searchsorted(classes, labels[rows])
-        axis.scatter(*positions.T, c=numbers, cmap="tab20", s=14, alpha=0.75, lw=0)
-        axis.set_aspect("equal", adjustable="datalim")
-        axis.set_title(f"{title}\n{len(rows)} images of {count} classes", fontsize=10)
-        axis.set_axis_off()
-    figure.suptitle(f"{name}: test images of unseen classes", fontsize=10)
-    save(figure, path)
+    save(draw_grids(grids), path)
 
 
 def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, path: Path) -> None:

@@ -7,7 +7,7 @@ from PIL import Image
 from dml.data.image_index import ImageIndex
 from dml.data.protocol import Split
 from dml.runs.embeddings import SplitEmbeddings
-from dml.runs.figures.run_figures import draw_embedding_maps, draw_neighbors, learning_curve
+from dml.runs.figures.run_figures import draw_neighbors, learning_curve
 
 GREEN, RED = (46, 139, 87), (187, 51, 51)
 
@@ -39,15 +39,6 @@ def test_the_best_evaluation_is_marked(tmp_path):
     learning_curve([pd.DataFrame(rows)], "map_at_r", "x", tmp_path / "curve.png")
     assert count(tmp_path / "curve.png", (204, 119, 34)) > 20
     assert Image.open(tmp_path / "curve.png").width > 500
-
-
-def test_numbers_of_classes_are_rows_of_maps(tmp_path):
-    points = SplitEmbeddings(torch.randn(24, 3), torch.arange(24) % 4)
-    sizes = []
-    for counts in ([2], [2, 3], [2, 3, 99]):
-        draw_embedding_maps({"x": points}, "x", path := tmp_path / "map.png", counts)
-        sizes.append(Image.open(path).height)
-    assert sizes == [int(130 * (4.0 * rows + 0.3)) for rows in (1, 2, 3)]
 
 
 @pytest.mark.pictures

@@ -1,4 +1,4 @@
-"""A dry run of the first model on dummy images, before the run creates its folder or loads data.
+"""A dry run of a method on dummy images, before a run creates its folder or loads data.
 
 Types and ranges do not show whether a loss fails with its arguments, or when an optimizer divides
 by zero; two steps on eight dummy images do, in a moment.
@@ -7,16 +7,18 @@ by zero; two steps on eight dummy images do, in a moment.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError, describe_failure, first_line, is_out_of_memory
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.runs.build import Builder
 from dml.training.interfaces import Method
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
@@ -25,32 +27,39 @@ CALLED_AS = {
     "method": "method(embedder, images, labels)",
 }
 PER_CLASS, SIDE = 4, 8  # of the dummy images
+BuildOptimizer = Callable[[nn.Module, nn.Module], tuple[Optimizer, LRScheduler | None]]
 
 
 def dry_run(
-    builder: Builder, method: Method, classes: int, size: int, device: torch.device
+    method: Method,
+    config: Config,
+    build_optimizer: BuildOptimizer,
+    classes: int,
+    size: int,
+    device: torch.device,
 ) -> None:
-    """Tries a copy of the method with its loss, and optimizer and schedule, for two steps.
+    """Tries a copy of a method with its loss, and optimizer and schedule, for two steps.
 
-    A ValueError of the method may be due to the dummy batch, and is left to the run.
+    A ValueError of the method may be due to the dummy batch, and is left to the run; a method that
+    cannot be copied is not tried.
 
     Args:
-        builder: of the run.
         method: the method with its loss; it is not changed.
+        config: of the run.
+        build_optimizer: returns optimizer and schedule of a network and a method.
         classes: number of training classes.
         size: of an embedding.
         device: of the method.
 
     Raises:
         ConfigError: the first error.
-        UserError: see `Builder.optimizer`.
+        UserError: `build_optimizer` raises it.
     """
     try:
         method = copy.deepcopy(method)
-    except Exception:  # of any class: it holds what cannot be copied
-        method = builder.method(classes, size).to(device)
-    normalize = builder.config.embedder["normalize"]
-    network = Embedder(SmallCNN(width=1), size, normalize=normalize).to(device)
+    except Exception:  # of any class: a custom loss may hold anything
+        return
+    network = Embedder(SmallCNN(width=1), size, normalize=config.embedder["normalize"]).to(device)
     labels = torch.tensor([0, classes - 1], device=device).repeat_interleave(PER_CLASS)
 
     def pool(per_class: int, number: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -75,7 +84,7 @@ def dry_run(
         arguments = f", called as {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
         reason = f"it fails on a batch{arguments}: {describe_failure(error)}"
         raise ConfigError([f"{option}: {reason}"]) from error
-    _try_optimizer(builder, network, method)
+    _try_optimizer(*build_optimizer(network, method), config)
 
 
 def _check_value(loss: Any, option: str, classes: int) -> None:
@@ -88,22 +97,12 @@ def _check_value(loss: Any, option: str, classes: int) -> None:
         raise ConfigError([f"{option}: its value has no gradient; is it detached?"])
 
 
-def _try_optimizer(builder: Builder, network: nn.Module, method: nn.Module) -> None:
+def _try_optimizer(optimizer: Optimizer, schedule: LRScheduler | None, config: Config) -> None:
     """Steps optimizer and schedule as the run would, with gradients of zero.
 
     Constructors of schedules check little: one with `step_size: 0` fails at the end of the first
     epoch, one for fewer epochs at the end of its last.
     """
-    config = builder.config
-    optimizer, schedule = builder.optimizer(network, method)
-    known, kind = ", ".join(sorted(optimizer.defaults)), type(optimizer).__name__
-    if problems := [
-        f"optim.groups.{name}.{key}: {kind} takes no such option; its groups have {known}"
-        for name, values in config.optim.groups.items()
-        for key in values
-        if key not in optimizer.defaults
-    ]:
-        raise ConfigError(problems)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)

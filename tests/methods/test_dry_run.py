@@ -7,18 +7,18 @@ from torch import nn
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError
+from dml.methods.dry_run import dry_run
 from dml.runs.build import Builder
-from dml.runs.dry_run import dry_run
 
 HERE = __name__
 
 
 def tried(cfg):
     """Builds network and loss for eight numbers and two classes, and tries them."""
-    builder = Builder(check(cfg, Config))
+    builder = Builder(config := check(cfg, Config))
     builder.check_arguments()
     builder.embedder()
-    dry_run(builder, builder.method(2, 8), 2, 8, torch.device("cpu"))
+    dry_run(builder.method(2, 8), config, builder.optimizer, 2, 8, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_loss_that_is_tried_stays_as_it_is(composed):
     builder = Builder(check(composed("loss=contrastive", "method=xbm", "data=digits"), Config))
     method = builder.method(2, 8)
     before = copy.deepcopy(method.state_dict())
-    dry_run(builder, method, 2, 8, torch.device("cpu"))
+    dry_run(method, builder.config, builder.optimizer, 2, 8, torch.device("cpu"))
     assert str(method.state_dict()) == str(before)
 
 

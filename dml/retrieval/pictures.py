@@ -1,0 +1,96 @@
+"""Pictures of embeddings: images beside their nearest neighbors, and maps of classes by t-SNE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image, ImageOps
+from torch import Tensor
+from torchvision.transforms.functional import pil_to_tensor, to_pil_image
+from torchvision.utils import make_grid
+
+from dml.retrieval.embeddings import SplitEmbeddings
+
+CELL, MARGIN, FRAME = 124, 8, 4  # pixels of an image in a grid
+MAP_POINTS = 600  # of a map: a few seconds
+
+
+def draw_grids(
+    grids: Mapping[str, tuple[Sequence[Tensor], Sequence[str]]], title: str = ""
+) -> Figure:
+    """Draws grids of images in frames side by side, with the same number of rows.
+
+    Args:
+        grids: title → images (uint8 3×H×W) row by row, and the colors of their frames; the first
+            grid has one column: the queries, whose neighbors are in the same row of the others.
+        title: of the picture.
+    """
+    rows, pictures = len(next(iter(grids.values()))[0]), []
+    for images, colors in grids.values():
+        cells = [*map(_framed, images, colors)]
+        picture = make_grid(cells, len(cells) // rows, MARGIN, pad_value=255)
+        pictures.append(picture.permute(1, 2, 0).numpy())
+    widths = [picture.shape[1] for picture in pictures]
+    size = 0.85 * sum(widths) / CELL + 0.3, 0.85 * rows + 0.7
+    figure = Figure(size, layout="constrained")
+    # An axis for each grid, not for each image: a hundred of them would take seconds.
+    axes = figure.subplots(1, len(grids), width_ratios=widths)
+    for axis, name, picture in zip(axes, grids, pictures, strict=True):
+        axis.imshow(picture)
+        axis.set_title(name, fontsize=9)
+        axis.set_axis_off()
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _framed(image: Tensor, frame: str) -> Tensor:
+    """Returns an image in a colored frame, 3×CELL×CELL."""
+    small = max(image.shape[1:]) < CELL / 2  # keep the pixels of a digit sharp
+    resampling = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
+    side = (CELL - 2 * FRAME,) * 2
+    picture = ImageOps.pad(to_pil_image(image), side, resampling, color="white")
+    return pil_to_tensor(ImageOps.expand(picture, FRAME, frame))
+
+
+def draw_maps(
+    networks: Mapping[str, SplitEmbeddings], title: str, class_counts: Sequence[int]
+) -> Figure | None:
+    """Draws maps of the queries of a few classes by t-SNE: a column for each network.
+
+    t-SNE (van der Maaten and Hinton, JMLR 2008) has a fixed seed.
+
+    Args:
+        networks: title → embeddings of the same images.
+        title: of the picture.
+        class_counts: numbers of classes, the first ones of the queries; a row for each.
+
+    Returns:
+        The figure; None without a network, or for fewer than five images: t-SNE needs neighbors.
+    """
+    from sklearn.manifold import TSNE  # late: a second
+
+    labels = next((one.query_labels.cpu().numpy() for one in networks.values()), np.empty(0))
+    if len(labels) < 5:
+        return None
+    counts = sorted({min(count, len(np.unique(labels))) for count in class_counts})
+    shape = len(counts), len(networks)
+    figure = Figure((3.8 * shape[1], 4.0 * shape[0] + 0.3), layout="constrained")
+    panels = product(counts, networks.items())
+    axes = figure.subplots(*shape, squeeze=False).flat
+    for axis, (count, (name, embeddings)) in zip(axes, panels, strict=True):
+        classes = np.unique(labels)[:count]
+        rows = np.flatnonzero(np.isin(labels, classes))
+        rows = rows[:: -(-len(rows) // MAP_POINTS)]
+        points = embeddings.query.float().cpu().numpy()[rows]
+        perplexity = min(30.0, (len(points) - 1) / 3)
+        positions = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
+        numbers = np.searchsorted(classes, labels[rows])
+        axis.scatter(*positions.T, c=numbers, cmap="tab20", s=14, alpha=0.75, lw=0)
+        axis.set_aspect("equal", adjustable="datalim")
+        axis.set_title(f"{name}\n{len(rows)} images of {count} classes", fontsize=10)
+        axis.set_axis_off()
+    figure.suptitle(title, fontsize=10)
+    return figure
