@@ -73,6 +73,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     messages = (
         "out of memory",
         "can't allocate memory",
+        "Cannot allocate memory",
+        "std::bad_alloc",
         "not enough memory",
         "Storage size calculation overflowed",
         "failed to map segment",  # of a library that is imported

@@ -38,6 +38,7 @@ from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import console, print_line, print_results
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import RunFolder, load_cfg
+from dml.runs.folder.stored_run import read_config
 from dml.runs.folder.summary import summarize
 from dml.runs.job import (
     EMBEDDINGS,
@@ -301,11 +302,6 @@ class Experiment:
             print_line(f"speed: fast (precision={config.precision}, channels_last=true)")
         print_line(f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})")
         notes = [*find_notes(config)]
-        if on_gpu and config.precision == "fp32" and not data.stand_in:
-            notes.append(
-                "speed: on a GPU, speed=fast, precision=bf16, data.cache=full and compile=true may "
-                "save time; the first two round differently, so that they are other runs"
-            )
         if alike := sum(map(validates_one_class, jobs)):
             notes.append(
                 f"{context.index.name} leaves {alike} of {len(jobs)} models one class to validate "
@@ -326,7 +322,8 @@ class Experiment:
         world.broadcast_from_main(draw)
         tested = context.jobs[0].test.query
         summary = summarize(context.config, tested, results, ensembles, context.device)
-        return summary | {"processes": world.size}
+        stored = world.broadcast_from_main(partial(read_config, folder.config))
+        return summary | {"processes": world.size, "config": stored}
 
     def _tracker_info(self) -> RunInfo:
         """Returns the description of the run."""

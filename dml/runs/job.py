@@ -22,7 +22,7 @@ from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
-from dml.core.errors import RunStopped, UserError
+from dml.core.errors import RunStopped, UserError, is_out_of_memory
 from dml.core.launcher import read_launch
 from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
@@ -58,7 +58,6 @@ from dml.training.trainer import Trainer
 
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
 STAGE_EMBEDDINGS = "test_embeddings_stage{:02d}.npz"  # at the end of a stage of CCP, if kept
-NO_HOST_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
 
@@ -438,7 +437,7 @@ def translate_resource_errors() -> Iterator[None]:
                 f"data.workers: a loading process died ({reason}); where memory is short, fewer of "
                 f"them need less"
             )
-        elif isinstance(error, MemoryError) or any(sign in text for sign in NO_HOST_MEMORY):
+        elif is_out_of_memory(error):
             message = (
                 "data.workers: the machine's memory is full; try fewer, a smaller "
                 "data.eval_batch_size, or a smaller data.batch_size"

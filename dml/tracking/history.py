@@ -81,11 +81,11 @@ class History:
 
     def job_rows(self, repeat: int, fold: int) -> list[dict[str, float]]:
         """Returns the rows of one job as numbers, without empty cells."""
-        return [
-            {key: float(value) for key, value in row.items() if value != ""}
-            for row in self.rows
-            if _job_of(row) == (repeat, fold)
-        ]
+        return [_numbers_of(row) for row in self.rows if _job_of(row) == (repeat, fold)]
+
+    def numbers(self) -> list[dict[str, float]]:
+        """Returns all rows as numbers, without empty cells."""
+        return [*map(_numbers_of, self.rows)]
 
     def _write(self) -> None:
         if self._stored and self.rows:
@@ -100,3 +100,7 @@ class History:
 
 def _job_of(row: dict[str, str]) -> tuple[int, int]:
     return int(row["repeat"]), int(row["fold"])
+
+
+def _numbers_of(row: dict[str, str]) -> dict[str, float]:
+    return {key: float(cell) for key, cell in row.items() if cell}

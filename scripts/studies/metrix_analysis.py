@@ -16,7 +16,6 @@ from dml.losses.cosine import unit_rows
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.analysis import embed_mixes, measure_positivity
 from dml.retrieval.geometry import alignment, uniformity, utilization
-from dml.runs.figures.run_figures import draw_positivity
 from dml.runs.folder.run_folder import RunFolder, load_cfg, load_config
 from dml.runs.job import JobRun, RunContext
 from dml.training.checkpoint_files import read_checkpoint
@@ -57,7 +56,7 @@ def analyze_metrix(
         curve = measure_positivity(method.loss, run.embedder, run.batches(epochs))  # type: ignore[arg-type]
     except UserError:
         return measures  # undefined for a loss with proxies or without a generic form
-    draw_positivity(curve, folder / "positivity.png")
+    curve.write(folder / "positivity.png")
     return measures
 
 

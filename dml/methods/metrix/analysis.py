@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from dml.core.atomic_io import replace_file, write_text
 from dml.core.errors import UserError
 from dml.losses.cosine import unit_rows
 from dml.losses.generic.forms import MultiSimilarity
@@ -55,6 +59,26 @@ class Positivity:
 
     measured: Tensor
     predicted: Tensor | None
+
+    def write(self, path: Path) -> None:
+        """Draws the shares against λ (metrix, Figure 2) as PNG.
+
+        Columns of a CSV file of the same name: lambda (middle of the interval), measured,
+        predicted.
+        """
+        predicted = float("nan") if self.predicted is None else self.predicted.numpy()
+        table = pd.DataFrame({"measured": self.measured.numpy(), "predicted": predicted})
+        table.index = pd.Index((table.index + 0.5) / len(table), name="lambda")
+        write_text(path.with_suffix(".csv"), table.to_csv(float_format="%.6g", na_rep="nan"))
+        figure = Figure((5, 4), layout="constrained")
+        axes = figure.subplots()
+        for name, style in (("measured", "o-"), ("predicted", "s--")):
+            axes.plot(table[name].dropna(), style, label=name)
+        label, limits = "share of mixes that act as positives", (-0.03, 1.03)  # markers at 0 and 1
+        axes.set(xlabel="λ", ylabel=label, xlim=(0, 1), ylim=limits)
+        axes.legend()
+        with replace_file(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=130)
 
 
 def measure_positivity(

@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from dml.config.identity import method_name
 from dml.config.schema import Config
-from dml.core.atomic_io import write_text
 from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_task
 from dml.data.decode import load_image
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.data.published_dataset import find_missing
-from dml.methods.metrix.analysis import Positivity, measure_positivity
+from dml.methods.metrix.analysis import measure_positivity
 from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbors
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
 from dml.retrieval.pictures import draw_grids, draw_maps
@@ -58,7 +57,7 @@ def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], fol
             model.embedder.eval()
             loss: Any = model.method.loss
             curve = measure_positivity(loss, model.embedder, model.batches(1))
-            draw_positivity(curve, folder / "positivity.png")
+            curve.write(folder / "positivity.png")
 
 
 def _stages(model: JobRun, best: SplitEmbeddings) -> dict[str, SplitEmbeddings]:
@@ -216,20 +215,4 @@ def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
     bottom.set_ylim(bottom=0)
     tidy(top)
     tidy(bottom)
-    save(figure, path)
-
-
-def draw_positivity(curve: Positivity, path: Path) -> None:
-    """Draws the positivity of mixed embeddings against λ (metrix, Figure 2) as PNG.
-
-    Columns of a CSV file of the same name: lambda (middle of the interval), measured, predicted.
-    """
-    predicted = np.nan if curve.predicted is None else curve.predicted.numpy()
-    table = pd.DataFrame({"measured": curve.measured.numpy(), "predicted": predicted})
-    table.index = pd.Index((table.index + 0.5) / len(table), name="lambda")
-    write_text(path.with_suffix(".csv"), table.to_csv(float_format="%.6g", na_rep="nan"))
-    figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
-    table.dropna(axis=1, how="all").plot(ax=axes, style=["o-", "s--"], color=[BLUE, ORANGE])
-    label, limits = "share of mixes that act as positives", (-0.03, 1.03)  # markers at 0 and 1
-    axes.set(xlabel="λ", ylabel=label, xlim=(0, 1), ylim=limits)
     save(figure, path)

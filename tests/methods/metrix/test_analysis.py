@@ -8,7 +8,6 @@ from dml.core.errors import UserError
 from dml.methods.metrix import TYPES, Metrix
 from dml.methods.metrix.analysis import embed_mixes, measure_positivity
 from dml.retrieval.geometry import utilization
-from dml.runs.figures.run_figures import draw_positivity
 from tests.methods.tiny_embedder import tiny_embedder
 
 LABELS = torch.tensor([2, 0, 0, 3, 1, 1, 0])
@@ -46,7 +45,7 @@ def test_a_loss_without_a_prediction_has_a_measured_curve(tmp_path):
     curve = measure_positivity(pml.ContrastiveLoss(0, 1.2), tiny_embedder(), batches(5))
     assert curve.predicted is None
     assert not curve.measured.isnan().all()
-    draw_positivity(curve, tmp_path / "curve.png")
+    curve.write(tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
     first, line = (tmp_path / "curve.csv").read_text().splitlines()[:2]
     assert first == "lambda,measured,predicted"

@@ -82,7 +82,6 @@ BOMB = "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n"
             ("summary.json", {"jobs": [{"repeat": 0, "metrics": {"map_at_r": score}}]}, problem)
             for score, problem in (
                 (float("nan"), "jobs.0.metrics.map_at_r: Input should be a finite number"),
-                (2.5, "map_at_r is 2.5"),
                 ("good", "jobs.0.metrics.map_at_r: "),
             )
         ),
@@ -93,10 +92,10 @@ BOMB = "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("config.yaml", "- 1", "config.yaml is damaged: not a table of options"),
         ("config.yaml", "? [1]\n: 2", "config.yaml is damaged: "),
         ("config.yaml", "a: {b: ['${oc.env:HOME}']}", "config.yaml is damaged: a.b holds ${"),
-        ("config.yaml", BOMB, "config.yaml is damaged: line 2 has no plain value"),
-        ("config.yaml", "a: !!python/name:os.system x", "line 1 has no plain value"),
+        ("config.yaml", BOMB, "config.yaml is damaged: line 2 has an alias"),
+        ("config.yaml", "a: !!python/name:os.system x", "could not determine a constructor"),
         ("config.yaml", "a: " + "[" * 100_000, "config.yaml is damaged"),
-        ("config.yaml", "\n" + "? " * 100_000, "line 2 has no plain value"),
+        ("config.yaml", "\n" + "? " * 100_000, "maximum nesting depth"),
         ("config.yaml", "a: ${b}".encode("utf-16"), "config.yaml is damaged: a holds ${"),
         ("config.yaml", {"seed": 2**64}, "config.yaml is not of a run: seed: "),
         ("summary.json", {"embedding_size": 10**400}, "not of a run: embedding_size: "),
