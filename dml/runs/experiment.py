@@ -11,6 +11,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -25,12 +26,13 @@ from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
-from dml.core.installation import shell_command
+from dml.core.installation import git_revision, shell_command, versions
 from dml.core.locks import Busy
 from dml.core.progress import open_display, show_task
 from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
+from dml.core.statistics import combine_scores
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.methods.dry_run import dry_run
 from dml.models.embedder import NORMALIZERS
@@ -39,7 +41,6 @@ from dml.runs.console import console, print_line, print_results
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import RunFolder, load_cfg
 from dml.runs.folder.stored_run import read_config
-from dml.runs.folder.summary import summarize
 from dml.runs.job import (
     EMBEDDINGS,
     JobRun,
@@ -50,7 +51,7 @@ from dml.runs.job import (
 from dml.runs.train_jobs import Models, train_jobs, unfinished_jobs, wait
 from dml.runs.workers import Stop, start_workers
 from dml.tracking import RunInfo, Tracker, track_run
-from dml.training.device import device_name
+from dml.training.device import device_name, peak_memory_mb
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import distributed_session
 
@@ -316,14 +317,43 @@ class Experiment:
     def _summarize(self, results: Sequence[Result]) -> dict[str, Any]:
         """Draws the curves, scores joined models, and returns the content of `summary.json`."""
         context, folder, world = self.context, self.folder, self.world
+        config, tested, device = context.config, context.jobs[0].test.query, context.device
         ensembles = world.broadcast_from_main(partial(_score_ensembles, context, folder))
         keys = [job.key for job in context.jobs]
-        draw = partial(draw_curves, context.config, folder.history, keys, folder.figures)
+        draw = partial(draw_curves, config, folder.history, keys, folder.figures)
         world.broadcast_from_main(draw)
-        tested = context.jobs[0].test.query
-        summary = summarize(context.config, tested, results, ensembles, context.device)
-        stored = world.broadcast_from_main(partial(read_config, folder.config))
-        return summary | {"processes": world.size, "config": stored}
+        concatenated = None
+        if ensembles is not None:
+            size, scores = ensembles[-1]["embedding_size"], combine_scores(ensembles)
+            concatenated = {"embedding_size": size, "metrics": scores, "repeats": ensembles}
+        return {
+            "result_id": result_id(config),
+            "data": config.data.name,
+            "stand_in": tested.index.stand_in,
+            "skipped_images": tested.index.skipped,
+            "protocol": protocol_id(config),
+            "evaluation": "single" if ensembles is None else "separated",
+            "selected_on": config.protocol.selected_on,
+            "selected_by": f"{config.protocol.select_metric} on {config.protocol.selected_on}",
+            "loss": config.loss["name"],
+            "method": config.method["name"],
+            "classes_tested": f"{len(tested)} images of {tested.num_classes} unseen classes",
+            "embedding_size": results[-1]["embedding_size"],
+            "metrics": combine_scores(results),
+            "concatenated": concatenated,
+            "validation": combine_scores(results, "validation"),
+            "untrained": combine_scores(results, "untrained"),
+            "best_epoch": [result["best_epoch"] for result in results],
+            "jobs": results,
+            "device": device_name(device),
+            "processes": world.size,
+            "precision": config.precision,
+            "images_per_second": round(fmean(r["images_per_second"] for r in results), 1),
+            "peak_memory_mb": round(peak_memory_mb(device), 1),
+            "versions": versions(),
+            "git_revision": git_revision(),
+            "config": world.broadcast_from_main(partial(read_config, folder.config)),
+        }
 
     def _tracker_info(self) -> RunInfo:
         """Returns the description of the run."""
