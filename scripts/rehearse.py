@@ -3,33 +3,50 @@
     python scripts/rehearse.py                          all experiments of the papers
     python scripts/rehearse.py mft_table2 ccp_figure4   some of them
 
-Continues where it was stopped; experiments with problems are tried again. Writes
-docs/results/rehearsal.md when all of them have been run.
+Trains the first cell of each method and protocol, and draws the report of these runs. Finished runs
+are not repeated, so that the same command continues. Writes docs/results/rehearsal.md at the end of
+all experiments.
 """
 
 from __future__ import annotations
 
-import json
+import shlex
+import subprocess
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import environment  # noqa: F401
+import pandas as pd
 
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
-from dml.core.atomic_io import output_folder, write_json, write_text
-from dml.results.catalog import experiment_ids, load_experiment
+from dml.config.check import check
+from dml.config.schema import Config
+from dml.core.atomic_io import output_folder, write_text
+from dml.core.errors import first_line
+from dml.results.catalog import Cell, experiment_ids, list_cells, load_experiment
+from dml.results.figures import draw_figures
+from dml.results.report import build_report
+from dml.results.report_files import render_page
 from dml.runs.console import console
-from scripts.studies.rehearsal import Rehearsal, rehearse, to_markdown
+from dml.runs.experiment import run
+from scripts.docs.markdown import table
 
-TITLE = """\
+STAND_IN = ("scale=standin", "device=cpu")
+PAGE = """\
 # Rehearsal of all experiments
 
 Written by `make rehearsal`: the first cell of every method and protocol of each experiment,
 with `scale=standin` on one CPU core, and the report of these runs. It shows that every experiment
 runs to its report, on data that is not the paper's; the scores mean nothing.
 
+{table}
+
+{count} recipes, each run once in its smallest form; 0 reproduced on real data. {runs} runs, \
+{models} models, {minutes:.0f} minutes, {failed} with problems.
 """
 
 
@@ -40,32 +57,87 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("experiments", nargs="*", help="ids (default: all of the papers)")
     parser.add_argument("--outputs", type=Path, default=Path("outputs/rehearsal"))
     options = parser.parse_args(argv)
-    papers = [id for id in experiment_ids() if load_experiment(id).source]
-    stored = output_folder(options.outputs) / "rehearsal.json"
-    found = _read(stored)
     console.quiet = True  # a line per experiment is enough
+    papers = [id for id in experiment_ids() if load_experiment(id).source]
+    rows = []
     for id in options.experiments or papers:
-        if id in found and not found[id].problems:
-            continue
-        found[id] = rehearse(id, options.outputs)
-        write_json(stored, [asdict(one) for one in found.values()])
-        one = found[id]
-        print(
-            f"{id:18s} {one.runs} runs, {one.seconds:.0f} s",
-            *one.problems,
-            sep="\n    ",
-            flush=True,
-        )
-    if set(found) >= set(papers):
-        table = "\n".join(to_markdown([found[id] for id in papers]))
-        write_text(Path("docs/results/rehearsal.md"), TITLE + table + "\n")
-    return int(any(one.problems for one in found.values()))
+        row = rehearse(id, output_folder(options.outputs))
+        rows.append(row)
+        line = f"{id:18s} {row['runs']} runs, {row['seconds']:.0f} s"
+        print(line, *row["problems"], sep="\n    ", flush=True)
+    frame = pd.DataFrame(rows)
+    failed = int(frame.problems.astype(bool).sum())
+    if not options.experiments:
+        titles = ("experiment", "runs of cells", "models", "seconds", "outcome")
+        cells = [
+            (one.id, f"{one.runs} of {one.cells}", str(one.models), f"{one.seconds:.0f}",
+             "; ".join(one.problems).replace("|", "/") or "ran to its report")
+            for one in frame.itertuples()
+        ]  # fmt: skip
+        sums = {"runs": frame.runs.sum(), "models": frame.models.sum(), "count": len(frame)}
+        minutes = frame.seconds.sum() / 60
+        text = PAGE.format(table=table(titles, cells), **sums, minutes=minutes, failed=failed)
+        write_text("docs/results/rehearsal.md", text)
+    return int(failed > 0)
 
 
-def _read(path: Path) -> dict[str, Rehearsal]:
-    if not path.exists():
-        return {}
-    return {one["id"]: Rehearsal(**one) for one in json.loads(path.read_text("utf-8"))}
+def rehearse(id: str, outputs: Path) -> dict[str, Any]:
+    """Runs an experiment in its smallest form and writes its report to `outputs/reports`.
+
+    Returns:
+        `id`, `cells` of the experiment, `runs` (cells that were run), `models` and `seconds` of
+        these runs, and `problems`: a line each; none if the report shows every run.
+
+    Raises:
+        RunStopped: the rehearsal was asked to stop; it can be continued.
+    """
+    cells = list_cells(id, [*STAND_IN, f"outputs={outputs}"])
+    problems, models, summaries = [], 0, []
+    for cell in select_cells(cells):
+        try:
+            summaries.append(run(cell.config, check(cell.config, Config)))
+        except Exception as error:  # a defect of any kind is a result
+            problems.append(f"{cell.command}: {first_line(error)}")
+        else:
+            models += cell.trainings
+    if script := load_experiment(id).script:
+        problems += _run_script(script, cells)
+    problems += _report_problems(id, cells, outputs, len(summaries))
+    seconds = sum(one["wall_seconds"] for one in summaries)
+    numbers = {"runs": len(summaries), "models": models, "seconds": seconds}
+    return {"id": id, "cells": len(cells), **numbers, "problems": problems}
+
+
+def select_cells(cells: Sequence[Cell]) -> list[Cell]:
+    """Returns the first cell of each method and protocol."""
+    first: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        first.setdefault((cell.config.method.name, cell.config.protocol.name), cell)
+    return list(first.values())
+
+
+def _run_script(script: str, cells: Sequence[Cell]) -> Iterator[str]:
+    """Runs the script of an experiment, on its first run if it needs one; yields what fails."""
+    folder = str(cells[0].folder) if cells else ""
+    words = [word.replace("<run folder>", folder) for word in script.split(" ", 2)]
+    command = [sys.executable, *words[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        yield f"{shlex.join(words)}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}"
+
+
+def _report_problems(id: str, cells: Sequence[Cell], outputs: Path, runs: int) -> Iterator[str]:
+    """Writes the report; yields what fails, and a line if it does not show the runs."""
+    try:
+        report = build_report(load_experiment(id), cells, outputs)
+        page = render_page([report], {id: draw_figures(report)}, datetime.now())
+    except Exception as error:
+        yield f"report: {first_line(error)}"
+        return
+    write_text(outputs / "reports" / f"{id}.html", page)
+    shown = report.frame.folder.nunique()
+    if shown < runs:
+        yield f"report: shows {shown} of {runs} runs"
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ class ExperimentConfig(Node):
         params: table of `configs/params` whose values hold unless an override sets them.
         script: command that draws the figure, with or without runs.
         trains: false if nothing is trained and the script does everything.
-        gpu_hours: estimated GPU hours of all its trainings (`dml.results.cost`).
+        gpu_hours: estimated GPU hours of all its trainings (`scripts/plan.py`).
     """
 
     id: FolderName

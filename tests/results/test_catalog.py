@@ -54,7 +54,7 @@ def test_files_state_their_hours_and_a_command_that_parses(name):
     lines = (CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     hours = load_experiment(name).gpu_hours
     if hours is not None:
-        assert f"# About {hours:g} GPU hours (estimate; see dml/results/cost.py)." in lines
+        assert f"# About {hours:g} GPU hours (estimate; see scripts/plan.py)." in lines
     if lines[2].startswith("# python"):
         words = shlex.split(lines[2].removeprefix("# python train.py "))
         OverridesParser.create().parse_overrides(words)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dml.results.catalog import list_cells
-from dml.results.cost import estimate_hours, estimate_training_hours, hours_left, plan_frame
+from scripts.plan import estimate_hours, estimate_training_hours, hours_left, plan_frame
 
 
 def test_hours_by_hand(composed):

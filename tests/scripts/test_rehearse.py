@@ -2,8 +2,8 @@
 
 from dml.core.errors import UserError
 from dml.results.catalog import list_cells
-from scripts.studies import rehearsal
-from scripts.studies.rehearsal import rehearse, select_cells
+from scripts import rehearse as rehearsal
+from scripts.rehearse import rehearse, select_cells
 
 SMALL = (
     *("data=digits", "device=cpu", "backbone.width=4", "data.eval_batch_size=1000"),
@@ -16,7 +16,8 @@ def test_a_cell_of_each_method_is_run_and_shown(tmp_path, monkeypatch):
     found = rehearse("metrix_figure4", tmp_path)
     cells = list_cells("metrix_figure4", ["scale=standin", *SMALL, f"outputs={tmp_path}"])
     methods = {cell.config.method.name for cell in cells}
-    assert (found.cells, found.runs, found.problems) == (len(cells), len(methods), [])
+    numbers = {"cells": len(cells), "runs": len(methods), "problems": []}
+    assert numbers.items() <= found.items()
     assert {cell.config.method.name for cell in select_cells(cells)} == methods
     assert (tmp_path / "reports" / "metrix_figure4.html").exists()
 
@@ -28,6 +29,6 @@ def test_what_fails_is_reported_in_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(rehearsal, "STAND_IN", ("scale=standin", *SMALL))
     monkeypatch.setattr(rehearsal, "run", fail)
     found = rehearse("metrix_figure4", tmp_path)
-    assert found.runs == 0
-    assert all(line.endswith(": first line") for line in found.problems)
-    assert len(found.problems) == 2
+    assert found["runs"] == 0
+    assert all(line.endswith(": first line") for line in found["problems"])
+    assert len(found["problems"]) == 2
