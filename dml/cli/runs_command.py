@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
@@ -12,7 +14,7 @@ from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
-    import pandas as pd
+    from dml.runs.folder.stored_run import StoredRun
 
 ACTIONS = ("list", "best", "compare", "rm", "clean")
 DESCRIPTION = """\
@@ -31,6 +33,15 @@ suffice if no other id begins with them), by its name=, or by its folder.
 States: finished, running, searching, stopped (the same command continues it, as
 does {train} resume=<folder>), failed, empty, damaged.
 """
+
+
+class Removal(NamedTuple):
+    """A file or folder to remove, its run folder, the reason, and its bytes."""
+
+    path: Path
+    folder: Path
+    reason: str
+    size: int
 
 
 @report_errors
@@ -69,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     if action in ("rm", "clean"):
         whole = action == "rm"
         affected = [run.run for run in found] if whole else chosen.run
-        return _remove(run_list.plan_removal(affected, whole), options.yes)
+        return _remove(plan_removal(affected, whole), options.yes)
     if action == "compare":
         folder = root / "comparisons"
         shown = run_list.compare_runs(found[0], found[1], frame, folder, console.width)
@@ -90,23 +101,54 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _remove(removals: pd.DataFrame, sure: bool) -> int:
-    """Lists the files to remove, asks, and removes them."""
+def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:
+    """Returns what to remove: the folders of whole runs, or only unused files.
+
+    Unused are folders of runs without an evaluation, the trials of finished runs, and incomplete
+    files of killed processes. Runs that are being trained keep all files.
+
+    Raises:
+        UserError: a process is at work in one of the whole runs.
+    """
+    from dml.runs.folder.stored_run import State
+
+    removals = []
+    for run in runs:
+        found = [(path, "half-written") for path in run.folder.rglob(".*.partial")]
+        if run.state == State.FINISHED:
+            found += [(path, "trials of a search") for path in run.folder.glob("search/trials")]
+        if run.state in (State.RUNNING, State.SEARCHING):
+            if whole:
+                raise UserError(f"rm: {run.id} is {run.state}; stop it first (Ctrl-C)")
+            found = []
+        elif whole or run.state == State.EMPTY:
+            found = [(run.folder, f"{run.state} run")]
+        for path, reason in found:
+            sizes = [f.lstat().st_size for f in (path, *path.rglob("*")) if f.is_file()]
+            removals.append(Removal(path, run.folder, reason, sum(sizes)))
+    return removals
+
+
+def _remove(removals: Sequence[Removal], sure: bool) -> int:
+    """Lists the files to remove, asks, and removes them, and empty parents of run folders."""
     from rich.filesize import decimal
 
-    from dml.results.run_list import remove
+    from dml.core.locks import try_lock
 
-    if removals.empty:
+    for path, _, reason, size in removals:
+        print(f"{decimal(size):>7s}  {reason:18s}  {path}")
+    total = decimal(sum(removal.size for removal in removals))
+    if not removals:
         print("nothing to remove")
-        return 0
-    for removal in removals.itertuples():
-        print(f"{decimal(removal.bytes):>7s}  {removal.reason:18s}  {removal.path}")
-    total = decimal(removals.bytes.sum())
-    if not sure:
-        if not sys.stdin.isatty():
-            raise UserError(f"{total} would be removed; --yes removes it without asking")
-        if input(f"remove {total}? [y/N] ").strip().lower() not in ("y", "yes"):
-            print("nothing was removed")
-            return 0
-    print(f"removed {len([*remove(removals)])} of {len(removals)}: {total}")
+    elif not sure and not sys.stdin.isatty():
+        raise UserError(f"{total} would be removed; --yes removes it without asking")
+    elif not sure and input(f"remove {total}? [y/N] ").strip().lower() not in ("y", "yes"):
+        print("nothing was removed")
+    else:
+        for path, folder, *_ in removals:
+            with try_lock(folder / "run.lock"):  # a process may have started meanwhile
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            if path == folder and not any(folder.parent.iterdir()):
+                folder.parent.rmdir()
+        print(f"removed {total}")
     return 0

@@ -1,11 +1,10 @@
-"""Runs as tables: all of them, configurations by score, two in comparison, a sweep; removal."""
+"""Runs as tables: all of them, configurations by score, two in comparison, a sweep."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from dml.results.frame import (
     option_columns,
 )
 from dml.results.tables import Cell, Column, Table, terminal_table
-from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
+from dml.runs.folder.stored_run import State, is_run, read_run
 
 PUBLISHED = "published (what differs)"
 # Where space is short, columns of the highest rank are left out first (`Column.rank`). Options in
@@ -312,52 +311,3 @@ def format_age(seconds: float) -> str:
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
     return f"{int(seconds)} s"
-
-
-def plan_removal(runs: Iterable[StoredRun], whole: bool) -> pd.DataFrame:
-    """Returns what to remove: the folders of whole runs, or only what is unused.
-
-    Unused are folders of runs without an evaluation, the trials of finished runs, and incomplete
-    files of killed processes. Runs that are being trained keep all files.
-
-    Returns:
-        Columns `path`, `folder` of the run, `reason` and `bytes`.
-
-    Raises:
-        UserError: a process is at work in one of the whole runs.
-    """
-    removals = []
-    for run in runs:
-        found = [(path, "half-written") for path in run.folder.rglob(".*.partial")]
-        if run.state == State.FINISHED:
-            found += [(path, "trials of a search") for path in run.folder.glob("search/trials")]
-        if run.state in (State.RUNNING, State.SEARCHING):
-            if whole:
-                raise UserError(f"rm: {run.id} is {run.state}; stop it first (Ctrl-C)")
-            found = []
-        elif whole or run.state == State.EMPTY:
-            found = [(run.folder, f"{run.state} run")]
-        for path, reason in found:
-            sizes = [f.lstat().st_size for f in (path, *path.rglob("*")) if f.is_file()]
-            removals.append((path, run.folder, reason, sum(sizes)))
-    return pd.DataFrame(removals, columns=["path", "folder", "reason", "bytes"])
-
-
-def remove(removals: pd.DataFrame) -> Iterator[Path]:
-    """Removes files and folders (`plan_removal`), and empty parents of run folders; yields each.
-
-    Raises:
-        Busy: a process has started in a run folder meanwhile.
-        OSError: something cannot be removed.
-    """
-    from dml.core.locks import try_lock  # late: lists need none
-
-    for path, folder in zip(removals.path, removals.folder, strict=True):
-        with try_lock(folder / "run.lock"):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        if path == folder and not any(folder.parent.iterdir()):
-            folder.parent.rmdir()
-        yield path

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from dml.cli.runs_command import main
+from dml.cli.runs_command import main, plan_removal
+from dml.runs.folder.stored_run import find_runs, read_run
 from tests.stored_runs import write_stored_run
 
 
@@ -66,3 +67,26 @@ def test_mistakes_are_one_line(outputs, capsys, words, message):
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_cleaning_keeps_what_a_run_needs(tmp_path):
+    finished, stopped = write_stored_run(tmp_path), write_stored_run(tmp_path, None, seed=1)
+    empty = write_stored_run(tmp_path, None, curve=(), seed=2)
+    for folder in (finished, stopped):
+        for name in ("best.pt", "last.pt", ".best.pt.x.partial"):
+            (folder / "checkpoints" / "repeat0-fold0" / name).write_bytes(b"12345")
+    (finished / "search" / "trials" / "0000").mkdir(parents=True)
+    plan = plan_removal(map(read_run, find_runs(tmp_path)), whole=False)
+    gone = {removal.path for removal in plan}
+    assert main(["--runs", str(tmp_path), "clean", "--yes"]) == 0
+    job = "checkpoints/repeat0-fold0"
+    assert gone == {
+        empty,
+        finished / job / ".best.pt.x.partial",
+        finished / "search" / "trials",
+        stopped / job / ".best.pt.x.partial",
+    }
+    assert not any(path.exists() for path in gone)
+    assert (stopped / job / "last.pt").exists()  # the run continues from it
+    assert (finished / job / "best.pt").exists()
+    assert not plan_removal(map(read_run, find_runs(tmp_path)), whole=False)

@@ -1,4 +1,4 @@
-"""Lists of runs: filters, tables that fit the terminal, ranks, sweeps, JSON, removal."""
+"""Lists of runs: filters, tables that fit the terminal, ranks, sweeps, JSON."""
 
 import json
 
@@ -8,15 +8,12 @@ from dml.results.frame import load_frame, one_per_run
 from dml.results.run_list import (
     best_table,
     format_age,
-    plan_removal,
     rank_runs,
-    remove,
     run_table,
     select_runs,
     summarize_sweep,
     to_json,
 )
-from dml.runs.folder.stored_run import find_runs, read_run
 from tests.stored_runs import write_stored_run
 
 
@@ -113,25 +110,3 @@ def test_the_table_of_a_sweep(tmp_path):
 
 def test_ages():
     assert [format_age(s) for s in (5, 61, 7200, 90_000)] == ["5 s", "1 min", "2 h", "1 d"]
-
-
-def test_cleaning_keeps_what_a_run_needs(tmp_path):
-    finished, stopped = write_stored_run(tmp_path), write_stored_run(tmp_path, None, seed=1)
-    empty = write_stored_run(tmp_path, None, curve=(), seed=2)
-    for folder in (finished, stopped):
-        for name in ("best.pt", "last.pt", ".best.pt.x.partial"):
-            (folder / "checkpoints" / "repeat0-fold0" / name).write_bytes(b"12345")
-    (finished / "search" / "trials" / "0000").mkdir(parents=True)
-    plan = plan_removal(map(read_run, find_runs(tmp_path)), whole=False)
-    gone = set(remove(plan))
-    job = "checkpoints/repeat0-fold0"
-    assert gone == {
-        empty,
-        finished / job / ".best.pt.x.partial",
-        finished / "search" / "trials",
-        stopped / job / ".best.pt.x.partial",
-    }
-    assert not any(path.exists() for path in gone)
-    assert (stopped / job / "last.pt").exists()  # the run continues from it
-    assert (finished / job / "best.pt").exists()
-    assert plan_removal(map(read_run, find_runs(tmp_path)), whole=False).empty
