@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
 from dml.results.catalog import identity_of
 from dml.results.frame import GROUPS, comparable, differing_options, format_option, join_some
 from dml.results.published import VALIDATED, read_result, read_table, rows_of
+from dml.results.tables import Cell
 from dml.runs.folder.stored_run import StoredRun
 
 METRICS = ("map_at_r", "recall_at_1", "precision_at_1")
 
 
-class Nearest(NamedTuple):
-    """A published number for a run: with the names of what differs, and with the values."""
-
-    short: str
-    text: str
-
-
-def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Nearest | None:
+def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Cell | None:
     """Returns the published number of a run's data and method that differs in the fewest points.
 
     Args:
@@ -32,8 +26,9 @@ def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Near
         repeats: of all runs of its configuration; 0 for those of the run.
 
     Returns:
-        The number; None for an unfinished run or a stand-in, or if no paper prints one of this
-        method on these data.
+        The number with the names of what differs, as a cell of a table whose hint has the values;
+        None for an unfinished run or a stand-in, or if no paper prints one of this method on these
+        data.
     """
     summary, config = run.summary, run.config
     if summary is None or config is None or summary.stand_in or not _is_benchmark(run):
@@ -60,7 +55,7 @@ def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Near
     others = f"with {'; '.join(differences.values())}" if differences else "in the same setting"
     label = metric_label(metric)
     text = f"{label} {result} ({result.place}), {others}"
-    return Nearest(f"{label} {result.text}{names}", text)
+    return Cell(f"{label} {result.text}{names}", "published", text)
 
 
 def _differences(
@@ -76,18 +71,6 @@ def _differences(
     if theirs != selected_on:
         found["selection"] = f"selection on {theirs} classes instead of {selected_on} classes"
     return found
-
-
-def describe_nearest(run: StoredRun) -> str:
-    """Returns a line for below the scores of a finished run; empty for data that no paper uses."""
-    config, summary = run.config, run.summary
-    if config is None or summary is None or not (summary.stand_in or _is_benchmark(run)):
-        return ""
-    none = f"none of {summary.result_id} on {config.data}"
-    if summary.stand_in:
-        none = f"none: {config.data} is a stand-in for a benchmark"
-    found = find_nearest(run)
-    return f"published   {found.text if found else none}"
 
 
 def _is_benchmark(run: StoredRun) -> bool:

@@ -152,12 +152,10 @@ def section_table(section: Section, report: Report) -> Table:
     for place, metric in enumerate(section.metrics):
         columns += _metric_columns(section, report, metric, rank=100 + place if place else 0)
     if report.about.source is None:
-        found = [
-            find_nearest(row.stored[0], row.key.evaluation, max(e.n for e in row.ours.values()))
-            for row in section.rows
-        ]
-        if any(found):
-            cells = [Cell(one.short, "published", str(one)) if one else "" for one in found]
+        repeats = [max(one.n for one in row.ours.values()) for row in section.rows]
+        keys = [(row.stored[0], row.key.evaluation) for row in section.rows]
+        cells = [find_nearest(*key, n) or "" for key, n in zip(keys, repeats, strict=True)]
+        if any(cells):
             columns.append(Column("published (what differs)", cells + blanks, 99))
     counts = ["/".join(map(str, sorted({e.n for e in r.ours.values()}))) or DASH for r in rows]
     counted = [Cell(text, runs=row.stored) for text, row in zip(counts, rows, strict=True)]

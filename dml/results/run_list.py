@@ -135,7 +135,7 @@ def _published_column(runs: pd.DataFrame) -> list[Column]:
         return []
     from dml.results.nearest import find_nearest  # late: it loads the catalog of experiments
 
-    texts = [found.short if (found := find_nearest(run)) else "" for run in runs.run]
+    texts = [find_nearest(run) or "" for run in runs.run]
     return [_column(PUBLISHED, texts)] if any(texts) else []
 
 
@@ -163,7 +163,7 @@ def _score_columns(runs: pd.DataFrame, texts: Callable[[str], list[str]]) -> lis
 
 def _option_columns(runs: pd.DataFrame) -> list[Column]:
     """Returns columns of the names and options in which runs differ."""
-    names = [" ".join(name.split())[:24] for name in runs["name"].fillna("")]
+    names = [" ".join(name.split())[:24] for name in runs["name"].astype(object).fillna("")]
     columns = [_column("name", names)] if len(set(names)) > 1 else []
     ranks = itertools.count(20, 10)
     return columns + [
@@ -283,9 +283,10 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     found = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
     frame = make_frame(run for run in found if run.state == State.FINISHED)
     if frame.folder.nunique() < 2:
-        from dml.results.nearest import describe_nearest
+        from dml.results.nearest import find_nearest
 
-        return [Text(text) for run in frame.run[:1] if (text := describe_nearest(run))]
+        nearest = filter(None, map(find_nearest, frame.run[:1]))
+        return [Text(f"published   {one.hint}") for one in nearest]
     groups = rank_runs(frame)
     runs = one_per_run(pd.concat(groups))
     shown = run_table(runs, width, ", best first")

@@ -105,13 +105,13 @@ def test_the_nearest_result_differs_in_the_fewest_points(composed, tmp_path):
     words = ("data=cub", "backbone=resnet50", "loss=mfcwms")
     run = read_run(write_run(tmp_path, composed(*words), [[0.3]]))
     nearest = find_nearest(run)
-    assert nearest.short == "MAP@R 25.3 (backbone, repeats)"
-    assert nearest.text.startswith("MAP@R 25.3 ± 0.3 (Mean field theory, Table 2), with ")
-    assert "bn_inception instead of resnet50; 10 repeats instead of 1" in nearest.text
+    assert nearest == "MAP@R 25.3 (backbone, repeats)"
+    assert nearest.hint.startswith("MAP@R 25.3 ± 0.3 (Mean field theory, Table 2), with ")
+    assert "bn_inception instead of resnet50; 10 repeats instead of 1" in nearest.hint
     validated = composed(*words[:2], "loss=mfcwms", "protocol=validation")
     nearest = find_nearest(read_run(write_run(tmp_path, validated, [[0.3]])))
-    assert "selection on test classes instead of validation classes" in nearest.text
+    assert "selection on test classes instead of validation classes" in nearest.hint
     alone = composed("data=sop", "loss=smooth_ap", "backbone=resnet50")  # of no paper's tables
-    assert "smooth_ap" in find_nearest(read_run(write_run(tmp_path, alone, [[0.3]]))).text
+    assert "smooth_ap" in find_nearest(read_run(write_run(tmp_path, alone, [[0.3]]))).hint
     stand_in = read_run(write_run(tmp_path, composed("data=digits"), [[0.3]]))
     assert find_nearest(stand_in) is None
