@@ -62,6 +62,7 @@ def write_stored_run(
             "embedding_size": 32,
             "metrics": means,
             "jobs": [{**job, "untrained": {"map_at_r": 0.1}}],
+            "config": cfg,
         }
         (folder / "summary.json").write_text(json.dumps(summary))
     return folder

@@ -22,7 +22,7 @@ SAME = ("precision_at_1", "recall_at_1")  # equal by definition: tables show one
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 
 
-def is_retrieval_metric(name: str) -> bool:
+def is_score(name: str) -> bool:
     """Returns whether a name is a retrieval score (0–1), as opposed to a count or a loss."""
     return (
         name in LABELS

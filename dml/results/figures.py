@@ -27,7 +27,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from dml.core.metric_names import is_retrieval_metric as is_score
+from dml.core.metric_names import is_score
 from dml.core.statistics import Estimate
 from dml.results.compare import is_comparable
 from dml.results.report import Report, Row, Section, main_metric, metric_name

@@ -8,8 +8,8 @@ name → value), `configuration` (equal for runs that differ only in seed, repea
 measured), state and place of the folder, and the scores of test images in percent, before training
 as `untrained_<metric>`. A run that is not finished is one row without scores.
 
-Finished runs are sent as one CSV file, a line each: config and summary, which is all that a report
-needs, without checkpoints, pictures or images.
+Finished runs are sent as one CSV file, a line each: the summary with the config, which is all that
+a report needs, without checkpoints, pictures or images.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pandas as pd
 
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
-from dml.core.metric_names import is_retrieval_metric
+from dml.core.metric_names import is_score
 from dml.core.statistics import Estimate
 from dml.runs.folder.stored_run import Result, State, StoredRun, find_runs, read_run
 
@@ -47,7 +47,7 @@ OF_LOSS = (
     *("loss.", "method.", "space.", "optim.loss_lr", "data.sampler", "data.images_per_class"),
 )
 STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")
-SENT = ("folder", "config", "summary")  # columns of a file of runs
+SENT = ("folder", "summary")  # columns of a file of runs
 
 
 def load_frame(root: Path) -> pd.DataFrame:
@@ -134,7 +134,7 @@ def _numbers(result: Result, select_metric: str) -> dict[str, float]:
 
 
 def _percent(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {n: 100 * v if is_retrieval_metric(n) else v for n, v in metrics.items()}
+    return {n: 100 * v if is_score(n) else v for n, v in metrics.items()}
 
 
 def comparable(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,9 +251,9 @@ def write_runs(runs: Iterable[StoredRun]) -> str:
     for run in {run.folder: run for run in runs}.values():
         if run.summary is not None:
             data = {**run.content["data"], "root": "data"}  # places of the sender's machine
-            config = json.dumps({**run.content, "outputs": "outputs", "data": data}, default=str)
-            summary = run.summary.model_dump_json(exclude_unset=True)
-            lines.append(("/".join(run.folder.parts[-3:]), config, summary))
+            config = {**run.content, "outputs": "outputs", "data": data}
+            summary = {**run.summary.model_dump(exclude_unset=True), "config": config}
+            lines.append(("/".join(run.folder.parts[-3:]), json.dumps(summary, default=str)))
     return pd.DataFrame(lines, columns=SENT).to_csv(index=False)
 
 
@@ -265,9 +265,8 @@ def read_runs(path: Path) -> list[StoredRun]:
     """
     runs = []
     try:
-        for folder, config, summary in pd.read_csv(path, dtype=str)[[*SENT]].to_numpy():
+        for folder, summary in pd.read_csv(path, dtype=str)[[*SENT]].to_numpy():
             run = StoredRun(Path(folder))
-            run.parse(json.loads(config))
             run.parse_summary(json.loads(summary))
             runs.append(run)
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -15,8 +15,7 @@ import pandas as pd
 from dml.config.identity import identity, method_name
 from dml.config.schema import ExperimentConfig
 from dml.core.installation import shell_command
-from dml.core.metric_names import is_retrieval_metric as is_score
-from dml.core.metric_names import metric_label
+from dml.core.metric_names import is_score, metric_label
 from dml.core.option_values import EXTRA_METRICS
 from dml.core.statistics import Estimate
 from dml.results import compare
@@ -157,16 +156,12 @@ class Report:
     def status(self) -> str:
         """Progress in words."""
         cells, frame = len(self.cells), self.frame
-        if not cells and frame.empty:
-            return "drawn by a script" if self.about.script else "no runs"
-        if not cells:
-            runs = _count(frame.folder.nunique(), "run")
-            return f"{_count(frame.configuration.nunique(), 'configuration')}, {runs}"
+        if cells:
+            return f"{cells - len(self.missing)} of {cells} cells run"
         if frame.empty:
-            return f"not run ({_count(cells, 'cell')})"
-        if len(self.missing) == cells and frame.stand_in.all():
-            return f"stand-in data only ({_count(cells, 'cell')})"
-        return f"{cells - len(self.missing)} of {cells} cells run"
+            return "drawn by a script" if self.about.script else "no runs"
+        runs = _count(frame.folder.nunique(), "run")
+        return f"{_count(frame.configuration.nunique(), 'configuration')}, {runs}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -19,7 +19,7 @@ from rich.text import Text
 from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import output_folder, write_text
 from dml.core.errors import UserError, nearest
-from dml.core.metric_names import is_retrieval_metric as is_score
+from dml.core.metric_names import is_score
 from dml.core.progress import format_epoch, show_progress
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, VERDICTS, Caveat, Comparison, is_comparable

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
-from dml.core.metric_names import SAME, is_retrieval_metric, metric_label, tabled
+from dml.core.metric_names import SAME, is_score, metric_label, tabled
 from dml.core.progress import format_epoch
 from dml.core.statistics import welch
 from dml.results.frame import (
@@ -230,7 +230,7 @@ def compare_runs(
         for name in differing_options([*runs.options])
         if not name.endswith(NAMED[1:])
     ] or [("no option differs that decides the result", "", "", "")]
-    metrics = tabled(filter(is_retrieval_metric, runs.dropna(axis=1, how="any")))
+    metrics = tabled(filter(is_score, runs.dropna(axis=1, how="any")))
     scores = [
         (label, f"{first[n]:.2f}", f"{second[n]:.2f}", f"{second[n] - first[n]:+.2f}")
         for n, label in metrics.items()

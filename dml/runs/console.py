@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dml.config.identity import method_name
-from dml.core.metric_names import is_retrieval_metric, metric_label, tabled
+from dml.core.metric_names import is_score, metric_label, tabled
 from dml.core.run_log import run_logger
 from dml.core.statistics import Estimate, mean_per_repeat
 
@@ -62,7 +62,7 @@ def print_scores(result: dict[str, Any]) -> None:
     """Prints the scores of one evaluation."""
     metrics = result["metrics"]
     caption = f"{metrics['queries']} queries, {metrics['queries_without_match']} without a match"
-    cells = {name: f"{100 * v:.2f}" for name, v in metrics.items() if is_retrieval_metric(name)}
+    cells = {name: f"{100 * v:.2f}" for name, v in metrics.items() if is_score(name)}
     _print_table(result["name"], result["stand_in"], caption, {"percent": cells})
 
 
@@ -71,7 +71,7 @@ def _format_scores(
 ) -> dict[str, str]:
     """Scores in percent (`Estimate.format`) from the results of each repeat; without, the means."""
     cells = {}
-    for name in filter(is_retrieval_metric, metrics):
+    for name in filter(is_score, metrics):
         values = mean_per_repeat((one["repeat"], 100 * one["metrics"][name]) for one in results)
         cells[name] = Estimate(tuple(values.values()) or (100 * metrics[name]["mean"],)).format()
     return cells

@@ -23,7 +23,7 @@ from dml.config.explain import compose_config
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import replace_file, write_text
 from dml.core.errors import UserError, first_line
-from dml.core.metric_names import is_retrieval_metric, metric_label
+from dml.core.metric_names import is_score, metric_label
 from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
 from dml.runs.build import Builder
@@ -200,7 +200,7 @@ def export(
     scores = "No scores: it is not finished, or has no test."
     if summary is not None and summary["metrics"]:
         means = {name: 100 * value["mean"] for name, value in summary["metrics"].items()}
-        cells = [f"{metric_label(n)} {v:.2f}" for n, v in means.items() if is_retrieval_metric(n)]
+        cells = [f"{metric_label(n)} {v:.2f}" for n, v in means.items() if is_score(n)]
         scores = f"Mean of the run's models, percent on {summary['classes_tested']}, best epoch by "
         scores += f"{summary['selected_by']}:\n\n- " + "\n- ".join(cells)
     numbers = {"repeat": repeat or 0, "fold": fold or 0}

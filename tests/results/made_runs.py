@@ -110,6 +110,7 @@ def write_run(
         "precision": "fp32",
         "versions": {"torch": "2"},
         "git_revision": "0123456789ab",
+        "config": OmegaConf.to_container(cfg, resolve=True),
         **more,
     }
     (folder / "summary.json").write_text(json.dumps(summary))

@@ -43,7 +43,7 @@ def test_a_sent_run_stands_beside_the_papers_numbers(sent, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("data", "dat", "run 1: config.yaml is not of a run: data.name: Field required"),
+        ("data", "dat", "run 1: config is not of a run: data.name: Field required"),
         ("folder,", "", "run 1: "),
         ("", None, "No such file"),
     ],

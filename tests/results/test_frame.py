@@ -38,9 +38,9 @@ def test_runs_in_any_state_are_rows(tmp_path):
     write_stored_run(tmp_path, 0.5, name="done")
     write_stored_run(tmp_path, None, curve=(0.1, 0.3, 0.2), seed=1)
     damaged = write_stored_run(tmp_path, seed=2)
-    (damaged / "config.yaml").write_text("a: [")
+    (damaged / "summary.json").write_text("[")
     runs = load_frame(tmp_path).set_index("state")
     assert (runs.loc["finished", "score"], runs.loc["finished", "name"]) == (50.0, "done")
     assert (runs.loc["stopped", "score"], runs.loc["stopped", "epoch"]) == (30.0, 2.0)
-    assert runs.loc["damaged", "problem"].startswith("config.yaml is damaged: ")
+    assert runs.loc["damaged", "problem"].startswith("summary.json is damaged: ")
     assert make_frame(()).empty

@@ -82,6 +82,7 @@ class Summary(Stored):
     embedding_size: Whole
     metrics: dict[str, dict[str, Any]]
     jobs: Annotated[list[Result], Field(min_length=1)]
+    config: dict[str, Any]
     concatenated: Concatenated | None = None
     search: dict[str, Any] | None = None
     versions: dict[str, str] = {}
@@ -154,7 +155,7 @@ class StoredRun:
         Raises:
             ValueError: it is not of a run.
         """
-        self.config = _validate(StoredConfig, flatten(config), "config.yaml")
+        self.config = _validate(StoredConfig, flatten(config), "config")
         self.content = config
         self.options = {name: v for name, v in identity(config).items() if v != {}}
 
@@ -165,6 +166,7 @@ class StoredRun:
             ValueError: it is not of a run.
         """
         self.summary = _validate(Summary, summary, "summary.json")
+        self.parse(self.summary.config)
         self.state = State.FINISHED
 
 
@@ -188,16 +190,13 @@ def read_run(folder: Path) -> StoredRun:
     run = StoredRun(folder)
     try:
         run.size, run.written = _measure(folder)
-        summary = None
-        if finished := (folder / "summary.json").exists():
-            summary = _read(folder / "summary.json", lambda path: json.loads(path.read_bytes()))
-        if isinstance(summary, dict) and "config" in summary:
-            run.parse(summary.pop("config"))
-        elif finished or (folder / "config.yaml").exists():
-            run.parse(_read(folder / "config.yaml", read_config))
-        if finished:
-            run.parse_summary(summary)
+        if (folder / "summary.json").exists():
+            run.parse_summary(
+                _read(folder / "summary.json", lambda path: json.loads(path.read_bytes()))
+            )
         else:
+            if (folder / "config.yaml").exists():
+                run.parse(_read(folder / "config.yaml", read_config))
             run.state, run.problem = _find_state(folder)
     except (ValueError, OSError, UserError) as error:
         run.state, run.problem = State.DAMAGED, first_line(error)

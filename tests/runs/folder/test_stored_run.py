@@ -85,7 +85,6 @@ BOMB = "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n"
                 ("good", "jobs.0.metrics.map_at_r: "),
             )
         ),
-        ("config.yaml", None, "config.yaml is damaged: [Errno 2]"),
         ("config.yaml", "", "config.yaml is damaged: not a table of options"),
         ("config.yaml", "a: [", "config.yaml is damaged: "),
         ("config.yaml", "\x00", "config.yaml is damaged: "),
@@ -97,16 +96,16 @@ BOMB = "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("config.yaml", "a: " + "[" * 100_000, "config.yaml is damaged"),
         ("config.yaml", "\n" + "? " * 100_000, "maximum nesting depth"),
         ("config.yaml", "a: ${b}".encode("utf-16"), "config.yaml is damaged: a holds ${"),
-        ("config.yaml", {"seed": 2**64}, "config.yaml is not of a run: seed: "),
+        ("config.yaml", {"seed": 2**64}, "config is not of a run: seed: "),
         ("summary.json", {"embedding_size": 10**400}, "not of a run: embedding_size: "),
-        ("config.yaml", "a: 1", "config.yaml is not of a run: seed: Field required"),
-        ("config.yaml", {"loss": {"name": ["ms"]}}, "config.yaml is not of a run: loss.name: "),
-        ("config.yaml", {"data": None}, "config.yaml is not of a run: data.name: "),
-        ("config.yaml", {"seed": None}, "config.yaml is not of a run: seed: "),
+        ("config.yaml", "a: 1", "config is not of a run: seed: Field required"),
+        ("config.yaml", {"loss": {"name": ["ms"]}}, "config is not of a run: loss.name: "),
+        ("config.yaml", {"data": None}, "config is not of a run: data.name: "),
+        ("config.yaml", {"seed": None}, "config is not of a run: seed: "),
     ],
 )
 def test_damaged_folders(tmp_path, file, content, problem):
-    folder = write_stored_run(tmp_path)
+    folder = write_stored_run(tmp_path, None if file == "config.yaml" else 0.5)
     path = folder / file
     if isinstance(content, dict):
         content = json.dumps({**yaml.safe_load(path.read_text()), **content})
