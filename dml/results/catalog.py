@@ -194,15 +194,10 @@ def _split(words: Sequence[str]) -> tuple[list[Any], list[Any]]:
     others: list[Any] = []
     for word in OverridesParser.create().parse_overrides(list(words)):
         name = word.key_or_group
-        other = name in _groups() or word.package is not None or name.startswith("hydra")
+        other = (CONFIGS / name).is_dir() or word.package is not None or name.startswith("hydra")
         other = other or word.is_add() or word.is_force_add() or word.is_delete()
         (others if other else values).append(word)
     return values, others
-
-
-@cache
-def _groups() -> frozenset[str]:
-    return frozenset(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_dir())
 
 
 @cache
@@ -258,8 +253,7 @@ def _cache_folder() -> Path:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = home / "dml-benchmark" / "compositions" / digest.hexdigest()[:16]
     with suppress(OSError):
-        others = [path for path in folder.parent.iterdir() if path != folder]
-        others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        for old in others[FOLDERS_KEPT - 1 :]:
+        stored = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        for old in stored[:-FOLDERS_KEPT]:
             shutil.rmtree(old, ignore_errors=True)
     return folder

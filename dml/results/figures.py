@@ -7,8 +7,8 @@ against each varied option), `heat_map` (scores over two varied options) and
 picture that runs have drawn: `figures/<kind>.png` of their folders (neighbors, embedding_map,
 stages, stage_maps, search_history, …).
 
-Curves have bands over repeats. Pictures of a page are SVG in colors for a light and for a dark
-background.
+Curves have bands over repeats. Pictures that are drawn here are SVG without a background; the page
+inverts them where it is dark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import base64
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +33,20 @@ from dml.results.report import Report, Row, Section, main_metric, metric_name
 from dml.runs.figures.drawing import COLORS, plt, save, tidy
 from dml.runs.folder.stored_run import StoredRun
 
+Picture = tuple[str, str]  # text below it, data URI
 LINES = ("-", "--", ":", "-.")
-ON_LIGHT, ON_DARK = "#24292f", "#d8dee6"  # texts and axes; no other element has the first
+INK = "#24292f"  # of texts and axes
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dml",  # the same picture gives the same bytes
     "figure.facecolor": "none",
     "axes.facecolor": "none",
-    **{f"{name}.color": ON_LIGHT for name in ("text", "xtick", "ytick", "grid")},
+    **{f"{name}.color": INK for name in ("text", "xtick", "ytick", "grid")},
     "axes.prop_cycle": cycler(color=COLORS),
-    **{f"axes.{name}color": ON_LIGHT for name in ("label", "edge")},
+    **{f"axes.{name}color": INK for name in ("label", "edge")},
 }
 SPREAD = "bands: 95 % intervals over repeats, of two repeats the standard deviation"
 LOG_RANGE = 50  # an axis is logarithmic if its largest value is this many times the smallest
 EPOCH, MINUTES = "epoch", "minutes of training"  # labels of an axis
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One picture of a page.
-
-    Attributes:
-        title: text below the picture.
-        light, dark: data URIs; a PNG that a run has drawn has no `dark`.
-    """
-
-    title: str
-    light: str
-    dark: str | None = None
 
 
 @contextmanager
@@ -72,9 +58,7 @@ def new_picture(pictures: list[Picture], title: str) -> Iterator[Axes]:
         stream = io.BytesIO()
         figure.savefig(stream, format="svg", metadata={"Date": None})
         plt.close(figure)
-    light = stream.getvalue()
-    dark = light.replace(ON_LIGHT.encode(), ON_DARK.encode())
-    pictures.append(Picture(title, *(data_uri(svg, "image/svg+xml") for svg in (light, dark))))
+    pictures.append((title, data_uri(stream.getvalue(), "image/svg+xml")))
 
 
 def data_uri(content: bytes, mime: str) -> str:
@@ -160,10 +144,8 @@ def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, me
         x = np.concatenate([curve.index for curve in curves.values()])
         positive = x[x > 0]
         if x.min() >= 0 and positive.size and positive.max() >= LOG_RANGE * positive.min():
-            linear = {} if len(positive) == len(x) else {"linthresh": positive.min()}
-            axis.set_xscale("symlog" if linear else "log", **linear)
-    axis.set_xlabel(x_label)
-    axis.set_ylabel(value_label(metric))
+            axis.set_xscale("symlog", linthresh=positive.min())
+    axis.set(xlabel=x_label, ylabel=value_label(metric))
     if is_score(metric):
         bottom, top = axis.get_ylim()
         axis.set_ylim(max(bottom, 0.0), min(top, 100.0))
@@ -209,7 +191,7 @@ def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Itera
         path = row.stored[0].folder / "figures" / f"{name}.png"
         title = f"{name.replace('_', ' ')} of {row.name} on {section.title}"
         if path.exists():
-            yield Picture(title, data_uri(path.read_bytes(), "image/png"))
+            yield title, data_uri(path.read_bytes(), "image/png")
 
 
 def _compare_scores(section: Section, metric: str, pictures: list[Picture]) -> None:
@@ -265,7 +247,6 @@ def _relative_improvement(
     with new_picture(pictures, title) as axis:
         bars = axis.barh(above.index, above, color=COLORS[0], alpha=0.8)
         axis.bar_label(bars, fmt="%+.1f", padding=3, fontsize=8)
-        axis.tick_params(axis="y", labelsize=8)
         axis.set_xlabel("relative improvement in percent")
 
 

@@ -171,9 +171,8 @@ def estimate(rows: pd.DataFrame, metric: str) -> Estimate | None:
 
 def differing_options(options: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the sorted names of the options that are not equal in all mappings."""
-    names = sorted(set().union(*options)) if options else []
-    first = options[0] if options else {}
-    return [n for n in names if any(one.get(n, "") != first.get(n, "") for one in options)]
+    names = sorted(set().union(*options))
+    return [n for n in names if any(one.get(n, "") != options[0].get(n, "") for one in options)]
 
 
 def format_option(value: Any) -> str:

@@ -10,7 +10,7 @@ from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
 from dml.results.catalog import identity_of
 from dml.results.frame import GROUPS, comparable, differing_options, format_option, join_some
-from dml.results.published import VALIDATED, read_result, read_table, rows_of
+from dml.results.published import VALIDATED, read_result, rows_of
 from dml.results.tables import Cell
 from dml.runs.folder.stored_run import StoredRun
 
@@ -31,14 +31,15 @@ def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Cell
         data.
     """
     summary, config = run.summary, run.config
-    if summary is None or config is None or summary.stand_in or not _is_benchmark(run):
+    if summary is None or config is None or summary.stand_in:
         return None
     ours = {"protocol": summary.protocol, "evaluation": evaluation or summary.evaluation}
     ours |= {"backbone": config.backbone, "dim": str(summary.embedding_size), "setting": ""}
     found = []
+    named = run.content["data"].get("identified_by") == "name"  # not images of the user
     for place, metric in enumerate(dict.fromkeys((config.select_metric, *METRICS))):
         for row in rows_of("dataset", config.data, metric):
-            if row["method"] == summary.result_id:
+            if named and row["method"] == summary.result_id:
                 result = read_result(row)
                 differences = _differences(row, ours, config.selected_on)
                 rank = (len(differences), place, *result.preference, result.line)
@@ -71,12 +72,6 @@ def _differences(
     if theirs != selected_on:
         found["selection"] = f"selection on {theirs} classes instead of {selected_on} classes"
     return found
-
-
-def _is_benchmark(run: StoredRun) -> bool:
-    data = run.content["data"]
-    names = {row["dataset"] for row in read_table("results.csv")}
-    return data["name"] in names and data.get("identified_by") == "name"
 
 
 def _other_options(run: StoredRun) -> list[str]:

@@ -41,6 +41,7 @@ from dml.runs.console import DASH
 from dml.runs.folder.stored_run import StoredRun, find_runs, read_run
 
 UNTRAINED = "untrained"  # the method whose runs train nothing
+NO_RUNS = make_frame(())
 
 
 @dataclass(eq=False)
@@ -52,7 +53,7 @@ class Row:
         options: that make its configuration.
         method: its name in tables and figures.
         cell: cell of the experiment; None for runs that belong to none.
-        runs: rows of the table of runs; None if it has not been run.
+        runs: rows of the table of runs; empty if it has not been run.
         caveats: see `dml.results.compare`.
         ours, published, comparisons: by metric, where there is one.
         label: what distinguishes it from rows of the same key.
@@ -62,7 +63,7 @@ class Row:
     options: Mapping[str, Any]
     method: str
     cell: Cell | None = None
-    runs: pd.DataFrame | None = None
+    runs: pd.DataFrame = field(default_factory=lambda: NO_RUNS)
     caveats: list[compare.Caveat] = field(default_factory=list)
     ours: dict[str, Estimate] = field(default_factory=dict)
     published: dict[str, PublishedResult] = field(default_factory=dict)
@@ -77,13 +78,11 @@ class Row:
     @cached_property
     def stored(self) -> list[StoredRun]:
         """Its runs, in the order of their seeds."""
-        if self.runs is None:
-            return []
         return list(self.runs.drop_duplicates("folder").sort_values("seed", kind="stable").run)
 
     def option_text(self, name: str) -> str:
         """Returns the text of an option, or of the run's `name=`; a dash if it is not set."""
-        if name == "name" and self.runs is not None:
+        if name == "name":
             return ", ".join(filter(None, self.runs["name"].unique())) or DASH
         return format_option(self.options[name]) if name in self.options else DASH
 
@@ -191,7 +190,7 @@ def build_report(
         more = [name for name in EXTRA_METRICS if name in runs]
         about = about.model_copy(update={"metrics": [*about.metrics, *more]})
     rows = _build_rows(runs[runs.state == "finished"], cells, about)
-    done = {id(r.cell) for r in rows if r.runs is not None and compare.is_comparable(r.caveats)}
+    done = {id(r.cell) for r in rows if len(r.runs) and compare.is_comparable(r.caveats)}
     missing = [cell for cell in cells if id(cell) not in done]
     place = "" if root == Path("outputs") else f" outputs={root}"
     command = f"{shell_command('train')} experiment={about.id}{place}"
@@ -245,8 +244,7 @@ def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentCon
 
 def _add_numbers(row: Row, about: ExperimentConfig) -> None:
     """Adds the estimates of a row, the published results of its cell, and their comparison."""
-    if row.runs is not None:
-        row.ours = estimates(row.runs, about.metrics)
+    row.ours = estimates(row.runs, about.metrics)
     if row.cell is not None and about.source:
         # The published result is the cell's, whatever options the run has.
         key = replace(next(row.cell.result_keys()), evaluation=row.key.evaluation)
@@ -266,9 +264,9 @@ def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Sectio
     for row in rows:
         by_key[replace(row.key, method="", setting="")].append(row)
     sections, metric = [], main_metric(about)
-    for key, same in sorted(by_key.items(), key=lambda item: all(r.runs is None for r in item[1])):
+    for key, same in sorted(by_key.items(), key=lambda item: all(r.runs.empty for r in item[1])):
         trained = [r for r in same if r.options.get("method.name") != UNTRAINED] or same
-        runs = pd.concat([make_frame(()), *(r.runs for r in trained if r.runs is not None)])
+        runs = pd.concat([row.runs for row in trained])
         shelf = [replace(row, method="off the shelf") for row in same if row not in trained]
         names = runs["name"].unique()
         title = [

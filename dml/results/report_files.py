@@ -67,9 +67,8 @@ def write_reports(
     valid = list(dict.fromkeys([*known, *sorted(with_runs)]))
     for name in names:
         if name not in (*valid, "all"):
-            hint = nearest(name, [*valid, "all"])
             more = f"; known with runs in {root} are {', '.join(with_runs) or 'none'}"
-            raise UserError(f"experiment: no '{name}'{hint or more}")
+            raise UserError(f"experiment: no '{name}'{nearest(name, [*valid, 'all']) or more}")
     ids = list(dict.fromkeys(id for name in names for id in (valid if name == "all" else [name])))
     output_folder(out)
     reports = []
@@ -184,7 +183,7 @@ def _metric_columns(section: Section, report: Report, metric: str, rank: int) ->
         if ours := row.ours.get(metric):
             kind = "best" if best and means.get(id(row)) == best else ""
             return Cell(ours.format(digits, report.about.spread), kind)
-        if row.cell and row.runs is None:
+        if row.cell and row.runs.empty:
             return Cell(DASH, "missing", row.cell.command)
         return Cell(DASH)
 
@@ -301,6 +300,6 @@ def to_frame(reports: Sequence[Report]) -> pd.DataFrame:
                     line |= {f"{prefix}{k}": value for k, value in asdict(of[metric]).items()}
             line |= {"marks": _letters(row.caveats), "details": "; ".join(map(str, row.caveats))}
             line["folders"] = " ".join(str(run.folder) for run in row.stored)
-            line["command"] = row.cell.command if row.cell and row.runs is None else ""
+            line["command"] = row.cell.command if row.cell and row.runs.empty else ""
             lines.append(line)
     return pd.DataFrame(lines, dtype=object)

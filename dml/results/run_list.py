@@ -30,6 +30,7 @@ from dml.results.frame import (
     one_per_run,
     option_columns,
 )
+from dml.results.nearest import find_nearest
 from dml.results.tables import Cell, Column, Table, terminal_table
 from dml.runs.folder.stored_run import State, is_run, read_run
 
@@ -55,8 +56,8 @@ def find_run(word: str, runs: pd.DataFrame) -> Any:
         hint = f"{shell_command('runs')} lists them"
         raise UserError(f"runs: '{word}' is neither the id, name or folder of a run; {hint}")
     if len(found) > 1:
-        several = ", ".join(found.id)
-        raise UserError(f"runs: '{word}' means several runs: {several}; type one of these ids")
+        ids = ", ".join(found.id)
+        raise UserError(f"runs: '{word}' means several runs: {ids}; type one of these ids")
     return found.iloc[0]
 
 
@@ -67,7 +68,7 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     values must match, in which `*` stands for any characters.
 
     Raises:
-        UserError: a name that no run has, or a state that does not exist.
+        UserError: a name that no run has.
     """
     for name, _, wanted in (word.partition("=") for word in words):
         if name in ("state", "id", *NAMES):
@@ -82,9 +83,6 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
             hint = nearest(name, {*names, *NAMES}) or "; filter by state, loss, seed, or any option"
             raise UserError(f"{name}: no run has such an option{hint}")
         values = wanted.split(",")
-        if name == "state" and not any(_is_equal(s, v) for s in State for v in values):
-            hint = nearest(wanted, State) or f"; one of {' | '.join(State)}"
-            raise UserError(f"state: '{wanted}' does not exist{hint}")
         runs = runs[[any(_is_equal(t, v) for t in some for v in values) for some in texts]]
     return runs
 
@@ -131,10 +129,6 @@ def _column(title: str, texts: Sequence[str], right: bool = False) -> Column:
 
 def _published_column(runs: pd.DataFrame) -> list[Column]:
     """Returns the column of the nearest published numbers; none without any."""
-    if (runs.stand_in != False).all():  # noqa: E712  # also where it is not known
-        return []
-    from dml.results.nearest import find_nearest  # late: it loads the catalog of experiments
-
     texts = [find_nearest(run) or "" for run in runs.run]
     return [_column(PUBLISHED, texts)] if any(texts) else []
 
@@ -283,10 +277,8 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     found = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
     frame = make_frame(run for run in found if run.state == State.FINISHED)
     if frame.folder.nunique() < 2:
-        from dml.results.nearest import find_nearest
-
-        nearest = filter(None, map(find_nearest, frame.run[:1]))
-        return [Text(f"published   {one.hint}") for one in nearest]
+        published = filter(None, map(find_nearest, frame.run[:1]))
+        return [Text(f"published   {one.hint}") for one in published]
     groups = rank_runs(frame)
     runs = one_per_run(pd.concat(groups))
     shown = run_table(runs, width, ", best first")

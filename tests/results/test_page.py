@@ -70,7 +70,7 @@ def test_a_varied_list_has_no_axis(mlrc, tmp_path):
         cells.append(make_cell(cfg, "contrastive", words))
         write_run(tmp_path, cfg, [[lr] * 4], [lr])
     report = build(cells, tmp_path, figures=["hyperparameter_curves"])
-    titles = [picture.title for picture in draw_figures(report)]
+    titles = [title for title, _ in draw_figures(report)]
     assert all("against optim.lr" in title for title in titles)
     assert len(titles) == 2  # separated and concatenated
 
@@ -112,5 +112,5 @@ def test_relative_improvements_are_above_the_lowest(mlrc, tmp_path, monkeypatch)
     monkeypatch.setattr(Axes, "barh", lambda *more, **k: bars.extend(more[2]) or barh(*more, **k))
     report = build(cells, tmp_path, figures=["relative_improvement"])
     picture = draw_figures(report)[-1]  # of the separated scores alone
-    assert "relative to contrastive" in picture.title
+    assert "relative to contrastive" in picture[0]
     assert bars == pytest.approx([0, 10, 50])  # contrastive, triplet, ms
