@@ -68,7 +68,8 @@ def _study_rows(pages: Path) -> list[tuple[str, ...]]:
         words = study.features.split()
         (data,) = (word.removeprefix("data=") for word in words if word.startswith("data="))
         (protocol,) = (one for one in study.options if one.startswith("protocol="))
-        place = (data, f"head on features of `{words[2].removeprefix('timm:')}`", protocol[9:])
+        head = "MLP head" if "embedder.head=mlp" in study.options else "linear head"
+        place = (data, f"{head} on features of `{words[2].removeprefix('timm:')}`", protocol[9:])
         for arm, scores in results.scores[results.scores.arm != study.same[1]].groupby("arm"):
             repeats = scores.groupby("repeat")[list(METRICS)].mean()
             found = {metric: Estimate(tuple(repeats[metric])) for metric in METRICS}
