@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import environment  # noqa: F401
@@ -31,7 +33,6 @@ from dml.config.explain import explain
 from dml.core.atomic_io import read_json
 from dml.core.errors import ConfigError, first_line
 from dml.core.option_values import SPLITS
-from dml.data.published_dataset import train_images
 from dml.results.catalog import Cell, experiment_ids, list_cells
 from dml.results.tables import Column, Table, terminal_table
 from dml.runs.console import console
@@ -112,7 +113,7 @@ def estimate_training_hours(cfg: Any) -> float | None:
     protocol, data, method = cfg.protocol, cfg.data, cfg.method
     on_cpu, share = cfg.device == "cpu", SPLITS[protocol.splits].training_share
     speed = NETWORKS.get(cfg.backbone.name, UNKNOWN)[on_cpu]
-    images = train_images(data.reader["_target_"])
+    images = _train_images(data.reader["_target_"])
     steps = protocol.steps_per_epoch
     if steps is None and images is not None:
         steps = images * share // data.batch_size
@@ -135,6 +136,17 @@ def estimate_training_hours(cfg: Any) -> float | None:
         validation = images * (1 - share if share < 1 else 1)
         work += epochs / every * validation * EVALUATION_COST
     return work / speed / 3600
+
+
+def _train_images(reader: str) -> int | None:
+    """Returns the number of training images of a reader's dataset; None if it is not fixed.
+
+    Args:
+        reader: dotted name of a reader, whose module may define `TRAIN_IMAGES`.
+    """
+    with suppress(ImportError, ValueError):
+        return getattr(import_module(reader.rpartition(".")[0]), "TRAIN_IMAGES", None)
+    return None
 
 
 def estimate_gigabytes(cell: Cell) -> float | None:

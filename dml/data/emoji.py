@@ -9,7 +9,6 @@ from dml.data.published_dataset import PublishedDataset
 
 TRAIN_IMAGES = 4_954
 FINGERPRINT = "f10fc9f154090f27"
-COLUMNS = ("label", "role", "code", "name", "group", "set", "drawing", "svg_sha256")
 
 
 def read_emoji(

@@ -11,7 +11,6 @@ import numpy as np
 
 from dml.core.atomic_io import read_json, write_json
 from dml.core.errors import UserError
-from dml.core.locks import wait_for_lock
 from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
 from dml.data.decode import load_image, map_in_threads
@@ -68,7 +67,7 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     if stored is None:
         with raise_on_signals():
             stored = {str(row): line for row, line in find_undecodable(index.files).items()}
-        with suppress(OSError, UserError), wait_for_lock(path.with_suffix(".lock")):
+        with suppress(OSError):
             write_json(path, stored)
     if not stored:
         return index

@@ -8,18 +8,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.data.image_index import ImageIndex, split_box
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -68,15 +65,13 @@ class PublishedDataset:
                 f"data.root: {table} is damaged: {first_line(error)}; {self.advice}"
             ) from error
 
-    def read_table(self, path: Path, **options: Any) -> DataFrame:
+    def read_table(self, path: Path, **options: Any) -> pd.DataFrame:
         """Returns a table of the dataset, read with options of `pandas.read_csv`.
 
         Raises:
             UserError: the table is missing or damaged.
         """
         with self.reading(path):
-            import pandas as pd  # late: a missing table is reported before
-
             return pd.read_csv(path, **options)
 
     def build_index(
@@ -100,16 +95,12 @@ class PublishedDataset:
         present = len(files) - len(missing)
         if (present, len(files), len(names)) != (self.images, self.images, self.classes):
             first = f" (first missing: {missing[0]})" if missing else ""
-            other = ""
-            if not missing and len(files):
-                other = (
-                    f"; for another dataset in this layout set data.reader.images={present} "
-                    f"data.reader.classes={len(names)}"
-                )
+            other = f"; for another dataset in this layout set data.reader.images={present} "
+            other += f"data.reader.classes={len(names)}"
             raise UserError(
                 f"data.root: {self.title} under {self.root} is not complete: found {present} of "
                 f"{self.images} images ({len(files)} listed) and {len(names)} of {self.classes} "
-                f"classes{first}; {self.advice}{other}"
+                f"classes{first}; {self.advice}{'' if missing or not len(files) else other}"
             )
         return ImageIndex(
             name=self.name,
@@ -148,17 +139,6 @@ class PublishedDataset:
                 f"is {fingerprint}); {self.advice}; to use them: data.reader.fingerprint={actual}"
             )
         return index
-
-
-def train_images(reader: str) -> int | None:
-    """Returns the number of training images of a reader's dataset; None if it is not fixed.
-
-    Args:
-        reader: dotted name of a reader, whose module may define `TRAIN_IMAGES`.
-    """
-    with suppress(ImportError, ValueError):
-        return getattr(import_module(reader.rpartition(".")[0]), "TRAIN_IMAGES", None)
-    return None
 
 
 def preparation_advice(name: str, root: str | Path) -> str:

@@ -9,7 +9,6 @@ from dml.data.published_dataset import PublishedDataset
 
 TRAIN_IMAGES = 5_988
 FINGERPRINT = "18377062ac78761c"
-COLUMNS = ("label", "role", "object", "view", "obj_sha256")
 
 
 def read_shapes(

@@ -106,14 +106,13 @@ SOURCES = {
             (
                 SourceFile(
                     "img.zip",
-                    home="In-shop Clothes Retrieval Benchmark/Img/img.zip of DeepFashion, "
-                    "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html (an agreement comes "
-                    "first)",
+                    home="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html, after an "
+                    "agreement: In-shop Clothes Retrieval Benchmark/Img/img.zip",
                     into="inshop",
                 ),
                 SourceFile(
                     "list_eval_partition.txt",
-                    home="In-shop Clothes Retrieval Benchmark/Eval/list_eval_partition.txt, there",
+                    home="In-shop Clothes Retrieval Benchmark/Eval, there",
                     into="inshop",
                 ),
             ),

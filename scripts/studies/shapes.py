@@ -15,9 +15,11 @@ from scipy.spatial.transform import Rotation
 
 from dml.core.download import Checksum
 from dml.core.progress import show_progress
-from dml.data.shapes import COLUMNS, read_shapes
+from dml.data.shapes import read_shapes
 from dml.data.sources import DatasetSource, SourceFile
 from scripts.studies.packages import write_table
+
+COLUMNS = ("label", "role", "object", "view", "obj_sha256")
 
 SIDE = 256  # pixels of a drawing, whose size is then halved
 DISTANCE = 3.0  # of the camera from the center, in radii of the object

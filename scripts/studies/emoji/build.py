@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dml.core.download import Checksum
-from dml.data.emoji import COLUMNS, read_emoji
+from dml.data.emoji import read_emoji
 from dml.data.sources import DatasetSource, SourceFile
 from scripts.studies.emoji.codes import EmojiNames, find_codes, read_set
 from scripts.studies.emoji.drawings import Classes, Drawing, draw_classes
 from scripts.studies.emoji.sets import SETS
 from scripts.studies.packages import write_table
+
+COLUMNS = ("label", "role", "code", "name", "group", "set", "drawing", "svg_sha256")
 
 PACKAGES = "packages"
 
