@@ -27,12 +27,18 @@ TEMPLATE = Path(__file__).with_name("page.md.jinja")
 
 
 def write_page(study: Declaration, results: Results, folder: Path, name: str) -> None:
-    """Writes `<name>.md`, and its pictures `ranking`, `curves` and `claims` into `<name>/`."""
+    """Writes `<name>.md`, and its pictures into `<name>/`.
+
+    They are `ranking`, `curves` and `claims`, and for README.md `summary`: the ranking of the best
+    arm, the reference, and the arms of the claims.
+    """
     ranking, judged = rank_arms(study, results), judge_claims(study, results)
     pictures = folder / name
     pictures.mkdir(parents=True, exist_ok=True)
     draw_ranking(study, ranking, pictures / "ranking.png")
     draw_curves(results, pictures / "curves.png")
+    shown = {ranking.arm.iloc[0], study.reference, *judged.better, *judged.than}
+    draw_ranking(study, ranking[ranking.arm.isin(shown)], pictures / "summary.png")
     if not judged.empty:
         draw_claims(study, judged, pictures / "claims.png")
     images = results.classes.set_index("arm").loc[IMAGES].drop(["epochs", "repeat"])
