@@ -14,11 +14,11 @@ import dml
 from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
 from dml.core.atomic_io import write_text
-from dml.data.features import FeatureDataset, read_features
 from dml.retrieval import nearest_neighbors
+from dml.retrieval.embeddings import load_embeddings
 from dml.retrieval.metrics import score_rankings
-from dml.runs.folder.run_folder import load_config
-from dml.runs.load import load_embedder
+from dml.runs.folder.run_folder import RunFolder, load_config
+from dml.runs.job import EMBEDDINGS
 from scripts.studies.reality_check.declaration import Declaration
 
 METRICS = ("map_at_r", "precision_at_1", "r_precision")
@@ -163,21 +163,18 @@ def _edges(config: Config, chosen: dict[str, float]) -> str:
 def _score_classes(
     arm: str, epochs: int, folder: Path, jobs: Sequence[dict[str, Any]]
 ) -> pd.DataFrame:
-    config = load_config(folder)
-    test = read_features(config.data.root, config.data.reader["split_seed"]).subset("test")
-    features = FeatureDataset(test).__getitems__(range(len(test)))[0]
-    labels = torch.from_numpy(test.labels)
-    relevant = torch.bincount(labels)[labels] - 1
+    """Returns the scores of the test classes, from the stored embeddings of each model."""
     rows = []
     for job in jobs:
-        network = load_embedder(config, folder, job["repeat"], job["fold"])
-        with torch.no_grad():
-            embeddings = network(features)
-        found = nearest_neighbors(embeddings, k=int(relevant.max())).indices
+        name = "repeat{repeat}-fold{fold}".format(**job)
+        embeddings = load_embeddings(RunFolder(folder).job(name) / EMBEDDINGS, torch.device("cpu"))
+        labels = embeddings.query_labels
+        relevant = torch.bincount(labels)[labels] - 1
+        found = nearest_neighbors(embeddings.query, k=int(relevant.max())).indices
         map_at_r = score_rankings(labels[found] == labels[:, None], relevant)[2]
         assert abs(map_at_r.mean().item() - job["metrics"][METRICS[0]]) < 1e-6  # the same network
-        means = pd.Series(100 * map_at_r.numpy()).groupby(test.labels).mean()
+        means = pd.Series(100 * map_at_r.numpy()).groupby(labels.numpy()).mean()
         rows.append({"arm": arm, "epochs": epochs, "repeat": job["repeat"], **means})
     table = pd.DataFrame(rows).groupby(["arm", "epochs", "repeat"], as_index=False).mean()
-    images = {"arm": IMAGES, "epochs": 0, "repeat": 0} | Counter(test.labels.tolist())
+    images = {"arm": IMAGES, "epochs": 0, "repeat": 0} | Counter(labels.tolist())
     return pd.concat([pd.DataFrame([images]), table]).rename(columns=str)
