@@ -12,7 +12,7 @@ from dml.results.frame import GROUPS, estimates, make_frame, read_runs
 from scripts.docs.component_pages import render
 from scripts.docs.markdown import code, table
 from scripts.studies.reality_check.declaration import Declaration, read_declaration
-from scripts.studies.reality_check.statistics import describe_rank, rank_arms
+from scripts.studies.reality_check.statistics import choose_lengths, describe_rank, rank_arms
 from scripts.studies.reality_check.trainings import Results
 
 STUDIES = Path(__file__).parents[1] / "studies"
@@ -70,7 +70,8 @@ def _study_rows(pages: Path) -> list[tuple[str, ...]]:
         (protocol,) = (one for one in study.options if one.startswith("protocol="))
         head = "MLP head" if "embedder.head=mlp" in study.options else "linear head"
         place = (data, f"{head} on features of `{words[2].removeprefix('timm:')}`", protocol[9:])
-        for arm, scores in results.scores[results.scores.arm != study.same[1]].groupby("arm"):
+        chosen = results.of_length(choose_lengths(results)).scores  # as on the page of the study
+        for arm, scores in chosen[chosen.arm != study.same[1]].groupby("arm"):
             repeats = scores.groupby("repeat")[list(METRICS)].mean()
             found = {metric: Estimate(tuple(repeats[metric])) for metric in METRICS}
             rows.append((*place, "separated", str(arm), *_numbers(found), f"[{name}]({name}.md)"))

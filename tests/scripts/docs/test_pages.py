@@ -1,5 +1,6 @@
 """The committed pages are those that the code makes."""
 
+import re
 from pathlib import Path
 
 from scripts.docs.pages import find_outdated, make_pages
@@ -10,3 +11,15 @@ DOCS = Path(__file__).parents[3] / "docs"
 def test_the_committed_pages_are_up_to_date():
     assert len(make_pages()) > 50
     assert find_outdated(DOCS) == [], "run python scripts/make_docs.py"
+
+
+def test_the_leaderboard_has_the_scores_of_the_studies():
+    """Those of the length that a study's page has chosen for each arm."""
+    board = (DOCS / "results/leaderboard.md").read_text()
+    for study in ("reality_check", "reality_check_mlp"):
+        page = (DOCS / f"results/{study}.md").read_text()
+        rows = re.findall(r"^\| `(\w+)` \| (\d\d\.\d\d) \|", page, re.M)
+        assert len(rows) > 7
+        for arm, score in rows:
+            line = rf"\| {arm} \| {score} ± .*\[{study}\]"
+            assert re.search(line, board) or arm.endswith("_again"), (study, arm)
