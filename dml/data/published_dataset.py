@@ -9,14 +9,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.data.image_index import ImageIndex, split_box
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,15 @@ class PublishedDataset:
                 f"data.root: {table} is damaged: {first_line(error)}; {self.advice}"
             ) from error
 
-    def read_table(self, path: Path, **options: Any) -> pd.DataFrame:
+    def read_table(self, path: Path, **options: Any) -> DataFrame:
         """Returns a table of the dataset, read with options of `pandas.read_csv`.
 
         Raises:
             UserError: the table is missing or damaged.
         """
         with self.reading(path):
+            import pandas as pd  # late: a missing table is reported before
+
             return pd.read_csv(path, **options)
 
     def build_index(

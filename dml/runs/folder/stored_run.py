@@ -218,13 +218,16 @@ def read_config(path: Path) -> dict[str, Any]:
         ValueError: it cannot be read, or holds `${`, an alias or an object.
     """
     try:
-        text = path.read_bytes()
+        text, level = path.read_bytes(), 0
+        for event in yaml.parse(text, yaml.CSafeLoader):
+            level += isinstance(event, yaml.CollectionStartEvent)
+            level -= isinstance(event, yaml.CollectionEndEvent)
+            # A few aliases can stand for gigabytes; libyaml crashes at thousands of levels.
+            if isinstance(event, yaml.AliasEvent) or level > 30:
+                raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
         content = yaml.load(text, yaml.CSafeLoader)
         if not isinstance(content, dict):
             raise ValueError("not a table of options")
-        for event in yaml.parse(text, yaml.CSafeLoader):
-            if isinstance(event, yaml.AliasEvent):  # a few of them can stand for gigabytes
-                raise ValueError(f"line {event.start_mark.line + 1} has an alias")
         refuse_interpolation(content)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
