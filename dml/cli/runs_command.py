@@ -147,7 +147,10 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
     else:
         for path, folder, *_ in removals:
             with try_lock(folder / "run.lock"):  # a process may have started meanwhile
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
             if path == folder and not any(folder.parent.iterdir()):
                 folder.parent.rmdir()
         print(f"removed {total}")

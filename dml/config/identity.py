@@ -52,13 +52,17 @@ def refuse_interpolation(content: Any) -> None:
 
 
 def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
-    """Returns the options that determine the result: dotted name → plain value, sorted by name."""
+    """Returns the options that determine the result: dotted name → plain value, sorted by name.
+
+    Args:
+        cfg: a config, which may be flat already.
+    """
     plain: Any = cfg if isinstance(cfg, dict) else OmegaConf.to_container(cfg, resolve=True)
-    options = flatten(mask_options(plain))
+    options = mask_options(flatten(plain))
     excluded: tuple[str, ...] = NOT_IN_DIGEST
     if options.get("data.identified_by") == "name":
         excluded += ROOTS
-    if not plain.get("search"):
+    if "search.name" not in options:
         excluded += ("space",)
     prefixes = tuple(f"{name}." for name in excluded)
     ignored = {name for name in options if f"{name}.".startswith(prefixes) or is_secret_name(name)}

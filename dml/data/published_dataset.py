@@ -99,12 +99,12 @@ class PublishedDataset:
         present = len(files) - len(missing)
         if (present, len(files), len(names)) != (self.images, self.images, self.classes):
             first = f" (first missing: {missing[0]})" if missing else ""
-            other = f"; for another dataset in this layout set data.reader.images={present} "
-            other += f"data.reader.classes={len(names)}"
+            counts = f"data.reader.images={present} data.reader.classes={len(names)}"
+            other = f"; for another dataset in this layout set {counts}" if present else ""
             raise UserError(
                 f"data.root: {self.title} under {self.root} is not complete: found {present} of "
                 f"{self.images} images ({len(files)} listed) and {len(names)} of {self.classes} "
-                f"classes{first}; {self.advice}{'' if missing or not len(files) else other}"
+                f"classes{first}; {self.advice}{'' if missing else other}"
             )
         return ImageIndex(
             name=self.name,

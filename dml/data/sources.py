@@ -112,7 +112,8 @@ SOURCES = {
                 ),
                 SourceFile(
                     "list_eval_partition.txt",
-                    home="In-shop Clothes Retrieval Benchmark/Eval, there",
+                    home="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html, after an "
+                    "agreement: In-shop Clothes Retrieval Benchmark/Eval/list_eval_partition.txt",
                     into="inshop",
                 ),
             ),

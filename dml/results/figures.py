@@ -17,6 +17,7 @@ import base64
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ STYLE: dict[Any, Any] = {
 }
 SPREAD = "bands: 95 % intervals over repeats, of two repeats the standard deviation"
 LOG_RANGE = 50  # an axis is logarithmic if its largest value is this many times the smallest
+CURVES = 16  # at most in a picture
 EPOCH, MINUTES = "epoch", "minutes of training"  # labels of an axis
 
 
@@ -179,10 +181,14 @@ def draw_figures(report: Report) -> list[Picture]:
                 _relative_improvement(section, rows, metric, pictures)
             elif rows:
                 if report.about.source is None:  # of many runs, the best one of each method
-                    rows.sort(key=lambda row: row.ours[metric].mean if metric in row.ours else 0.0)
+                    rows.sort(key=partial(_score, metric=metric))
                     rows = [*{row.method: row for row in rows}.values()]
                 pictures += _pictures_of_runs(section, rows, name)
     return pictures
+
+
+def _score(row: Row, metric: str) -> float:
+    return row.ours[metric].mean if metric in row.ours else 0.0
 
 
 def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Iterator[Picture]:
@@ -223,10 +229,14 @@ def _learning_curves(
 ) -> None:
     """Draws the scores that selected the epoch, or a column of `history.csv`.
 
-    They are drawn against epochs, or against minutes of training if `timed`.
+    They are drawn against epochs, or against minutes of training if `timed`; of many rows, those
+    with the best test scores.
     """
     config: Any = rows[0].stored[0].config
     metric, title = column or config.select_metric, f"during training on {section.title}"
+    if len(rows) > CURVES:
+        title += f", the {CURVES} best of {len(rows)}"
+        rows = sorted(rows, key=partial(_score, metric=config.select_metric))[: -CURVES - 1 : -1]
     if timed:
         devices = {str(run.summary.device) for row in rows for run in row.stored if run.summary}
         title += f" against training time on {', '.join(sorted(devices))}"

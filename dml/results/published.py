@@ -6,12 +6,11 @@ experiment that no paper prints in `not_printed.csv`.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import as_file, files
-
-import pandas as pd
+from importlib.resources import files
 
 from dml.core.statistics import Moments, std_of_half_width, t_half_width
 
@@ -178,9 +177,9 @@ def parse_setting(text: str | None) -> dict[str, str]:
 @cache
 def read_table(name: str) -> tuple[dict[str, str], ...]:
     """Returns the rows of one of `papers/*.csv`, with their line numbers as `line`."""
-    with as_file(files("dml.results") / "papers" / name) as path:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    return tuple(table.assign(line=(table.index + 2).astype(str)).to_dict("records"))
+    text = (files("dml.results") / "papers" / name).read_text("utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return tuple({**row, "line": str(line)} for line, row in enumerate(rows, start=2))
 
 
 @cache

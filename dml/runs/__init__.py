@@ -13,7 +13,8 @@
     run do, some of which `workers` starts: `job.JobRun` runs the loop of `dml.training`, and scores
     evaluations and the best weights by `embeddings` and `dml.methods.extra_metrics`.
 6.  **Figures.** `figures/` draws learning curves and, for the first model, test images.
-7.  **Summary.** `folder/` writes `summary.json` last: its presence means that the run is finished.
+7.  **Summary.** `experiment` writes `summary.json` last: its presence means that the run is
+    finished.
 
 `load` opens the network of a finished run. `console` prints tables.
 """

@@ -20,7 +20,6 @@ from dml.data.sources import DatasetSource, SourceFile
 from scripts.studies.packages import write_table
 
 COLUMNS = ("label", "role", "object", "view", "obj_sha256")
-
 SIDE = 256  # pixels of a drawing, whose size is then halved
 DISTANCE = 3.0  # of the camera from the center, in radii of the object
 ZOOM = 0.47 * (DISTANCE**2 - 1) ** 0.5  # the sphere around an object takes 94 % of the side

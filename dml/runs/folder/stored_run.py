@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -95,6 +96,8 @@ class Summary(Stored):
 class StoredConfig(Stored):
     """The fields of `config.yaml` that tables and reports read."""
 
+    model_config = ConfigDict(extra="ignore")
+
     name: str | None = None
     note: str | None = None
     seed: Whole
@@ -155,9 +158,10 @@ class StoredRun:
         Raises:
             ValueError: it is not of a run.
         """
-        self.config = _validate(StoredConfig, flatten(config), "config")
+        options = flatten(config)
+        self.config = _validate(StoredConfig, options, "config")
         self.content = config
-        self.options = {name: v for name, v in identity(config).items() if v != {}}
+        self.options = {name: v for name, v in identity(options).items() if v != {}}
 
     def parse_summary(self, summary: Any) -> None:
         """Takes the content of `summary.json`, which marks the run as finished.
@@ -269,8 +273,17 @@ def _read_last_error(log: Path) -> str:
 
 def _measure(folder: Path) -> tuple[int, float]:
     """Returns the bytes of all files of a folder, and the time of the last change of one."""
-    files = [os.path.join(home, name) for home, _, names in os.walk(folder) for name in names]
-    stats = {path: os.lstat(path) for path in files if os.path.lexists(path)}  # some vanish
-    times = [status.st_mtime for path, status in stats.items() if not path.endswith(".lock")]
-    size = sum(status.st_size for status in stats.values())
+    files = dict(_stat_files(folder))
+    times = [status.st_mtime for path, status in files.items() if not path.endswith(".lock")]
+    size = sum(status.st_size for status in files.values())
     return size, max(times, default=folder.stat().st_mtime)
+
+
+def _stat_files(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:  # a running process cleans up
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _stat_files(entry.path)
+            else:
+                with suppress(FileNotFoundError):
+                    yield entry.path, entry.stat(follow_symlinks=False)

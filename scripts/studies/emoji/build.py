@@ -15,7 +15,6 @@ from scripts.studies.emoji.sets import SETS
 from scripts.studies.packages import write_table
 
 COLUMNS = ("label", "role", "code", "name", "group", "set", "drawing", "svg_sha256")
-
 PACKAGES = "packages"
 
 
