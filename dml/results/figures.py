@@ -17,7 +17,6 @@ import base64
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +76,8 @@ def average_curves(
     groups: Mapping[str, Sequence[StoredRun]], metric: str, timed: bool = False
 ) -> dict[str, pd.DataFrame]:
     """Returns name → curve (`average_curve`) of the groups of runs that have one."""
-    curves = {name: average_curve(runs, metric, timed) for name, runs in groups.items()}
-    return {name: curve for name, curve in curves.items() if not curve.empty}
+    curves = ((name, average_curve(runs, metric, timed)) for name, runs in groups.items())
+    return {name: curve for name, curve in curves if not curve.empty}
 
 
 def write_curves(
@@ -175,20 +174,17 @@ def draw_figures(report: Report) -> list[Picture]:
             continue
         for section in report.sections:
             rows = [r for r in section.rows if r.stored and r.key.evaluation != "concatenated"]
+            if report.about.source is None:  # own runs: the best ones first
+                rows.sort(key=lambda row: -row.ours[metric].mean if metric in row.ours else 0.0)
             if rows and name in ("learning_curves", "runtime"):
                 _learning_curves(section, rows, column, name == "runtime", pictures)
             elif rows and name == "relative_improvement":
                 _relative_improvement(section, rows, metric, pictures)
             elif rows:
-                if report.about.source is None:  # of many runs, the best one of each method
-                    rows.sort(key=partial(_score, metric=metric))
-                    rows = [*{row.method: row for row in rows}.values()]
+                if report.about.source is None:  # the best one of each method
+                    rows = [*{row.method: row for row in reversed(rows)}.values()]
                 pictures += _pictures_of_runs(section, rows, name)
     return pictures
-
-
-def _score(row: Row, metric: str) -> float:
-    return row.ours[metric].mean if metric in row.ours else 0.0
 
 
 def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Iterator[Picture]:
@@ -229,18 +225,17 @@ def _learning_curves(
 ) -> None:
     """Draws the scores that selected the epoch, or a column of `history.csv`.
 
-    They are drawn against epochs, or against minutes of training if `timed`; of many rows, those
-    with the best test scores.
+    They are drawn against epochs, or against minutes of training if `timed`; of many rows, the
+    first ones.
     """
     config: Any = rows[0].stored[0].config
     metric, title = column or config.select_metric, f"during training on {section.title}"
     if len(rows) > CURVES:
-        title += f", the {CURVES} best of {len(rows)}"
-        rows = sorted(rows, key=partial(_score, metric=config.select_metric))[: -CURVES - 1 : -1]
+        title += f", {CURVES} of {len(rows)}"
     if timed:
         devices = {str(run.summary.device) for row in rows for run in row.stored if run.summary}
         title += f" against training time on {', '.join(sorted(devices))}"
-    if curves := average_curves({row.name: row.stored for row in rows}, metric, timed):
+    if curves := average_curves({row.name: row.stored for row in rows[:CURVES]}, metric, timed):
         with new_picture(pictures, f"{metric_name(metric)} {title}; {SPREAD}") as axis:
             plot_curves(axis, curves, MINUTES if timed else EPOCH, metric)
 

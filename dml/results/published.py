@@ -177,9 +177,8 @@ def parse_setting(text: str | None) -> dict[str, str]:
 @cache
 def read_table(name: str) -> tuple[dict[str, str], ...]:
     """Returns the rows of one of `papers/*.csv`, with their line numbers as `line`."""
-    text = (files("dml.results") / "papers" / name).read_text("utf-8")
-    rows = csv.DictReader(text.splitlines())
-    return tuple({**row, "line": str(line)} for line, row in enumerate(rows, start=2))
+    lines = (files("dml.results") / "papers" / name).read_text("utf-8").splitlines()
+    return tuple({**row, "line": str(n)} for n, row in enumerate(csv.DictReader(lines), start=2))
 
 
 @cache

@@ -275,9 +275,8 @@ def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Sectio
             "stand-in data" if runs.stand_in.any() else "",
             f'"{names[0]}"' if len(names) == 1 and names[0] else "",
         ]
-        settings: list[str] = []
+        settings = [] if about.source else [*["name"] * (len(names) > 1), *varied_options(runs)]
         if about.source is None:
-            settings = [*["name"] * (len(names) > 1), *varied_options(runs)]
             trained.sort(key=lambda row: (row.method, _values(row, settings)))
         metrics = [m for m in about.metrics if any(m in (*r.ours, *r.published) for r in same)]
         if not metrics:  # concatenated models have no steps to count, for example

@@ -26,12 +26,7 @@ from dml.retrieval.exact_order import (
     squared_distances,
     without_surplus_duplicates,
 )
-from dml.retrieval.inputs import (
-    check_counts,
-    check_embeddings,
-    check_one_dimension,
-    working_memory,
-)
+from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimension, working_memory
 from dml.retrieval.plain_search import FaissSearch, PlainSearch, full_float32
 from dml.retrieval.relevant_ranks import ClassMembers, count_closer
 from dml.retrieval.scaled_gallery import ScaledGallery, tile_size

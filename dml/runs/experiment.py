@@ -9,7 +9,6 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -41,13 +40,7 @@ from dml.runs.console import console, print_line, print_results
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import RunFolder, load_cfg
 from dml.runs.folder.stored_run import read_config
-from dml.runs.job import (
-    EMBEDDINGS,
-    JobRun,
-    Result,
-    RunContext,
-    translate_resource_errors,
-)
+from dml.runs.job import EMBEDDINGS, JobRun, Result, RunContext, translate_resource_errors
 from dml.runs.train_jobs import Models, train_jobs, unfinished_jobs, wait
 from dml.runs.workers import Stop, start_workers
 from dml.tracking import RunInfo, Tracker, track_run
@@ -407,7 +400,7 @@ def _score_ensembles(context: RunContext, folder: RunFolder) -> list[dict[str, A
         return None
     name = config.embedder["normalize"]
     normalize = F.normalize if name == "none" else NORMALIZERS[name]
-    for repeat, folds in groupby(context.jobs, lambda job: job.repeat):
+    for repeat, folds in itertools.groupby(context.jobs, lambda job: job.repeat):
         files = [folder.job(job.name) / EMBEDDINGS for job in folds]
         embeddings = concatenate_models(files, normalize, context.device)
         metrics = embeddings.score(recall_at, config.evaluation.backend)

@@ -32,14 +32,7 @@ import torch
 from dml.cli.parser import make_parser
 from dml.training.device import peak_memory_mb
 
-from ._measure import (
-    DEVICES,
-    count_waits,
-    in_fresh_process,
-    in_turns,
-    machine,
-    median_ratio,
-)
+from ._measure import DEVICES, count_waits, in_fresh_process, in_turns, machine, median_ratio
 from ._operations import COLUMNS, count_operations
 from ._roofline import count_work, measure_byte_rate, measure_flop_rate
 from ._training_loops import PLAIN, Loop, Setting, Variant, ladder

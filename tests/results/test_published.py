@@ -9,12 +9,7 @@ import pytest
 from dml.core.statistics import Moments
 from dml.results.compare import BLOCKING, result_caveats
 from dml.results.nearest import find_nearest
-from dml.results.published import (
-    ResultKey,
-    find_results,
-    parse_setting,
-    published_significance,
-)
+from dml.results.published import ResultKey, find_results, parse_setting, published_significance
 from dml.runs.folder.stored_run import read_run
 from tests.results.made_runs import write_run
 

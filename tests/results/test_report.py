@@ -12,13 +12,7 @@ import pytest
 
 from dml.results.catalog import load_experiment
 from dml.results.report import build_report
-from dml.results.report_files import (
-    list_parts,
-    render_page,
-    section_table,
-    to_frame,
-    to_markdown,
-)
+from dml.results.report_files import list_parts, render_page, section_table, to_frame, to_markdown
 from dml.results.tables import Table, terminal_table
 from tests.results.made_runs import TEN, build, find_row, spread_over_folds, write_run
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -273,17 +273,11 @@ def _read_last_error(log: Path) -> str:
 
 def _measure(folder: Path) -> tuple[int, float]:
     """Returns the bytes of all files of a folder, and the time of the last change of one."""
-    files = dict(_stat_files(folder))
+    files = {}
+    for home, _, names in os.walk(folder):
+        for path in (f"{home}/{name}" for name in names):
+            with suppress(FileNotFoundError):  # a running process removes some
+                files[path] = os.lstat(path)
     times = [status.st_mtime for path, status in files.items() if not path.endswith(".lock")]
     size = sum(status.st_size for status in files.values())
     return size, max(times, default=folder.stat().st_mtime)
-
-
-def _stat_files(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:  # a running process cleans up
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _stat_files(entry.path)
-            else:
-                with suppress(FileNotFoundError):
-                    yield entry.path, entry.stat(follow_symlinks=False)
